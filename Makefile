@@ -1,0 +1,118 @@
+# Inferometer: every stage as a target. `make` alone prints this list; README.md explains the stages.
+
+CONFIG      ?= configs/quickstart.yaml#? configuration to plan from
+DEVICE      ?=#? cpu or cuda, instead of the configuration's
+MODELS      ?=#? comma-separated models, instead of the configuration's; name@seeded sets the weights
+BACKENDS    ?=#? comma-separated backends
+PRECISIONS  ?=#? comma-separated: fp32,fp16,bf16,int8
+BATCHES     ?=#? comma-separated batch sizes
+SEQ_LENGTHS ?=#? comma-separated sequence lengths of text models
+ROUNDS      ?=#? fresh processes per case
+RESULTS     ?= results#? folder of results
+MODELS_DIR  ?= models#? folder of exported models
+FORCE       ?=#? 1: measure and export anew what is already there
+RUN         ?= auto#? local, docker, or auto: docker where an engine answers and the image is built
+TORCH_INDEX ?=#? extra package index that has a CPU-only torch for this platform
+DOCKER      ?= docker#? container engine
+PYTHON      ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,$(shell $(p) -c 'import sys; 0x30b0000 <= sys.hexversion < 0x30e0000 and print("$(p)")' 2>/dev/null)))
+
+# Every choice reaches the stages through the environment, so that no value is ever read by a shell.
+export CONFIG DEVICE MODELS BACKENDS PRECISIONS BATCHES SEQ_LENGTHS ROUNDS RESULTS MODELS_DIR TORCH_INDEX
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+VENV  := .venv
+STAGE  = $(VENV)/bin/python -m harness
+PLACE  = --results "$$RESULTS"
+PLAN   = $(STAGE).plan --config "$$CONFIG" $(if $(DEVICE),--device "$$DEVICE") --models "$$MODELS" --backends "$$BACKENDS" \
+         --precisions "$$PRECISIONS" --batches "$$BATCHES" --seq-lengths "$$SEQ_LENGTHS" $(if $(ROUNDS),--rounds "$$ROUNDS") $(PLACE)
+EXPORT = $(STAGE).export $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
+MEASURE = $(STAGE).run $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
+AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR"
+REPORT = $(STAGE).report $(PLACE)
+
+.PHONY: help bench plan export engines run aggregate report compare profile models test check where clean distclean
+
+help: ## Print this help
+	@echo "Usage: make <target> [VARIABLE=value …]"
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@echo
+	@awk '/^[A-Z_]+ +\?=.*#\? / {name = $$1; split($$0, parts, "#\\? "); value = $$0; sub(/^[A-Z_]+ +\?= */, "", value); sub(/#\? .*/, "", value); if (name == "PYTHON") next; printf "  %-12s %s%s\n", name, parts[2], value == "" ? "" : " (" value ")"}' $(firstword $(MAKEFILE_LIST))
+
+bench: where ## Do everything: plan, export, run, aggregate, report
+	@$(PLAN)
+	@$(EXPORT)
+	@code=0; $(MEASURE) || code=$$?; \
+	if [ $$code -ne 0 ] && [ $$code -ne 10 ]; then exit $$code; fi; \
+	$(AGGREGATE); $(REPORT) --print; exit $$code  # 10: some cases failed; the report says which
+
+plan: where ## Expand the configuration into cases and say about how long they take
+	@$(PLAN) --list
+
+export: where ## Turn the plan's models into ONNX, weights, inputs and reference outputs
+	@$(EXPORT)
+
+engines: ## Build TensorRT engines (not in this version)
+	@echo "TensorRT engines are not in this version yet; every other backend runs without them." >&2; exit 2
+
+run: where ## Measure what the plan owes and the results lack
+	@$(MEASURE)
+
+aggregate: where ## Join the plan with the raw samples: summary.json, summary.csv
+	@$(AGGREGATE)
+
+report: where ## Write report.md and charts from the summary, and print the main table
+	@$(REPORT) --print
+
+compare: ## Compare two summaries (not in this version)
+	@echo "Comparing two runs is not in this version yet; summary.csv of both can be put side by side." >&2; exit 2
+
+profile: ## Profile models by layer and operator (not in this version)
+	@echo "Profiling is not in this version yet; the report's latency tables come from unprofiled runs." >&2; exit 2
+
+models: where ## List the models with parameters, inputs and weights
+	@$(STAGE).models
+
+test: where ## Run the tests
+	@$(VENV)/bin/python -m pytest
+
+check: where ## Lint, format, types and import contracts
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports
+
+# --- where stages run ---------------------------------------------------------------------------------------------
+
+IMAGE = inferometer:$(if $(filter cuda,$(DEVICE)),cuda,cpu)
+HAVE_IMAGE = $(DOCKER) image inspect $(IMAGE) >/dev/null 2>&1
+
+where: $(VENV)/.installed
+	@case "$(RUN)" in \
+	local) ;; \
+	auto) if $(DOCKER) info >/dev/null 2>&1; then \
+	        echo "Running in $(VENV): a container engine answers, but this version has no image to run in yet."; \
+	      else echo "Running in $(VENV): no container engine answers."; fi ;; \
+	docker) printf 'Error: RUN=docker needs the image %s, and this version has no Dockerfile to build it from yet.\nHint:  RUN=local does everything in %s.\n' "$(IMAGE)" "$(VENV)" >&2; exit 2 ;; \
+	*) printf 'Error: RUN=%s is not known.\nHint:  RUN=local, RUN=docker or RUN=auto.\n' "$(RUN)" >&2; exit 2 ;; \
+	esac
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@if [ -z "$(PYTHON)" ]; then printf 'Error: no Python 3.11 to 3.13 was found.\nHint:  install one, or name it: make %s PYTHON=/path/to/python3.\n' "$(MAKECMDGOALS)" >&2; exit 2; fi
+	@echo "Installing the pinned set of constraints.txt into $(VENV) (once; some minutes) …"
+	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--extra-index-url "$$TORCH_INDEX") \
+	  --constraint constraints.txt --editable '.[cpu,dev]'
+	@touch $@
+
+clean: ## Remove results (published ones stay)
+	@find "$$RESULTS" -mindepth 1 -maxdepth 1 ! -name published ! -name .gitkeep -exec rm -rf {} +
+
+distclean: clean ## Remove results, exported models and the virtual environment
+	@find "$$MODELS_DIR" -mindepth 1 -maxdepth 1 ! -name .gitkeep -exec rm -rf {} +
+	@rm -rf $(VENV) *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,12 @@
+"""Inferometer: one timing contract for every way to serve a model.
+
+    configs/<name>.yaml
+       │ plan          expand the matrix, give every case an id
+    results/plan.json
+       │ export        model → weights, ONNX, inputs, reference outputs     models/<model>/
+       │ run           a fresh process per case and round                   results/raw/<case>/<round>.json
+       │ aggregate     join plan with raw                                   results/summary.{json,csv}
+       │ report        tables and charts                                    results/report.md, charts/*.png
+
+Each stage is `python -m harness.<stage>`; stages meet only in these files.
+"""

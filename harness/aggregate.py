@@ -1,0 +1,78 @@
+"""Join the plan with the raw records: a row for every planned case, measured, skipped, failed or missing.
+
+reads   results/plan.json, raw/<case>/<round>.json, environments/*.json, models/<slug>/export.json
+writes  results/summary.json, summary.csv
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from harness.backends import BACKENDS
+from harness.core import cli, store
+from harness.core.errors import FormatError, MissingInputError
+from harness.core.layout import Models, Results
+from harness.core.schemas import Environment, ExportRecord, Failed, Measured, Plan, Summary
+from harness.measure.join import Notes, join
+from harness.render.flat import csv_text
+
+
+def stage(arguments: Sequence[str]) -> None:
+    """Read, join, write."""
+    parser = cli.parser("harness.aggregate", __doc__)
+    cli.add_folders(parser)
+    options = parser.parse_args(arguments)
+    results = Results(options.results)
+    plan = store.load(results.plan, Plan, "make plan")
+    notes = Notes()
+    exports = load_exports(plan, Models(options.models_dir), notes)
+    environments = load_environments(results, notes)
+
+    def load(case_id: str, round_number: int) -> Measured | Failed | None:
+        path = results.raw_file(case_id, round_number)
+        return store.load_raw(path) if path.is_file() else None
+
+    calibration = frozenset(name for name, info in BACKENDS.items() if not info.computes)
+    summary = join(plan, exports, environments, load, calibration=calibration, notes=notes)
+    store.save(results.summary, summary)
+    store.save_bytes(results.summary_csv, csv_text(summary).encode())
+    _say(summary, results)
+
+
+def load_exports(plan: Plan, models: Models, notes: Notes) -> dict[str, ExportRecord]:
+    """Export records by slug; what cannot be read goes into the notes, MissingInputError where none can be."""
+    exports: dict[str, ExportRecord] = {}
+    problems: list[FormatError | MissingInputError] = []
+    for model in plan.models:
+        try:
+            exports[model.slug] = store.load(models.folder(model.slug).record, ExportRecord, "make export")
+        except (FormatError, MissingInputError) as error:
+            problems.append(error)
+            notes.other.append(f"{error.problem} {error.hint}")
+    if problems and not exports:
+        raise problems[0]
+    return exports
+
+
+def load_environments(results: Results, notes: Notes) -> dict[str, Environment]:
+    """Environment records by id; what cannot be read goes into the notes."""
+    environments: dict[str, Environment] = {}
+    for path in sorted(results.environments.glob("*.json")):
+        try:
+            environments[path.stem] = store.load(path, Environment, "make run")
+        except FormatError as error:
+            notes.other.append(f"{error.problem} {error.hint}")
+    return environments
+
+
+def _say(summary: Summary, results: Results) -> None:
+    counts = Counter(row.status for row in summary.rows)
+    parts = [f"{counts[status]} {status}" for status in ("measured", "skipped", "failed", "missing") if counts[status]]
+    cli.say(f"{results.summary}: {len(summary.rows)} rows, {', '.join(parts) or 'none'}.")
+    for note in summary.notes:
+        cli.warn(note)
+
+
+if __name__ == "__main__":
+    cli.main(stage)

@@ -1,0 +1,114 @@
+"""The table of backends: everything that must be known before a backend's libraries are imported.
+
+Adding a backend: its file with one class (base.py says what it owes), an entry here, a test, a line in a config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from harness.core.errors import ConfigError
+from harness.core.names import unknown_name
+from harness.core.schemas import Device, Precision
+
+
+@dataclass(frozen=True)
+class BackendInfo:
+    """One backend.
+
+    target: `module:Class`, imported only in the process that runs it.
+    requires: importable modules whose absence makes the backend unavailable (said, never hidden).
+    preload: modules that the case server imports once, before it forks a process per case.
+    precisions: what can truly run, by device.
+    artifact: what it loads: "module" (weights and Python code), "onnx", or "none".
+    not_offered: why a precision is missing, shown in the report of a plan that asks for it.
+    computes: False for a backend that only measures the harness; such rows are never ranked.
+    compile_cache: True when compiling takes so long that later processes reuse the first one's work.
+    """
+
+    target: str
+    summary: str
+    requires: tuple[str, ...]
+    preload: tuple[str, ...]
+    precisions: Mapping[Device, tuple[Precision, ...]]
+    artifact: str
+    not_offered: Mapping[Precision, str] = field(default_factory=dict)
+    computes: bool = True
+    compile_cache: bool = False
+
+
+_TORCH_INT8 = "int8 is measured through quantised ONNX files, which PyTorch does not run"
+_FP16_CPU = "CPU kernels compute fp16 by way of fp32 on most processors; use bf16"
+
+BACKENDS: Mapping[str, BackendInfo] = {
+    "noop": BackendInfo(
+        target="harness.backends.noop:Noop",
+        summary="does nothing: the harness's own cost as a row",
+        requires=(),
+        preload=("numpy",),
+        precisions={"cpu": ("fp32",)},
+        artifact="none",
+        not_offered=dict.fromkeys(("fp16", "bf16", "int8"), "noop computes nothing"),
+        computes=False,
+    ),
+    "torch-eager": BackendInfo(
+        target="harness.backends.torch_eager:TorchEager",
+        summary="PyTorch, one operator at a time: the reference and the baseline",
+        requires=("torch",),
+        preload=("torch", "harness.zoo.build"),
+        precisions={"cpu": ("fp32", "bf16")},
+        artifact="module",
+        not_offered={"fp16": _FP16_CPU, "int8": _TORCH_INT8},
+    ),
+    "torch-script": BackendInfo(
+        target="harness.backends.torch_script:TorchScript",
+        summary="traced, frozen, torch.jit.optimize_for_inference",
+        requires=("torch",),
+        preload=("torch", "harness.zoo.build"),
+        precisions={"cpu": ("fp32", "bf16")},
+        artifact="module",
+        not_offered={"fp16": _FP16_CPU, "int8": _TORCH_INT8},
+    ),
+    "torch-compile": BackendInfo(
+        target="harness.backends.torch_compile:TorchCompile",
+        summary="torch.compile with the Inductor compiler",
+        requires=("torch",),
+        preload=("torch", "torch._inductor.compile_fx", "harness.zoo.build"),
+        precisions={"cpu": ("fp32", "bf16")},
+        compile_cache=True,
+        artifact="module",
+        not_offered={"fp16": _FP16_CPU, "int8": _TORCH_INT8},
+    ),
+    "onnxruntime": BackendInfo(
+        target="harness.backends.onnxruntime:OnnxRuntime",
+        summary="ONNX Runtime with IO binding, all graph optimisations",
+        requires=("onnxruntime",),
+        preload=("onnxruntime",),
+        precisions={"cpu": ("fp32",)},
+        artifact="onnx",
+        not_offered={
+            "fp16": "ONNX Runtime's CPU provider has few fp16 kernels and casts to fp32 around the others",
+            "bf16": "ONNX Runtime's CPU provider has no bf16 kernels",
+            "int8": "quantised exports are not there yet",
+        },
+    ),
+    "openvino": BackendInfo(
+        target="harness.backends.openvino:OpenVino",
+        summary="OpenVINO, latency hint, inference precision set and read back",
+        requires=("openvino",),
+        preload=("openvino",),
+        precisions={"cpu": ("fp32", "bf16")},
+        artifact="onnx",
+        not_offered={"fp16": _FP16_CPU, "int8": "quantised exports are not there yet"},
+    ),
+}
+
+
+def backend_info(name: str) -> BackendInfo:
+    """The entry of a backend; ConfigError with the nearest known name otherwise."""
+    try:
+        return BACKENDS[name]
+    except KeyError:
+        problem, hint = unknown_name("backend", name, BACKENDS)
+        raise ConfigError(problem, hint) from None

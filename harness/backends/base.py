@@ -1,0 +1,85 @@
+"""What every backend owes the harness. A backend never reads a clock: measure/ times all of them with one loop."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.core.schemas import Case, ExportRecord, Placement
+
+Array = NDArray[np.generic]
+Batch = Mapping[str, Array]
+"""One batch of inputs by input name."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything a backend needs to run one case.
+
+    folder: the model's folder below models/.
+    batches: the different input batches, each of case.batch_size items, that rotate while timing.
+    threads: intra-op threads to use, the same for every backend.
+    cache: a folder where compiled code may be kept between processes.
+    """
+
+    case: Case
+    export: ExportRecord
+    folder: Path
+    batches: Sequence[Batch]
+    threads: int
+    cache: Path
+
+
+class Backend(ABC):
+    """One way to run a model.
+
+    Order of calls: load → compile → (select → infer → synchronize → outputs)… → placement → close.
+    """
+
+    compiles = False
+    """True when compile() does work whose time is a cold cost of its own."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    @abstractmethod
+    def load(self) -> None:
+        """Load artifacts and put every input batch where the device reads it. Outside the clock."""
+
+    def compile(self) -> None:  # noqa: B027 - most backends have nothing to compile
+        """Compile for exactly the shapes of this case."""
+
+    def compile_cached(self) -> bool | None:
+        """True when compile() would find the work of an earlier process; None where nothing is compiled."""
+        return None
+
+    @abstractmethod
+    def select(self, index: int) -> None:
+        """Let the next infer() use input batch `index`. Outside the clock."""
+
+    @abstractmethod
+    def infer(self) -> None:
+        """Enqueue exactly one forward pass of the selected batch: builds nothing, copies nothing back."""
+
+    def synchronize(self) -> None:  # noqa: B027 - on a CPU infer() returns when the work is done
+        """Wait until everything enqueued is done."""
+
+    @abstractmethod
+    def outputs(self) -> dict[str, Array]:
+        """Copies of the outputs of the last infer() by output name; empty where nothing is computed."""
+
+    @abstractmethod
+    def placement(self) -> Placement:
+        """What really ran, from the session, graph or module; never from the request."""
+
+    def build_facts(self) -> dict[str, str]:
+        """Facts about the library's build that change numbers, for the environment record."""
+        return {}
+
+    def close(self) -> None:  # noqa: B027 - most backends hold nothing that outlives the process
+        """Give back what outlives the process."""

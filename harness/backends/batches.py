@@ -1,0 +1,74 @@
+"""A model's stored inputs and reference outputs, as the rotating batches of one case."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from harness.backends.base import Array, Batch
+from harness.core.errors import MissingInputError
+from harness.core.schemas import Case, ExportRecord, InputSet
+
+MIN_BATCHES = 8
+"""Fewer different inputs would let caches and branch predictors learn them (METHOD.md §2.6)."""
+
+
+@dataclass(frozen=True)
+class BatchSet:
+    """The batches of a case: inputs[i] are arrays of shape (batch, …); reference(i) the fp32 outputs for them."""
+
+    inputs: tuple[Batch, ...]
+    reference: Callable[[int], Batch]
+
+
+def load_batches(folder: Path, export: ExportRecord, case: Case, samples: int) -> BatchSet:
+    """Read the inputs of the case's sequence length.
+
+    Raises MissingInputError when the export has none of that length, or fewer than `samples`.
+    """
+    found = _input_set(export, case, samples)
+    starts = batch_starts(samples, case.batch_size)
+    inputs = _tiled(folder / found.inputs.path, samples, case.batch_size)
+    reference = _tiled(folder / found.reference.path, samples, case.batch_size)
+
+    def batch(arrays: Batch, index: int) -> dict[str, Array]:
+        start = starts[index]
+        return {name: array[start : start + case.batch_size] for name, array in arrays.items()}
+
+    return BatchSet(
+        inputs=tuple(batch(inputs, index) for index in range(len(starts))),
+        reference=lambda index: batch(reference, index),
+    )
+
+
+def batch_starts(samples: int, batch_size: int) -> list[int]:
+    """First sample of each batch: together they cover all samples, and there are at least MIN_BATCHES.
+
+    Small batches partition the samples. Large ones overlap, each starting an eighth of the samples later; samples
+    wrap around at the end.
+    """
+    partition = math.ceil(samples / batch_size)
+    if partition >= MIN_BATCHES:
+        return [index * batch_size for index in range(partition)]
+    return [index * samples // MIN_BATCHES for index in range(MIN_BATCHES)]
+
+
+def _input_set(export: ExportRecord, case: Case, samples: int) -> InputSet:
+    for found in export.input_sets:
+        if found.sequence_length == case.sequence_length and found.samples >= samples:
+            return found
+    raise MissingInputError(
+        f"The export of {case.model} has no {samples} inputs of sequence length {case.sequence_length}.",
+        "Run `make export` again: the plan has changed since.",
+    )
+
+
+def _tiled(file: Path, samples: int, batch_size: int) -> dict[str, Array]:
+    """Arrays long enough that every batch is a plain slice, so that no batch costs a copy of its own."""
+    repeats = math.ceil((samples + batch_size) / samples)
+    with np.load(file, allow_pickle=False) as stored:
+        return {name: np.concatenate([stored[name][:samples]] * repeats) for name in stored.files}

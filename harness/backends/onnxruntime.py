@@ -1,0 +1,79 @@
+"""onnxruntime: one infer() is one run_with_iobinding; inputs and outputs are bound before, nothing is copied."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime as ort
+
+from harness.backends.base import Array, Backend, Batch
+from harness.core.schemas import Placement
+
+
+class OnnxRuntime(Backend):
+    """All graph optimisations, sequential execution, one binding per input batch, shared output buffers."""
+
+    def load(self) -> None:
+        """Create the session (which optimises the graph) and bind every input batch."""
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = self.job.threads
+        options.inter_op_num_threads = 1
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+        self._artifact = self.job.export.onnx[self.job.case.precision]
+        self._session = ort.InferenceSession(
+            str(self.job.folder / self._artifact.path), options, providers=["CPUExecutionProvider"]
+        )
+        first = self._session.run(None, dict(self.job.batches[0]))
+        names = [output.name for output in self._session.get_outputs()]
+        self._outputs = {
+            name: ort.OrtValue.ortvalue_from_numpy(np.empty_like(value))
+            for name, value in zip(names, first, strict=True)
+        }
+        self._bindings = [self._bind(batch) for batch in self.job.batches]
+        self._binding = self._bindings[0]
+
+    def select(self, index: int) -> None:
+        """Point the next run at a batch."""
+        self._binding = self._bindings[index]
+
+    def infer(self) -> None:
+        """Run once."""
+        self._session.run_with_iobinding(self._binding)
+
+    def outputs(self) -> dict[str, Array]:
+        """Copies of the bound outputs."""
+        return {name: value.numpy().copy() for name, value in self._outputs.items()}
+
+    def placement(self) -> Placement:
+        """The providers that the session obtained and the element types of the file that it loaded."""
+        options = self._session.get_session_options()
+        return Placement(
+            device="cpu" if self._session.get_providers() == ["CPUExecutionProvider"] else "mixed",
+            precision=_precision(self._artifact.dtype_census),
+            provider="+".join(self._session.get_providers()),
+            settings={
+                "threads": options.intra_op_num_threads,
+                "interop_threads": options.inter_op_num_threads,
+                "opset": self._artifact.opset,
+            },
+            dtype_census=self._artifact.dtype_census,
+        )
+
+    def build_facts(self) -> dict[str, str]:
+        """ONNX Runtime's own build line."""
+        return {"onnxruntime": ort.get_build_info()}
+
+    def _bind(self, batch: Batch) -> ort.IOBinding:
+        binding = self._session.io_binding()
+        for name, array in batch.items():
+            binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)))
+        for name, value in self._outputs.items():
+            binding.bind_ortvalue_output(name, value)
+        return binding
+
+
+def _precision(census: dict[str, int]) -> str:
+    """The floating type that holds the weights: a handful of fp32 scalars in an fp16 file does not make it fp32."""
+    floating = {name: count for name, count in census.items() if name in ("FLOAT", "FLOAT16", "BFLOAT16")}
+    if not floating:
+        return "none"
+    return {"FLOAT": "fp32", "FLOAT16": "fp16", "BFLOAT16": "bf16"}[max(floating, key=lambda name: floating[name])]

@@ -1,0 +1,1 @@
+"""What every stage stands on: errors, schemas, file layout, store, environment, command line."""

@@ -1,0 +1,65 @@
+"""The shell around every stage: start, fail, print. Only this module prints and exits."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from harness.core.errors import InferometerError
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C: 128 + SIGINT, as shells have it."""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with errors in the project's form: problem, then the next thing to type."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the two lines and leave with argparse's own exit code."""
+        self.exit(2, f"Error: {message}\nHint:  {self.prog} --help\n")
+
+
+def parser(module: str, docstring: str | None) -> Parser:
+    """A parser for `python -m harness.<stage>` whose description is the stage's own docstring."""
+    return Parser(
+        prog=f"python -m {module}", description=docstring, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
+def add_folders(target: argparse.ArgumentParser, models: bool = True, results: bool = True) -> None:
+    """The `--models-dir` and `--results` options, the same in every stage."""
+    if models:
+        target.add_argument("--models-dir", type=Path, default=Path("models"), help="folder of exports (models)")
+    if results:
+        target.add_argument("--results", type=Path, default=Path("results"), help="folder of results (results)")
+
+
+def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
+    """Run a stage: two lines and an exit code for a user's mistake, a traceback for ours."""
+    try:
+        stage(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()
+    except InferometerError as error:
+        print(f"Error: {error.problem}\nHint:  {error.hint}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+    except KeyboardInterrupt:
+        print("\nStopped. What was measured is kept; the same command goes on from there.", file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
+    except BrokenPipeError:
+        # `make models | head` is no error: leave quietly, and keep Python from flushing into the closed pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None
+
+
+def say(text: str = "") -> None:
+    """Print one line for the user."""
+    print(text, flush=True)
+
+
+def warn(text: str) -> None:
+    """Print one line that the user should not miss."""
+    print(f"Warning: {text}", file=sys.stderr, flush=True)

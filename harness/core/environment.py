@@ -1,0 +1,182 @@
+"""The environment record: enough to tell two runs apart later. What cannot be read says why."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+
+from harness.core import limits
+from harness.core.schemas import Environment, Limits, Machine, Software, Unavailable
+from harness.core.store import digest_of
+
+LIBRARIES = (
+    "torch",
+    "torchvision",
+    "transformers",
+    "onnx",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "openvino",
+    "tensorrt",
+    "numpy",
+)
+_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8")
+_SYS_CPU = Path("/sys/devices/system/cpu")
+
+
+def collect(build: dict[str, str]) -> Environment:
+    """Read the environment of this process; `build` adds facts that only a backend's library can tell."""
+    return Environment(machine=_machine(), limits=_limits(), software=_software(build))
+
+
+def environment_id(environment: Environment) -> str:
+    """The hash under which an environment is stored."""
+    return digest_of(environment.model_dump(mode="json"))
+
+
+def _machine() -> Machine:
+    info = _cpuinfo()
+    flags = set(info.get("flags", info.get("Features", "")).split())
+    return Machine(
+        cpu=info.get("model name") or platform.processor() or platform.machine(),
+        architecture=platform.machine(),
+        logical_cpus=psutil.cpu_count(logical=True) or 1,
+        physical_cores=psutil.cpu_count(logical=False) or Unavailable(unavailable="not reported by this system"),
+        sockets=_sockets(),
+        numa_nodes=_count("/sys/devices/system/node", "node[0-9]*"),
+        smt=_fact(_SYS_CPU / "smt/control"),
+        microcode=info.get("microcode") or Unavailable(unavailable="/proc/cpuinfo has no microcode line"),
+        governor=_fact(_SYS_CPU / "cpu0/cpufreq/scaling_governor"),
+        turbo=_turbo(),
+        max_frequency_mhz=_max_frequency_mhz(),
+        cpu_features=tuple(name for name in _FEATURES if name in flags),
+        memory_bytes=psutil.virtual_memory().total,
+        hypervisor=_hypervisor(flags),
+        os=_os_name(),
+        kernel=platform.release(),
+    )
+
+
+def _limits() -> Limits:
+    return Limits(
+        affinity=limits.affinity(),
+        cpu_quota=limits.cpu_quota(),
+        memory_limit_bytes=limits.memory_limit_bytes(),
+        threads=limits.threads(),
+        container=_container(),
+        image=os.environ.get("INFEROMETER_IMAGE") or None,
+    )
+
+
+def _software(build: dict[str, str]) -> Software:
+    commit, dirty = _git()
+    return Software(
+        python=f"{platform.python_implementation()} {platform.python_version()}",
+        inferometer=version("inferometer") or "source tree",
+        git_commit=commit,
+        git_dirty=dirty,
+        libraries=versions(LIBRARIES),
+        build=build,
+    )
+
+
+def versions(names: Iterable[str]) -> dict[str, str]:
+    """Installed versions by distribution name; what is not installed is left out."""
+    found = {name: version(name) for name in names}
+    return {name: text for name, text in found.items() if text is not None}
+
+
+def version(name: str) -> str | None:
+    """The installed version of a distribution, without importing it."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _cpuinfo() -> dict[str, str]:
+    try:
+        first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+    except OSError:
+        return {}
+    pairs = (line.split(":", 1) for line in first.splitlines() if ":" in line)
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
+def _fact(file: Path) -> str | Unavailable:
+    try:
+        return file.read_text().strip()
+    except OSError as error:
+        return Unavailable(unavailable=f"{file}: {error.strerror}")
+
+
+def _count(folder: str, pattern: str) -> int | Unavailable:
+    found = len(list(Path(folder).glob(pattern)))
+    return found or Unavailable(unavailable=f"{folder} is not there")
+
+
+def _sockets() -> int | Unavailable:
+    packages = {file.read_text().strip() for file in _SYS_CPU.glob("cpu[0-9]*/topology/physical_package_id")}
+    return len(packages) or Unavailable(unavailable="no topology below /sys/devices/system/cpu")
+
+
+def _turbo() -> str | Unavailable:
+    boost = _fact(_SYS_CPU / "cpufreq/boost")
+    if isinstance(boost, str):
+        return "on" if boost == "1" else "off"
+    no_turbo = _fact(_SYS_CPU / "intel_pstate/no_turbo")
+    if isinstance(no_turbo, str):
+        return "off" if no_turbo == "1" else "on"
+    return Unavailable(unavailable="neither cpufreq/boost nor intel_pstate/no_turbo is there (usual in a guest)")
+
+
+def _max_frequency_mhz() -> int | Unavailable:
+    kilohertz = _fact(_SYS_CPU / "cpu0/cpufreq/cpuinfo_max_freq")
+    return int(kilohertz) // 1000 if isinstance(kilohertz, str) else kilohertz
+
+
+def _hypervisor(flags: set[str]) -> str | Unavailable:
+    if not flags:
+        return Unavailable(unavailable="/proc/cpuinfo has no flags")
+    if "hypervisor" not in flags:
+        return "none"
+    vendor = _fact(Path("/sys/class/dmi/id/sys_vendor"))
+    return vendor if isinstance(vendor, str) and vendor else "present, vendor not told"
+
+
+def _os_name() -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        return f"{platform.system()} {platform.release()}"
+
+
+def _container() -> str | None:
+    for marker, name in (("/.dockerenv", "docker"), ("/run/.containerenv", "podman")):
+        if Path(marker).exists():
+            return name
+    return None
+
+
+def _git() -> tuple[str | None, bool | None]:
+    """Commit and whether tracked files differ from it; (None, None) outside a checkout."""
+    folder = Path(__file__).resolve().parents[2]
+    if not (folder / ".git").exists():
+        return None, None
+    try:
+        commit = _git_output(folder, "rev-parse", "HEAD").strip()
+        changed = _git_output(folder, "status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.SubprocessError):
+        return None, None
+    return commit, bool(changed.strip())
+
+
+def _git_output(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout  # noqa: S603 - fixed words

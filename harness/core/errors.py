@@ -1,0 +1,110 @@
+"""Every error that a user can cause or meet, each with a hint (the next thing to type) and an exit code.
+
+    InferometerError            1   anything below; never raised itself
+    ├── UsageError              2   an option or a combination of options that cannot be
+    │   └── ConfigError         2   a configuration file that cannot be used: file, key path, problem
+    ├── MissingInputError       3   a stage's input is not there: an earlier stage has to run first
+    ├── FormatError             4   a file that is there and cannot be used
+    │   ├── OlderFormatError    4   written by an older Inferometer
+    │   ├── NewerFormatError    4   written by a newer Inferometer
+    │   └── MalformedFileError  4   damaged, or not one of ours
+    ├── UnavailableError        5   a device, library or model that this machine does not have
+    │   └── HubError            5   pretrained weights that could not be fetched
+    ├── StorageError            6   disk full, folder not writable
+    ├── BusyError               7   another run holds the results folder
+    ├── ExportError             8   a model that could not be turned into a checked ONNX file
+    └── CaseError               9   a case that failed: becomes a `Failed` row, never ends the run
+
+`CasesFailedError` (exit 10) ends a run that is complete but has failed rows.
+"""
+
+from __future__ import annotations
+
+
+class InferometerError(Exception):
+    """A mistake or a condition that the user can act on: shown as two lines, without a traceback."""
+
+    exit_code = 1
+
+    def __init__(self, problem: str, hint: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[type[InferometerError], tuple[str, str]]:
+        # Exception's own pickling passes only args, which would lose the hint between processes.
+        return type(self), (self.problem, self.hint)
+
+
+class UsageError(InferometerError):
+    """An option, or a combination of options, that cannot be."""
+
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """A configuration that cannot be used."""
+
+
+class MissingInputError(InferometerError):
+    """A stage's input does not exist yet."""
+
+    exit_code = 3
+
+
+class FormatError(InferometerError):
+    """A file that exists and cannot be used."""
+
+    exit_code = 4
+
+
+class OlderFormatError(FormatError):
+    """A file written by an older Inferometer."""
+
+
+class NewerFormatError(FormatError):
+    """A file written by a newer Inferometer."""
+
+
+class MalformedFileError(FormatError):
+    """A damaged file, or one that Inferometer did not write."""
+
+
+class UnavailableError(InferometerError):
+    """A device, library or model that this machine does not have."""
+
+    exit_code = 5
+
+
+class HubError(UnavailableError):
+    """Pretrained weights that could not be fetched."""
+
+
+class StorageError(InferometerError):
+    """The disk is full or a folder cannot be written."""
+
+    exit_code = 6
+
+
+class BusyError(InferometerError):
+    """Another run holds the results folder."""
+
+    exit_code = 7
+
+
+class ExportError(InferometerError):
+    """A model that could not be turned into a checked ONNX file."""
+
+    exit_code = 8
+
+
+class CaseError(InferometerError):
+    """A case that failed while it was loaded, checked or measured."""
+
+    exit_code = 9
+
+
+class CasesFailedError(InferometerError):
+    """The run went through every case and some of them failed."""
+
+    exit_code = 10

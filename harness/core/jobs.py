@@ -1,0 +1,51 @@
+"""What the run stage and its worker processes say to each other: one JSON line each way."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from harness.core.schemas import Case, Measurement, Record
+
+
+class Job(Record):
+    """One case in one round, to be measured by one fresh process."""
+
+    case: Case
+    round: int
+    plan_id: str
+    measurement: Measurement
+    threads: int
+    results: str
+    models: str
+
+
+class Ready(Record):
+    """The server has imported its libraries; `threads` of its own run (1: safe to fork)."""
+
+    event: Literal["ready"] = "ready"
+    threads: int
+
+
+class Started(Record):
+    event: Literal["started"] = "started"
+    pid: int
+
+
+class Entered(Record):
+    """The case's process has come to a phase."""
+
+    event: Literal["entered"] = "entered"
+    phase: str
+
+
+class Ended(Record):
+    """The case's process is gone: exit code, or minus the signal that killed it."""
+
+    event: Literal["ended"] = "ended"
+    code: int
+
+
+Event = Annotated[Ready | Started | Entered | Ended, Field(discriminator="event")]
+EVENT: TypeAdapter[Ready | Started | Entered | Ended] = TypeAdapter(Event)

@@ -1,0 +1,109 @@
+"""Where every file lives: the only module that spells a directory.
+
+models/<slug>/{model.onnx, model-fp16.onnx, weights.safetensors, inputs*.npz, reference*.npz, export.json}
+results/plan.json
+results/environments/<environment_id>.json
+results/raw/<case_id>/<round>.json            and <round>.log while a case runs or after it failed
+results/summary.json  summary.csv  report.md  charts/*.png
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Results:
+    """The files below one results folder."""
+
+    root: Path
+
+    @property
+    def plan(self) -> Path:
+        return self.root / "plan.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / ".lock"
+
+    @property
+    def raw(self) -> Path:
+        return self.root / "raw"
+
+    @property
+    def summary(self) -> Path:
+        return self.root / "summary.json"
+
+    @property
+    def summary_csv(self) -> Path:
+        return self.root / "summary.csv"
+
+    @property
+    def report(self) -> Path:
+        return self.root / "report.md"
+
+    @property
+    def charts(self) -> Path:
+        return self.root / "charts"
+
+    def raw_case(self, case_id: str) -> Path:
+        return self.raw / case_id
+
+    def raw_file(self, case_id: str, round_number: int) -> Path:
+        return self.raw / case_id / f"{round_number}.json"
+
+    def log_file(self, case_id: str, round_number: int) -> Path:
+        return self.raw / case_id / f"{round_number}.log"
+
+    @property
+    def environments(self) -> Path:
+        return self.root / "environments"
+
+    def worker_log(self, backend: str) -> Path:
+        return self.root / "logs" / f"{backend}.log"
+
+    def environment(self, environment_id: str) -> Path:
+        return self.environments / f"{environment_id}.json"
+
+
+@dataclass(frozen=True)
+class Models:
+    """The folders below one models folder."""
+
+    root: Path
+
+    def folder(self, slug: str) -> ModelFolder:
+        return ModelFolder(self.root / slug)
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """The files of one exported model."""
+
+    root: Path
+
+    @property
+    def record(self) -> Path:
+        return self.root / "export.json"
+
+    @property
+    def weights(self) -> Path:
+        return self.root / "weights.safetensors"
+
+    @property
+    def compile_cache(self) -> Path:
+        return self.root / "compile-cache"
+
+    def onnx(self, precision: str) -> Path:
+        return self.root / ("model.onnx" if precision == "fp32" else f"model-{precision}.onnx")
+
+    def inputs(self, sequence_length: int | None) -> Path:
+        return self.root / f"inputs{_suffix(sequence_length)}.npz"
+
+    def reference(self, sequence_length: int | None) -> Path:
+        return self.root / f"reference{_suffix(sequence_length)}.npz"
+
+
+def _suffix(sequence_length: int | None) -> str:
+    return "" if sequence_length is None else f"-s{sequence_length}"

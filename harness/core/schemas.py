@@ -1,0 +1,462 @@
+"""Every file on disk, typed and versioned. Times are integers in nanoseconds, sizes integers in bytes.
+
+A `schema_version` is raised when a reader of the old version would misread or refuse the new file:
+
+    Plan          1  first format
+    ExportRecord  1  first format
+    Environment   1  first format
+    RawRecord     1  first format: Measured | Failed, sealed with a checksum (core/store.py)
+    Summary       1  first format
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Device = Literal["cpu", "cuda"]
+Precision = Literal["fp32", "fp16", "bf16", "int8"]
+Boundary = Literal["compute", "transfer", "e2e"]
+Mode = Literal["sync", "pipelined", "offline"]
+Weights = Literal["pretrained", "seeded", "own"]
+"""`pretrained`: published weights; `seeded`: random from a fixed seed; `own`: the user's module or ONNX file."""
+Kind = Literal["image", "text", "tensor"]
+"""What one item of a batch is, and so what throughput counts: images, sequences, samples."""
+Status = Literal["measured", "skipped", "failed", "missing"]
+Grade = Literal["A", "B", "C", "F"]
+
+
+class Record(BaseModel):
+    """Base of everything that is stored: immutable, no unknown fields, no NaN or infinity."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+# --- plan.json ---------------------------------------------------------------------------------------------------
+
+
+class Measurement(Record):
+    """How each case is measured (METHOD: warm-up until steady, stop rule, fresh process per case and round)."""
+
+    rounds: Annotated[int, Field(ge=1, le=100)] = 3
+    """Fresh processes per case; the confidence interval is taken over them."""
+    seed: int = 20261127
+    """Order of cases within a round, and weights of `seeded` models."""
+    threads: Annotated[int, Field(ge=1)] | None = None
+    """Threads for every backend alike; None: what affinity and the cgroup quota give."""
+    warmup_min_s: Annotated[float, Field(ge=0)] = 0.2
+    warmup_min_iterations: Annotated[int, Field(ge=1)] = 10
+    warmup_max_s: Annotated[float, Field(ge=0)] = 20.0
+    window_s: Annotated[float, Field(gt=0)] = 0.05
+    """Length of one of the three windows whose medians must agree before measuring starts."""
+    steady_tolerance: Annotated[float, Field(gt=0, lt=1)] = 0.01
+    block_s: Annotated[float, Field(gt=0)] = 0.1
+    block_iterations: Annotated[int, Field(ge=1)] = 20
+    target_ci: Annotated[float, Field(gt=0, lt=1)] = 0.01
+    """Relative half-width of the 95% CI over block medians at which a process stops."""
+    min_samples: Annotated[int, Field(ge=1)] = 100
+    max_samples: Annotated[int, Field(ge=1)] = 20_000
+    max_s: Annotated[float, Field(gt=0)] = 10.0
+    """Longest measuring phase of one process; a case that stops here keeps its samples and says so."""
+    timeout_s: Annotated[float, Field(gt=0)] = 600.0
+    """Longest life of one process, compile time included; after it the case is a `Failed` row."""
+    parity_samples: Annotated[int, Field(ge=8)] = 64
+    """Different inputs: all are compared with the reference before timing, and they rotate while timing."""
+
+
+class Gate(Record):
+    """Largest allowed distance from the fp32 reference for one precision."""
+
+    relative_l2: Annotated[float, Field(gt=0)]
+    top1_agreement: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Smallest share of equal arg-max answers; asked only of classifiers with trained weights."""
+
+
+class ReportOptions(Record):
+    title: str = "Inferometer report"
+    baseline_backend: str = "torch-eager"
+    """Speedups are against this backend in fp32, same model, batch and sequence length."""
+    charts: bool = True
+
+
+class PlannedModel(Record):
+    """A model of the plan: what to load and where it lives below `models/`."""
+
+    name: str
+    slug: str
+    weights: Weights
+    kind: Kind
+    sequence_lengths: tuple[int, ...] = ()
+    onnx_precisions: tuple[Precision, ...] = ()
+    """ONNX files that the cases of this plan need."""
+
+
+class Case(Record):
+    """One cell of the matrix."""
+
+    case_id: str
+    model: str
+    slug: str
+    backend: str
+    device: Device
+    precision: Precision
+    batch_size: Annotated[int, Field(ge=1)]
+    sequence_length: Annotated[int, Field(ge=1)] | None
+    boundary: Boundary
+    mode: Mode
+    weights: Weights
+    skip_reason: str | None = None
+    """Set where the combination cannot run at all; such a case is reported and never started."""
+
+
+class Plan(Record):
+    """Every case that is owed an answer."""
+
+    schema_version: Literal[1] = 1
+    plan_id: str
+    """Hash of what decides whether samples may be joined: device and measurement settings, less `rounds`."""
+    config: str
+    config_sha256: str
+    device: Device
+    models: tuple[PlannedModel, ...]
+    measurement: Measurement
+    gates: dict[Precision, Gate]
+    report: ReportOptions
+    cases: tuple[Case, ...]
+
+
+# --- export.json -------------------------------------------------------------------------------------------------
+
+
+class Artifact(Record):
+    """A file below the model's folder."""
+
+    path: str
+    sha256: str
+    size_bytes: int
+
+
+class OnnxArtifact(Artifact):
+    exporter: str
+    opset: int
+    dtype_census: dict[str, int]
+    """Number of weight elements by ONNX element type: what precision the file really holds."""
+    external_data: Artifact | None = None
+    """Weights in a file of their own beside it, where one file would pass protobuf's limit of 2 GiB."""
+
+
+class TensorSpec(Record):
+    """One input or output; a string dimension is dynamic and names its axis (`batch`, `sequence`)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+
+
+class InputSet(Record):
+    """Real inputs of one sequence length (None for images) and the fp32 reference outputs for them."""
+
+    sequence_length: int | None
+    samples: int
+    inputs: Artifact
+    reference: Artifact
+    source: str
+    """Where the inputs come from, in words."""
+
+
+class OnnxCheck(Record):
+    """One run of an exported file against torch."""
+
+    precision: Precision
+    batch_size: int
+    sequence_length: int | None
+    relative_l2: float
+    max_abs: float
+
+
+class ExportRecord(Record):
+    """What `export` made of one model."""
+
+    schema_version: Literal[1] = 1
+    request_sha256: str
+    """Hash of what was asked for; an unchanged request with intact files is not exported again."""
+    model: str
+    slug: str
+    weights: Weights
+    weight_source: str
+    kind: Kind
+    classifier: bool
+    """True where output 0 is (batch, classes) logits, so that top-1 means something."""
+    parameters: int | None
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    module: Artifact | None
+    """Weights for the PyTorch backends; None for a user's ONNX file, which has no module."""
+    onnx: dict[Precision, OnnxArtifact]
+    input_sets: tuple[InputSet, ...]
+    checks: tuple[OnnxCheck, ...]
+    versions: dict[str, str]
+    seconds: dict[str, float]
+    """Wall seconds by step: load, inputs, reference, onnx, onnx-fp16, check."""
+
+
+# --- environments/<id>.json --------------------------------------------------------------------------------------
+
+
+class Unavailable(Record):
+    """A fact that could not be read, and why: never 0, never an empty string."""
+
+    unavailable: str
+
+
+class Machine(Record):
+    cpu: str
+    architecture: str
+    logical_cpus: int
+    physical_cores: int | Unavailable
+    sockets: int | Unavailable
+    numa_nodes: int | Unavailable
+    smt: str | Unavailable
+    microcode: str | Unavailable
+    governor: str | Unavailable
+    turbo: str | Unavailable
+    max_frequency_mhz: int | Unavailable
+    cpu_features: tuple[str, ...]
+    """Instruction sets that decide what precision a library may choose: avx2, avx512f, avx512_bf16, amx_bf16, …"""
+    memory_bytes: int
+    hypervisor: str | Unavailable
+    os: str
+    kernel: str
+
+
+class Limits(Record):
+    affinity: tuple[int, ...]
+    cpu_quota: float | None
+    """Cores by cgroup quota; None where there is none."""
+    memory_limit_bytes: int | None
+    threads: int
+    """What affinity and quota give: the threads of every backend."""
+    container: str | None
+    """How a container was recognised, None outside one."""
+    image: str | None
+
+
+class Software(Record):
+    python: str
+    inferometer: str
+    git_commit: str | None
+    git_dirty: bool | None
+    libraries: dict[str, str]
+    build: dict[str, str]
+    """Build facts that change numbers: torch's parallel backend and oneDNN, ONNX Runtime's build, …"""
+
+
+class Environment(Record):
+    """Where a sample was taken; stored once under its hash, named by every raw file."""
+
+    schema_version: Literal[1] = 1
+    machine: Machine
+    limits: Limits
+    software: Software
+
+
+# --- raw/<case_id>/<round>.json ----------------------------------------------------------------------------------
+
+
+class Clock(Record):
+    name: str
+    resolution_ns: float
+    overhead_ns: int
+    """Median of two reads back to back."""
+
+
+class Block(Record):
+    """One stretch of the timed loop without anything but inferences in it."""
+
+    iterations: int
+    wall_ns: int
+
+
+class Parity(Record):
+    """Distance of a case's outputs from the fp32 reference (harness/parity.py)."""
+
+    samples: int
+    relative_l2: float | None
+    """None when an output is not finite."""
+    max_abs: float | None
+    cosine: float | None
+    top1_agreement: float | None
+    """Share of equal arg-max answers; None where the model is no classifier."""
+    nonfinite: int
+
+
+class Placement(Record):
+    """What really ran, read from the session, graph or module; never from the request."""
+
+    device: str
+    precision: str
+    provider: str
+    settings: dict[str, str | int | float | bool]
+    """Settings that decide speed: threads, streams, layout, graph breaks, …"""
+    dtype_census: dict[str, int]
+    """Operators or weight elements by element type."""
+
+
+class Memory(Record):
+    peak_rss_bytes: int
+    """Peak resident set of the process: interpreter, libraries, model, inputs."""
+    baseline_rss_bytes: int
+    """Resident set after imports and before load."""
+
+
+class ColdCosts(Record):
+    """Time until the first answer; `None` where the backend has no such step."""
+
+    load: int
+    compile: int | None
+    compile_cached: bool | None
+    """True when a compile cache of an earlier process was found, so that `compile` is not the full cost."""
+    first_inference: int
+
+
+class RawBase(Record):
+    schema_version: Literal[1] = 1
+    case_id: str
+    round: int
+    plan_id: str
+    started_at: str
+    environment_id: str | None
+
+
+class Measured(RawBase):
+    status: Literal["measured"] = "measured"
+    artifacts: dict[str, str]
+    """sha256 by file name of what was loaded."""
+    threads: int
+    clock: Clock
+    warmup_ns: tuple[int, ...]
+    latency_ns: tuple[int, ...]
+    blocks: tuple[Block, ...]
+    steady: bool
+    """The three warm-up windows agreed."""
+    stop: Literal["converged", "time limit", "sample limit"]
+    parity_before: Parity | None
+    """All inputs, before timing. None where the backend computes nothing (noop)."""
+    parity_timed: Parity | None
+    """Outputs of timed iterations, taken between blocks."""
+    placement: Placement
+    memory: Memory
+    cold_ns: ColdCosts
+    notes: tuple[str, ...] = ()
+
+
+class Failed(RawBase):
+    status: Literal["failed"] = "failed"
+    error: str
+    hint: str
+    phase: str
+    """Where it happened: start, load, compile, reference check, warm-up, measure, outputs check."""
+    stderr_tail: str
+
+
+RawRecord = Annotated[Measured | Failed, Field(discriminator="status")]
+
+
+# --- summary.json ------------------------------------------------------------------------------------------------
+
+
+class Interval(Record):
+    low: float
+    high: float
+
+
+class Latency(Record):
+    """Statistics of one row, in nanoseconds; what cannot be known from the samples is None."""
+
+    median: float
+    """Median of the process medians: the headline."""
+    ci95: Interval | None
+    """Over processes; None with one round."""
+    p50: float
+    p90: float | None
+    p95: float | None
+    p99: float | None
+    max: float
+    mean: float
+    iqr: float
+    cv: float | None
+    lag1_autocorrelation: float | None
+    n: int
+    rounds: int
+    process_medians: tuple[float, ...]
+
+
+class Speedup(Record):
+    """Ratio baseline / this row, of same-round medians."""
+
+    ratio: float
+    ci95: Interval | None
+    baseline: str
+
+
+class Flag(Record):
+    """Why a row is not grade A, and what to do about it."""
+
+    name: str
+    detail: str
+    remedy: str
+
+
+class Row(Record):
+    case_id: str
+    model: str
+    backend: str
+    device: Device
+    precision: Precision
+    batch_size: int
+    sequence_length: int | None
+    boundary: Boundary
+    mode: Mode
+    weights: Weights
+    kind: Kind
+    status: Status
+    grade: Grade | None
+    reason: str | None
+    """Why a row is skipped, failed or missing."""
+    hint: str | None
+    latency_ns: Latency | None
+    throughput_per_s: float | None
+    """Items per second of wall time of the timed loop."""
+    speedup: Speedup | None
+    parity: Parity | None
+    placement: Placement | None
+    memory_bytes: int | None
+    cold_ns: ColdCosts | None
+    threads: int | None
+    """What really ran, so that conditions come from the samples and not from the plan."""
+    clock: Clock | None
+    """Of the first round; its overhead is what BELOW_TIMER is judged by."""
+    artifacts: dict[str, str]
+    """sha256 by file name of what was loaded: tells rows apart later, and which ones needed an ONNX export."""
+    flags: tuple[Flag, ...]
+
+
+class Summary(Record):
+    """A row for every planned case, and the conditions they share."""
+
+    schema_version: Literal[1] = 1
+    plan_id: str
+    config: str
+    title: str
+    baseline_backend: str
+    created_at: str
+    measured_from: str | None
+    measured_to: str | None
+    environments: dict[str, Environment]
+    rounds: int
+    exports: dict[str, ExportRecord]
+    """By model name: what the rows were measured on, and the export's own cost."""
+    notes: tuple[str, ...]
+    """Damaged or foreign files that were left out, by name."""
+    rows: tuple[Row, ...]

@@ -1,0 +1,201 @@
+"""Reading and writing records: atomic, checked, with a message for each way that a file can be wrong."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from harness.core.errors import (
+    MalformedFileError,
+    MissingInputError,
+    NewerFormatError,
+    OlderFormatError,
+    StorageError,
+)
+from harness.core.schemas import ExportRecord, Failed, Measured, RawRecord
+
+R = TypeVar("R", bound=BaseModel)
+
+_RAW: TypeAdapter[Measured | Failed] = TypeAdapter(RawRecord)
+_RAW_VERSION = 1
+_SEAL_HEAD = b'{"sha256":"'
+_SEAL_JOIN = b'","record":'
+_SEAL_TAIL = b"}\n"
+
+
+def save(path: Path, record: BaseModel, indent: int | None = 2) -> bool:
+    """Write a record; return False when the file already holds exactly this, so that its date stays true.
+
+    Raises StorageError when the disk is full or the folder is not writable.
+    """
+    return save_bytes(path, record.model_dump_json(indent=indent).encode() + b"\n")
+
+
+def save_bytes(path: Path, content: bytes) -> bool:
+    """Write through a temporary file and a rename: a reader or a crash never sees half a file."""
+    if path.is_file() and path.read_bytes() == content:
+        return False
+    with translate_storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            # mkstemp makes files private; results are to be read by others (the caller of a container, CI).
+            Path(temporary).chmod(0o666 & ~_umask())
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    return True
+
+
+def load(path: Path, kind: type[R], made_by: str) -> R:
+    """Read a record of the given kind.
+
+    `made_by` names the command that writes the file, for the hint. Raises MissingInputError,
+    OlderFormatError, NewerFormatError or MalformedFileError.
+    """
+    content = read_bytes(path, made_by)
+    _check_version(path, content, _version_of(kind), made_by)
+    try:
+        return kind.model_validate_json(content)
+    except ValidationError as error:
+        raise MalformedFileError(
+            f"{path} is not a valid {kind.__name__}: {first_problem(error)}",
+            f"Delete it and run `{made_by}` again.",
+        ) from error
+
+
+def read_bytes(path: Path, made_by: str) -> bytes:
+    """The content of a file, or MissingInputError naming the command that writes it."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise MissingInputError(f"{path} does not exist.", f"Run `{made_by}` first.") from error
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror}.", "Check its owner and permissions.") from error
+
+
+def save_raw(path: Path, record: Measured | Failed) -> None:
+    """Write a raw record sealed with the sha256 of its own bytes, so that damage is found later."""
+    payload = record.model_dump_json().encode()
+    digest = hashlib.sha256(payload).hexdigest().encode()
+    save_bytes(path, _SEAL_HEAD + digest + _SEAL_JOIN + payload + _SEAL_TAIL)
+
+
+def load_raw(path: Path) -> Measured | Failed:
+    """Read a raw record; MalformedFileError names what is damaged."""
+    content = read_bytes(path, "make run")
+    start = len(_SEAL_HEAD) + 64 + len(_SEAL_JOIN)
+    digest, payload = content[len(_SEAL_HEAD) : len(_SEAL_HEAD) + 64], content[start : -len(_SEAL_TAIL)]
+    again = "Run `make run`: damaged files are measured again."
+    if not content.startswith(_SEAL_HEAD) or not content.endswith(_SEAL_TAIL):
+        raise MalformedFileError(f"{path} is cut off or is not a raw record.", again)
+    if hashlib.sha256(payload).hexdigest().encode() != digest:
+        raise MalformedFileError(f"{path} does not match its checksum.", again)
+    _check_version(path, payload, _RAW_VERSION, "make run")
+    try:
+        return _RAW.validate_json(payload)
+    except ValidationError as error:
+        raise MalformedFileError(f"{path} is not a valid raw record: {first_problem(error)}", again) from error
+
+
+def sha256_file(path: Path) -> str:
+    """Hex digest of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_artifacts(folder: Path, export: ExportRecord) -> None:
+    """Raise MalformedFileError when a file of an export is missing or has changed since."""
+    files = [*export.onnx.values(), *([export.module] if export.module else [])]
+    files += [file for inputs in export.input_sets for file in (inputs.inputs, inputs.reference)]
+    for file in files:
+        path = folder / file.path
+        if not path.is_file() or sha256_file(path) != file.sha256:
+            state = "has changed since it was exported" if path.is_file() else "is missing"
+            raise MalformedFileError(f"{path} {state}.", "Run `make export`: it makes the file again.")
+
+
+def tail(log: Path, lines: int = 40) -> str:
+    """The last lines of a log; empty where there is none."""
+    try:
+        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+    except OSError:
+        return ""
+
+
+def digest_of(*parts: Any) -> str:
+    """Twelve hex digits that stand for JSON-able values: the same values give the same digits everywhere."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first of pydantic's findings as `field: reason`."""
+    found = error.errors()[0]
+    where = ".".join(str(part) for part in found["loc"]) or "(whole file)"
+    return f"{where}: {found['msg']}"
+
+
+@contextmanager
+def translate_storage_errors(path: Path) -> Iterator[None]:
+    """Turn the operating system's answers about disks and permissions into StorageError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageError(
+                f"The disk is full: {path} could not be written.",
+                "Free some space and run the same command again; what was measured is kept.",
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+            raise StorageError(
+                f"{path} could not be written: {error.strerror}.",
+                "Make the folder writable, or name another one: `make bench RESULTS=<folder>`.",
+            ) from error
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _version_of(kind: type[BaseModel]) -> int:
+    return int(get_args(kind.model_fields["schema_version"].annotation)[0])
+
+
+def _check_version(path: Path, content: bytes, expected: int, made_by: str) -> None:
+    """Tell older and newer formats apart before validation would drown them in field errors."""
+    # The version stands near the start of every file that we write: no need to parse 100 kB of samples twice.
+    head = content[:64].replace(b" ", b"").replace(b"\n", b"")
+    prefix = b'{"schema_version":'
+    if not head.startswith(prefix):
+        raise MalformedFileError(f"{path} was not written by Inferometer.", f"Delete it and run `{made_by}` again.")
+    digits = head[len(prefix) :].split(b",")[0].split(b"}")[0]
+    if not digits.isdigit():
+        raise MalformedFileError(f"{path} has no readable schema_version.", f"Delete it and run `{made_by}` again.")
+    if int(digits) < expected:
+        raise OlderFormatError(
+            f"{path} has format {int(digits)}; this Inferometer writes format {expected}.",
+            f"Run `{made_by}` again to make it anew.",
+        )
+    if int(digits) > expected:
+        raise NewerFormatError(
+            f"{path} has format {int(digits)}; this Inferometer knows up to {expected}.",
+            "Update Inferometer, or name another results folder: `RESULTS=<folder>`.",
+        )

@@ -1,0 +1,132 @@
+"""Export the plan's models: weights, ONNX files, real inputs and fp32 reference outputs, checked against each other.
+
+reads   results/plan.json, and the models' weights (packages, hub, your files)
+writes  models/<slug>/{weights.safetensors, *.onnx, inputs*.npz, reference*.npz, export.json}
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness.core import cli, store
+from harness.core.errors import ExportError, InferometerError, UsageError
+from harness.core.layout import Models, Results
+from harness.core.names import unknown_name
+from harness.core.schemas import ExportRecord, Plan, PlannedModel
+from harness.measure.clock import now_ns
+from harness.parity import compare
+from harness.zoo import model_info
+from harness.zoo.request import Options, covers, intact_record, merged, request_digest
+
+DEFAULT_EXPORTER = "dynamo"
+DEFAULT_OPSET = 20
+"""Both chosen by measurement: docs/decisions/0002-exporter.md."""
+
+
+def export(arguments: Sequence[str]) -> None:
+    """Export every model of the plan; one that fails does not keep the others from being exported."""
+    given = _parser().parse_args(arguments)
+    plan = store.load(Results(given.results).plan, Plan, "make plan")
+    options = Options(given.exporter, given.opset, given.output_name, given.max_length, given.cache_dir)
+    failures: list[tuple[str, InferometerError]] = []
+    for planned in _selected(plan, given.models):
+        try:
+            _export_one(plan, planned, Models(given.models_dir), options, given.force)
+        except InferometerError as error:
+            cli.say(f"{planned.name}: not exported")
+            failures.append((planned.name, error))
+    _raise_all(failures)
+
+
+def _export_one(plan: Plan, planned: PlannedModel, models: Models, options: Options, force: bool) -> None:
+    info, folder, measurement = model_info(planned.name), models.folder(planned.slug), plan.measurement
+    digest = request_digest(info, planned, measurement.seed, measurement.parity_samples, options)
+    earlier = None if force else intact_record(folder, digest)
+    if earlier is not None and covers(earlier, planned):
+        cli.say(f"{planned.name}: up to date")
+        return
+    # torch and its relatives take seconds to import: only where there is something to do.
+    from harness.zoo.exporting import Job, export_model  # noqa: PLC0415
+
+    batch_sizes = tuple(sorted({case.batch_size for case in plan.cases if case.model == planned.name}))
+    job = Job(
+        info=info,
+        planned=planned if earlier is None else merged(earlier, planned),
+        batch_sizes=batch_sizes,
+        seed=measurement.seed,
+        samples=measurement.parity_samples,
+        request_sha256=digest,
+        folder=folder,
+        options=options,
+    )
+    cli.say(f"{planned.name}: exporting ({planned.weights} weights)")
+    watch = Stopwatch()
+    record = export_model(job, watch.step, watch.seconds, compare)
+    store.save(folder.record, record)
+    cli.say(f"{planned.name}: {_told(record)}")
+
+
+class Stopwatch:
+    """Seconds by step. `with watch.step("load"): …` adds to what the step already has."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Add the wall seconds of the block to `name`."""
+        started_ns = now_ns()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + (now_ns() - started_ns) / 1e9
+
+
+def _told(record: ExportRecord) -> str:
+    """What was made, in one line."""
+    worst = max((check.relative_l2 for check in record.checks), default=0.0)
+    files = ", ".join(
+        f"{precision} ONNX (opset {file.opset}, {file.exporter})" for precision, file in record.onnx.items()
+    )
+    return f"{files}; outputs within {worst:.1e} of the reference; {sum(record.seconds.values()):.1f} s"
+
+
+def _selected(plan: Plan, asked: Sequence[str] | None) -> list[PlannedModel]:
+    """The plan's models, or those of them that were asked for by name."""
+    known = {planned.name: planned for planned in plan.models}
+    for name in asked or ():
+        if name not in known:
+            raise UsageError(*unknown_name("model of this plan", name, known))
+    return [planned for name, planned in known.items() if not asked or name in asked]
+
+
+def _raise_all(failures: Sequence[tuple[str, InferometerError]]) -> None:
+    """Raise what went wrong: one failure as itself, with its exit code; several as one ExportError."""
+    if len(failures) == 1:
+        raise failures[0][1]
+    if failures:
+        told = " | ".join(f"{name}: {error.problem}" for name, error in failures)
+        raise ExportError(
+            f"{len(failures)} models were not exported. {told}",
+            " | ".join(dict.fromkeys(error.hint for _, error in failures)),
+        )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = cli.parser("harness.export", __doc__)
+    cli.add_folders(parser)
+    parser.add_argument("--models", nargs="+", metavar="NAME", help="only these models of the plan")
+    parser.add_argument("--exporter", choices=("dynamo", "torchscript"), default=DEFAULT_EXPORTER)
+    parser.add_argument("--opset", type=int, default=DEFAULT_OPSET, help=f"ONNX operator set ({DEFAULT_OPSET})")
+    parser.add_argument("--output-name", help="name of the first output, instead of the model's usual one")
+    parser.add_argument(
+        "--max-length", type=int, metavar="TOKENS", help="longest sequence; a plan above it is an error"
+    )
+    parser.add_argument("--cache-dir", type=Path, help="where downloaded weights are kept (the libraries' own folders)")
+    parser.add_argument("--force", action="store_true", help="export anew even where nothing changed")
+    return parser
+
+
+if __name__ == "__main__":
+    cli.main(export)

@@ -1,0 +1,205 @@
+"""What the samples of a row prove: findings with numbers and remedies, and the grade that follows from them.
+
+    A  every check passed
+    B  right, but less certain than asked: a wide interval, fewer rounds
+    C  something disturbed the number: shown greyed, kept out of rankings
+    F  void: wrong outputs, or something else ran than the label says
+
+Every threshold stands here, with its source. METHOD is the project's method paper (docs/decisions/0003-intervals.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from harness.core.schemas import Case, Flag, Gate, Grade, Latency, Measured, Parity
+from harness.measure import stats
+
+MAX_INTERVAL_HALF_WIDTH = 0.05
+"""Between processes. Twice the 2.5% that three processes reach when their medians scatter by 1% (4.30 / sqrt(3) x 1%),
+the scatter that METHOD 2.7 found typical: a wider interval says that this machine was less quiet than usual."""
+
+MIN_CLOCK_READS = 100
+"""A median below this many clock overheads carries more than 1% of the clock itself (METHOD 2.9, BELOW_TIMER)."""
+
+MAX_DRIFT = 0.05
+"""Change from the first round to the last where every round moved the same way. Three rounds fall in order by chance in
+one case of three, so the limit lies above METHOD 2.9's 3% for a clock: with 1% scatter, chance reaches 5% in 4 cases of
+10,000 (simulated)."""
+
+MIN_DRIFT_ROUNDS = 3
+
+CALIBRATION = "CALIBRATION"
+"""Name of the flag on rows that compute nothing."""
+
+_ORDER: Mapping[Grade, int] = {"A": 0, "B": 1, "C": 2, "F": 3}
+
+RANKED: frozenset[Grade] = frozenset({"A", "B"})
+"""Grades that may win a comparison."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A flag, and the best grade that a row with it can have (A: worth knowing, costs nothing)."""
+
+    caps_at: Grade
+    flag: Flag
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What a row is judged against.
+
+    gate: largest distance from the reference for the row's precision, None where the plan names none.
+    judge_top1: the model is a classifier with trained weights, so that its arg-max means something.
+    target_ci: relative half-width at which a process was to stop.
+    calibration: the backend computes nothing; it shows the harness's own cost and is never ranked.
+    """
+
+    gate: Gate | None
+    judge_top1: bool
+    target_ci: float
+    calibration: bool
+
+
+def finding(caps_at: Grade, name: str, detail: str, remedy: str) -> Finding:
+    """A Finding from its words."""
+    return Finding(caps_at, Flag(name=name, detail=detail, remedy=remedy))
+
+
+def grade(findings: Iterable[Finding]) -> Grade:
+    """The worst grade that any finding leaves; A without findings."""
+    return max((found.caps_at for found in findings), key=_ORDER.__getitem__, default="A")
+
+
+def flags_for(
+    case: Case, records: Sequence[Measured], latency: Latency, parity: Parity | None, checks: Checks
+) -> list[Finding]:
+    """Everything that the records of one case prove against it.
+
+    `records` are the rounds that count, in round order; `parity` is the worst over them.
+    """
+    noise = [*_steady(records), *_intervals(records, latency, checks.target_ci), *_drift(latency)]
+    if checks.calibration:
+        return [_calibration(case), *noise]
+    proof = [*_parity(case, parity, records, checks), *_placement(case, records)]
+    return [*proof, *_timer(records, latency), *noise, *_compile(records)]
+
+
+def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], checks: Checks) -> list[Finding]:
+    if parity is None or any(record.parity_timed is None for record in records):
+        detail = "the outputs of the timed run were not compared with the reference"
+        return [finding("C", "PARITY_UNCHECKED", detail, f"Export `{case.model}` again, then run it again.")]
+    if parity.nonfinite:
+        detail = f"{parity.nonfinite} output values are NaN or infinite"
+        remedy = f"Use a wider precision than {case.precision} for `{case.model}`, or look for an overflow in it."
+        return [finding("F", "NONFINITE", detail, remedy)]
+    if checks.gate is None:
+        detail = f"the plan has no gate for {case.precision}, so nobody said how far outputs may be off"
+        return [finding("C", "PARITY_UNCHECKED", detail, f"Add `gates.{case.precision}` to the configuration.")]
+    return _gate(case, parity, checks.gate, checks.judge_top1)
+
+
+def _gate(case: Case, parity: Parity, gate: Gate, judge_top1: bool) -> list[Finding]:
+    remedy = (
+        f"Compare the outputs of {case.backend} with the reference layer by layer, or, where this loss is acceptable "
+        f"for the task, widen `gates.{case.precision}` in the configuration."
+    )
+    findings = []
+    if parity.relative_l2 is not None and parity.relative_l2 > gate.relative_l2:
+        detail = f"relative L2 distance {parity.relative_l2:.2e} is above the gate of {gate.relative_l2:.0e}"
+        findings.append(finding("F", "PARITY_FAIL", detail, remedy))
+    top1, least = parity.top1_agreement, gate.top1_agreement
+    if judge_top1 and top1 is not None and least is not None and top1 < least:
+        detail = f"top-1 agreement {top1:.1%} is below the gate of {least:.1%}"
+        findings.append(finding("F", "PARITY_FAIL", detail, remedy))
+    return findings
+
+
+def _placement(case: Case, records: Sequence[Measured]) -> list[Finding]:
+    # A device is `cuda:1` where there are several: the plan only says which kind.
+    ran = {(record.placement.device.partition(":")[0], record.placement.precision) for record in records}
+    wrong = sorted(ran - {(case.device, case.precision)})
+    if not wrong:
+        return []
+    what = ", ".join(f"{precision} on {device}" for device, precision in wrong)
+    detail = f"{what} ran where the label says {case.precision} on {case.device}"
+    remedy = f"Ask for what {case.backend} really runs, or turn its automatic choice off; see `placement` in the row."
+    return [finding("F", "PLACEMENT", detail, remedy)]
+
+
+def _steady(records: Sequence[Measured]) -> list[Finding]:
+    unsteady = [record.round for record in records if not record.steady]
+    if not unsteady:
+        return []
+    detail = f"warm-up ended before three windows agreed in {len(unsteady)} of {len(records)} rounds"
+    remedy = "Quieten the machine, or raise `measurement.warmup_max_ns`; `make run FORCE=1` measures again."
+    # The headline is the median of the rounds: a minority of restless ones cannot move it far.
+    return [finding("C" if 2 * len(unsteady) >= len(records) else "B", "NOT_STEADY", detail, remedy)]
+
+
+def _intervals(records: Sequence[Measured], latency: Latency, target: float) -> list[Finding]:
+    remedy = "Quieten the machine, raise `measurement.max_ns`, or measure more rounds: `make bench ROUNDS=5`."
+    findings = []
+    widths = [stats.relative_half_width(stats.block_medians(r.latency_ns, r.blocks)) for r in _stopped_early(records)]
+    wide = [width for width in widths if width is None or width > target]
+    if wide:
+        known = [width for width in wide if width is not None]
+        reached = f"±{max(known):.1%} reached" if known else "too few blocks to tell"
+        detail = (
+            f"stopped at its limit in {len(wide)} of {len(records)} rounds, {reached}, ±{target:.1%} asked within one"
+        )
+        findings.append(finding("B", "CI_NOT_MET", detail, remedy))
+    if latency.ci95 is None:
+        detail = "one process: how far another would differ is not known, so there is no interval"
+        findings.append(finding("B", "CI_NOT_MET", detail, "Measure more rounds: `make bench ROUNDS=3`."))
+    else:
+        half = stats.relative_interval_half_width(latency.ci95, latency.median)
+        if half > MAX_INTERVAL_HALF_WIDTH:
+            over = f"the 95% interval over {latency.rounds} processes"
+            detail = f"{over} is ±{half:.1%}, more than ±{MAX_INTERVAL_HALF_WIDTH:.0%}"
+            findings.append(finding("B", "CI_NOT_MET", detail, remedy))
+    return findings
+
+
+def _stopped_early(records: Sequence[Measured]) -> list[Measured]:
+    return [record for record in records if record.stop != "converged"]
+
+
+def _timer(records: Sequence[Measured], latency: Latency) -> list[Finding]:
+    overhead_ns = max(record.clock.overhead_ns for record in records)
+    if latency.median >= MIN_CLOCK_READS * overhead_ns:
+        return []
+    detail = f"the median of {latency.median:.0f} ns is below {MIN_CLOCK_READS} × the clock's own {overhead_ns} ns"
+    return [
+        finding("C", "BELOW_TIMER", detail, "Use a larger batch: single inferences are too short to time one by one.")
+    ]
+
+
+def _drift(latency: Latency) -> list[Finding]:
+    medians = latency.process_medians
+    steps = [after - before for before, after in pairwise(medians)]
+    one_way = all(step > 0 for step in steps) or all(step < 0 for step in steps)
+    if len(medians) < MIN_DRIFT_ROUNDS or not one_way or abs(medians[-1] / medians[0] - 1) <= MAX_DRIFT:
+        return []
+    change = medians[-1] / medians[0] - 1
+    detail = f"every round was {'slower' if change > 0 else 'faster'} than the one before, {change:+.1%} in all"
+    remedy = "Let the machine cool down or warm up to a constant clock, then `make run FORCE=1`."
+    return [finding("C", "DRIFT", detail, remedy)]
+
+
+def _compile(records: Sequence[Measured]) -> list[Finding]:
+    compiled = [record.cold_ns for record in records if record.cold_ns.compile is not None]
+    if not compiled or not all(cold.compile_cached for cold in compiled):
+        return []
+    detail = "every process found a compile cache, so the compile time shown is not the full cost"
+    return [finding("A", "COMPILE_CACHED", detail, "`make clean`, then `make bench`, shows the full cost.")]
+
+
+def _calibration(case: Case) -> Finding:
+    detail = f"{case.backend} computes nothing: its latency is what the harness itself costs"
+    return finding(
+        "C", "CALIBRATION", detail, "Nothing to do: read it as the smallest latency that can be told from 0."
+    )

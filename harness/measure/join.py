@@ -1,0 +1,178 @@
+"""The plan and its raw records → the summary (pure: how a record is read is handed in).
+
+Records are asked for case by case and dropped once a row is made of them, so memory does not grow with their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from harness.core.errors import FormatError, StorageError
+from harness.core.schemas import Case, Environment, ExportRecord, Failed, Measured, Plan, Row, Summary
+from harness.measure import admission, summarise
+from harness.measure.grades import Checks
+from harness.measure.summarise import CaseRecords
+
+Load = Callable[[str, int], Measured | Failed | None]
+"""(case id, round) → the record, None where there is none; raises FormatError or StorageError where it is unusable."""
+
+MAX_NAMED = 20
+"""Damaged files that are named in the notes one by one; a thousand names would bury the other notes."""
+
+
+@dataclass
+class Notes:
+    """What was left out and why: records with the same reason count together, damaged files are named."""
+
+    other: list[str] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)
+    reasons: dict[str, list[str]] = field(default_factory=dict)
+
+    def leave_out(self, case_id: str, round_number: int, reason: str) -> None:
+        """Remember one record that exists and must not be used."""
+        self.reasons.setdefault(reason, []).append(f"{case_id}/{round_number}")
+
+    def lines(self) -> tuple[str, ...]:
+        """Everything that a reader of the summary has to know, one line each."""
+        lines = [*self.other, *self.damaged[:MAX_NAMED]]
+        if len(self.damaged) > MAX_NAMED:
+            lines.append(f"… and {len(self.damaged) - MAX_NAMED} more damaged files.")
+        for reason, names in self.reasons.items():
+            records = "1 record" if len(names) == 1 else f"{len(names)} records"
+            lines.append(f"{records} left out ({names[0]}{', …' if len(names) > 1 else ''}): {reason}.")
+        return tuple(lines)
+
+
+def join(
+    plan: Plan,
+    exports: Mapping[str, ExportRecord],
+    environments: Mapping[str, Environment],
+    load: Load,
+    *,
+    calibration: frozenset[str],
+    notes: Notes,
+) -> Summary:
+    """A row for every planned case, in plan order.
+
+    exports: by slug. environments: by id. calibration: names of backends that compute nothing. notes: what was
+    already found unusable; what this function leaves out is added.
+    """
+    reference = _reference(plan, environments, load)
+    artifacts = {slug: admission.known_artifacts(export) for slug, export in exports.items()}
+    kinds = {model.slug: model.kind for model in plan.models}
+    rows: list[Row] = []
+    medians: dict[str, dict[int, float]] = {}
+    used: set[str] = set()
+    started: list[str] = []
+    for case in plan.cases:
+        records = _records(
+            plan, case, load, artifacts=artifacts.get(case.slug), machine=(environments, reference), notes=notes
+        )
+        checks = checks_for(plan, case, exports.get(case.slug), calibration)
+        rows.append(summarise.row_of(case, kinds[case.slug], records, plan.measurement.rounds, checks))
+        medians[case.case_id] = summarise.round_medians(records.measured)
+        used.update(record.environment_id for record in records.measured if record.environment_id)
+        started += [record.started_at for record in records.measured]
+    return Summary(
+        plan_id=plan.plan_id,
+        config=plan.config,
+        title=plan.report.title,
+        baseline_backend=plan.report.baseline_backend,
+        created_at=max(started, default=""),
+        measured_from=min(started, default=None),
+        measured_to=max(started, default=None),
+        environments={identity: environments[identity] for identity in sorted(used)},
+        rounds=plan.measurement.rounds,
+        exports={model.name: exports[model.slug] for model in plan.models if model.slug in exports},
+        notes=notes.lines(),
+        rows=tuple(summarise.with_speedups(rows, medians, plan.report.baseline_backend, calibration)),
+    )
+
+
+def checks_for(plan: Plan, case: Case, export: ExportRecord | None, calibration: frozenset[str]) -> Checks:
+    """What the row of a case is judged against."""
+    return Checks(
+        gate=plan.gates.get(case.precision),
+        # Near-tied logits of random weights flip on rounding alone: their arg-max says nothing.
+        judge_top1=export is not None and export.classifier and case.weights != "seeded",
+        target_ci=plan.measurement.target_ci,
+        calibration=case.backend in calibration,
+    )
+
+
+def _records(
+    plan: Plan,
+    case: Case,
+    load: Load,
+    *,
+    artifacts: Mapping[str, str] | None,
+    machine: tuple[Mapping[str, Environment], str | None],
+    notes: Notes,
+) -> CaseRecords:
+    measured: list[Measured] = []
+    failed: list[Failed] = []
+    left_out: list[tuple[int, str]] = []
+    damaged: list[tuple[int, str]] = []
+    for number, found in _rounds(plan, case, load):
+        if isinstance(found, str):
+            damaged.append((number, found))
+            notes.damaged.append(found)
+            continue
+        reason = _refusal(found, plan.plan_id, case.case_id, number) or (
+            _foreign(found, artifacts, *machine) if isinstance(found, Measured) else None
+        )
+        if reason is not None:
+            left_out.append((number, reason))
+            notes.leave_out(case.case_id, number, reason)
+        elif isinstance(found, Measured):
+            measured.append(found)
+        else:
+            failed.append(found)
+    return CaseRecords(tuple(measured), tuple(failed), tuple(left_out), tuple(damaged))
+
+
+def _rounds(plan: Plan, case: Case, load: Load) -> Iterator[tuple[int, Measured | Failed | str]]:
+    """(round, record or the problem with its file) of the planned rounds that left a file."""
+    if case.skip_reason is not None:
+        return
+    for number in range(1, plan.measurement.rounds + 1):
+        try:
+            found = load(case.case_id, number)
+        except (FormatError, StorageError) as error:
+            yield number, error.problem
+        else:
+            if found is not None:
+                yield number, found
+
+
+def _refusal(record: Measured | Failed, plan_id: str, case_id: str, number: int) -> str | None:
+    if (record.case_id, record.round) != (case_id, number):
+        return f"the file holds {record.case_id} round {record.round}: it was moved or copied"
+    return admission.stale_plan(record, plan_id)
+
+
+def _foreign(
+    record: Measured,
+    artifacts: Mapping[str, str] | None,
+    environments: Mapping[str, Environment],
+    reference: str | None,
+) -> str | None:
+    if artifacts is None and record.artifacts:
+        return "the model's export.json cannot be read, so what was measured cannot be told"
+    return admission.foreign_artifact(record, artifacts or {}) or admission.foreign_machine(
+        record.environment_id, environments, reference
+    )
+
+
+def _reference(plan: Plan, environments: Mapping[str, Environment], load: Load) -> str | None:
+    """The environment that all records must agree with; None where no two differ, the usual case."""
+    if admission.all_agree(environments):
+        return None
+    used = (
+        (found.environment_id, found.started_at)
+        for case in plan.cases
+        for _, found in _rounds(plan, case, load)
+        if isinstance(found, Measured) and found.plan_id == plan.plan_id and found.environment_id
+    )
+    return admission.reference_environment(used, environments)

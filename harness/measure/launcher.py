@@ -1,0 +1,160 @@
+"""The run stage's side of a worker: start it, hand it jobs, wait without spinning, end it at the time limit."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.core.jobs import EVENT, Ended, Entered, Event, Job, Ready, Started
+from harness.measure.clock import now_ns
+
+START_TIMEOUT_S = 300.0
+"""Importing a large library from a cold disk can take minutes; longer means that it hangs."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the process of a case ended: exit code (negative: minus the signal), its last phase, whether by our limit."""
+
+    code: int
+    phase: str
+    timed_out: bool = False
+
+
+class Worker:
+    """One worker process. With fork=False each job gets a freshly started interpreter instead of a fork."""
+
+    def __init__(self, backend: str, threads: int, log: Path, fork: bool = True) -> None:
+        self._command = [sys.executable, "-m", "harness.worker", "--backend", backend]
+        self._fork = fork
+        self._log = log
+        self._environment = _environment(threads)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._case_pid: int | None = None
+
+    def run(self, job: Job, on_phase: Callable[[str], None]) -> Outcome:
+        """Measure one case in a fresh process; returns when it has ended, however it ended."""
+        try:
+            if self._process is None:
+                self._start()
+            self._send(job)
+        except (BrokenPipeError, EOFError):
+            return Outcome(code=self._reap() or 1, phase="start")
+        return self._follow(job.measurement.timeout_s, on_phase)
+
+    def log_text(self) -> str:
+        """What the worker itself printed, for a failure before any case began."""
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    def close(self) -> None:
+        """End the worker and the case that it may be running."""
+        if self._process is not None:
+            self._kill()
+            self._process.kill()
+            self._reap()
+
+    def _start(self) -> None:
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        self._buffer = b""
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own module, fixed words
+                self._command if self._fork else [*self._command, "--once"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=self._environment,
+                # Its own session: Ctrl-C on the terminal reaches the run stage alone, which then ends its workers.
+                start_new_session=True,
+            )
+        if not isinstance(self._next(START_TIMEOUT_S), Ready):
+            self._process.kill()
+            raise EOFError
+
+    def _send(self, job: Job) -> None:
+        pipe = self._running().stdin
+        if pipe is not None:
+            pipe.write(job.model_dump_json().encode() + b"\n")
+            pipe.flush()
+
+    def _follow(self, timeout_s: float, on_phase: Callable[[str], None]) -> Outcome:
+        deadline = now_ns() + int(timeout_s * 1e9)
+        phase, timed_out = "start", False
+        try:
+            while True:
+                event = self._next(None if timed_out else max(0.0, (deadline - now_ns()) / 1e9))
+                if event is None:
+                    self._kill()
+                    timed_out = True
+                elif isinstance(event, Started):
+                    self._case_pid = event.pid
+                elif isinstance(event, Entered):
+                    phase = event.phase
+                    on_phase(phase)
+                elif isinstance(event, Ended):
+                    self._case_pid = None
+                    return Outcome(code=event.code, phase=phase, timed_out=timed_out)
+        except EOFError:
+            # Without the fork, the process that ends is the case's own.
+            return Outcome(code=self._reap(), phase=phase, timed_out=timed_out)
+
+    def _kill(self) -> None:
+        """End the running case and all that it started."""
+        _kill_group(self._running().pid if self._case_pid is None else self._case_pid)
+
+    def _reap(self) -> int:
+        code = self._running().wait()
+        self._process, self._case_pid = None, None
+        return code
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise RuntimeError("the worker has not been started")
+        return self._process
+
+    def _next(self, timeout_s: float | None) -> Event | None:
+        """The next event; None when the time is over. Raises EOFError when the worker is gone."""
+        pipe = self._running().stdout
+        if pipe is None:
+            raise EOFError
+        descriptor = pipe.fileno()
+        with selectors.DefaultSelector() as selector:
+            selector.register(descriptor, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                if not selector.select(timeout_s):
+                    return None
+                chunk = os.read(descriptor, 65536)
+                if not chunk:
+                    raise EOFError
+                self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return EVENT.validate_json(line)
+
+
+def _kill_group(pid: int) -> None:
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        # Before the child's setsid() the group does not exist yet: end the process alone.
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+
+def _environment(threads: int) -> dict[str, str]:
+    """Every thread pool that reads the environment gets the same number; OpenBLAS (NumPy) is kept out of the way."""
+    return {
+        **os.environ,
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "OPENBLAS_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")])),
+    }

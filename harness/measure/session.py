@@ -1,0 +1,147 @@
+"""One case in one process: load → compile → reference check → warm-up → measure → outputs check → close."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness import parity
+from harness.core.schemas import ColdCosts, Measurement, Memory, Parity, Placement
+from harness.measure import memory
+from harness.measure.clock import now_ns
+from harness.measure.loop import Inference, Timed, WarmUp, measure, warm_up
+
+Outputs = Mapping[str, NDArray[np.generic]]
+
+KEPT_OUTPUTS = 8
+"""Outputs of timed iterations that are kept for the check after the loop: the latest blocks'."""
+
+
+class Session(Inference, Protocol):
+    """What a session needs of a backend (harness.backends.base.Backend has it)."""
+
+    compiles: bool
+
+    def load(self) -> None:
+        """Load artifacts."""
+
+    def compile(self) -> None:
+        """Compile for the case's shapes."""
+
+    def compile_cached(self) -> bool | None:
+        """Whether compile() finds earlier work."""
+
+    def outputs(self) -> dict[str, NDArray[np.generic]]:
+        """Outputs of the last infer()."""
+
+    def placement(self) -> Placement:
+        """What really ran."""
+
+    def close(self) -> None:
+        """Give back what outlives the process."""
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Everything that one process found out about its case."""
+
+    warm_up: WarmUp
+    timed: Timed
+    parity_before: Parity | None
+    parity_timed: Parity | None
+    placement: Placement
+    memory: Memory
+    cold_ns: ColdCosts
+
+
+def run_session(
+    backend: Session,
+    batches: int,
+    reference: Callable[[int], Outputs],
+    classifier: bool,
+    settings: Measurement,
+    enter: Callable[[str], None],
+) -> Measurements:
+    """Measure one case.
+
+    batches: number of different input batches; reference(i): the fp32 outputs for batch i; enter: told the name
+    of each phase as it begins, so that a crash can be placed.
+    """
+    baseline_rss_bytes = memory.resident_bytes()
+    cold = _start_cold(backend, enter)
+    enter("reference check")
+    before = parity.worst(_check_all(backend, batches, reference, classifier))
+    _quiet_collector()
+    enter("warm-up")
+    warmed = warm_up(backend, batches, settings)
+    enter("measure")
+    kept: list[tuple[int, Outputs]] = []
+    timed = measure(backend, batches, settings, lambda index: _keep(kept, index, backend.outputs()))
+    peak_rss_bytes = memory.peak_bytes()
+    enter("outputs check")
+    after = parity.worst(parity.compare(out, reference(index), classifier) for index, out in kept if out)
+    placement = backend.placement()
+    backend.close()
+    return Measurements(
+        warm_up=warmed,
+        timed=timed,
+        parity_before=before,
+        parity_timed=after,
+        placement=placement,
+        memory=Memory(peak_rss_bytes=peak_rss_bytes, baseline_rss_bytes=baseline_rss_bytes),
+        cold_ns=cold,
+    )
+
+
+def _start_cold(backend: Session, enter: Callable[[str], None]) -> ColdCosts:
+    """Load, compile and answer once, each timed: what the first user pays."""
+    enter("load")
+    start = now_ns()
+    backend.load()
+    loaded = now_ns()
+    cached = None
+    if backend.compiles:
+        enter("compile")
+        cached = backend.compile_cached()
+        backend.compile()
+    compiled = now_ns()
+    enter("first inference")
+    backend.select(0)
+    first_start = now_ns()
+    backend.infer()
+    backend.synchronize()
+    return ColdCosts(
+        load=loaded - start,
+        compile=compiled - loaded if backend.compiles else None,
+        compile_cached=cached,
+        first_inference=now_ns() - first_start,
+    )
+
+
+def _check_all(backend: Session, batches: int, reference: Callable[[int], Outputs], classifier: bool) -> list[Parity]:
+    found = []
+    for index in range(batches):
+        backend.select(index)
+        backend.infer()
+        backend.synchronize()
+        outputs = backend.outputs()
+        if outputs:
+            found.append(parity.compare(outputs, reference(index), classifier))
+    return found
+
+
+def _keep(kept: list[tuple[int, Outputs]], index: int, outputs: Outputs) -> None:
+    kept.append((index, outputs))
+    del kept[:-KEPT_OUTPUTS]
+
+
+def _quiet_collector() -> None:
+    """No garbage collection inside the loop: a collection would land in some sample as an outlier of ours."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()

@@ -1,0 +1,152 @@
+"""Estimators and intervals: pure functions over samples, each with the source of its formula.
+
+The replication unit is the process, not the iteration: iterations of one process share its memory layout, its thread
+placement and the machine's mood, so an interval over them is far too narrow (docs/decisions/0003-intervals.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from harness.core.schemas import Block, Interval
+
+CONFIDENCE = 0.95
+"""Confidence of every interval that is reported."""
+
+PERCENTILE_ESTIMATOR = "Hyndman-Fan type 8"
+"""Approximately median-unbiased whatever the distribution, and what Hyndman and Fan (The American Statistician 50(4),
+1996) recommend. NumPy's default, type 7, reads tails of small samples too low. For the median both are the same."""
+
+P90_MIN_SAMPLES = 64
+P95_MIN_SAMPLES = 130
+P99_MIN_SAMPLES = 662
+"""Fewest samples for which a percentile is shown: MLPerf LoadGen's early stopping at 99% confidence, which withholds an
+estimate until one sample may lie above it (mlcommons/inference, loadgen/early_stopping.cc and results.cc; 64 for p90
+and 662 for p99 are LoadGen's own, 130 for p95 follows from the same rule: `early_stopping_samples`)."""
+
+PERCENTILE_MIN_SAMPLES = {0.90: P90_MIN_SAMPLES, 0.95: P95_MIN_SAMPLES, 0.99: P99_MIN_SAMPLES}
+
+MIN_BLOCKS = 3
+"""Below this a t interval has one degree of freedom or none and means nothing as a stop rule."""
+
+
+def early_stopping_samples(quantile: float, confidence: float = 0.99) -> int:
+    """Fewest samples n for which LoadGen's early stopping gives an estimate of a percentile.
+
+    With at most t = 1 of n independent samples above a value, the chance that the true percentile is still above it is
+    P[Binomial(n, 1 - quantile) <= 1] = I_quantile(n - 1, 2) (early_stopping.cc, `odds` with h = n - t, tolerance 0);
+    n is the smallest for which that is below 1 - confidence.
+    """
+    samples = 2
+    while special.betainc(samples - 1, 2, quantile) >= 1 - confidence:
+        samples += 1
+    return samples
+
+
+def percentile(samples: ArrayLike, quantile: float) -> float:
+    """A percentile by PERCENTILE_ESTIMATOR; the quantile is in [0, 1]."""
+    return float(np.quantile(np.asarray(samples, dtype=np.float64), quantile, method="median_unbiased"))
+
+
+def percentiles(samples: ArrayLike, quantiles: Sequence[float]) -> list[float | None]:
+    """Percentiles of one sample; None where PERCENTILE_MIN_SAMPLES says that there are too few samples to know."""
+    values = np.asarray(samples, dtype=np.float64)
+    found = np.quantile(values, quantiles, method="median_unbiased")
+    return [
+        float(value) if values.size >= PERCENTILE_MIN_SAMPLES.get(quantile, 1) else None
+        for quantile, value in zip(quantiles, found, strict=True)
+    ]
+
+
+def block_medians(latency_ns: ArrayLike, blocks: Sequence[Block]) -> list[float]:
+    """Median of each stretch of the timed loop, in ns; samples beyond the blocks' iterations are left out."""
+    values = np.asarray(latency_ns, dtype=np.float64)
+    medians: list[float] = []
+    start = 0
+    for block in blocks:
+        part = values[start : start + block.iterations]
+        start += block.iterations
+        if part.size:
+            medians.append(float(np.median(part)))
+    return medians
+
+
+def relative_half_width(block_medians: Sequence[float]) -> float | None:
+    """Half-width of the 95% t interval over block medians, relative to their median: the stop rule of one process.
+
+    Blocks of >= 100 ms absorb the correlation between neighbouring iterations (batch means, Law and Kelton). None with
+    fewer than MIN_BLOCKS blocks, or where the median is 0.
+    """
+    count = len(block_medians)
+    if count < MIN_BLOCKS:
+        return None
+    values = np.asarray(block_medians, dtype=np.float64)
+    centre = float(np.median(values))
+    if centre <= 0:
+        return None
+    return _t(count - 1) * float(values.std(ddof=1)) / math.sqrt(count) / centre
+
+
+def lag1_autocorrelation(samples: ArrayLike) -> float | None:
+    """Correlation of each sample with the next (Box and Jenkins' r1); None with < 3 samples or when all are equal."""
+    values: NDArray[np.float64] = np.asarray(samples, dtype=np.float64)
+    if values.size < 3:
+        return None
+    centred = values - values.mean()
+    power = float(centred @ centred)
+    # Rounding in the mean leaves ~1e-16 of the values' own size behind when all of them are equal.
+    if power <= values.size * (1e-12 * float(np.abs(values).max())) ** 2:
+        return None
+    return float(centred[:-1] @ centred[1:]) / power
+
+
+def median(values: ArrayLike) -> float:
+    """The median of samples; of process medians it is the headline latency."""
+    return float(np.median(np.asarray(values, dtype=np.float64)))
+
+
+def log_t_interval(values: Sequence[float]) -> Interval | None:
+    """95% t interval on the logarithms of one positive value per process; None with fewer than two, or one <= 0.
+
+    Latencies are positive and skewed to the right, ratios are multiplicative: on logarithms both are near symmetric.
+    """
+    if len(values) < 2 or min(values) <= 0:
+        return None
+    logs = np.log(np.asarray(values, dtype=np.float64))
+    centre = float(logs.mean())
+    half = _t(len(values) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(values))
+    try:
+        return Interval(low=math.exp(centre - half), high=math.exp(centre + half))
+    except (OverflowError, ValueError):
+        # Two processes orders of magnitude apart: the upper end is beyond a float, so nothing is known.
+        return None
+
+
+def relative_interval_half_width(interval: Interval, centre: float) -> float:
+    """Half the width of an interval relative to the estimate it belongs to."""
+    return (interval.high - interval.low) / 2 / centre
+
+
+def ratio_of_rounds(baseline: Mapping[int, float], other: Mapping[int, float]) -> tuple[float, Interval | None] | None:
+    """How many times faster `other` is than `baseline`: median and 95% interval of the same-round ratios.
+
+    Both map round → process median. Rounds pair cases that ran close in time, so that slow drift of the machine
+    cancels. None where no round has both.
+    """
+    shared = [number for number in baseline if number in other and other[number] > 0 and baseline[number] > 0]
+    ratios = [baseline[number] / other[number] for number in sorted(shared)]
+    if not ratios:
+        return None
+    return median(ratios), log_t_interval(ratios)
+
+
+@cache
+def _t(degrees_of_freedom: int) -> float:
+    """Two-sided critical value of Student's t at CONFIDENCE."""
+    return float(special.stdtrit(degrees_of_freedom, (1 + CONFIDENCE) / 2))

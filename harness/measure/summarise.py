@@ -1,0 +1,238 @@
+"""Records of one case → its row of the summary (pure; nothing is read, nothing is guessed)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.core.schemas import (
+    Case,
+    ColdCosts,
+    Failed,
+    Kind,
+    Latency,
+    Measured,
+    Parity,
+    Row,
+    Speedup,
+    Status,
+)
+from harness.measure import grades, stats
+from harness.measure.grades import Checks, Finding, finding
+
+
+@dataclass(frozen=True)
+class CaseRecords:
+    """What was found of one case.
+
+    measured, failed: the records that belong to the plan, in round order.
+    left_out: (round, reason) of records that exist and must not be used.
+    damaged: (round, problem) of files that cannot be read.
+    """
+
+    measured: tuple[Measured, ...]
+    failed: tuple[Failed, ...]
+    left_out: tuple[tuple[int, str], ...] = ()
+    damaged: tuple[tuple[int, str], ...] = ()
+
+
+def row_of(case: Case, kind: Kind, records: CaseRecords, rounds: int, checks: Checks) -> Row:
+    """The row of one case, without its speedup: measured, else failed, else skipped or missing."""
+    if case.skip_reason is not None:
+        return _empty_row(case, kind, "skipped", reason=case.skip_reason)
+    lost = _lost(records, rounds)
+    if records.measured:
+        return _measured_row(case, kind, records.measured, checks, lost)
+    if records.failed:
+        last = records.failed[-1]
+        reason = f"{last.phase}: {last.error}"
+        return _empty_row(case, kind, "failed", reason=reason, hint=last.hint, findings=_damage(records))
+    reason = "; ".join(dict.fromkeys(why for _, why in (*records.left_out, *records.damaged)))
+    return _empty_row(
+        case, kind, "missing", reason=reason or "never measured", hint="Run `make run`.", findings=_damage(records)
+    )
+
+
+def latency_of(records: Sequence[Measured]) -> Latency:
+    """Statistics over the rounds: the headline over processes, percentiles and spread over the pooled samples."""
+    samples = [np.asarray(record.latency_ns, dtype=np.float64) for record in records]
+    pooled = np.concatenate(samples)
+    medians = tuple(float(np.median(values)) for values in samples)
+    p50, p90, p95, p99 = stats.percentiles(pooled, (0.50, 0.90, 0.95, 0.99))
+    p25, p75 = stats.percentiles(pooled, (0.25, 0.75))
+    assert p25 is not None and p50 is not None and p75 is not None  # noqa: PT018, S101 - no minimum for these
+    mean = float(pooled.mean())
+    correlations = [r for r in map(stats.lag1_autocorrelation, samples) if r is not None]
+    return Latency(
+        median=stats.median(medians),
+        ci95=stats.log_t_interval(medians),
+        p50=p50,
+        p90=p90,
+        p95=p95,
+        p99=p99,
+        max=float(pooled.max()),
+        mean=mean,
+        iqr=p75 - p25,
+        cv=float(pooled.std(ddof=1)) / mean if pooled.size > 1 and mean > 0 else None,
+        lag1_autocorrelation=stats.median(correlations) if correlations else None,
+        n=int(pooled.size),
+        rounds=len(records),
+        process_medians=medians,
+    )
+
+
+def throughput_of(batch_size: int, records: Sequence[Measured]) -> float | None:
+    """Items per second of wall time of the timed blocks, pooled over rounds: never 1 / mean latency."""
+    iterations = sum(block.iterations for record in records for block in record.blocks)
+    wall_ns = sum(block.wall_ns for record in records for block in record.blocks)
+    return batch_size * iterations * 1e9 / wall_ns if wall_ns else None
+
+
+def cold_of(records: Sequence[Measured]) -> ColdCosts:
+    """Median load and first inference; the largest compile of the processes that found no cache, else of all."""
+    costs = [record.cold_ns for record in records]
+    compiles = [(cost.compile, cost.compile_cached) for cost in costs if cost.compile is not None]
+    full = [compile_ns for compile_ns, cached in compiles if not cached]
+    return ColdCosts(
+        load=round(stats.median([cost.load for cost in costs])),
+        compile=max(full or [compile_ns for compile_ns, _ in compiles], default=None),
+        compile_cached=(not full and any(cached for _, cached in compiles)) if compiles else None,
+        first_inference=round(stats.median([cost.first_inference for cost in costs])),
+    )
+
+
+def worst_parity(records: Sequence[Measured]) -> Parity | None:
+    """The largest distance from the reference that any round showed, before or during timing, figure by figure."""
+    found = [parity for record in records for parity in (record.parity_before, record.parity_timed) if parity]
+    if not found:
+        return None
+    lost = any(parity.nonfinite for parity in found)
+    top1 = [parity.top1_agreement for parity in found if parity.top1_agreement is not None]
+    cosines = [parity.cosine for parity in found if parity.cosine is not None]
+    return Parity(
+        samples=min(parity.samples for parity in found),
+        relative_l2=None if lost else max((p.relative_l2 for p in found if p.relative_l2 is not None), default=None),
+        max_abs=None if lost else max((p.max_abs for p in found if p.max_abs is not None), default=None),
+        cosine=None if lost else min(cosines, default=None),
+        top1_agreement=min(top1, default=None),
+        nonfinite=max(parity.nonfinite for parity in found),
+    )
+
+
+def round_medians(records: Sequence[Measured]) -> dict[int, float]:
+    """Process median in ns by round."""
+    return {record.round: float(np.median(record.latency_ns)) for record in records}
+
+
+def with_speedups(
+    rows: Sequence[Row], medians: Mapping[str, Mapping[int, float]], baseline_backend: str, uncounted: frozenset[str]
+) -> list[Row]:
+    """Rows with the ratio to the baseline backend in fp32 of the same model, shape, boundary, mode and device.
+
+    Absent where either side is void or the backend computes nothing (`uncounted`).
+    """
+    baselines = {
+        _peers(row): row
+        for row in rows
+        if row.backend == baseline_backend and row.precision == "fp32" and row.status == "measured" and row.grade != "F"
+    }
+    return [_with_speedup(row, baselines.get(_peers(row)), medians, uncounted) for row in rows]
+
+
+def _with_speedup(
+    row: Row, baseline: Row | None, medians: Mapping[str, Mapping[int, float]], uncounted: frozenset[str]
+) -> Row:
+    if baseline is None or row.status != "measured" or row.grade == "F" or row.backend in uncounted:
+        return row
+    ratio = stats.ratio_of_rounds(medians[baseline.case_id], medians[row.case_id])
+    if ratio is None:
+        return row
+    interval = None if row is baseline else ratio[1]
+    return row.model_copy(update={"speedup": Speedup(ratio=ratio[0], ci95=interval, baseline=baseline.case_id)})
+
+
+def _peers(row: Row) -> tuple[object, ...]:
+    return (row.model, row.weights, row.batch_size, row.sequence_length, row.boundary, row.mode, row.device)
+
+
+def _measured_row(case: Case, kind: Kind, records: Sequence[Measured], checks: Checks, lost: Sequence[Finding]) -> Row:
+    latency = latency_of(records)
+    parity = worst_parity(records)
+    findings = [*grades.flags_for(case, records, latency, parity, checks), *lost]
+    return _empty_row(case, kind, "measured", findings=findings).model_copy(
+        update={
+            "grade": grades.grade(findings),
+            "latency_ns": latency,
+            "throughput_per_s": throughput_of(case.batch_size, records),
+            "parity": parity,
+            "placement": records[-1].placement,
+            "memory_bytes": max(record.memory.peak_rss_bytes for record in records),
+            "cold_ns": cold_of(records),
+            "threads": records[0].threads,
+            "clock": records[0].clock,
+            "artifacts": records[0].artifacts,
+        }
+    )
+
+
+def _empty_row(
+    case: Case,
+    kind: Kind,
+    status: Status,
+    *,
+    reason: str | None = None,
+    hint: str | None = None,
+    findings: Sequence[Finding] = (),
+) -> Row:
+    """A row that names its case and has no figures."""
+    return Row(
+        case_id=case.case_id,
+        model=case.model,
+        backend=case.backend,
+        device=case.device,
+        precision=case.precision,
+        batch_size=case.batch_size,
+        sequence_length=case.sequence_length,
+        boundary=case.boundary,
+        mode=case.mode,
+        weights=case.weights,
+        kind=kind,
+        status=status,
+        grade=None,
+        reason=reason,
+        hint=hint,
+        latency_ns=None,
+        throughput_per_s=None,
+        speedup=None,
+        parity=None,
+        placement=None,
+        memory_bytes=None,
+        cold_ns=None,
+        threads=None,
+        clock=None,
+        artifacts={},
+        flags=tuple(found.flag for found in findings),
+    )
+
+
+def _lost(records: CaseRecords, rounds: int) -> list[Finding]:
+    """Findings about rounds that the plan asked for and the row does not rest on."""
+    have = {record.round for record in records.measured}
+    why = {number: "no record" for number in range(1, rounds + 1) if number not in have}
+    why |= {record.round: f"failed ({record.phase}: {record.error})" for record in records.failed}
+    why |= dict(records.left_out)
+    why |= {number: "damaged file" for number, _ in records.damaged}
+    if not why:
+        return []
+    detail = f"{len(have)} of {rounds} rounds; " + "; ".join(f"round {n}: {text}" for n, text in sorted(why.items()))
+    missing = finding("B", "ROUNDS_MISSING", detail, "Run `make run`: it measures only what is missing.")
+    return [missing, *_damage(records)]
+
+
+def _damage(records: CaseRecords) -> list[Finding]:
+    return [
+        finding("B", "DAMAGED_FILE", problem, "Run `make run`: damaged files are measured again.")
+        for _, problem in records.damaged
+    ]

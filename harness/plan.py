@@ -1,0 +1,106 @@
+"""plan: expand the configuration's matrix into every case that is owed an answer.
+
+reads   configs/<name>.yaml
+writes  results/plan.json
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from harness.core import cli, devices, store
+from harness.core.errors import UsageError
+from harness.core.layout import Results
+from harness.core.schemas import Plan
+from harness.planning.config import read_config
+from harness.planning.estimate import estimate, in_words
+from harness.planning.matrix import make_plan
+from harness.planning.overrides import Overrides, apply
+
+T = TypeVar("T")
+
+PRECISIONS = ("fp32", "fp16", "bf16", "int8")
+
+
+def stage(arguments: Sequence[str]) -> None:
+    """Read, expand, check, save, and print what would run."""
+    options = _parser().parse_args(arguments)
+    chosen = Overrides(
+        device=options.device,
+        models=options.models,
+        backends=options.backends,
+        precisions=options.precisions,
+        batch_sizes=options.batches,
+        sequence_lengths=options.seq_lengths,
+        rounds=options.rounds,
+    )
+    config = read_config(options.config)
+    digest = hashlib.sha256(options.config.read_bytes()).hexdigest()
+    final = apply(config, chosen)
+    devices.require(final.device)
+    make_plan(config.model_copy(update={"device": final.device}), str(options.config), digest)
+    plan = make_plan(final, str(options.config), digest, merge=True)
+    results = Results(options.results)
+    changed = store.save(results.plan, plan)
+    _describe(plan, results.plan, changed, options.list)
+
+
+def _parser() -> cli.Parser:
+    parser = cli.parser("harness.plan", __doc__)
+    parser.add_argument("--config", type=Path, default=Path("configs/quickstart.yaml"))
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="instead of the configuration's")
+    text = "comma-separated, instead of the configuration's"
+    parser.add_argument("--models", type=_list(str), default=(), help=f"{text}; `name@seeded` names the weights")
+    parser.add_argument("--backends", type=_list(str), default=(), help=text)
+    parser.add_argument("--precisions", type=_list(_precision), default=(), help=text)
+    parser.add_argument("--batches", type=_list(_positive), default=(), help=text)
+    parser.add_argument("--seq-lengths", type=_list(_positive), default=(), help=text)
+    parser.add_argument("--rounds", type=_positive, help="fresh processes per case, instead of the configuration's")
+    parser.add_argument("--list", action="store_true", help="print every case")
+    cli.add_folders(parser, models=False)
+    return parser
+
+
+def _describe(plan: Plan, path: Path, changed: bool, every_case: bool) -> None:
+    runnable = [case for case in plan.cases if case.skip_reason is None]
+    skipped = len(plan.cases) - len(runnable)
+    backends = list(dict.fromkeys(case.backend for case in plan.cases))
+    cli.say(f"Plan {plan.plan_id} ({'written' if changed else 'unchanged'}): {path}")
+    cli.say(f"  models    {', '.join(f'{model.name} ({model.weights})' for model in plan.models)}")
+    cli.say(f"  backends  {', '.join(backends)} on {plan.device}")
+    cli.say(
+        f"  cases     {len(runnable)} to measure in {plan.measurement.rounds} rounds"
+        + (f", {skipped} skipped with their reason in the report" if skipped else "")
+    )
+    cli.say(f"  time      {in_words(estimate(plan))} to measure, besides export")
+    if every_case:
+        for case in plan.cases:
+            cli.say(f"  {case.case_id}" + (f"  skipped: {case.skip_reason}" if case.skip_reason else ""))
+
+
+def _list(item: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+    """A converter of `a,b,c`; an empty text is an empty choice, as Make passes it."""
+
+    def convert(text: str) -> tuple[T, ...]:
+        return tuple(item(part) for part in dict.fromkeys(text.replace(" ", ",").split(",")) if part)
+
+    return convert
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"`{text}` is not a whole number of at least 1.", "For example: BATCHES=1,8 ROUNDS=3.")
+    return int(text)
+
+
+def _precision(text: str) -> str:
+    if text not in PRECISIONS:
+        raise UsageError(f"Unknown precision `{text}`.", f"Known: {', '.join(PRECISIONS)}.")
+    return text
+
+
+if __name__ == "__main__":
+    cli.main(stage)

@@ -1,0 +1,114 @@
+"""The configuration file, typed: what may stand in it, and one clear message for what may not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from harness.core.errors import ConfigError
+from harness.core.names import unknown_name
+from harness.core.schemas import Device, Gate, Measurement, Precision, ReportOptions
+from harness.planning import yaml_file
+
+Positive = Annotated[int, Field(ge=1)]
+
+DEFAULT_GATES: Mapping[Precision, Gate] = {
+    # Starting gates of METHOD.md §3, against fp32 eager with the same weights.
+    "fp32": Gate(relative_l2=1e-4, top1_agreement=0.995),
+    "fp16": Gate(relative_l2=1e-2, top1_agreement=0.995),
+    "bf16": Gate(relative_l2=3e-2, top1_agreement=0.95),
+    "int8": Gate(relative_l2=3e-1, top1_agreement=0.90),
+}
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class ModelEntry(_Section):
+    """One model: its zoo name, and which weights (None: the zoo's default for it)."""
+
+    name: Annotated[str, Field(min_length=1, max_length=300)]
+    weights: Literal["pretrained", "seeded"] | None = None
+
+
+class Block(_Section):
+    """One block of the matrix: every combination of its lists. `models: null` means all models."""
+
+    backends: Annotated[tuple[str, ...], Field(min_length=1)]
+    models: tuple[str, ...] | None = None
+    precisions: Annotated[tuple[Precision, ...], Field(min_length=1)] = ("fp32",)
+    batch_sizes: Annotated[tuple[Positive, ...], Field(min_length=1)] = (1,)
+    sequence_lengths: Annotated[tuple[Positive, ...], Field(min_length=1)] = (128,)
+    """Used for text models only."""
+
+
+class Config(_Section):
+    """A whole configuration file."""
+
+    device: Device = "cpu"
+    models: Annotated[tuple[ModelEntry, ...], Field(min_length=1)]
+    matrix: Annotated[tuple[Block, ...], Field(min_length=1)]
+    measurement: Measurement = Measurement()
+    gates: dict[Precision, Gate] = {}
+    report: ReportOptions = ReportOptions()
+
+    def all_gates(self) -> dict[Precision, Gate]:
+        """The default gates with the file's own laid over them."""
+        return {**DEFAULT_GATES, **self.gates}
+
+
+_SECTIONS: Mapping[str, type[BaseModel]] = {
+    "models": ModelEntry,
+    "matrix": Block,
+    "measurement": Measurement,
+    "gates": Gate,
+    "report": ReportOptions,
+}
+
+
+def read_config(path: Path) -> Config:
+    """Read and check a configuration. Raises ConfigError naming file, key path, problem and hint."""
+    return parse_config(yaml_file.read(path), str(path))
+
+
+def parse_config(data: Mapping[str, Any], source: str) -> Config:
+    """Check a configuration given as plain data; `source` names it in messages."""
+    try:
+        # By way of JSON, because only there does pydantic's strict mode take a list for a tuple.
+        return Config.model_validate_json(json.dumps(_full_entries(data), default=str))
+    except ValidationError as error:
+        problem, hint = _explain(error)
+        raise ConfigError(f"{source}: {problem}", hint) from error
+
+
+def _full_entries(data: Mapping[str, Any]) -> dict[str, Any]:
+    """`- resnet50` is short for `- {name: resnet50}`."""
+    models = data.get("models")
+    if not isinstance(models, list):
+        return dict(data)
+    return {**data, "models": [{"name": entry} if isinstance(entry, str) else entry for entry in models]}
+
+
+def _explain(error: ValidationError) -> tuple[str, str]:
+    """(key path: problem, hint) for pydantic's first finding."""
+    found = error.errors()[0]
+    place = found["loc"]
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
+    if found["type"] == "extra_forbidden":
+        problem, hint = unknown_name("key", str(place[-1]), _known_keys(place))
+        return f"{path}: {problem}", hint
+    message = found["msg"][0].lower() + found["msg"][1:]
+    hint = "See configs/README.md for every key, its type and its default."
+    if found["type"] == "tuple_type":
+        hint = f"Write a list: `[{found['input']}]`."
+    return f"{path or '(whole file)'}: {message}.", hint
+
+
+def _known_keys(place: tuple[int | str, ...]) -> list[str]:
+    section = _SECTIONS.get(str(place[0]), Config) if len(place) > 1 else Config
+    return list(section.model_fields)

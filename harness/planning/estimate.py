@@ -1,0 +1,36 @@
+"""About how long a plan takes: bounds from its own settings, before anything is known about the models (pure)."""
+
+from __future__ import annotations
+
+from harness.backends import backend_info
+from harness.core.schemas import Plan
+
+START_S = 1.5
+"""Fork, load and the reference check of a small model, as seen on two cores; large models take longer."""
+COMPILE_S = 30.0
+"""First torch.compile of a model of ResNet-50's size on two cores; later rounds find it cached."""
+
+
+def estimate(plan: Plan) -> tuple[float, float]:
+    """(shortest, longest) seconds of the run stage: every process converges at once, or none before its limit."""
+    settings = plan.measurement
+    runnable = [case for case in plan.cases if case.skip_reason is None]
+    quick = START_S + settings.warmup_min_s + 3 * settings.window_s + 3 * settings.block_s
+    slow = START_S + settings.warmup_max_s + settings.max_s
+    compiles = sum(COMPILE_S for case in runnable if backend_info(case.backend).compile_cache)
+    processes = len(runnable) * settings.rounds
+    return processes * quick, processes * slow + compiles
+
+
+def in_words(bounds: tuple[float, float]) -> str:
+    """`2 min to 9 min`."""
+    low, high = (_duration(seconds) for seconds in bounds)
+    return f"{low} to {high}" if low != high else f"about {low}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{round(seconds)} s"
+    if seconds < 5400:
+        return f"{round(seconds / 60)} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,183 @@
+"""Configuration → cases: a pure expansion that refuses what cannot be and explains what is skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from harness.backends import BACKENDS, BackendInfo, backend_info
+from harness.core.errors import ConfigError
+from harness.core.schemas import Case, Device, Measurement, Plan, PlannedModel, Precision
+from harness.core.store import digest_of
+from harness.planning.config import Block, Config, ModelEntry
+from harness.zoo import ModelInfo, model_info
+
+METHOD_VERSION = 1
+"""Raised when the measuring itself changes so much that samples before and after may not be joined."""
+
+
+def make_plan(config: Config, source: str, config_sha256: str, merge: bool = False) -> Plan:
+    """Expand a configuration. Raises ConfigError for unknown names, empty selections, duplicates, impossible blocks.
+
+    With `merge`, equal cases of two blocks become one: command-line choices may make blocks overlap.
+    """
+    models = _models(config, source)
+    cases = _unique(_expand(config, models, source), source, merge)
+    needed = {case.model for case in cases}
+    return Plan(
+        plan_id=plan_id(config.device, config.measurement),
+        config=source,
+        config_sha256=config_sha256,
+        device=config.device,
+        models=tuple(_planned(entry, info, cases) for entry, info in models.values() if entry.name in needed),
+        measurement=config.measurement,
+        gates=config.all_gates(),
+        report=config.report,
+        cases=tuple(cases),
+    )
+
+
+def plan_id(device: Device, measurement: Measurement) -> str:
+    """What samples must share to be joined. Rounds may be added later; a time limit only cuts processes off."""
+    return digest_of(METHOD_VERSION, device, measurement.model_dump(exclude={"rounds", "timeout_s"}))
+
+
+def case_id(slug: str, backend: str, device: str, precision: str, batch_size: int, sequence_length: int | None) -> str:
+    """The readable id of a case, such as `minilm-l6-openvino-cpu-fp32-b8-s128`; also its folder's name."""
+    sequence = "" if sequence_length is None else f"-s{sequence_length}"
+    return f"{slug}-{backend}-{device}-{precision}-b{batch_size}{sequence}"
+
+
+Models = Mapping[str, tuple[ModelEntry, ModelInfo]]
+
+
+def _models(config: Config, source: str) -> Models:
+    found: dict[str, tuple[ModelEntry, ModelInfo]] = {}
+    slugs: dict[str, str] = {}
+    for index, entry in enumerate(config.models):
+        info = model_info(entry.name)
+        weights = entry.weights or info.default_weights
+        if weights not in info.weights:
+            raise ConfigError(
+                f"{source}: models[{index}]: {entry.name} has no `{weights}` weights.",
+                f"It has: {', '.join(info.weights)}.",
+            )
+        if entry.name in found or info.slug in slugs:
+            raise ConfigError(
+                f"{source}: models[{index}]: {entry.name} stands twice.",
+                "Name each model once; blocks choose among them.",
+            )
+        slugs[info.slug] = entry.name
+        found[entry.name] = entry, info
+    return found
+
+
+def _expand(config: Config, models: Models, source: str) -> Iterator[Case]:
+    for index, block in enumerate(config.matrix):
+        where = f"{source}: matrix[{index}]"
+        selected = _selected(block, models, where)
+        backends = [(name, backend_info(name)) for name in block.backends]
+        _refuse_impossible(block, backends, config.device, where)
+        for name in selected:
+            entry, info = models[name]
+            for backend, table in backends:
+                for precision in block.precisions:
+                    skip = _skip_reason(table, info, config.device, precision)
+                    for batch_size in block.batch_sizes:
+                        for length in block.sequence_lengths if info.kind == "text" else (None,):
+                            yield _case(entry, info, backend, config.device, precision, batch_size, length, skip)
+
+
+def _case(
+    entry: ModelEntry,
+    info: ModelInfo,
+    backend: str,
+    device: Device,
+    precision: Precision,
+    batch_size: int,
+    sequence_length: int | None,
+    skip_reason: str | None,
+) -> Case:
+    return Case(
+        case_id=case_id(info.slug, backend, device, precision, batch_size, sequence_length),
+        model=entry.name,
+        slug=info.slug,
+        backend=backend,
+        device=device,
+        precision=precision,
+        batch_size=batch_size,
+        sequence_length=sequence_length,
+        boundary="compute",
+        mode="sync",
+        weights=entry.weights or info.default_weights,
+        skip_reason=skip_reason,
+    )
+
+
+def _selected(block: Block, models: Models, where: str) -> Sequence[str]:
+    if block.models is None:
+        return list(models)
+    for name in block.models:
+        if name not in models:
+            raise ConfigError(
+                f"{where}.models: {name} is not among the models of this configuration.",
+                f"Add it under `models:`, or name one of: {', '.join(models)}.",
+            )
+    if not block.models:
+        raise ConfigError(f"{where}.models: the list is empty.", "Name a model, or leave `models` out for all.")
+    return block.models
+
+
+def _refuse_impossible(block: Block, backends: Sequence[tuple[str, BackendInfo]], device: Device, where: str) -> None:
+    """An entry of a list that no combination can use is a mistake, not a row to skip."""
+    for name, table in backends:
+        if device not in table.precisions:
+            raise ConfigError(
+                f"{where}.backends: {name} does not run on {device}.",
+                f"On {device}: {', '.join(_backends_on(device)) or 'no backend yet'}.",
+            )
+    for precision in block.precisions:
+        if not any(precision in table.precisions[device] for _, table in backends):
+            reasons = {table.not_offered.get(precision, "not offered") for _, table in backends}
+            raise ConfigError(
+                f"{where}.precisions: none of these backends runs {precision} on {device}.",
+                f"{'; '.join(sorted(reasons))}.".capitalize(),
+            )
+
+
+def _backends_on(device: Device) -> list[str]:
+    return [name for name, table in BACKENDS.items() if device in table.precisions]
+
+
+def _skip_reason(table: BackendInfo, info: ModelInfo, device: Device, precision: Precision) -> str | None:
+    if table.artifact == "module" and not info.has_module:
+        return "an ONNX file has no PyTorch module to run"
+    if precision not in table.precisions[device]:
+        return table.not_offered.get(precision, f"{precision} is not offered on {device}")
+    return None
+
+
+def _unique(cases: Iterable[Case], source: str, merge: bool) -> list[Case]:
+    found: dict[str, Case] = {}
+    for case in cases:
+        if case.case_id in found and not merge:
+            raise ConfigError(
+                f"{source}: the case {case.case_id} stands twice.",
+                "Two blocks of the matrix overlap: take the combination out of one of them.",
+            )
+        found[case.case_id] = case
+    return list(found.values())
+
+
+def _planned(entry: ModelEntry, info: ModelInfo, cases: Sequence[Case]) -> PlannedModel:
+    own = [case for case in cases if case.model == entry.name and case.skip_reason is None]
+    lengths = {case.sequence_length for case in own if case.sequence_length is not None}
+    precisions: dict[Precision, None] = {"fp32": None}
+    precisions.update({case.precision: None for case in own if case.precision in ("fp16",)})
+    return PlannedModel(
+        name=entry.name,
+        slug=info.slug,
+        weights=entry.weights or info.default_weights,
+        kind=info.kind,
+        sequence_lengths=tuple(sorted(lengths)),
+        onnx_precisions=tuple(precisions),
+    )

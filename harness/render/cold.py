@@ -1,0 +1,74 @@
+"""What a backend costs before its first answer, and how many requests repay it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from harness.core.schemas import ColdCosts, ExportRecord, Row
+from harness.render import units
+from harness.render.markdown import table
+from harness.render.units import ABSENT, SECOND
+
+
+def export_ns(row: Row, export: ExportRecord | None) -> float | None:
+    """Export time of the ONNX file that the row loaded, in ns; None where it loaded none."""
+    if export is None or not any(name.endswith(".onnx") for name in row.artifacts):
+        return None
+    # Files of other precisions are made from the fp32 one, so theirs comes on top.
+    steps = [seconds for name, seconds in export.seconds.items() if name in {"onnx", f"onnx-{row.precision}"}]
+    return sum(steps) * 1e9 if steps else None
+
+
+def until_first_answer_ns(cold: ColdCosts) -> int:
+    """What a new process spends until its first answer, in ns; a file's export is spent once, before."""
+    return cold.load + (cold.compile or 0) + cold.first_inference
+
+
+def break_even(row: Row, baseline: Row | None, export: ExportRecord | None) -> str:
+    """How many requests (batches) pay back what this row costs more than the baseline before its first answer."""
+    if baseline is None or row is baseline or row.speedup is None or not _timed_cold(row) or not _timed_cold(baseline):
+        return ABSENT
+    interval = row.speedup.ci95
+    if interval is not None and interval.low <= 1 <= interval.high:
+        return "unclear"
+    assert row.latency_ns and baseline.latency_ns and row.cold_ns and baseline.cold_ns  # noqa: PT018, S101 - above
+    gain_ns = baseline.latency_ns.median - row.latency_ns.median
+    extra_ns = until_first_answer_ns(row.cold_ns) + (export_ns(row, export) or 0)
+    extra_ns -= until_first_answer_ns(baseline.cold_ns)
+    if gain_ns <= 0:
+        return "never"
+    return "at once" if extra_ns <= 0 else units.significant(math.ceil(extra_ns / gain_ns))
+
+
+def cold_table(rows: Sequence[Row], by_id: Mapping[str, Row], export: ExportRecord | None) -> str:
+    """Export, load, compile, first inference, their sum and the requests that repay it, one line a row."""
+    by_length = any(row.sequence_length for row in rows)
+    lines = []
+    for row in rows:
+        if row.cold_ns is None or row.grade == "F":
+            continue
+        baseline = by_id.get(row.speedup.baseline) if row.speedup else None
+        exported = export_ns(row, export)
+        cached = " (cached)" if row.cold_ns.compile_cached else ""
+        lines.append(
+            [
+                row.backend,
+                row.precision,
+                str(row.batch_size),
+                *([str(row.sequence_length or ABSENT)] if by_length else []),
+                units.in_unit(exported, SECOND),
+                units.in_unit(row.cold_ns.load, SECOND),
+                units.in_unit(row.cold_ns.compile, SECOND) + cached,
+                units.in_unit(row.cold_ns.first_inference, SECOND),
+                units.in_unit(until_first_answer_ns(row.cold_ns), SECOND),
+                break_even(row, baseline, export),
+            ]
+        )
+    headers = ["backend", "precision", "batch", *(["seq"] if by_length else []), "export s", "load s", "compile s"]
+    headers += ["first inference s", "until first answer s", "break-even requests"]
+    return table(headers, lines, left=2) if lines else ""
+
+
+def _timed_cold(row: Row) -> bool:
+    return row.latency_ns is not None and row.cold_ns is not None

@@ -1,0 +1,102 @@
+"""The conditions that stand directly above each table, and the environment in full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from harness.core.schemas import Environment, Row, Summary, Unavailable
+from harness.render import units
+from harness.render.markdown import table
+
+SHOWN_LIBRARIES = ("torch", "onnxruntime", "onnxruntime-gpu", "openvino", "tensorrt")
+"""Libraries that do the computing; all versions stand in the environment table."""
+
+
+def conditions(summary: Summary, rows: Sequence[Row]) -> str:
+    """One paragraph that says under what conditions the rows of one table were measured."""
+    first = rows[0]
+    export = summary.exports.get(first.model)
+    parts = [
+        _machine(summary.environments),
+        _threads(rows),
+        _versions(summary.environments),
+        f"{', '.join(dict.fromkeys(row.precision for row in rows))} on {first.device}",
+        f"boundary {first.boundary}, mode {first.mode}",
+        f"{units.count(summary.rounds, 'round')}, each a fresh process",
+        _clock(rows),
+        _dates(summary),
+        f"weights {first.weights}" + (f" ({export.weight_source})" if export else ""),
+        f"plan {summary.plan_id}",
+    ]
+    return "Conditions: " + " · ".join(part for part in parts if part) + "."
+
+
+def environment_table(environments: Mapping[str, Environment]) -> str:
+    """Every fact of the environment; what could not be read says why."""
+    if not environments:
+        return "No environment: nothing was measured."
+    found = list(environments.values())
+    facts: dict[str, list[str]] = {}
+    for environment in found:
+        for name, text in _facts(environment):
+            facts.setdefault(name, []).append(text)
+    return table(["fact", "value"], [[name, _joined(texts)] for name, texts in facts.items()], left=2)
+
+
+def _facts(environment: Environment) -> Iterable[tuple[str, str]]:
+    for part in (environment.machine, environment.limits):
+        for name in type(part).model_fields:
+            yield name.replace("_", " "), _value(name, getattr(part, name))
+    software = environment.software
+    yield "python", software.python
+    yield "inferometer", software.inferometer
+    commit = software.git_commit or "not a git checkout"
+    yield "git commit", f"{commit} (with local changes)" if software.git_dirty else commit
+    yield from sorted(software.libraries.items())
+    yield from sorted(software.build.items())
+
+
+def _value(name: str, value: object) -> str:
+    if isinstance(value, Unavailable):
+        return f"not available: {value.unavailable}"
+    if value is None:
+        return "none"
+    if name.endswith("_bytes") and isinstance(value, int):
+        return f"{units.mib(value)} MiB"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "none"
+    return str(value)
+
+
+def _machine(environments: Mapping[str, Environment]) -> str:
+    return _joined(environment.machine.cpu for environment in environments.values())
+
+
+def _versions(environments: Mapping[str, Environment]) -> str:
+    versions: dict[str, list[str]] = {}
+    for environment in environments.values():
+        for name in SHOWN_LIBRARIES:
+            if name in environment.software.libraries:
+                versions.setdefault(name, []).append(environment.software.libraries[name])
+    return ", ".join(f"{name} {_joined(found)}" for name, found in versions.items())
+
+
+def _clock(rows: Sequence[Row]) -> str:
+    clocks = [row.clock for row in rows if row.clock]
+    if not clocks:
+        return ""
+    return f"clock {_joined(clock.name for clock in clocks)} (a read costs {max(c.overhead_ns for c in clocks)} ns)"
+
+
+def _dates(summary: Summary) -> str:
+    days = [text[:10] for text in (summary.measured_from, summary.measured_to) if text]
+    return " to ".join(dict.fromkeys(days))
+
+
+def _threads(rows: Sequence[Row]) -> str:
+    counts = sorted({row.threads for row in rows if row.threads})
+    return " / ".join(units.count(number, "thread") for number in counts)
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return " / ".join(dict.fromkeys(texts))

@@ -1,0 +1,74 @@
+"""Summary → CSV: one line per row, one flat column per figure, empty where a figure is absent."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from operator import attrgetter
+from typing import cast
+
+from harness.core.schemas import Row, Summary
+
+Value = str | int | float | bool | None
+
+_PLAIN = (
+    "case_id", "model", "backend", "device", "precision", "batch_size", "sequence_length", "boundary", "mode",
+    "weights", "kind", "status", "grade", "reason", "hint",
+)  # fmt: skip
+
+_NESTED = {
+    "latency_ns": ("median", "ci95.low", "ci95.high", "p50", "p90", "p95", "p99", "max", "mean", "iqr"),
+    "latency": ("cv", "lag1_autocorrelation", "n", "rounds"),
+    "speedup": ("ratio", "ci95.low", "ci95.high", "baseline"),
+    "parity": ("samples", "relative_l2", "max_abs", "cosine", "top1_agreement", "nonfinite"),
+    "placement": ("device", "precision", "provider"),
+    "cold_ns": ("load", "compile", "first_inference", "compile_cached"),
+}
+"""Fields below a row's records; dots lead further down."""
+
+_ATTRIBUTE = {"latency": "latency_ns"}
+"""Figures without a unit must not stand under a name with one."""
+
+
+def _column(name: str, path: str) -> str:
+    stem = name.removesuffix("_ns")
+    tail = path.replace(".", "_")
+    timed = name.endswith("_ns") and path != "compile_cached"
+    return f"{stem}_{tail}_ns" if timed else f"{stem}_{tail}"
+
+
+def _reader(path: str) -> Callable[[Row], Value]:
+    names = path.split(".")
+
+    def read(row: Row) -> Value:
+        found: object = row
+        for name in names:
+            found = getattr(found, name, None)
+        return cast(Value, found)
+
+    return read
+
+
+COLUMNS: dict[str, Callable[[Row], Value]] = {
+    **{name: attrgetter(name) for name in _PLAIN},
+    **{
+        _column(name, path): _reader(f"{_ATTRIBUTE.get(name, name)}.{path}")
+        for name, paths in _NESTED.items()
+        for path in paths
+    },
+    "throughput_per_s": attrgetter("throughput_per_s"),
+    "memory_bytes": attrgetter("memory_bytes"),
+    "threads": attrgetter("threads"),
+    "flags": lambda row: " ".join(dict.fromkeys(flag.name for flag in row.flags)),
+}
+"""Column name → the figure. Absent figures are empty, never 0."""
+
+
+def csv_text(summary: Summary) -> str:
+    """The whole summary as CSV, header first."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows([figure(row) for figure in COLUMNS.values()] for row in summary.rows)
+    return text.getvalue()

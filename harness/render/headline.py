@@ -1,0 +1,52 @@
+"""The first paragraph of the report, derived by rules: who is fastest, where that can be told at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.core.schemas import Row, Summary
+from harness.render import ranking, units
+
+MAX_MODELS = 8
+"""Models named in the paragraph; a paragraph of a hundred is not read."""
+
+
+def headline(summary: Summary) -> str:
+    """One paragraph: for each model, the fastest backend at its smallest shape, or between which it is undecided."""
+    tables = ranking.by_table(summary.rows)
+    sentences = [sentence for _, rows in tables if (sentence := _of_table(rows))]
+    if not sentences:
+        return "Nothing was measured that may be ranked; the tables below say why."
+    if len(sentences) > MAX_MODELS:
+        sentences = [*sentences[:MAX_MODELS], f"{len(sentences) - MAX_MODELS} more models stand below."]
+    return " ".join(sentences)
+
+
+def _of_table(rows: Sequence[Row]) -> str | None:
+    (sequence, batch), group = ranking.by_shape(rows)[0]
+    candidates = ranking.contenders(group)
+    if not candidates:
+        return None
+    where = f"{rows[0].model} at batch {batch}{f', sequence length {sequence}' if sequence else ''}"
+    fastest = ranking.winner(group)
+    if fastest is not None:
+        return f"**{where}: {_named(fastest)} is fastest**, {_latency(fastest)}{_gain(fastest)}."
+    if len(candidates) == 1:
+        return f"{where}: only {_named(candidates[0])} may be ranked, {_latency(candidates[0])}."
+    names = [f"{_named(row)} ({_latency(row)})" for row in candidates]
+    return f"{where}: no clear winner: {', '.join(names[:-1])} or {names[-1]}."
+
+
+def _named(row: Row) -> str:
+    return f"{row.backend} {row.precision}"
+
+
+def _latency(row: Row) -> str:
+    return units.duration(row.latency_ns.median) if row.latency_ns else units.ABSENT
+
+
+def _gain(row: Row) -> str:
+    if row.speedup is None or row.speedup.baseline == row.case_id:
+        return ""
+    ends = f" (95% CI {units.interval(row.speedup.ci95)})" if row.speedup.ci95 else ""
+    return f", {units.significant(row.speedup.ratio)} times the speed of the baseline{ends}"

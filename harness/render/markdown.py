@@ -1,0 +1,25 @@
+"""Markdown as GitHub reads it: tables and escaping."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tabulate import tabulate
+
+
+def escape(text: str) -> str:
+    """Text that stays one cell: no pipes that split it, no line breaks that end it."""
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
+    """A GitHub table whose first `left` columns are text and whose others are right-aligned figures."""
+    cells = [[escape(cell) for cell in row] for row in rows]
+    align = ["left" if column < left else "right" for column in range(len(headers))]
+    # disable_numparse: tabulate would turn `1.20` into 1.2 and drop the digit that says how precise it is.
+    return tabulate(cells, [escape(name) for name in headers], tablefmt="github", colalign=align, disable_numparse=True)
+
+
+def section(title: str, *paragraphs: str, level: int = 2) -> str:
+    """A heading and what stands below it; empty paragraphs are left out."""
+    return "\n\n".join([f"{'#' * level} {title}", *(text for text in paragraphs if text)])

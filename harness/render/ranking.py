@@ -1,0 +1,82 @@
+"""Which rows belong beside each other, in what order, and whether one of them wins.
+
+Rows are only ever ranked within one model, shape, device, boundary and mode, and only with grade A or B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from harness.core.schemas import Row
+from harness.measure.grades import CALIBRATION, RANKED
+
+TableKey = tuple[str, str, str, str, str]
+"""model, weights, device, boundary, mode: what one table holds."""
+
+
+def table_key(row: Row) -> TableKey:
+    """The table that a row belongs to."""
+    return (row.model, row.weights, row.device, row.boundary, row.mode)
+
+
+def shape(row: Row) -> tuple[int, int]:
+    """(sequence length or 0, batch size): within a table, only rows of one shape compete."""
+    return (row.sequence_length or 0, row.batch_size)
+
+
+def is_calibration(row: Row) -> bool:
+    """True where the row shows what the harness itself costs."""
+    return any(flag.name == CALIBRATION for flag in row.flags)
+
+
+def is_ranked(row: Row) -> bool:
+    """True where the row may win."""
+    return row.latency_ns is not None and row.grade in RANKED
+
+
+def by_table(rows: Iterable[Row]) -> list[tuple[TableKey, list[Row]]]:
+    """Measured rows that compute something, by table in the plan's order, each sorted for reading."""
+    tables: dict[TableKey, list[Row]] = {}
+    for row in rows:
+        if row.status == "measured" and not is_calibration(row):
+            tables.setdefault(table_key(row), []).append(row)
+    return [(key, sorted(found, key=_reading_order)) for key, found in tables.items()]
+
+
+def by_shape(rows: Sequence[Row]) -> list[tuple[tuple[int, int], list[Row]]]:
+    """Rows of one table by shape, smallest first."""
+    return [(key, list(found)) for key, found in groupby(sorted(rows, key=_reading_order), key=shape)]
+
+
+def contenders(rows: Iterable[Row]) -> list[Row]:
+    """The fastest ranked row of one shape, and every row that may be just as fast: their intervals overlap.
+
+    A row without an interval may be anything, so it overlaps with all.
+    """
+    ranked = sorted((row for row in rows if is_ranked(row)), key=_median_ns)
+    return [row for row in ranked if row is ranked[0] or _overlap(ranked[0], row)]
+
+
+def winner(rows: Iterable[Row]) -> Row | None:
+    """The fastest row of one shape where its interval lies below those of all others; None where it is unclear."""
+    found = list(rows)
+    candidates = contenders(found)
+    rivals = sum(is_ranked(row) for row in found)
+    return candidates[0] if len(candidates) == 1 and rivals > 1 else None
+
+
+def _overlap(first: Row, second: Row) -> bool:
+    ours = first.latency_ns.ci95 if first.latency_ns else None
+    theirs = second.latency_ns.ci95 if second.latency_ns else None
+    return ours is None or theirs is None or ours.high >= theirs.low
+
+
+def _median_ns(row: Row) -> float:
+    return row.latency_ns.median if row.latency_ns else float("inf")
+
+
+def _reading_order(row: Row) -> tuple[tuple[int, int], int, float, str]:
+    # Flagged rows stand below the ranked ones of their shape, void ones last.
+    place = {"A": 0, "B": 0, "C": 1}.get(row.grade or "", 2)
+    return (shape(row), place, _median_ns(row), row.case_id)

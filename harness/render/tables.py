@@ -1,0 +1,134 @@
+"""The latency table of one model: Markdown for the report, plain columns for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tabulate import tabulate
+
+from harness.core.schemas import Latency, Row, Summary
+from harness.measure.stats import P90_MIN_SAMPLES, P95_MIN_SAMPLES, P99_MIN_SAMPLES
+from harness.render import ranking, units
+from harness.render.markdown import table
+from harness.render.units import ABSENT, TimeUnit
+
+VOID = "void"
+"""Stands in place of every figure of speed of a grade F row: it timed something else than its label says."""
+
+WITHHELD = {"p90": P90_MIN_SAMPLES, "p95": P95_MIN_SAMPLES, "p99": P99_MIN_SAMPLES}
+
+
+def latency_table(rows: Sequence[Row]) -> str:
+    """Latency, throughput, speedup, parity, memory and grade of the rows of one table (ranking.by_table)."""
+    unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
+    winners = {found.case_id for _, group in ranking.by_shape(rows) if (found := ranking.winner(group))}
+    columns = _columns(rows, unit, winners)
+    text_columns = 2
+    return table([*columns], [[cell(row) for cell in columns.values()] for row in rows], left=text_columns)
+
+
+def terminal_table(summary: Summary) -> str:
+    """One line a case: model, batch, then latency; narrow enough for 100 columns."""
+    lines = []
+    tables = ranking.by_table(summary.rows)
+    unit = units.time_unit(row.latency_ns.median for _, rows in tables for row in rows if row.latency_ns)
+    for _, rows in tables:
+        winners = {found.case_id for _, group in ranking.by_shape(rows) if (found := ranking.winner(group))}
+        lines += [_terminal_line(row, unit, row.case_id in winners) for row in rows]
+    headers = ["model", "backend", "precision", "batch", "seq", f"median {unit.name}", "95% CI"]
+    headers += ["items/s", "speedup", "grade"]
+    if all(row.sequence_length is None for _, rows in tables for row in rows):
+        headers.remove("seq")
+        lines = [[*line[:4], *line[5:]] for line in lines]
+    align = ["left" if name in {"model", "backend", "precision", "grade"} else "right" for name in headers]
+    return tabulate(lines, headers, tablefmt="simple", colalign=align if lines else None, disable_numparse=True)
+
+
+def _terminal_line(row: Row, unit: TimeUnit, wins: bool) -> list[str]:
+    median = _timed(row, lambda latency: units.in_unit(latency.median, unit))
+    return [
+        row.model,
+        row.backend,
+        row.precision,
+        str(row.batch_size),
+        str(row.sequence_length or ABSENT),
+        f"{'* ' if wins else ''}{median}",
+        _timed(row, lambda latency: units.interval(latency.ci95, unit.ns)),
+        _rate(row, 1),
+        VOID if row.grade == "F" else units.significant(row.speedup.ratio if row.speedup else None),
+        " ".join([row.grade or ABSENT, *dict.fromkeys(flag.name for flag in row.flags)]),
+    ]
+
+
+def _columns(rows: Sequence[Row], unit: TimeUnit, winners: set[str]) -> dict[str, Callable[[Row], str]]:
+    """Header → cell, in order; sequence length and tokens/s only where a row has them, top-1 only for classifiers."""
+    columns: dict[str, Callable[[Row], str]] = {
+        "backend": lambda row: row.backend,
+        "precision": lambda row: row.precision,
+        "batch": lambda row: str(row.batch_size),
+    }
+    by_length = any(row.sequence_length for row in rows)
+    if by_length:
+        columns["seq"] = lambda row: str(row.sequence_length or ABSENT)
+    columns[f"median {unit.name}"] = lambda row: _median(row, unit, row.case_id in winners)
+    columns["95% CI"] = lambda row: _timed(row, lambda latency: units.interval(latency.ci95, unit.ns))
+    for name in WITHHELD:
+        columns[f"{name} {unit.name}"] = _percentile(name, unit)
+    columns[f"{units.ITEMS[rows[0].kind]}/s"] = lambda row: _rate(row, 1)
+    if by_length:
+        columns["tokens/s"] = lambda row: _rate(row, row.sequence_length)
+    columns["speedup"] = _speedup
+    columns["rel. L2"] = lambda row: units.significant(row.parity.relative_l2 if row.parity else None, 2)
+    if any(row.parity and row.parity.top1_agreement is not None for row in rows):
+        columns["top-1"] = _top1
+    columns["peak MiB"] = lambda row: units.mib(row.memory_bytes)
+    columns["grade"] = _grade
+    return columns
+
+
+def _timed(row: Row, figure: Callable[[Latency], str]) -> str:
+    if row.grade == "F":
+        return VOID
+    return figure(row.latency_ns) if row.latency_ns else ABSENT
+
+
+def _median(row: Row, unit: TimeUnit, wins: bool) -> str:
+    text = _timed(row, lambda latency: units.in_unit(latency.median, unit))
+    if row.grade == "C":
+        return f"*{text}*"
+    return f"**{text}**" if wins else text
+
+
+def _percentile(name: str, unit: TimeUnit) -> Callable[[Row], str]:
+    def figure(latency: Latency) -> str:
+        value: float | None = getattr(latency, name)
+        return f"n<{WITHHELD[name]}" if value is None else units.in_unit(value, unit)
+
+    return lambda row: _timed(row, figure)
+
+
+def _rate(row: Row, items: int | None) -> str:
+    if row.grade == "F":
+        return VOID
+    return ABSENT if row.throughput_per_s is None or items is None else units.significant(row.throughput_per_s * items)
+
+
+def _speedup(row: Row) -> str:
+    if row.grade == "F":
+        return VOID
+    if row.speedup is None:
+        return ABSENT
+    if row.speedup.baseline == row.case_id:
+        return "1 (baseline)"
+    ends = f" {units.interval(row.speedup.ci95)}" if row.speedup.ci95 else ""
+    return f"{units.significant(row.speedup.ratio)}{ends}"
+
+
+def _top1(row: Row) -> str:
+    # Near-tied logits of random weights flip on rounding alone: their agreement would mislead.
+    return ABSENT if row.weights == "seeded" or row.parity is None else units.percent(row.parity.top1_agreement)
+
+
+def _grade(row: Row) -> str:
+    names = ", ".join(dict.fromkeys(flag.name for flag in row.flags))
+    return f"{row.grade or ABSENT} {names}".strip()

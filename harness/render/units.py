@@ -1,0 +1,86 @@
+"""Numbers as people read them: three significant digits, one unit per column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from harness.core.schemas import Interval, Kind
+
+DIGITS = 3
+ABSENT = "–"
+"""What a table shows where a figure cannot be known or does not apply; never 0."""
+
+MIB = 1 << 20
+
+ITEMS: dict[Kind, str] = {"image": "images", "text": "sequences", "tensor": "samples"}
+"""What one item of a batch is called in a throughput."""
+
+
+@dataclass(frozen=True)
+class TimeUnit:
+    """A unit of time and its length in nanoseconds."""
+
+    name: str
+    ns: float
+
+
+NANOSECOND = TimeUnit("ns", 1)
+MICROSECOND = TimeUnit("µs", 1e3)
+MILLISECOND = TimeUnit("ms", 1e6)
+SECOND = TimeUnit("s", 1e9)
+
+
+def significant(value: float | None, digits: int = DIGITS) -> str:
+    """A number with three significant digits: 1,230 · 12.3 · 0.0123 · 1.23e-07."""
+    if value is None:
+        return ABSENT
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.{digits - 1}e}")
+    exponent = math.floor(math.log10(abs(rounded)))
+    if exponent < -4:
+        return f"{rounded:.{digits - 1}e}"
+    return f"{rounded:,.{max(0, digits - 1 - exponent)}f}"
+
+
+def time_unit(values_ns: Iterable[float]) -> TimeUnit:
+    """One unit for a column: the largest of ns, µs and ms in which the middle value is at least 1."""
+    values = list(values_ns)
+    middle = median(values) if values else MILLISECOND.ns
+    return next((unit for unit in (MILLISECOND, MICROSECOND) if middle >= unit.ns), NANOSECOND)
+
+
+def in_unit(value_ns: float | None, unit: TimeUnit) -> str:
+    """A time in the unit of its column."""
+    return ABSENT if value_ns is None else significant(value_ns / unit.ns)
+
+
+def duration(value_ns: float) -> str:
+    """A single time with the unit that suits it, for running text."""
+    unit = next((unit for unit in (SECOND, MILLISECOND, MICROSECOND) if value_ns >= unit.ns), NANOSECOND)
+    return f"{significant(value_ns / unit.ns)} {unit.name}"
+
+
+def interval(found: Interval | None, divisor: float = 1) -> str:
+    """Both ends of an interval."""
+    return ABSENT if found is None else f"[{significant(found.low / divisor)}, {significant(found.high / divisor)}]"
+
+
+def mib(size_bytes: int | None) -> str:
+    """A size in whole MiB."""
+    return ABSENT if size_bytes is None else f"{size_bytes / MIB:,.0f}"
+
+
+def percent(share: float | None) -> str:
+    """A share as per cent; 100% only where nothing is missing."""
+    if share is None:
+        return ABSENT
+    return "100%" if share == 1 else f"{math.floor(share * 1000) / 10:.1f}%"
+
+
+def count(number: int, singular: str, plural: str | None = None) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"

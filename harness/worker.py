@@ -1,0 +1,209 @@
+"""worker: the process that measures. Started by `run`, one server per backend; it forks a fresh process per case.
+
+The server imports the backend's libraries once and does nothing else, so that a case starts in milliseconds and
+still has an address space, a thread pool and library state of its own (docs/decisions/0004-fresh-processes.md).
+
+reads   jobs, one JSON line each, from standard input; models/<model>/export.json and the files that it names
+writes  results/raw/<case_id>/<round>.{json,log}, results/environments/<id>.json; events to standard output
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, NoReturn
+
+from harness.backends import backend_info
+from harness.backends import base as backends
+from harness.backends.batches import load_batches
+from harness.core import cli, environment, store
+from harness.core.errors import InferometerError, StorageError
+from harness.core.jobs import Ended, Entered, Event, Job, Ready, Started
+from harness.core.layout import Models, Results
+from harness.core.schemas import Case, ExportRecord, Failed, Measured
+from harness.core.timestamps import utc_now
+from harness.measure.clock import calibrate
+from harness.measure.session import run_session
+
+
+def stage(arguments: Sequence[str]) -> None:
+    """Serve jobs until standard input ends; with --once, measure one job in this very process."""
+    parser = cli.parser("harness.worker", __doc__)
+    parser.add_argument("--backend", required=True)
+    parser.add_argument("--once", action="store_true", help="no fork: one job, for comparison with the server")
+    options = parser.parse_args(arguments)
+    _die_with_parent()
+    emit = _emitter()
+    for module in backend_info(options.backend).preload:
+        importlib.import_module(module)
+    emit(Ready(threads=_own_threads()))
+    for line in sys.stdin:
+        job = Job.model_validate_json(line)
+        if options.once:
+            emit(Started(pid=os.getpid()))
+            _measure_and_exit(job, emit)
+        pid = os.fork()
+        if pid == 0:
+            os.setsid()  # so that a time limit ends compilers started by the case as well
+            _die_with_parent()
+            _measure_and_exit(job, emit)
+        emit(Started(pid=pid))
+        _, status = os.waitpid(pid, 0)
+        emit(Ended(code=os.waitstatus_to_exitcode(status)))
+
+
+def _measure_and_exit(job: Job, emit: Callable[[Event], None]) -> NoReturn:
+    """Measure, save, and leave without running exit handlers that belong to the server."""
+    results = Results(Path(job.results))
+    phases = ["start"]
+
+    def enter(phase: str) -> None:
+        phases.append(phase)
+        emit(Entered(phase=phase))
+
+    code = 0
+    try:
+        log = _log_to(results.log_file(job.case.case_id, job.round))
+        try:
+            record: Measured | Failed = _measured(job, results, enter)
+        except StorageError:
+            raise
+        except Exception as error:
+            traceback.print_exc()
+            record = _failed(job, error, phases[-1], log)
+        store.save_raw(results.raw_file(job.case.case_id, job.round), record)
+        if isinstance(record, Measured):
+            log.unlink(missing_ok=True)
+    except StorageError as error:
+        traceback.print_exc()
+        code = error.exit_code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measured:
+    case, started_at = job.case, utc_now()
+    folder = Models(Path(job.models)).folder(case.slug)
+    export = store.load(folder.record, ExportRecord, "make export")
+    batches = load_batches(folder.root, export, case, job.measurement.parity_samples)
+    backend = _construct(backends.Job(case, export, folder.root, batches.inputs, job.threads, folder.compile_cache))
+    found = run_session(backend, len(batches.inputs), batches.reference, export.classifier, job.measurement, enter)
+    enter("record")
+    where = environment.collect(backend.build_facts())
+    environment_id = environment.environment_id(where)
+    store.save(results.environment(environment_id), where)
+    return Measured(
+        case_id=case.case_id,
+        round=job.round,
+        plan_id=job.plan_id,
+        started_at=started_at,
+        environment_id=environment_id,
+        artifacts=artifacts(export, case),
+        threads=job.threads,
+        clock=calibrate(),
+        warmup_ns=tuple(found.warm_up.samples_ns),
+        latency_ns=tuple(found.timed.samples_ns),
+        blocks=found.timed.blocks,
+        steady=found.warm_up.steady,
+        stop=found.timed.stop,
+        parity_before=found.parity_before,
+        parity_timed=found.parity_timed,
+        placement=found.placement,
+        memory=found.memory,
+        cold_ns=found.cold_ns,
+    )
+
+
+def _construct(job: backends.Job) -> backends.Backend:
+    module, _, name = backend_info(job.case.backend).target.partition(":")
+    found: backends.Backend = getattr(importlib.import_module(module), name)(job)
+    return found
+
+
+def artifacts(export: ExportRecord, case: Case) -> dict[str, str]:
+    """sha256 by file name of what the case loads: model file, inputs, reference."""
+    kind = backend_info(case.backend).artifact
+    files = [
+        file
+        for inputs in export.input_sets
+        if inputs.sequence_length == case.sequence_length
+        for file in (inputs.inputs, inputs.reference)
+    ]
+    if kind == "onnx":
+        files.append(export.onnx.get(case.precision) or export.onnx["fp32"])
+    if kind == "module" and export.module is not None:
+        files.append(export.module)
+    return {file.path: file.sha256 for file in files}
+
+
+def _failed(job: Job, error: Exception, phase: str, log: Path) -> Failed:
+    if isinstance(error, InferometerError):
+        problem, hint = error.problem, error.hint
+    elif isinstance(error, MemoryError):
+        problem, hint = "Out of memory.", "Try a smaller batch (BATCHES=…), or a machine with more memory."
+    else:
+        problem = (
+            f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else '(no message)'}"
+        )
+        hint = f"The whole story stands in {log}."
+    sys.stderr.flush()
+    return Failed(
+        case_id=job.case.case_id,
+        round=job.round,
+        plan_id=job.plan_id,
+        started_at=utc_now(),
+        environment_id=None,
+        error=problem,
+        hint=hint,
+        phase=phase,
+        stderr_tail=store.tail(log),
+    )
+
+
+def _log_to(log: Path) -> Path:
+    """Send everything that this process and its libraries print to the case's log."""
+    with store.translate_storage_errors(log):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+    os.close(handle)
+    return log
+
+
+def _emitter() -> Callable[[Event], None]:
+    """A function that sends events on the original standard output, which libraries can then no longer garble."""
+    events: IO[str] = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+
+    def emit(event: Event) -> None:
+        # One short write per event: parent and forked child share the pipe, and short writes are not torn apart.
+        events.write(event.model_dump_json() + "\n")
+
+    return emit
+
+
+def _die_with_parent() -> None:
+    """Ask the kernel (Linux) to end this process when its parent dies, however it dies."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+def _own_threads() -> int:
+    """Threads of this process, as the kernel counts them; 1 where it does not tell."""
+    tasks = Path("/proc/self/task")
+    return len(list(tasks.iterdir())) if tasks.is_dir() else 1
+
+
+if __name__ == "__main__":
+    cli.main(stage)

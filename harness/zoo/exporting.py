@@ -1,0 +1,172 @@
+"""Export one model: load, inputs, reference, ONNX files, checks, record. Every file is written before its record."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import numpy as np
+
+from harness.core import limits, store
+from harness.core.errors import ExportError, UsageError
+from harness.core.layout import ModelFolder
+from harness.core.schemas import ExportRecord, InputSet, OnnxArtifact, PlannedModel, Precision
+from harness.zoo import ModelInfo, onnx_file
+from harness.zoo.build import family_of, save_weights
+from harness.zoo.loaded import Arrays, Inputs, Loaded, Request
+from harness.zoo.onnx_check import Compare, check_file, trials_of
+from harness.zoo.reference import in_chunks, reference_of
+from harness.zoo.request import Options, artifact, versions
+from harness.zoo.specs import tensor_specs
+
+Step = Callable[[str], AbstractContextManager[None]]
+"""Adds the seconds of the block that it surrounds to a step's name."""
+_EXAMPLES = 2
+"""Samples of the exporter's example; torch.export would take an axis of extent 1 for a fixed one."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One model to export, and where to."""
+
+    info: ModelInfo
+    planned: PlannedModel
+    batch_sizes: tuple[int, ...]
+    seed: int
+    samples: int
+    request_sha256: str
+    folder: ModelFolder
+    options: Options
+
+    @property
+    def lengths(self) -> tuple[int | None, ...]:
+        """Sequence lengths of the input sets; one set without a length where the model reads no text."""
+        return self.planned.sequence_lengths or (None,)
+
+
+def export_model(job: Job, step: Step, seconds: Mapping[str, float], compare: Compare) -> ExportRecord:
+    """Write the model's files and return their record, which the caller saves.
+
+    `step` fills `seconds`. Raises HubError, ConfigError, UsageError, ExportError or StorageError.
+    """
+    with store.translate_storage_errors(job.folder.root):
+        job.folder.root.mkdir(parents=True, exist_ok=True)
+        # Without its record a folder counts as not exported: a crash from here on leaves nothing that looks whole.
+        job.folder.record.unlink(missing_ok=True)
+        with step("load"):
+            loaded = load_model(job)
+        with step("inputs"):
+            inputs = {length: _real_inputs(job, loaded, length) for length in job.lengths}
+        with step("reference"):
+            _write_references(job, loaded, inputs)
+        onnx = _onnx_files(job, loaded, inputs[job.lengths[0]].arrays, step)
+        with step("check"):
+            trials = trials_of(loaded, job.planned.sequence_lengths, limits.threads())
+            checks = tuple(
+                check
+                for precision in onnx
+                for check in check_file(job.folder.onnx(precision), precision, loaded, trials, compare)
+            )
+        module = None
+        if loaded.module is not None:
+            save_weights(loaded.module, job.folder.weights)
+            module = artifact(job.folder.weights)
+    return ExportRecord(
+        request_sha256=job.request_sha256,
+        model=job.info.name,
+        slug=job.planned.slug,
+        weights=job.planned.weights,
+        weight_source=loaded.weight_source,
+        kind=job.info.kind,
+        classifier=loaded.classifier,
+        parameters=None if loaded.module is None else sum(p.numel() for p in loaded.module.parameters()),
+        inputs=tensor_specs([t.inputs for t in trials], loaded.input_names, loaded.fixed_batch),
+        outputs=tensor_specs([t.outputs for t in trials], loaded.output_names, loaded.fixed_batch),
+        module=module,
+        onnx=onnx,
+        input_sets=tuple(_input_set(job, length, inputs[length].source) for length in job.lengths),
+        checks=checks,
+        versions=versions(),
+        seconds=dict(seconds),
+    )
+
+
+def load_model(job: Job) -> Loaded:
+    """Load by family, with the command line's limits and names applied and checked against the plan."""
+    planned, options = job.planned, job.options
+    request = Request(job.info, planned.weights, job.seed, options.cache, job.folder.root)
+    loaded = family_of(job.info).load(request)
+    if options.output_name is not None:
+        if loaded.module is None:
+            raise UsageError(f"{planned.name} has its own output names.", "Leave `--output-name` out for it.")
+        loaded = dataclasses.replace(loaded, output_names=(options.output_name, *loaded.output_names[1:]))
+    given = [limit for limit in (loaded.max_sequence, options.max_length) if limit is not None]
+    longest = max(planned.sequence_lengths, default=0)
+    if loaded.sequence_inputs and given and longest > min(given):
+        why = "--max-length" if options.max_length == min(given) else "the model's positions"
+        raise UsageError(
+            f"The plan asks for sequence length {longest} of {planned.name}; {why} end at {min(given)}.",
+            f"Ask for at most {min(given)}: `make bench SEQ_LENGTHS={min(given)}`.",
+        )
+    if loaded.fixed_batch is not None and set(job.batch_sizes) - {loaded.fixed_batch}:
+        raise UsageError(
+            f"{planned.name} is fixed to batch size {loaded.fixed_batch}; the plan asks for {list(job.batch_sizes)}.",
+            f"Export it with a dynamic batch, or plan only that: `make bench BATCHES={loaded.fixed_batch}`.",
+        )
+    return dataclasses.replace(loaded, max_sequence=min(given) if loaded.sequence_inputs and given else None)
+
+
+def _real_inputs(job: Job, loaded: Loaded, length: int | None) -> Inputs:
+    made = loaded.make_inputs(job.samples, length)
+    rows = {b"".join(np.ascontiguousarray(a[i]).tobytes() for a in made.arrays.values()) for i in range(job.samples)}
+    if len(rows) < job.samples:
+        raise ExportError(
+            f"Only {len(rows)} of {job.samples} inputs of {job.planned.name} differ.",
+            "Give larger example inputs, or set a smaller `parity_samples` in the configuration.",
+        )
+    np.savez(job.folder.inputs(length), allow_pickle=False, **made.arrays)
+    return made
+
+
+def _write_references(job: Job, loaded: Loaded, inputs: Mapping[int | None, Inputs]) -> None:
+    answer = reference_of(loaded, limits.threads())
+    for length, made in inputs.items():
+        outputs = in_chunks(answer, made.arrays, loaded.fixed_batch)
+        np.savez(job.folder.reference(length), allow_pickle=False, **outputs)
+
+
+def _onnx_files(job: Job, loaded: Loaded, arrays: Arrays, step: Step) -> dict[Precision, OnnxArtifact]:
+    """The fp32 file, which every other one is made from, and those the plan asks for besides."""
+    fp32 = job.folder.onnx("fp32")
+    examples = {name: values[:_EXAMPLES] for name, values in arrays.items()}
+    with step("onnx"):
+        how = onnx_file.write_fp32(loaded, examples, fp32, job.options)
+    files: dict[Precision, OnnxArtifact] = {"fp32": _onnx_artifact(fp32, how)}
+    if "fp16" in job.planned.onnx_precisions:
+        with step("onnx-fp16"):
+            onnx_file.write_fp16(fp32, job.folder.onnx("fp16"))
+        files["fp16"] = _onnx_artifact(job.folder.onnx("fp16"), f"{how}, onnxruntime.transformers.float16")
+    return files
+
+
+def _onnx_artifact(path: Path, exporter: str) -> OnnxArtifact:
+    beside = onnx_file.weights_beside(path)
+    return OnnxArtifact(
+        **artifact(path).model_dump(),
+        exporter=exporter,
+        opset=onnx_file.opset_of(path),
+        dtype_census=onnx_file.dtype_census(path),
+        external_data=artifact(beside) if beside.is_file() else None,
+    )
+
+
+def _input_set(job: Job, length: int | None, source: str) -> InputSet:
+    return InputSet(
+        sequence_length=length,
+        samples=job.samples,
+        inputs=artifact(job.folder.inputs(length)),
+        reference=artifact(job.folder.reference(length)),
+        source=source,
+    )

@@ -1,0 +1,84 @@
+"""What a family of models hands to the export: a module, what its tensors are called, and its real inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.core.schemas import Weights
+from harness.zoo import ModelInfo
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Arrays = dict[str, NDArray[np.generic]]
+"""Arrays of N samples by tensor name; the first axis is the sample."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Real inputs and where they come from, in words."""
+
+    arrays: Arrays
+    source: str
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model ready to be exported.
+
+    module: fp32, eval; takes tensors in the order of input_names and returns a tensor or tuple in that of output_names;
+        None for a user's ONNX file, which is onnx_file.
+    make_inputs: (samples, sequence length or None) → that many different inputs.
+    sequence_inputs: names of the inputs whose axis 1 is the sequence; empty where nothing has a sequence.
+    max_sequence: longest sequence the model has positions for.
+    fixed_batch: the only batch size that a user's ONNX file takes; None where it is free.
+    attention: what the attention is computed by; None where there is none to choose.
+    """
+
+    module: nn.Module | None
+    weight_source: str
+    classifier: bool
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+    make_inputs: Callable[[int, int | None], Inputs]
+    sequence_inputs: tuple[str, ...] = ()
+    max_sequence: int | None = None
+    attention: str | None = None
+    onnx_file: Path | None = None
+    fixed_batch: int | None = None
+
+    def require_module(self) -> nn.Module:
+        """The module, where the caller knows that there is one: a family gives a module or an ONNX file."""
+        if self.module is None:
+            raise TypeError("this model is an ONNX file and has no module")
+        return self.module
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to load: weights, the seed of `seeded` ones, where downloads are kept, and the model's own folder.
+
+    A family writes into `folder` whatever `architecture` needs to rebuild the model without a network.
+    """
+
+    info: ModelInfo
+    weights: Weights
+    seed: int
+    cache: Path | None
+    folder: Path
+
+
+class Family(Protocol):
+    """What a family module offers."""
+
+    def load(self, request: Request) -> Loaded:
+        """Load or make the weights. Raises HubError, ConfigError or ExportError."""
+
+    def architecture(self, info: ModelInfo, folder: Path) -> nn.Module:
+        """The module without its weights, from the files in `folder` alone."""

@@ -1,0 +1,134 @@
+"""Write ONNX files: from a module by one of torch's two exporters, and in fp16 from the fp32 file."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+
+from harness.core.errors import ExportError
+from harness.zoo.loaded import Arrays, Loaded
+from harness.zoo.quiet import quiet
+from harness.zoo.request import Options
+
+_BESIDE_BYTES = 1_500_000_000
+"""Weights above this go into a file of their own: protobuf refuses messages of 2 GiB."""
+
+
+def write_fp32(loaded: Loaded, examples: Arrays, path: Path, options: Options) -> str:
+    """Write the fp32 file, or copy the user's own; returns how, in words. Raises ExportError."""
+    weights_beside(path).unlink(missing_ok=True)
+    if loaded.onnx_file is not None:
+        _copy(loaded.onnx_file, path)
+        return "the user's file"
+    module = loaded.require_module()
+    arguments = tuple(torch.from_numpy(examples[name]) for name in loaded.input_names)
+    axes = _dynamo(loaded, module) if options.exporter == "dynamo" else _torchscript(loaded)
+    try:
+        with quiet(), torch.no_grad():
+            torch.onnx.export(
+                module,
+                arguments,
+                path,
+                input_names=list(loaded.input_names),
+                output_names=list(loaded.output_names),
+                opset_version=options.opset,
+                **axes,
+            )
+    except Exception as error:  # the exporters raise whatever the model's code and their passes raise
+        reason = str(error).strip().split("\n")[0][:300]
+        other = "torchscript" if options.exporter == "dynamo" else "dynamo"
+        raise ExportError(
+            f"The {options.exporter} exporter failed: {type(error).__name__}: {reason}", f"Try `--exporter {other}`."
+        ) from error
+    return options.exporter if loaded.attention is None else f"{options.exporter}, attention {loaded.attention}"
+
+
+def _copy(source: Path, target: Path) -> None:
+    """The user's bytes as they are; only weights in files beside it are gathered, because their names are bound."""
+    model = onnx.load(source, load_external_data=False)
+    if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.graph.initializer):
+        _save(onnx.load(source), target)
+    else:
+        shutil.copyfile(source, target)
+
+
+def _dynamo(loaded: Loaded, module: torch.nn.Module) -> dict[str, Any]:
+    batch = torch.export.Dim("batch")
+    sequence = torch.export.Dim("sequence", max=loaded.max_sequence) if loaded.sequence_inputs else None
+    shapes = tuple(
+        {0: batch, 1: sequence} if name in loaded.sequence_inputs else {0: batch} for name in loaded.input_names
+    )
+    large = sum(tensor.nbytes for tensor in module.state_dict().values()) > _BESIDE_BYTES
+    return {"dynamo": True, "dynamic_shapes": shapes, "external_data": large, "verbose": False}
+
+
+def _torchscript(loaded: Loaded) -> dict[str, Any]:
+    axes = {
+        name: {0: "batch", 1: "sequence"} if name in loaded.sequence_inputs else {0: "batch"}
+        for name in loaded.input_names
+    }
+    axes |= {name: {0: "batch"} for name in loaded.output_names}
+    return {"dynamo": False, "dynamic_axes": axes}
+
+
+def write_fp16(source: Path, target: Path) -> None:
+    """Write the file with fp16 weights and arithmetic; inputs and outputs stay as they are. Raises ExportError.
+
+    Normalisations stay in fp32: the squares that they sum pass fp16's largest number, 65504.
+    """
+    # Imports much, and only fp16 needs it.
+    from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16  # noqa: PLC0415
+    from onnxruntime.transformers.onnx_model import OnnxModel  # noqa: PLC0415
+
+    keep = [*DEFAULT_OP_BLOCK_LIST, "LayerNormalization", "ReduceMean", "Pow"]
+    try:
+        with quiet():
+            converted = OnnxModel(convert_float_to_float16(onnx.load(source), keep_io_types=True, op_block_list=keep))
+            # The converter appends its casts at the end; ONNX wants nodes after what they read.
+            converted.topological_sort()
+    except Exception as error:
+        raise ExportError(f"{source} could not be converted to fp16: {error}", "Leave fp16 out of its rows.") from error
+    _save(converted.model, target)
+
+
+def _save(model: Any, path: Path) -> None:
+    """Write a model, with the weights in a file beside it where they are too large for one."""
+    beside = weights_beside(path)
+    beside.unlink(missing_ok=True)
+    large = sum(len(tensor.raw_data) for tensor in model.graph.initializer) > _BESIDE_BYTES
+    onnx.save_model(model, path, save_as_external_data=large, location=beside.name if large else None)
+
+
+def weights_beside(path: Path) -> Path:
+    """Where the weights of a large ONNX file are."""
+    return path.with_name(f"{path.name}.data")
+
+
+def check_onnx(path: Path) -> None:
+    """Raise ExportError where the ONNX checker finds the file wrong."""
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+    except Exception as error:
+        raise ExportError(f"{path} is not valid ONNX: {str(error)[:300]}", "Try the other `--exporter`.") from error
+
+
+def opset_of(path: Path) -> int:
+    """The version of the standard operator set that a file uses."""
+    model = onnx.load(path, load_external_data=False)
+    return max(int(entry.version) for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+
+
+def dtype_census(path: Path) -> dict[str, int]:
+    """Weight elements by element type: what precision a file really holds."""
+    census: dict[str, int] = {}
+    for tensor in onnx.load(path, load_external_data=False).graph.initializer:
+        name = str(onnx.TensorProto.DataType.Name(tensor.data_type)).lower()
+        elements = 1
+        for extent in tensor.dims:
+            elements *= extent
+        census[name] = census.get(name, 0) + elements
+    return census

@@ -1,0 +1,94 @@
+"""A user's own module: `module:<python path>:<function>`, a function that returns (nn.Module, example inputs)."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from harness.core.errors import ConfigError
+from harness.zoo import ModelInfo
+from harness.zoo.build import frozen
+from harness.zoo.loaded import Arrays, Inputs, Loaded, Request
+
+_FORM = "It must return (nn.Module, (tensor, …)): a module and its example inputs, first axis the batch."
+
+
+def load(request: Request) -> Loaded:
+    """The user's module. Raises ConfigError where the function is not there or returns something else."""
+    torch.manual_seed(request.seed)
+    module, examples = _call(request.info)
+    with torch.inference_mode():
+        answer = frozen(module)(*examples)
+    outputs = answer if isinstance(answer, tuple) else (answer,)
+    if not all(isinstance(output, torch.Tensor) and output.ndim > 0 for output in outputs):
+        raise ConfigError(
+            f"{request.info.name} does not answer with tensors.", "Return a tensor or a tuple of tensors."
+        )
+    return Loaded(
+        module=module,
+        weight_source=request.info.weight_source,
+        classifier=False,
+        input_names=_names(module, len(examples)),
+        output_names=tuple(f"output_{index}" for index in range(len(outputs))) if len(outputs) > 1 else ("output",),
+        make_inputs=functools.partial(_inputs, _names(module, len(examples)), examples),
+    )
+
+
+def architecture(info: ModelInfo, folder: Path) -> nn.Module:
+    """The module as the function builds it; its weights are loaded over."""
+    del folder
+    return _call(info)[0]
+
+
+def _call(info: ModelInfo) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    path, _, name = info.reference.partition(":")
+    try:
+        function = getattr(importlib.import_module(path), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"{info.name} cannot be imported: {error}.", f"Run from the folder that holds {path}, or install it."
+        ) from error
+    made = function()
+    if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module)):
+        raise ConfigError(f"{info.name} returned {type(made).__name__}.", _FORM)
+    module, examples = made
+    examples = (examples,) if isinstance(examples, torch.Tensor) else tuple(examples)
+    if not examples or not all(isinstance(example, torch.Tensor) and example.ndim > 0 for example in examples):
+        raise ConfigError(f"{info.name} returned example inputs that are not tensors with a batch axis.", _FORM)
+    return module, examples
+
+
+def _names(module: nn.Module, count: int) -> tuple[str, ...]:
+    """The names of forward's parameters where they can be read, else input_0, input_1, …"""
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    found = [p.name for p in inspect.signature(module.forward).parameters.values() if p.kind in positional]
+    return tuple(found[:count]) if len(found) >= count else tuple(f"input_{index}" for index in range(count))
+
+
+def _inputs(names: tuple[str, ...], examples: tuple[torch.Tensor, ...], samples: int, sequence: int | None) -> Inputs:
+    del sequence
+    random = np.random.default_rng(7)
+    arrays: Arrays = {
+        name: np.stack([vary(np.asarray(example[index % len(example)]), random) for index in range(samples)])
+        for name, example in zip(names, examples, strict=True)
+    }
+    return Inputs(arrays, "the function's example inputs: floats with 10% seeded noise, integers shuffled")
+
+
+def vary(example: NDArray[np.generic], random: np.random.Generator) -> NDArray[np.generic]:
+    """A neighbour of one example: floats gain noise of a tenth of their spread; integers only change places.
+
+    A shuffled integer tensor holds no value that the example did not hold, so that ids stay in their range.
+    """
+    if np.issubdtype(example.dtype, np.floating):
+        floats = example.astype(np.float64)
+        noise = random.normal(0.0, 0.1 * (float(floats.std()) or 1.0), example.shape)
+        return (floats + noise).astype(example.dtype)
+    return random.permutation(example.ravel()).reshape(example.shape)

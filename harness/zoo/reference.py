@@ -1,0 +1,55 @@
+"""The fp32 reference: what eager PyTorch answers, or for a user's ONNX file what unoptimised ONNX Runtime answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import nn
+
+from harness.core.errors import UsageError
+from harness.zoo.loaded import Arrays, Loaded
+from harness.zoo.onnx_run import open_session, run_session
+
+Answer = Callable[[Arrays], Arrays]
+"""Inputs of any batch size → outputs, by name."""
+
+_CHUNK = 8
+"""Samples at a time: enough to occupy the cores, little memory."""
+
+
+def reference_of(loaded: Loaded, threads: int) -> Answer:
+    """The function that computes the reference outputs of a loaded model with this many threads."""
+    if loaded.onnx_file is not None:
+        session = open_session(loaded.onnx_file, threads, optimised=False)
+        return lambda arrays: run_session(session, arrays)
+    module = loaded.require_module()
+    torch.set_num_threads(threads)
+    return lambda arrays: _torch_outputs(module, arrays, loaded)
+
+
+def in_chunks(answer: Answer, arrays: Arrays, fixed_batch: int | None) -> Arrays:
+    """Outputs for all samples, computed a few at a time: as many as a graph with a fixed batch takes.
+
+    Raises UsageError where a fixed batch does not divide the number of samples.
+    """
+    chunk = fixed_batch or _CHUNK
+    samples = len(next(iter(arrays.values())))
+    if fixed_batch is not None and samples % fixed_batch:
+        raise UsageError(
+            f"{samples} inputs cannot be cut into batches of {fixed_batch}, the size that the ONNX file is fixed to.",
+            f"Set `parity_samples` to a multiple of {fixed_batch}.",
+        )
+    parts = [
+        answer({name: values[start : start + chunk] for name, values in arrays.items()})
+        for start in range(0, samples, chunk)
+    ]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _torch_outputs(module: nn.Module, arrays: Arrays, loaded: Loaded) -> Arrays:
+    with torch.inference_mode():
+        answer = module(*(torch.from_numpy(arrays[name]) for name in loaded.input_names))
+    outputs = answer if isinstance(answer, tuple) else (answer,)
+    return {name: output.numpy() for name, output in zip(loaded.output_names, outputs, strict=True)}

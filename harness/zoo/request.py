@@ -1,0 +1,116 @@
+"""What an export was asked for, as one hash, and whether the files on disk are still the answer."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.core import store
+from harness.core.errors import FormatError, MissingInputError
+from harness.core.layout import ModelFolder
+from harness.core.schemas import Artifact, ExportRecord, PlannedModel
+from harness.zoo import ModelInfo
+
+_LIBRARIES = ("torch", "torchvision", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy")
+_FORMAT = 1
+"""Raised when the code of an export changes what it writes, so that old files are made anew."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line adds to the plan; the same for every model of one call."""
+
+    exporter: str
+    opset: int
+    output_name: str | None
+    max_length: int | None
+    cache: Path | None
+
+
+def request_digest(info: ModelInfo, planned: PlannedModel, seed: int, samples: int, options: Options) -> str:
+    """Hash of everything that decides what the files hold.
+
+    Sequence lengths and precisions are left out: a record that covers more than a plan asks for still serves it.
+    """
+    asked = [planned.name, planned.slug, planned.weights, seed, samples]
+    how = [options.exporter, options.opset, options.output_name, options.max_length]
+    return store.digest_of(_FORMAT, asked, how, versions(), _fingerprint(info))
+
+
+def intact_record(folder: ModelFolder, request: str) -> ExportRecord | None:
+    """The record of an earlier export with the same request and undamaged files; None otherwise."""
+    try:
+        record = store.load(folder.record, ExportRecord, "make export")
+    except (FormatError, MissingInputError):
+        return None
+    if record.request_sha256 != request:
+        return None
+    return record if all(_is_intact(folder.root, artifact) for artifact in artifacts_of(record)) else None
+
+
+def covers(record: ExportRecord, planned: PlannedModel) -> bool:
+    """True where a record holds every sequence length and precision that the plan asks for."""
+    lengths = {entry.sequence_length for entry in record.input_sets}
+    return set(planned.sequence_lengths or (None,)) <= lengths and set(planned.onnx_precisions) <= set(record.onnx)
+
+
+def merged(record: ExportRecord, planned: PlannedModel) -> PlannedModel:
+    """The plan's wishes and those that the record serves: two plans in turn do not undo each other's export."""
+    lengths = {entry.sequence_length for entry in record.input_sets if entry.sequence_length is not None}
+    return planned.model_copy(
+        update={
+            "sequence_lengths": tuple(sorted(lengths | set(planned.sequence_lengths))),
+            "onnx_precisions": tuple(dict.fromkeys((*record.onnx, *planned.onnx_precisions))),
+        }
+    )
+
+
+def artifacts_of(record: ExportRecord) -> list[Artifact]:
+    """Every file that a record vouches for."""
+    found: list[Artifact] = [] if record.module is None else [record.module]
+    for onnx in record.onnx.values():
+        found += [onnx] if onnx.external_data is None else [onnx, onnx.external_data]
+    for inputs in record.input_sets:
+        found += [inputs.inputs, inputs.reference]
+    return found
+
+
+def artifact(path: Path) -> Artifact:
+    """A file's entry: its name within the model's folder, hash and size."""
+    return Artifact(path=path.name, sha256=store.sha256_file(path), size_bytes=path.stat().st_size)
+
+
+def versions() -> dict[str, str]:
+    """Versions of the libraries that make an export, read without importing them."""
+    found = {}
+    for library in _LIBRARIES:
+        try:
+            found[library] = importlib.metadata.version(library)
+        except importlib.metadata.PackageNotFoundError:
+            found[library] = "not installed"
+    return found
+
+
+def _is_intact(folder: Path, entry: Artifact) -> bool:
+    path = folder / entry.path
+    return path.is_file() and path.stat().st_size == entry.size_bytes and store.sha256_file(path) == entry.sha256
+
+
+def _fingerprint(info: ModelInfo) -> list[str]:
+    """Hashes of the user's own files behind a model, so that a changed file is exported anew."""
+    prefix = info.name.partition(":")[0]
+    if prefix == "module":
+        try:
+            found = importlib.util.find_spec(info.reference.partition(":")[0])
+        except ImportError:
+            found = None
+        files = [] if found is None or found.origin is None else [Path(found.origin)]
+    elif prefix == "onnx":
+        file = Path(info.reference)
+        files = [file, file.with_name(f"{file.name}.data")]
+    else:
+        folder = Path(info.reference)
+        files = sorted(folder.iterdir()) if prefix == "hf" and folder.is_dir() else []
+    return [f"{file.name}:{store.sha256_file(file)}" for file in files if file.is_file()]

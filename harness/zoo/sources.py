@@ -1,0 +1,57 @@
+"""Names of models that are not in the table: `prefix:reference`, checked, with a folder name made from them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from harness.core.errors import ConfigError
+
+_FORMS = {
+    "torchvision": (r"[a-z0-9_]+", "`torchvision:<name>`, for example torchvision:resnet34"),
+    "hf": (r".+", "`hf:<hub id>` or `hf:<folder>`, for example hf:prajjwal1/bert-tiny or hf:./my-model"),
+    "module": (
+        r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*",
+        "`module:<python path>:<function>`, for example module:mypackage.models:build",
+    ),
+    "onnx": (r".+\.onnx", "`onnx:<file>`, a path that ends in .onnx, for example onnx:./model.onnx"),
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checked source: prefix, the reference after it, and a folder name that no other source has."""
+
+    prefix: str
+    reference: str
+    slug: str
+
+
+def parse_source(name: str) -> Source | None:
+    """Take `prefix:reference` apart; None where the prefix is none of ours.
+
+    Raises ConfigError where the reference cannot be one (control characters, wrong form).
+    """
+    prefix, colon, reference = name.partition(":")
+    if not colon or prefix not in _FORMS:
+        return None
+    pattern, form = _FORMS[prefix]
+    clean = reference.isprintable() and reference == reference.strip()
+    if not clean or re.fullmatch(pattern, reference, re.ASCII) is None:
+        raise ConfigError(f"Model {name!r} names no source that can be loaded.", f"Write {form}.")
+    return Source(prefix, reference, _slug(prefix, reference))
+
+
+def is_folder_reference(reference: str) -> bool:
+    """True where an hf: reference can only mean a folder: hub ids have at most one slash and start with a letter."""
+    return re.fullmatch(r"\w[\w.-]*(/[\w.-]+)?", reference, re.ASCII) is None or ".." in reference
+
+
+def _slug(prefix: str, reference: str) -> str:
+    """A readable folder name; six hex digits keep two paths with the same ending apart."""
+    if prefix == "torchvision":
+        return f"torchvision-{reference}"
+    tail = re.split(r"[/\\]", reference.rstrip("/\\"))[-1].removesuffix(".onnx")
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", tail).strip(".-")[:40] or "model"
+    return f"{prefix}-{readable}-{hashlib.sha256(reference.encode()).hexdigest()[:6]}"

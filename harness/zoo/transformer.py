@@ -1,0 +1,138 @@
+"""transformers' text models: encoders up to last_hidden_state, decoders as one pass to the next token's logits."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from harness.core.errors import ConfigError
+from harness.zoo import ModelInfo, hub
+from harness.zoo.build import frozen
+from harness.zoo.hub import Tokenizer
+from harness.zoo.loaded import Arrays, Inputs, Loaded, Request
+from harness.zoo.text import SOURCE, token_ids
+
+_INPUTS = ("input_ids", "attention_mask")
+
+
+class Encoder(nn.Module):
+    """(input_ids, attention_mask) → last_hidden_state (batch, sequence, hidden)."""
+
+    output = "last_hidden_state"
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """One pass; no pooling."""
+        hidden: torch.Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask)[0]
+        return hidden
+
+
+class Classifier(Encoder):
+    """(input_ids, attention_mask) → logits (batch, classes)."""
+
+    output = "logits"
+
+
+class Decoder(Encoder):
+    """(input_ids, attention_mask) → logits of the next token (batch, vocabulary), without a cache."""
+
+    output = "next_token_logits"
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """One pass over the prompt; only the last position meets the vocabulary, as when serving."""
+        answer = self.model(
+            input_ids=input_ids, attention_mask=attention_mask, use_cache=False, logits_to_keep=1, return_dict=True
+        )
+        logits: torch.Tensor = answer.logits
+        return logits[:, -1, :]
+
+
+def load(request: Request) -> Loaded:
+    """A text model with its configuration saved into the folder.
+
+    Raises HubError where the hub is out of reach, ConfigError where the source is no text model that we can run.
+    """
+    origin = hub.origin_of(request)
+    config = hub.configuration(origin, request)
+    auto, wrapper = _classes(config)
+    if request.weights == "pretrained":
+        model = hub.weights(auto, origin, request, _options(auto, config))
+        source = request.info.weight_source
+    else:
+        torch.manual_seed(request.seed)
+        model = auto.from_config(config, **_options(auto, config))
+        source = f"random, seed {request.seed}"
+    config.save_pretrained(request.folder)
+    tokenizer = hub.tokenizer(origin, request)
+    return Loaded(
+        module=frozen(wrapper(model)),
+        weight_source=source,
+        classifier=wrapper is not Encoder,
+        input_names=_INPUTS,
+        output_names=(wrapper.output,),
+        make_inputs=functools.partial(_inputs, tokenizer, int(config.vocab_size), request.info.name),
+        sequence_inputs=_INPUTS,
+        max_sequence=getattr(config, "max_position_embeddings", None),
+        attention=str(model.config._attn_implementation),
+    )
+
+
+def architecture(info: ModelInfo, folder: Path) -> nn.Module:
+    """The model without weights, from the configuration that load() saved."""
+    from transformers import AutoConfig  # noqa: PLC0415 - seconds, and only these models need it
+    from transformers.initialization import no_init_weights  # noqa: PLC0415
+
+    del info
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    auto, wrapper = _classes(config)
+    with no_init_weights():
+        return wrapper(auto.from_config(config, **_options(auto, config)))
+
+
+def _classes(config: Any) -> tuple[Any, type[Encoder]]:
+    """The library's class and our wrapper, by what the configuration says the weights were saved from."""
+    import transformers  # noqa: PLC0415
+
+    if getattr(config, "is_encoder_decoder", False) or not hasattr(config, "vocab_size"):
+        raise ConfigError(
+            f"A {config.model_type} model does not take one text and answer in one pass.",
+            "Choose an encoder, a sequence classifier or a decoder, or wrap it yourself: `module:<path>:<function>`.",
+        )
+    architecture_name = (getattr(config, "architectures", None) or [""])[0]
+    if architecture_name.endswith(("ForCausalLM", "LMHeadModel")):
+        return transformers.AutoModelForCausalLM, Decoder
+    if architecture_name.endswith("ForSequenceClassification"):
+        return transformers.AutoModelForSequenceClassification, Classifier
+    return transformers.AutoModel, Encoder
+
+
+def _options(auto: Any, config: Any) -> dict[str, Any]:
+    """Leave out a pooler whose output nobody reads: eager would compute it, the graph backends would not."""
+    import transformers  # noqa: PLC0415
+
+    if auto is not transformers.AutoModel:
+        return {}
+    built = transformers.MODEL_MAPPING[type(config)]
+    return {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(built).parameters else {}
+
+
+def _inputs(tokenizer: Tokenizer, vocabulary: int, model: str, samples: int, sequence_length: int | None) -> Inputs:
+    if sequence_length is None:
+        raise ConfigError(f"{model} reads text and has no sequence length.", "Set `sequence_lengths: [128]` for it.")
+    ids = token_ids(tokenizer.encode, samples, sequence_length)
+    if int(ids.max()) >= vocabulary:
+        raise ConfigError(
+            f"The tokenizer gives ids up to {ids.max()}, {model} has {vocabulary} embeddings.",
+            "Save the model's own tokenizer into its folder.",
+        )
+    arrays: Arrays = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+    return Inputs(arrays, f"{SOURCE}; {tokenizer.source}; no padding")

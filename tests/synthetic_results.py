@@ -1,0 +1,403 @@
+"""Synthetic results folders and summaries: realistic numbers without a run, the same for the same seed.
+
+Used by the tests of aggregate, report, tables and charts, and by benchmarks/scale.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.core import store
+from harness.core.layout import Models, Results
+from harness.core.schemas import (
+    Artifact,
+    Block,
+    Case,
+    Clock,
+    ColdCosts,
+    Environment,
+    ExportRecord,
+    Failed,
+    Gate,
+    InputSet,
+    Limits,
+    Machine,
+    Measured,
+    Measurement,
+    Memory,
+    OnnxArtifact,
+    Parity,
+    Placement,
+    Plan,
+    PlannedModel,
+    ReportOptions,
+    Software,
+    Summary,
+    TensorSpec,
+    Unavailable,
+)
+from harness.measure.join import Notes, join
+
+PLAN_ID = "5f0c9a7e2b11"
+ENVIRONMENT_ID = "c0ffee123456"
+CALIBRATION = frozenset({"noop"})
+
+SPEED = {"torch-eager": 1.0, "torch-script": 0.62, "torch-compile": 0.47, "onnxruntime": 0.44, "openvino": 0.40}
+"""Latency relative to torch-eager."""
+COMPILE_S = {"torch-script": 1.1, "torch-compile": 24.0, "openvino": 0.9}
+
+
+@dataclass(frozen=True)
+class FakeModel:
+    """A model of the synthetic plan: its kind and what one item takes in torch-eager."""
+
+    name: str
+    kind: str
+    weights: str
+    item_ns: float
+    overhead_ns: float
+    sequence_lengths: tuple[int | None, ...] = (None,)
+
+
+MINILM = FakeModel("minilm-l6", "text", "pretrained", 5.4e6, 3.1e6, (32, 128))
+EFFICIENTNET = FakeModel("efficientnet-lite0", "image", "pretrained", 14.0e6, 9.0e6)
+RESNET = FakeModel("resnet50", "image", "seeded", 41.0e6, 6.0e6)
+REALISTIC = (MINILM, EFFICIENTNET, RESNET)
+
+
+def sha(text: str) -> str:
+    """A sha256 that stands for a file."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def environment(**changes: Any) -> Environment:
+    """A two-core cloud machine; `cpu`, `threads` and `libraries` can be changed."""
+    no_host = Unavailable(unavailable="the virtual machine does not show it")
+    return Environment(
+        machine=Machine(
+            cpu=changes.get("cpu", "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"),
+            architecture="x86_64",
+            logical_cpus=2,
+            physical_cores=1,
+            sockets=1,
+            numa_nodes=1,
+            smt="on",
+            microcode="0xffffffff",
+            governor=no_host,
+            turbo=no_host,
+            max_frequency_mhz=no_host,
+            cpu_features=("avx2", "avx512f", "avx512_bf16", "amx_bf16"),
+            memory_bytes=16 << 30,
+            hypervisor="kvm",
+            os="Debian GNU/Linux 12",
+            kernel="6.1.0-32-cloud-amd64",
+        ),
+        limits=Limits(
+            affinity=(0, 1),
+            cpu_quota=None,
+            memory_limit_bytes=None,
+            threads=changes.get("threads", 2),
+            container=None,
+            image=None,
+        ),
+        software=Software(
+            python="CPython 3.11.2",
+            inferometer="0.1.0",
+            git_commit="0123abc",
+            git_dirty=False,
+            libraries=changes.get(
+                "libraries", {"torch": "2.14.1", "onnxruntime": "1.31.1", "openvino": "2026.4.0", "numpy": "2.4.6"}
+            ),
+            build={"torch.parallel": "OpenMP"},
+        ),
+    )
+
+
+def export_record(model: FakeModel) -> ExportRecord:
+    """What export would have written for a model."""
+    file = Artifact(path="weights.safetensors", sha256=sha(f"{model.name} weights"), size_bytes=90 << 20)
+    inputs = [
+        InputSet(
+            sequence_length=length,
+            samples=64,
+            inputs=Artifact(path=f"inputs-{length}.npz", sha256=sha(f"{model.name} in {length}"), size_bytes=1 << 20),
+            reference=Artifact(path=f"reference-{length}.npz", sha256=sha(f"{model.name} out"), size_bytes=1 << 18),
+            source="64 sentences from the package's own text",
+        )
+        for length in model.sequence_lengths
+    ]
+    onnx = OnnxArtifact(
+        path="model.onnx",
+        sha256=sha(f"{model.name} onnx"),
+        size_bytes=91 << 20,
+        exporter="torch.onnx dynamo",
+        opset=20,
+        dtype_census={"float32": 22_713_216},
+    )
+    return ExportRecord(
+        request_sha256=sha(model.name),
+        model=model.name,
+        slug=model.name,
+        weights=model.weights,
+        weight_source="package" if model.weights == "pretrained" else "random, seed 20261127",
+        kind=model.kind,
+        classifier=model.kind == "image",
+        parameters=22_713_216,
+        inputs=(TensorSpec(name="input", dtype="float32", shape=("batch", 3, 224, 224)),),
+        outputs=(TensorSpec(name="output", dtype="float32", shape=("batch", 1000)),),
+        module=file,
+        onnx={"fp32": onnx},
+        input_sets=tuple(inputs),
+        checks=(),
+        versions={"torch": "2.14.1", "onnx": "1.19.0"},
+        seconds={"load": 1.2, "inputs": 0.4, "reference": 2.1, "onnx": 7.3, "check": 1.9},
+    )
+
+
+def case_of(
+    model: FakeModel, backend: str, precision: str, batch_size: int, sequence_length: int | None = None, **more: Any
+) -> Case:
+    """A case with a readable id."""
+    tail = f"-s{sequence_length}" if sequence_length else ""
+    return Case(
+        case_id=f"{model.name}-{backend}-cpu-{precision}-b{batch_size}{tail}",
+        model=model.name,
+        slug=model.name,
+        backend=backend,
+        device="cpu",
+        precision=precision,
+        batch_size=batch_size,
+        sequence_length=sequence_length,
+        boundary="compute",
+        mode="sync",
+        weights=model.weights,
+        **more,
+    )
+
+
+def plan_of(models: Sequence[FakeModel], cases: Sequence[Case], rounds: int = 3) -> Plan:
+    """A plan over given cases with the usual gates."""
+    return Plan(
+        plan_id=PLAN_ID,
+        config="configs/synthetic.yaml",
+        config_sha256=sha("config"),
+        device="cpu",
+        models=tuple(
+            PlannedModel(
+                name=model.name,
+                slug=model.name,
+                weights=model.weights,
+                kind=model.kind,
+                sequence_lengths=tuple(length for length in model.sequence_lengths if length),
+                onnx_precisions=("fp32",),
+            )
+            for model in models
+        ),
+        measurement=Measurement(rounds=rounds),
+        gates={
+            "fp32": Gate(relative_l2=1e-4),
+            "bf16": Gate(relative_l2=3e-2, top1_agreement=0.98),
+        },
+        report=ReportOptions(title="Synthetic report"),
+        cases=tuple(cases),
+    )
+
+
+def matrix(
+    models: Sequence[FakeModel],
+    backends: Sequence[str] = ("noop", *SPEED),
+    batch_sizes: Sequence[int] = (1, 4, 16),
+    bf16: Sequence[str] = ("torch-eager", "openvino", "onnxruntime"),
+) -> list[Case]:
+    """Every model × backend × batch × sequence length in fp32, and bf16 for some backends."""
+    cases = []
+    for model in models:
+        shapes = [(batch, length) for length in model.sequence_lengths for batch in batch_sizes]
+        for batch, length in shapes:
+            cases += [case_of(model, backend, "fp32", batch, length) for backend in backends]
+            cases += [_bf16_case(model, backend, batch, length) for backend in bf16 if backend in backends]
+    return cases
+
+
+def _bf16_case(model: FakeModel, backend: str, batch: int, length: int | None) -> Case:
+    reason = "ONNX Runtime's CPU provider has no bf16 kernels" if backend == "onnxruntime" else None
+    return case_of(model, backend, "bf16", batch, length, skip_reason=reason)
+
+
+def true_latency_ns(model: FakeModel, case: Case) -> float:
+    """What a case takes when nothing disturbs it."""
+    if case.backend in CALIBRATION:
+        return 180.0
+    tokens = (case.sequence_length or 128) / 128
+    faster = 0.45 if case.precision == "bf16" else 1.0
+    speed = SPEED.get(case.backend, 0.3 + (int(sha(case.backend)[:4], 16) % 100) / 100)
+    return speed * (model.overhead_ns + model.item_ns * case.batch_size * tokens * faster)
+
+
+def latencies(rng: np.random.Generator, centre_ns: float, count: int, correlation: float = 0.5) -> np.ndarray[Any, Any]:
+    """Latencies of one process: AR(1) noise of 1%, a right tail of stalls, its own offset of 0.5%."""
+    shocks = rng.normal(size=count) * np.sqrt(1 - correlation**2)
+    noise = np.empty(count)
+    level = 0.0
+    for index, shock in enumerate(shocks):
+        level = correlation * level + shock
+        noise[index] = level
+    stalls = (rng.random(count) < 0.02) * rng.exponential(0.25, count)
+    return np.rint(centre_ns * (1 + rng.normal() * 0.005) * (1 + 0.01 * noise + stalls)).astype(np.int64)
+
+
+def measured(
+    case: Case, model: FakeModel, round_number: int, samples: int | None = None, seed: int = 0, **changes: Any
+) -> Measured:
+    """A record of one round; any field can be changed."""
+    rng = np.random.default_rng([seed, round_number, *hashlib.sha256(case.case_id.encode()).digest()[:8]])
+    centre_ns = true_latency_ns(model, case)
+    count = samples or int(np.clip(8e9 / centre_ns, 100, 700))
+    values = latencies(rng, centre_ns, count)
+    blocks = [Block(iterations=len(part), wall_ns=int(part.sum() * 1.01)) for part in np.array_split(values, 5)]
+    calibration = case.backend in CALIBRATION
+    parity = None if calibration else parity_of(case, model)
+    onnx = case.backend in ("onnxruntime", "openvino")
+    name, digest = (
+        ("model.onnx", sha(f"{model.name} onnx")) if onnx else ("weights.safetensors", sha(f"{model.name} weights"))
+    )
+    compile_s = COMPILE_S.get(case.backend)
+    fields: dict[str, Any] = {
+        "case_id": case.case_id,
+        "round": round_number,
+        "plan_id": PLAN_ID,
+        "started_at": f"2026-11-27T1{round_number}:{int(rng.integers(60)):02d}:00+00:00",
+        "environment_id": ENVIRONMENT_ID,
+        "artifacts": {} if calibration else {name: digest},
+        "threads": 2,
+        "clock": Clock(name="perf_counter_ns", resolution_ns=1.0, overhead_ns=41),
+        "warmup_ns": tuple(int(value) for value in values[:20] * 1.2),
+        "latency_ns": tuple(int(value) for value in values),
+        "blocks": tuple(blocks),
+        "steady": True,
+        "stop": "converged",
+        "parity_before": parity,
+        "parity_timed": parity,
+        "placement": Placement(
+            device="cpu",
+            precision=case.precision,
+            provider=case.backend,
+            settings={"threads": 2},
+            dtype_census={"float32": 100},
+        ),
+        "memory": Memory(peak_rss_bytes=int(6e8 + 3e7 * case.batch_size), baseline_rss_bytes=int(3e8)),
+        "cold_ns": ColdCosts(
+            load=int(2.5e8 * rng.uniform(0.9, 1.1)),
+            compile=None if compile_s is None else int(compile_s * 1e9 * rng.uniform(0.9, 1.1)),
+            compile_cached=None if compile_s is None else False,
+            first_inference=int(centre_ns * 3),
+        ),
+    }
+    return Measured(**{**fields, **changes})
+
+
+def parity_of(case: Case, model: FakeModel, **changes: Any) -> Parity:
+    """Outputs as near as the precision allows."""
+    distance = 8e-3 if case.precision == "bf16" else (0.0 if case.backend == "torch-eager" else 3.4e-7)
+    fields: dict[str, Any] = {
+        "samples": 64,
+        "relative_l2": distance,
+        "max_abs": distance * 2,
+        "cosine": 1 - distance**2,
+        "top1_agreement": 1.0 if model.kind == "image" else None,
+        "nonfinite": 0,
+    }
+    return Parity(**{**fields, **changes})
+
+
+def failed(case: Case, round_number: int, **changes: Any) -> Failed:
+    """A failed round."""
+    fields: dict[str, Any] = {
+        "case_id": case.case_id,
+        "round": round_number,
+        "plan_id": PLAN_ID,
+        "started_at": "2026-11-27T10:00:00+00:00",
+        "environment_id": ENVIRONMENT_ID,
+        "error": "the process was killed (signal 9), most likely out of memory",
+        "hint": "Use a smaller batch, or a machine with more memory.",
+        "phase": "load",
+        "stderr_tail": "Killed",
+    }
+    return Failed(**{**fields, **changes})
+
+
+Change = Callable[[Case, Measured], Measured | Failed | None]
+"""What happened to a round: another record, a failure, or nothing at all (None)."""
+
+
+@dataclass
+class Synthetic:
+    """A plan and everything that a run of it would have left behind."""
+
+    models: tuple[FakeModel, ...] = REALISTIC
+    cases: list[Case] = field(default_factory=lambda: matrix(REALISTIC))
+    rounds: int = 3
+    samples: int | None = None
+    change: Change = lambda _case, record: record
+    environments: dict[str, Environment] = field(default_factory=lambda: {ENVIRONMENT_ID: environment()})
+
+    @property
+    def plan(self) -> Plan:
+        """The plan over the cases."""
+        return plan_of(self.models, self.cases, self.rounds)
+
+    def records(self) -> Iterator[Measured | Failed]:
+        """Every record, in the order of cases."""
+        by_name = {model.name: model for model in self.models}
+        for case in self.cases:
+            for number in range(1, self.rounds + 1):
+                if case.skip_reason is None:
+                    record = self.change(case, measured(case, by_name[case.model], number, self.samples))
+                    if record is not None:
+                        yield record
+
+    def summary(self) -> Summary:
+        """The summary of all this, without touching a disk."""
+        found = {(record.case_id, record.round): record for record in self.records()}
+        exports = {model.name: export_record(model) for model in self.models}
+        load = lambda case_id, number: found.get((case_id, number))  # noqa: E731
+        return join(self.plan, exports, self.environments, load, calibration=CALIBRATION, notes=Notes())
+
+    def write(self, results: Path, models: Path) -> None:
+        """Leave everything on disk as plan, export and run would."""
+        files = Results(results)
+        store.save(files.plan, self.plan)
+        for model in self.models:
+            store.save(Models(models).folder(model.name).record, export_record(model))
+        for identity, found in self.environments.items():
+            store.save(files.environment(identity), found)
+        for record in self.records():
+            store.save_raw(files.raw_file(record.case_id, record.round), record)
+
+
+def eventful(case: Case, record: Measured) -> Measured | Failed | None:  # noqa: PLR0911 - a list of events
+    """One of everything that can go wrong, for reports and tables."""
+    name = case.case_id
+    if name == "resnet50-torch-compile-cpu-fp32-b16":
+        return failed(case, record.round)
+    if name == "resnet50-openvino-cpu-fp32-b16" and record.round > 1:
+        return None
+    if name == "resnet50-torch-script-cpu-fp32-b16":
+        return None
+    if name == "efficientnet-lite0-torch-script-cpu-fp32-b4":
+        parity = parity_of(case, EFFICIENTNET, relative_l2=0.021, cosine=0.9997)
+        return record.model_copy(update={"parity_timed": parity})
+    if name == "minilm-l6-openvino-cpu-fp32-b4-s128":
+        return record.model_copy(update={"placement": record.placement.model_copy(update={"precision": "bf16"})})
+    if name == "efficientnet-lite0-onnxruntime-cpu-fp32-b16":
+        return record.model_copy(update={"steady": record.round == 1})
+    if name == "minilm-l6-torch-script-cpu-fp32-b1-s32":
+        slower = tuple(int(value * (1 + 0.06 * (record.round == 2))) for value in record.latency_ns)
+        return record.model_copy(update={"latency_ns": slower})
+    return record
