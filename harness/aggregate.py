@@ -14,6 +14,7 @@ from harness.core import cli, store
 from harness.core.errors import FormatError, MissingInputError
 from harness.core.layout import Models, Results
 from harness.core.schemas import Environment, ExportRecord, Failed, Measured, Plan, Summary
+from harness.core.timestamps import utc_now
 from harness.measure.join import Notes, join
 from harness.render.flat import csv_text
 
@@ -30,11 +31,13 @@ def stage(arguments: Sequence[str]) -> None:
     environments = load_environments(results, notes)
 
     def load(case_id: str, round_number: int) -> Measured | Failed | None:
-        path = results.raw_file(case_id, round_number)
-        return store.load_raw(path) if path.is_file() else None
+        try:
+            return store.load_raw(results.raw_file(case_id, round_number))
+        except MissingInputError:
+            return None
 
     calibration = frozenset(name for name, info in BACKENDS.items() if not info.computes)
-    summary = join(plan, exports, environments, load, calibration=calibration, notes=notes)
+    summary = join(plan, exports, environments, load, calibration=calibration, notes=notes, created_at=utc_now())
     store.save(results.summary, summary)
     store.save_bytes(results.summary_csv, csv_text(summary).encode())
     _say(summary, results)

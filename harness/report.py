@@ -26,7 +26,7 @@ def stage(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     results = Results(options.results)
     summary = store.load(results.summary, Summary, "make aggregate")
-    found = charts.Selection(()) if options.no_charts else charts.select(summary)
+    found = charts.select(summary) if summary.charts and not options.no_charts else charts.Selection()
     _draw(found, results)
     store.save_bytes(results.report, document(summary, found.links(results.charts.name), found.note).encode())
     if options.print:

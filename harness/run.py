@@ -95,8 +95,11 @@ def _measure_all(plan: Plan, todo: Sequence[Turn], models: Models, results: Resu
 
 def _measure_one(job: Job, worker: Worker, results: Results, on_phase: Callable[[str], None]) -> Measured | Failed:
     """Measure one turn; whatever happens to its process, a record of it is on disk afterwards."""
-    raw = results.raw_file(job.case.case_id, job.round)
-    raw.unlink(missing_ok=True)
+    raw, log = results.raw_file(job.case.case_id, job.round), results.log_file(job.case.case_id, job.round)
+    with store.translate_storage_errors(raw):
+        # The log of an earlier try as well: a process that never began must not be explained by it.
+        raw.unlink(missing_ok=True)
+        log.unlink(missing_ok=True)
     absent = [name for name in backend_info(job.case.backend).requires if importlib.util.find_spec(name) is None]
     outcome = Outcome(code=0, phase="start") if absent else worker.run(job, on_phase)
     if outcome.code == StorageError.exit_code:
@@ -107,7 +110,6 @@ def _measure_one(job: Job, worker: Worker, results: Results, on_phase: Callable[
     if raw.is_file() and not outcome.timed_out:
         return store.load_raw(raw)
     error, hint = _absent_library(absent) if absent else _explain(outcome, job)
-    log = results.log_file(job.case.case_id, job.round)
     record = Failed(
         case_id=job.case.case_id,
         round=job.round,
@@ -117,7 +119,7 @@ def _measure_one(job: Job, worker: Worker, results: Results, on_phase: Callable[
         error=error,
         hint=hint,
         phase=outcome.phase,
-        stderr_tail=store.tail(log) or worker.log_text(),
+        stderr_tail=store.tail(log) or store.tail(results.worker_log(job.case.backend)),
     )
     store.save_raw(raw, record)
     return record
@@ -150,7 +152,9 @@ def _absent_library(absent: Sequence[str]) -> tuple[str, str]:
 def _forget(turns: Sequence[Turn], results: Results) -> None:
     """Take away the old records first: a forced run that is interrupted must not pass them off as new."""
     for number, case in turns:
-        results.raw_file(case.case_id, number).unlink(missing_ok=True)
+        path = results.raw_file(case.case_id, number)
+        with store.translate_storage_errors(path):
+            path.unlink(missing_ok=True)
 
 
 def _announcement(plan: Plan, turns: Sequence[Turn], todo: Sequence[Turn]) -> str:

@@ -10,6 +10,7 @@ writes  results/raw/<case_id>/<round>.{json,log}, results/environments/<id>.json
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import importlib
 import os
 import signal
@@ -38,7 +39,7 @@ def stage(arguments: Sequence[str]) -> None:
     parser.add_argument("--backend", required=True)
     parser.add_argument("--once", action="store_true", help="no fork: one job, for comparison with the server")
     options = parser.parse_args(arguments)
-    _die_with_parent()
+    _die_with_parent(None)
     emit = _emitter()
     for module in backend_info(options.backend).preload:
         importlib.import_module(module)
@@ -48,10 +49,11 @@ def stage(arguments: Sequence[str]) -> None:
         if options.once:
             emit(Started(pid=os.getpid()))
             _measure_and_exit(job, emit)
+        server = os.getpid()
         pid = os.fork()
         if pid == 0:
             os.setsid()  # so that a time limit ends compilers started by the case as well
-            _die_with_parent()
+            _die_with_parent(server)
             _measure_and_exit(job, emit)
         emit(Started(pid=pid))
         _, status = os.waitpid(pid, 0)
@@ -170,13 +172,18 @@ def _failed(job: Job, error: Exception, phase: str, log: Path) -> Failed:
 
 
 def _log_to(log: Path) -> Path:
-    """Send everything that this process and its libraries print to the case's log."""
+    """Send everything that this process and its libraries print to the case's log; a crash leaves its stack there."""
     with store.translate_storage_errors(log):
         log.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     os.dup2(handle, 1)
     os.dup2(handle, 2)
     os.close(handle)
+    faulthandler.enable()
+    # The server's standard input holds the jobs: code of a model that asks for input must not read them.
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     return log
 
 
@@ -192,11 +199,13 @@ def _emitter() -> Callable[[Event], None]:
     return emit
 
 
-def _die_with_parent() -> None:
+def _die_with_parent(parent: int | None) -> None:
     """Ask the kernel (Linux) to end this process when its parent dies, however it dies."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+        if parent is not None and os.getppid() != parent:  # it died before the kernel was asked
+            os._exit(1)
 
 
 def _own_threads() -> int:

@@ -367,7 +367,15 @@ class Synthetic:
         found = {(record.case_id, record.round): record for record in self.records()}
         exports = {model.name: export_record(model) for model in self.models}
         load = lambda case_id, number: found.get((case_id, number))  # noqa: E731
-        return join(self.plan, exports, self.environments, load, calibration=CALIBRATION, notes=Notes())
+        return join(
+            self.plan,
+            exports,
+            self.environments,
+            load,
+            calibration=CALIBRATION,
+            notes=Notes(),
+            created_at="2026-11-27T14:00:00+00:00",
+        )
 
     def write(self, results: Path, models: Path) -> None:
         """Leave everything on disk as plan, export and run would."""

@@ -73,7 +73,6 @@ class OnnxRuntime(Backend):
 
 def _precision(census: dict[str, int]) -> str:
     """The floating type that holds the weights: a handful of fp32 scalars in an fp16 file does not make it fp32."""
-    floating = {name: count for name, count in census.items() if name in ("FLOAT", "FLOAT16", "BFLOAT16")}
-    if not floating:
-        return "none"
-    return {"FLOAT": "fp32", "FLOAT16": "fp16", "BFLOAT16": "bf16"}[max(floating, key=lambda name: floating[name])]
+    names = {"float": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+    floating = {names[element]: count for element, count in census.items() if element in names}
+    return max(floating, key=lambda name: floating[name], default="none")

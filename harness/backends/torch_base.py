@@ -25,6 +25,8 @@ class TorchBackend(Backend):
     def load(self) -> None:
         """Rebuild the module with the exported weights and turn every input batch into tensors."""
         torch.set_num_threads(self.job.threads)
+        if torch.get_num_interop_threads() != 1:  # may be set once in a process
+            torch.set_num_interop_threads(1)
         # Entered for the life of the process: entering it per call would charge PyTorch some microseconds each time.
         self._inference_mode = torch.inference_mode()
         self._inference_mode.__enter__()

@@ -111,9 +111,10 @@ def _cpuinfo() -> dict[str, str]:
 
 def _fact(file: Path) -> str | Unavailable:
     try:
-        return file.read_text().strip()
+        text = file.read_text().strip()
     except OSError as error:
         return Unavailable(unavailable=f"{file}: {error.strerror}")
+    return text or Unavailable(unavailable=f"{file} is empty")
 
 
 def _count(folder: str, pattern: str) -> int | Unavailable:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from pathlib import Path
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 
 _CGROUP = Path("/sys/fs/cgroup")
+_MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 def affinity() -> tuple[int, ...]:
@@ -16,26 +18,14 @@ def affinity() -> tuple[int, ...]:
     return tuple(range(os.cpu_count() or 1))
 
 
-def cpu_quota(cgroup: Path = _CGROUP) -> float | None:
-    """Cores by cgroup quota (v2 `cpu.max`, v1 `cpu.cfs_quota_us`); None where there is no quota."""
-    unified = _read(cgroup / "cpu.max")
-    if unified:
-        quota, period = unified.split()
-        return None if quota == "max" else int(quota) / int(period)
-    quota_us, period_us = _read(cgroup / "cpu/cpu.cfs_quota_us"), _read(cgroup / "cpu/cpu.cfs_period_us")
-    if quota_us and period_us and int(quota_us) > 0:
-        return int(quota_us) / int(period_us)
-    return None
+def cpu_quota(cgroup: Path = _CGROUP, membership: Path = _MEMBERSHIP) -> float | None:
+    """Cores by cgroup quota, the smallest of this process's cgroup and its ancestors; None where there is no quota."""
+    return min(filter(None, map(_quota, _folders("cpu", cgroup, membership))), default=None)
 
 
-def memory_limit_bytes(cgroup: Path = _CGROUP) -> int | None:
-    """Memory limit of the cgroup; None where there is none."""
-    for file in (cgroup / "memory.max", cgroup / "memory/memory.limit_in_bytes"):
-        text = _read(file)
-        # Version 1 says "no limit" as a number near 2**63.
-        if text and text != "max" and int(text) < 2**60:
-            return int(text)
-    return None
+def memory_limit_bytes(cgroup: Path = _CGROUP, membership: Path = _MEMBERSHIP) -> int | None:
+    """Memory limit, the smallest of this process's cgroup and its ancestors; None where there is none."""
+    return min(filter(None, map(_memory, _folders("memory", cgroup, membership))), default=None)
 
 
 def threads(cpus: int | None = None, quota: float | None = None) -> int:
@@ -46,6 +36,33 @@ def threads(cpus: int | None = None, quota: float | None = None) -> int:
     cpus = len(affinity()) if cpus is None else cpus
     quota = cpu_quota() if quota is None else quota
     return max(1, cpus if quota is None else min(cpus, math.floor(quota)))
+
+
+def _folders(controller: str, cgroup: Path, membership: Path) -> Iterator[Path]:
+    """Where a limit may stand: the mount, and without a cgroup namespace the process's own path below it as well."""
+    yield from (cgroup, cgroup / controller)  # version 2, version 1
+    for line in (_read(membership) or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        own = PurePosixPath(path.lstrip("/"))
+        if ".." not in own.parts:  # a path outside our namespace leads nowhere from here
+            mount = cgroup / controller if controllers else cgroup
+            yield from (mount / level for level in (own, *own.parents))
+
+
+def _quota(folder: Path) -> float | None:
+    """Version 2 has `cpu.max` with quota and period or the word max, version 1 a file for each and -1."""
+    unified = _read(folder / "cpu.max")
+    split = (_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us"))
+    quota, period = unified.split() if unified else split
+    return int(quota) / int(period) if quota and period and quota not in ("max", "-1") else None
+
+
+def _memory(folder: Path) -> int | None:
+    text = _read(folder / "memory.max") or _read(folder / "memory.limit_in_bytes")
+    # Version 1 says "no limit" as a number near 2**63.
+    return int(text) if text and text != "max" and int(text) < 2**60 else None
 
 
 def _read(file: Path) -> str | None:

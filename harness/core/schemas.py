@@ -450,6 +450,8 @@ class Summary(Record):
     config: str
     title: str
     baseline_backend: str
+    charts: bool
+    """From the configuration: whether the report draws any."""
     created_at: str
     measured_from: str | None
     measured_to: str | None

@@ -21,7 +21,7 @@ from harness.core.errors import (
     OlderFormatError,
     StorageError,
 )
-from harness.core.schemas import ExportRecord, Failed, Measured, RawRecord
+from harness.core.schemas import Artifact, ExportRecord, Failed, Measured, RawRecord
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -42,9 +42,9 @@ def save(path: Path, record: BaseModel, indent: int | None = 2) -> bool:
 
 def save_bytes(path: Path, content: bytes) -> bool:
     """Write through a temporary file and a rename: a reader or a crash never sees half a file."""
-    if path.is_file() and path.read_bytes() == content:
-        return False
     with translate_storage_errors(path):
+        if path.is_file() and path.read_bytes() == content:
+            return False
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
@@ -101,7 +101,10 @@ def load_raw(path: Path) -> Measured | Failed:
     start = len(_SEAL_HEAD) + 64 + len(_SEAL_JOIN)
     digest, payload = content[len(_SEAL_HEAD) : len(_SEAL_HEAD) + 64], content[start : -len(_SEAL_TAIL)]
     again = "Run `make run`: damaged files are measured again."
-    if not content.startswith(_SEAL_HEAD) or not content.endswith(_SEAL_TAIL):
+    # Every byte around digest and payload is compared too: a damaged file must never pass for a whole one.
+    if content[: len(_SEAL_HEAD)] + content[start - len(_SEAL_JOIN) : start] != _SEAL_HEAD + _SEAL_JOIN or not (
+        content.endswith(_SEAL_TAIL)
+    ):
         raise MalformedFileError(f"{path} is cut off or is not a raw record.", again)
     if hashlib.sha256(payload).hexdigest().encode() != digest:
         raise MalformedFileError(f"{path} does not match its checksum.", again)
@@ -120,7 +123,8 @@ def sha256_file(path: Path) -> str:
 
 def check_artifacts(folder: Path, export: ExportRecord) -> None:
     """Raise MalformedFileError when a file of an export is missing or has changed since."""
-    files = [*export.onnx.values(), *([export.module] if export.module else [])]
+    files: list[Artifact] = [*export.onnx.values(), *([export.module] if export.module else [])]
+    files += [onnx.external_data for onnx in export.onnx.values() if onnx.external_data is not None]
     files += [file for inputs in export.input_sets for file in (inputs.inputs, inputs.reference)]
     for file in files:
         path = folder / file.path
@@ -161,7 +165,7 @@ def translate_storage_errors(path: Path) -> Iterator[None]:
                 f"The disk is full: {path} could not be written.",
                 "Free some space and run the same command again; what was measured is kept.",
             ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
             raise StorageError(
                 f"{path} could not be written: {error.strerror}.",
                 "Make the folder writable, or name another one: `make bench RESULTS=<folder>`.",

@@ -81,9 +81,9 @@ def flags_for(
 
     `records` are the rounds that count, in round order; `parity` is the worst over them.
     """
-    noise = [*_steady(records), *_intervals(records, latency, checks.target_ci), *_drift(latency)]
     if checks.calibration:
-        return [_calibration(case), *noise]
+        return [_calibration(case)]
+    noise = [*_steady(records), *_intervals(records, latency, checks.target_ci), *_drift(latency)]
     proof = [*_parity(case, parity, records, checks), *_placement(case, records)]
     return [*proof, *_timer(records, latency), *noise, *_compile(records)]
 
@@ -135,19 +135,19 @@ def _steady(records: Sequence[Measured]) -> list[Finding]:
     if not unsteady:
         return []
     detail = f"warm-up ended before three windows agreed in {len(unsteady)} of {len(records)} rounds"
-    remedy = "Quieten the machine, or raise `measurement.warmup_max_ns`; `make run FORCE=1` measures again."
+    remedy = "Quieten the machine, or raise `measurement.warmup_max_s`; `make run FORCE=1` measures again."
     # The headline is the median of the rounds: a minority of restless ones cannot move it far.
     return [finding("C" if 2 * len(unsteady) >= len(records) else "B", "NOT_STEADY", detail, remedy)]
 
 
 def _intervals(records: Sequence[Measured], latency: Latency, target: float) -> list[Finding]:
-    remedy = "Quieten the machine, raise `measurement.max_ns`, or measure more rounds: `make bench ROUNDS=5`."
+    remedy = "Quieten the machine, raise `measurement.max_s`, or measure more rounds: `make bench ROUNDS=5`."
     findings = []
     widths = [stats.relative_half_width(stats.block_medians(r.latency_ns, r.blocks)) for r in _stopped_early(records)]
     wide = [width for width in widths if width is None or width > target]
     if wide:
         known = [width for width in wide if width is not None]
-        reached = f"±{max(known):.1%} reached" if known else "too few blocks to tell"
+        reached = f"{_width(max(known))} reached" if known else "too few blocks to tell"
         detail = (
             f"stopped at its limit in {len(wide)} of {len(records)} rounds, {reached}, ±{target:.1%} asked within one"
         )
@@ -159,9 +159,14 @@ def _intervals(records: Sequence[Measured], latency: Latency, target: float) -> 
         half = stats.relative_interval_half_width(latency.ci95, latency.median)
         if half > MAX_INTERVAL_HALF_WIDTH:
             over = f"the 95% interval over {latency.rounds} processes"
-            detail = f"{over} is ±{half:.1%}, more than ±{MAX_INTERVAL_HALF_WIDTH:.0%}"
+            detail = f"{over} is {_width(half)}, more than ±{MAX_INTERVAL_HALF_WIDTH:.0%}"
             findings.append(finding("B", "CI_NOT_MET", detail, remedy))
     return findings
+
+
+def _width(half: float) -> str:
+    # Two processes far apart give widths of many thousand per cent: their digits say nothing.
+    return f"±{half:.1%}" if half <= 1 else "beyond ±100%"
 
 
 def _stopped_early(records: Sequence[Measured]) -> list[Measured]:

@@ -52,6 +52,7 @@ def join(
     *,
     calibration: frozenset[str],
     notes: Notes,
+    created_at: str,
 ) -> Summary:
     """A row for every planned case, in plan order.
 
@@ -71,7 +72,7 @@ def join(
         )
         checks = checks_for(plan, case, exports.get(case.slug), calibration)
         rows.append(summarise.row_of(case, kinds[case.slug], records, plan.measurement.rounds, checks))
-        medians[case.case_id] = summarise.round_medians(records.measured)
+        medians[case.case_id] = summarise.round_medians(rows[-1], records.measured)
         used.update(record.environment_id for record in records.measured if record.environment_id)
         started += [record.started_at for record in records.measured]
     return Summary(
@@ -79,7 +80,8 @@ def join(
         config=plan.config,
         title=plan.report.title,
         baseline_backend=plan.report.baseline_backend,
-        created_at=max(started, default=""),
+        charts=plan.report.charts,
+        created_at=created_at,
         measured_from=min(started, default=None),
         measured_to=max(started, default=None),
         environments={identity: environments[identity] for identity in sorted(used)},

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.core import store
 from harness.core.jobs import EVENT, Ended, Entered, Event, Job, Ready, Started
 from harness.measure.clock import now_ns
 
@@ -48,10 +49,6 @@ class Worker:
             return Outcome(code=self._reap() or 1, phase="start")
         return self._follow(job.measurement.timeout_s, on_phase)
 
-    def log_text(self) -> str:
-        """What the worker itself printed, for a failure before any case began."""
-        return self._log.read_text(errors="replace") if self._log.exists() else ""
-
     def close(self) -> None:
         """End the worker and the case that it may be running."""
         if self._process is not None:
@@ -60,9 +57,11 @@ class Worker:
             self._reap()
 
     def _start(self) -> None:
-        self._log.parent.mkdir(parents=True, exist_ok=True)
         self._buffer = b""
-        with self._log.open("wb") as log:
+        with store.translate_storage_errors(self._log):
+            self._log.parent.mkdir(parents=True, exist_ok=True)
+            log = self._log.open("wb")
+        with log:
             self._process = subprocess.Popen(  # noqa: S603 - our own module, fixed words
                 self._command if self._fork else [*self._command, "--once"],
                 stdin=subprocess.PIPE,

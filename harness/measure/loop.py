@@ -55,19 +55,23 @@ def warm_up(backend: Inference, batches: int, settings: Measurement) -> WarmUp:
     Samples are kept up to max_samples.
     """
     kept = array("q")
-    scratch = array("q", bytes(8 * settings.max_samples))
+    # Longer than a rotation of the inputs, whose index is where a block begins.
+    scratch = array("q", bytes(8 * (batches + settings.max_samples)))
     medians: list[float] = []
     position = 0
     started = now_ns()
     while True:
         window_end = now_ns() + _ns(settings.window_s)
-        # Work of less than a microsecond fills the buffer before the window is over: then the buffer is used again.
-        while not position or now_ns() < window_end:
-            left_ns = max(window_end - now_ns(), 0)
-            block = _run_block(backend, batches, scratch, position % batches, left_ns, 1)
-            latest = scratch[position % batches : position % batches + block.iterations]
+        while True:
+            # A block's first position also chooses its first input: this goes on in the rotation.
+            first = position % batches
+            block = _run_block(backend, batches, scratch, first, window_end - now_ns(), 1)
+            latest = scratch[first : first + block.iterations]
             position += block.iterations
             kept.extend(latest[: settings.max_samples - len(kept)])
+            # Work of less than a microsecond fills the buffer before the window is over: it is then used again.
+            if now_ns() >= window_end:
+                break
         medians.append(median(latest))
         elapsed = now_ns() - started
         if position >= settings.warmup_min_iterations:

@@ -104,12 +104,13 @@ def _start_cold(backend: Session, enter: Callable[[str], None]) -> ColdCosts:
     start = now_ns()
     backend.load()
     loaded = now_ns()
-    cached = None
+    cached, compile_ns = None, None
     if backend.compiles:
         enter("compile")
         cached = backend.compile_cached()
+        compile_start = now_ns()
         backend.compile()
-    compiled = now_ns()
+        compile_ns = now_ns() - compile_start
     enter("first inference")
     backend.select(0)
     first_start = now_ns()
@@ -117,7 +118,7 @@ def _start_cold(backend: Session, enter: Callable[[str], None]) -> ColdCosts:
     backend.synchronize()
     return ColdCosts(
         load=loaded - start,
-        compile=compiled - loaded if backend.compiles else None,
+        compile=compile_ns,
         compile_cached=cached,
         first_inference=now_ns() - first_start,
     )

@@ -51,17 +51,29 @@ def early_stopping_samples(quantile: float, confidence: float = 0.99) -> int:
 
 def percentile(samples: ArrayLike, quantile: float) -> float:
     """A percentile by PERCENTILE_ESTIMATOR; the quantile is in [0, 1]."""
-    return float(np.quantile(np.asarray(samples, dtype=np.float64), quantile, method="median_unbiased"))
+    return _of_sorted(np.sort(np.asarray(samples, dtype=np.float64)), quantile)
 
 
 def percentiles(samples: ArrayLike, quantiles: Sequence[float]) -> list[float | None]:
     """Percentiles of one sample; None where PERCENTILE_MIN_SAMPLES says that there are too few samples to know."""
-    values = np.asarray(samples, dtype=np.float64)
-    found = np.quantile(values, quantiles, method="median_unbiased")
+    ordered = np.sort(np.asarray(samples, dtype=np.float64))
     return [
-        float(value) if values.size >= PERCENTILE_MIN_SAMPLES.get(quantile, 1) else None
-        for quantile, value in zip(quantiles, found, strict=True)
+        _of_sorted(ordered, quantile) if ordered.size >= PERCENTILE_MIN_SAMPLES.get(quantile, 1) else None
+        for quantile in quantiles
     ]
+
+
+def _of_sorted(ordered: NDArray[np.float64], quantile: float) -> float:
+    """Type 8: position (n + 1/3) q + 1/3, counted from 1, between the two nearest samples.
+
+    Written out because np.quantile spends more on choosing its method than on a few hundred samples.
+    """
+    position = (ordered.size + 1 / 3) * quantile + 1 / 3
+    below = min(max(math.floor(position), 1), ordered.size)
+    above = min(below + 1, ordered.size)
+    share = min(max(position - below, 0.0), 1.0)
+    low, high = float(ordered[below - 1]), float(ordered[above - 1])
+    return low + share * (high - low)
 
 
 def block_medians(latency_ns: ArrayLike, blocks: Sequence[Block]) -> list[float]:
@@ -73,7 +85,7 @@ def block_medians(latency_ns: ArrayLike, blocks: Sequence[Block]) -> list[float]
         part = values[start : start + block.iterations]
         start += block.iterations
         if part.size:
-            medians.append(float(np.median(part)))
+            medians.append(median(part))
     return medians
 
 
@@ -87,10 +99,10 @@ def relative_half_width(block_medians: Sequence[float]) -> float | None:
     if count < MIN_BLOCKS:
         return None
     values = np.asarray(block_medians, dtype=np.float64)
-    centre = float(np.median(values))
+    centre = median(values)
     if centre <= 0:
         return None
-    return _t(count - 1) * float(values.std(ddof=1)) / math.sqrt(count) / centre
+    return t_critical(count - 1) * float(values.std(ddof=1)) / math.sqrt(count) / centre
 
 
 def lag1_autocorrelation(samples: ArrayLike) -> float | None:
@@ -108,7 +120,8 @@ def lag1_autocorrelation(samples: ArrayLike) -> float | None:
 
 def median(values: ArrayLike) -> float:
     """The median of samples; of process medians it is the headline latency."""
-    return float(np.median(np.asarray(values, dtype=np.float64)))
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    return (float(ordered[(ordered.size - 1) // 2]) + float(ordered[ordered.size // 2])) / 2
 
 
 def log_t_interval(values: Sequence[float]) -> Interval | None:
@@ -118,9 +131,10 @@ def log_t_interval(values: Sequence[float]) -> Interval | None:
     """
     if len(values) < 2 or min(values) <= 0:
         return None
-    logs = np.log(np.asarray(values, dtype=np.float64))
-    centre = float(logs.mean())
-    half = _t(len(values) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(values))
+    logs = [math.log(value) for value in values]
+    centre = math.fsum(logs) / len(logs)
+    variance = math.fsum((value - centre) ** 2 for value in logs) / (len(logs) - 1)
+    half = t_critical(len(logs) - 1) * math.sqrt(variance / len(logs))
     try:
         return Interval(low=math.exp(centre - half), high=math.exp(centre + half))
     except (OverflowError, ValueError):
@@ -147,6 +161,6 @@ def ratio_of_rounds(baseline: Mapping[int, float], other: Mapping[int, float]) -
 
 
 @cache
-def _t(degrees_of_freedom: int) -> float:
+def t_critical(degrees_of_freedom: int) -> float:
     """Two-sided critical value of Student's t at CONFIDENCE."""
     return float(special.stdtrit(degrees_of_freedom, (1 + CONFIDENCE) / 2))

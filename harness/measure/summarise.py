@@ -59,9 +59,8 @@ def latency_of(records: Sequence[Measured]) -> Latency:
     """Statistics over the rounds: the headline over processes, percentiles and spread over the pooled samples."""
     samples = [np.asarray(record.latency_ns, dtype=np.float64) for record in records]
     pooled = np.concatenate(samples)
-    medians = tuple(float(np.median(values)) for values in samples)
-    p50, p90, p95, p99 = stats.percentiles(pooled, (0.50, 0.90, 0.95, 0.99))
-    p25, p75 = stats.percentiles(pooled, (0.25, 0.75))
+    medians = tuple(stats.median(values) for values in samples)
+    p25, p50, p75, p90, p95, p99 = stats.percentiles(pooled, (0.25, 0.50, 0.75, 0.90, 0.95, 0.99))
     assert p25 is not None and p50 is not None and p75 is not None  # noqa: PT018, S101 - no minimum for these
     mean = float(pooled.mean())
     correlations = [r for r in map(stats.lag1_autocorrelation, samples) if r is not None]
@@ -121,9 +120,10 @@ def worst_parity(records: Sequence[Measured]) -> Parity | None:
     )
 
 
-def round_medians(records: Sequence[Measured]) -> dict[int, float]:
-    """Process median in ns by round."""
-    return {record.round: float(np.median(record.latency_ns)) for record in records}
+def round_medians(row: Row, records: Sequence[Measured]) -> dict[int, float]:
+    """Process median in ns by round, of the records that the row was made of."""
+    medians = row.latency_ns.process_medians if row.latency_ns else ()
+    return dict(zip((record.round for record in records), medians, strict=True))
 
 
 def with_speedups(

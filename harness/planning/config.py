@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -80,7 +81,8 @@ def parse_config(data: Mapping[str, Any], source: str) -> Config:
     """Check a configuration given as plain data; `source` names it in messages."""
     try:
         # By way of JSON, because only there does pydantic's strict mode take a list for a tuple.
-        return Config.model_validate_json(json.dumps(_full_entries(data), default=str))
+        # Strict once more here: the sections that results share (Measurement, Gate) are lax by themselves.
+        return Config.model_validate_json(json.dumps(_full_entries(data), default=str), strict=True)
     except ValidationError as error:
         problem, hint = _explain(error)
         raise ConfigError(f"{source}: {problem}", hint) from error
@@ -95,20 +97,26 @@ def _full_entries(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _explain(error: ValidationError) -> tuple[str, str]:
-    """(key path: problem, hint) for pydantic's first finding."""
-    found = error.errors()[0]
-    place = found["loc"]
+    """(key path: problem, hint) for pydantic's first finding, mistyped keys before what they leave unset."""
+    found = min(error.errors(), key=lambda finding: finding["type"] != "extra_forbidden")
+    place = [part for part in found["loc"] if part != "[key]"]
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
     if found["type"] == "extra_forbidden":
         problem, hint = unknown_name("key", str(place[-1]), _known_keys(place))
         return f"{path}: {problem}", hint
+    if found["type"] == "literal_error" and isinstance(found["input"], str):
+        known = re.findall(r"'([^']+)'", found["ctx"]["expected"])
+        problem, hint = unknown_name("value", found["input"], known)
+        return f"{path}: {problem}", hint
     message = found["msg"][0].lower() + found["msg"][1:]
     hint = "See configs/README.md for every key, its type and its default."
-    if found["type"] == "tuple_type":
+    if found["type"] == "tuple_type" and isinstance(found["input"], str | int | float):
         hint = f"Write a list: `[{found['input']}]`."
+    if found["type"] == "too_short":
+        message, hint = "the list is empty", "Name at least one, or leave the key out where it has a default."
     return f"{path or '(whole file)'}: {message}.", hint
 
 
-def _known_keys(place: tuple[int | str, ...]) -> list[str]:
+def _known_keys(place: Sequence[int | str]) -> list[str]:
     section = _SECTIONS.get(str(place[0]), Config) if len(place) > 1 else Config
     return list(section.model_fields)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from harness.backends import BACKENDS, BackendInfo, backend_info
 from harness.core.errors import ConfigError
+from harness.core.names import unknown_name
 from harness.core.schemas import Case, Device, Measurement, Plan, PlannedModel, Precision
 from harness.core.store import digest_of
 from harness.planning.config import Block, Config, ModelEntry
@@ -20,6 +21,9 @@ def make_plan(config: Config, source: str, config_sha256: str, merge: bool = Fal
 
     With `merge`, equal cases of two blocks become one: command-line choices may make blocks overlap.
     """
+    if config.report.baseline_backend not in BACKENDS:
+        problem, hint = unknown_name("backend", config.report.baseline_backend, BACKENDS)
+        raise ConfigError(f"{source}: report.baseline_backend: {problem}", hint)
     models = _models(config, source)
     cases = _unique(_expand(config, models, source), source, merge)
     needed = {case.model for case in cases}

@@ -45,6 +45,8 @@ def finished_turns(
             continue
         if not isinstance(record, Measured) or record.plan_id != plan.plan_id:
             continue
+        if (record.case_id, record.round) != (case.case_id, number):  # moved or copied: aggregate refuses it
+            continue
         identity = record.environment_id
         if identity not in comparable:
             comparable[identity] = _same_environment(identity, here, results)

@@ -13,6 +13,9 @@ MAX_BYTES = 1_000_000
 """A configuration is a page of text; more is a mistake or an attack on the parser."""
 
 
+_KEY_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:int")
+
+
 class _StrictLoader(yaml.SafeLoader):
     """Refuses what SafeLoader accepts silently: of two equal keys it would keep the last, and aliases can blow up."""
 
@@ -25,6 +28,8 @@ class _StrictLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag not in _KEY_TAGS:
+                raise yaml.MarkedYAMLError(problem="a key must be a word", problem_mark=key_node.start_mark)
             key = key_node.value
             if key in seen:
                 raise yaml.MarkedYAMLError(problem=f"key `{key}` stands twice", problem_mark=key_node.start_mark)

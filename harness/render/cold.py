@@ -38,7 +38,7 @@ def break_even(row: Row, baseline: Row | None, export: ExportRecord | None) -> s
     extra_ns -= until_first_answer_ns(baseline.cold_ns)
     if gain_ns <= 0:
         return "never"
-    return "at once" if extra_ns <= 0 else units.significant(math.ceil(extra_ns / gain_ns))
+    return "at once" if extra_ns <= 0 else units.whole(math.ceil(extra_ns / gain_ns))
 
 
 def cold_table(rows: Sequence[Row], by_id: Mapping[str, Row], export: ExportRecord | None) -> str:
@@ -67,7 +67,7 @@ def cold_table(rows: Sequence[Row], by_id: Mapping[str, Row], export: ExportReco
         )
     headers = ["backend", "precision", "batch", *(["seq"] if by_length else []), "export s", "load s", "compile s"]
     headers += ["first inference s", "until first answer s", "break-even requests"]
-    return table(headers, lines, left=2) if lines else ""
+    return table(headers, lines) if lines else ""
 
 
 def _timed_cold(row: Row) -> bool:

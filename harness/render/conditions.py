@@ -31,6 +31,14 @@ def conditions(summary: Summary, rows: Sequence[Row]) -> str:
     return "Conditions: " + " · ".join(part for part in parts if part) + "."
 
 
+def short_conditions(summary: Summary, rows: Sequence[Row]) -> str:
+    """The conditions that must travel with a figure that is copied out of its report."""
+    kinds = dict.fromkeys(f"boundary {row.boundary}, mode {row.mode}" for row in rows)
+    parts = [_machine(summary.environments), _threads(rows), _versions(summary.environments), *kinds]
+    parts += [units.count(summary.rounds, "round"), _dates(summary), f"plan {summary.plan_id}"]
+    return " · ".join(part for part in parts if part) + "."
+
+
 def environment_table(environments: Mapping[str, Environment]) -> str:
     """Every fact of the environment; what could not be read says why."""
     if not environments:
@@ -40,20 +48,21 @@ def environment_table(environments: Mapping[str, Environment]) -> str:
     for environment in found:
         for name, text in _facts(environment):
             facts.setdefault(name, []).append(text)
-    return table(["fact", "value"], [[name, _joined(texts)] for name, texts in facts.items()], left=2)
+    return table(["fact", "value"], [[name, _joined(texts)] for name, texts in facts.items()])
 
 
 def _facts(environment: Environment) -> Iterable[tuple[str, str]]:
     for part in (environment.machine, environment.limits):
         for name in type(part).model_fields:
-            yield name.replace("_", " "), _value(name, getattr(part, name))
+            yield name.removesuffix("_bytes").replace("_", " "), _value(name, getattr(part, name))
     software = environment.software
     yield "python", software.python
     yield "inferometer", software.inferometer
     commit = software.git_commit or "not a git checkout"
     yield "git commit", f"{commit} (with local changes)" if software.git_dirty else commit
     yield from sorted(software.libraries.items())
-    yield from sorted(software.build.items())
+    # A library's build is told under the library's own name; the row must not read as a second version of it.
+    yield from ((f"build of {name}", text) for name, text in sorted(software.build.items()))
 
 
 def _value(name: str, value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from harness.core.schemas import Row, Summary
@@ -64,8 +65,8 @@ def _title(key: TableKey, several: frozenset[str]) -> str:
 
 def _ambiguous_titles(tables: Sequence[tuple[TableKey, Sequence[Row]]]) -> frozenset[str]:
     """Models with more than one table, whose titles must say which one this is."""
-    names = [key[0] for key, _ in tables]
-    return frozenset(name for name in names if names.count(name) > 1)
+    counts = Counter(key[0] for key, _ in tables)
+    return frozenset(name for name, number in counts.items() if number > 1)
 
 
 def _images(found: Sequence[tuple[str, str]]) -> str:
@@ -80,7 +81,9 @@ def _calibrated(summary: Summary, rows: Sequence[Row]) -> str:
     if not rows:
         return ""
     worst = max(row.latency_ns.median for row in rows if row.latency_ns)
-    text = f"An inference that does nothing, through the same loop, takes {units.duration(worst)} or less: it is in every"
+    text = (
+        f"An inference that does nothing, through the same loop, takes {units.duration(worst)} or less: it is in every"
+    )
     return "\n\n".join([f"{text} latency above.", conditions(summary, rows), remarks.calibration_table(rows)])
 
 

@@ -8,28 +8,27 @@ from harness.measure import grades, stats
 
 def guide(summary: Summary) -> str:
     """The explanation below the tables."""
-    return "\n".join(
-        [
-            f"- **median**: the median of {summary.rounds} process medians; each round of a case is a fresh process, "
-            "and the rounds of all cases are mixed in random order.",
-            f"- **95% CI**: Student's t over the logarithms of the process medians ({summary.rounds} processes, not "
-            "thousands of iterations: iterations of one process are not independent). One round has no interval.",
-            f"- **p90, p95, p99**: {stats.PERCENTILE_ESTIMATOR} over the pooled samples; below "
-            f"{stats.P90_MIN_SAMPLES}, {stats.P95_MIN_SAMPLES} and {stats.P99_MIN_SAMPLES} samples they are withheld, as "
-            "MLPerf LoadGen's early stopping does at 99% confidence.",
-            "- **images/s, sequences/s, tokens/s**: items divided by the wall time of the timed loop, not by a mean "
-            "latency. Tokens count padding.",
-            f"- **speedup**: {summary.baseline_backend} fp32 divided by this row, as the median ratio of medians of the "
-            "same round; its interval is t on the logarithms of these ratios.",
-            "- **rel. L2, top-1**: distance of the outputs from the fp32 PyTorch reference, the worst of a check of all "
-            "inputs before timing and of outputs taken while timing. Top-1 is shown for trained classifiers only.",
-            "- **peak MiB**: resident memory of the whole process at its peak, interpreter and libraries included.",
-            "- **until first answer**: load + compile + first inference of a new process. **break-even**: batches until "
-            "the time saved repays what comes on top of the baseline's start, export included.",
-            "- **bold**: the fastest of its shape, and its interval lies below all others'. Without bold there is no "
-            "clear winner. *Italics*: grade C, not ranked.",
-            "- **grade**: A every check passed · B less certain than asked (interval wider than "
-            f"±{grades.MAX_INTERVAL_HALF_WIDTH:.0%}, or fewer rounds) · C disturbed, not ranked · F void: wrong outputs, "
-            "or something else ran than the label says.",
-        ]
-    )
+    least = (stats.P90_MIN_SAMPLES, stats.P95_MIN_SAMPLES, stats.P99_MIN_SAMPLES)
+    lines = [
+        f"**median**: the median of {summary.rounds} process medians; each round of a case is a fresh process, and "
+        "the rounds of all cases are mixed in random order.",
+        f"**95% CI**: Student's t over the logarithms of the process medians ({summary.rounds} processes, not "
+        "thousands of iterations: those of one process are not independent). One round has no interval.",
+        f"**p90, p95, p99**: {stats.PERCENTILE_ESTIMATOR} over the pooled samples; below {least[0]}, {least[1]} and "
+        f"{least[2]} samples they are withheld, as MLPerf LoadGen's early stopping does at 99% confidence.",
+        "**images/s, sequences/s, tokens/s**: items divided by the wall time of the timed loop, not by a mean latency. "
+        "Tokens count padding.",
+        f"**speedup**: {summary.baseline_backend} fp32 divided by this row, as the median ratio of medians of the same "
+        "round; its interval is t on the logarithms of these ratios.",
+        "**rel. L2, top-1**: distance of the outputs from the fp32 PyTorch reference, the worst of a check of all "
+        "inputs before timing and of outputs taken while timing. Top-1 is shown for trained classifiers only.",
+        "**peak MiB**: resident memory of the whole process at its peak, interpreter and libraries included.",
+        "**until first answer**: load + compile + first inference of a new process. **break-even**: batches until the "
+        "time saved repays what comes on top of the baseline's start, export included.",
+        "**bold**: the fastest of its shape, and its interval lies below all others'. Without bold there is no clear "
+        "winner. *Italics*: grade C, not ranked.",
+        "**grade**: A every check passed · B less certain than asked (interval wider than "
+        f"±{grades.MAX_INTERVAL_HALF_WIDTH:.0%}, or fewer rounds) · C disturbed, not ranked · F void: wrong outputs, "
+        "or something else ran than the label says.",
+    ]
+    return "\n".join(f"- {line}" for line in lines)

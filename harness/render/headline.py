@@ -19,7 +19,13 @@ def headline(summary: Summary) -> str:
         return "Nothing was measured that may be ranked; the tables below say why."
     if len(sentences) > MAX_MODELS:
         sentences = [*sentences[:MAX_MODELS], f"{len(sentences) - MAX_MODELS} more models stand below."]
-    return " ".join(sentences)
+    return " ".join([_where(summary), *sentences])
+
+
+def _where(summary: Summary) -> str:
+    machines = dict.fromkeys(environment.machine.cpu for environment in summary.environments.values())
+    threads = sorted({row.threads for row in summary.rows if row.threads})
+    return f"Measured on {' / '.join(machines)} with {' / '.join(units.count(number, 'thread') for number in threads)}."
 
 
 def _of_table(rows: Sequence[Row]) -> str | None:

@@ -12,10 +12,14 @@ def escape(text: str) -> str:
     return " ".join(text.replace("|", "\\|").split())
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
-    """A GitHub table whose first `left` columns are text and whose others are right-aligned figures."""
+WORDS = frozenset({"backend", "precision", "grade", "status", "case", "reason", "what to do", "fact", "value"})
+"""Headers of columns that hold words; all others hold figures and are aligned to the right."""
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A GitHub table: words to the left, figures to the right."""
     cells = [[escape(cell) for cell in row] for row in rows]
-    align = ["left" if column < left else "right" for column in range(len(headers))]
+    align = ["left" if name in WORDS else "right" for name in headers]
     # disable_numparse: tabulate would turn `1.20` into 1.2 and drop the digit that says how precise it is.
     return tabulate(cells, [escape(name) for name in headers], tablefmt="github", colalign=align, disable_numparse=True)
 

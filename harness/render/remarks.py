@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 from harness.core.schemas import Flag, Row
 from harness.render import units
@@ -45,7 +46,7 @@ def unmeasured_table(rows: Sequence[Row]) -> str:
         [status, _cases(found), reason, hint or units.ABSENT]
         for (status, reason, hint), found in sorted(groups.items(), key=lambda item: order[item[0][0]])
     ]
-    return table(["status", "case", "reason", "what to do"], lines, left=4) if lines else ""
+    return table(["status", "case", "reason", "what to do"], lines) if lines else ""
 
 
 def _cases(rows: Sequence[Row]) -> str:
@@ -58,14 +59,13 @@ def _cases(rows: Sequence[Row]) -> str:
 
 
 def calibration_table(rows: Sequence[Row]) -> str:
-    """What the harness itself costs: backends that compute nothing, by model and shape."""
+    """What the harness itself costs: backends that compute nothing, over all models and shapes."""
+    medians: dict[str, list[float]] = {}
+    for row in rows:
+        if row.latency_ns:
+            medians.setdefault(row.backend, []).append(row.latency_ns.median)
     lines = [
-        [row.backend, row.model, str(row.batch_size), str(row.sequence_length or units.ABSENT), *_cost(row)]
-        for row in rows
+        [backend, str(len(found)), *(units.significant(value) for value in (min(found), median(found), max(found)))]
+        for backend, found in medians.items()
     ]
-    return table(["backend", "inputs of", "batch", "seq", "median ns", "95% CI ns"], lines, left=2) if lines else ""
-
-
-def _cost(row: Row) -> list[str]:
-    latency = row.latency_ns
-    return [units.significant(latency.median), units.interval(latency.ci95)] if latency else [units.ABSENT] * 2
+    return table(["backend", "cases", "lowest ns", "median ns", "highest ns"], lines) if lines else ""

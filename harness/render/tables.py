@@ -9,7 +9,7 @@ from tabulate import tabulate
 from harness.core.schemas import Latency, Row, Summary
 from harness.measure.stats import P90_MIN_SAMPLES, P95_MIN_SAMPLES, P99_MIN_SAMPLES
 from harness.render import ranking, units
-from harness.render.markdown import table
+from harness.render.markdown import WORDS, table
 from harness.render.units import ABSENT, TimeUnit
 
 VOID = "void"
@@ -23,8 +23,7 @@ def latency_table(rows: Sequence[Row]) -> str:
     unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
     winners = {found.case_id for _, group in ranking.by_shape(rows) if (found := ranking.winner(group))}
     columns = _columns(rows, unit, winners)
-    text_columns = 2
-    return table([*columns], [[cell(row) for cell in columns.values()] for row in rows], left=text_columns)
+    return table([*columns], [[cell(row) for cell in columns.values()] for row in rows])
 
 
 def terminal_table(summary: Summary) -> str:
@@ -40,7 +39,7 @@ def terminal_table(summary: Summary) -> str:
     if all(row.sequence_length is None for _, rows in tables for row in rows):
         headers.remove("seq")
         lines = [[*line[:4], *line[5:]] for line in lines]
-    align = ["left" if name in {"model", "backend", "precision", "grade"} else "right" for name in headers]
+    align = ["left" if name in WORDS | {"model"} else "right" for name in headers]
     return tabulate(lines, headers, tablefmt="simple", colalign=align if lines else None, disable_numparse=True)
 
 
@@ -78,7 +77,7 @@ def _columns(rows: Sequence[Row], unit: TimeUnit, winners: set[str]) -> dict[str
     if by_length:
         columns["tokens/s"] = lambda row: _rate(row, row.sequence_length)
     columns["speedup"] = _speedup
-    columns["rel. L2"] = lambda row: units.significant(row.parity.relative_l2 if row.parity else None, 2)
+    columns["rel. L2"] = lambda row: units.scientific(row.parity.relative_l2 if row.parity else None)
     if any(row.parity and row.parity.top1_agreement is not None for row in rows):
         columns["top-1"] = _top1
     columns["peak MiB"] = lambda row: units.mib(row.memory_bytes)

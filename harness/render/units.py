@@ -46,6 +46,18 @@ def significant(value: float | None, digits: int = DIGITS) -> str:
     return f"{rounded:,.{max(0, digits - 1 - exponent)}f}"
 
 
+def scientific(value: float | None) -> str:
+    """A small number by its size, for columns that span decades: 3.4e-07."""
+    if value is None:
+        return ABSENT
+    return f"{value:.1e}" if value else "0"
+
+
+def whole(number: int) -> str:
+    """A count: as it is below 1,000, with three significant digits above."""
+    return str(number) if number < 1000 else significant(number)
+
+
 def time_unit(values_ns: Iterable[float]) -> TimeUnit:
     """One unit for a column: the largest of ns, µs and ms in which the middle value is at least 1."""
     values = list(values_ns)

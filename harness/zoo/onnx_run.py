@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import onnxruntime
 
 from harness.core.errors import ExportError
 from harness.zoo.loaded import Arrays
 
+Level = Literal["ORT_DISABLE_ALL", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"]
 
-def open_session(path: Path, threads: int, optimised: bool = True) -> Any:
+
+def open_session(path: Path, threads: int, level: Level = "ORT_ENABLE_ALL") -> Any:
     """A session on the CPU. Raises ExportError where ONNX Runtime cannot load the file."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 4
-    if not optimised:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's exceptions have no common base below Exception

@@ -30,7 +30,7 @@ def load(request: Request) -> Loaded:
         raise MissingInputError(
             f"{request.info.name}: there is no file {path}.", "Check the path; it is taken as given."
         )
-    session = open_session(path, threads=1, optimised=False)
+    session = open_session(path, threads=1, level="ORT_DISABLE_ALL")
     asked = session.get_inputs()
     if not asked or any(not entry.shape for entry in asked):
         raise ConfigError(f"{path} has an input without a batch axis.", "Export it with the batch as axis 0.")

@@ -22,7 +22,7 @@ _CHUNK = 8
 def reference_of(loaded: Loaded, threads: int) -> Answer:
     """The function that computes the reference outputs of a loaded model with this many threads."""
     if loaded.onnx_file is not None:
-        session = open_session(loaded.onnx_file, threads, optimised=False)
+        session = open_session(loaded.onnx_file, threads, level="ORT_DISABLE_ALL")
         return lambda arrays: run_session(session, arrays)
     module = loaded.require_module()
     torch.set_num_threads(threads)

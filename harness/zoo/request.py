@@ -20,13 +20,17 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line adds to the plan; the same for every model of one call."""
+    """What the command line adds to the plan; the same for every model of one call.
+
+    attention: how a transformer's attention is written into ONNX, `eager` or `sdpa`.
+    """
 
     exporter: str
     opset: int
     output_name: str | None
     max_length: int | None
     cache: Path | None
+    attention: str = "eager"
 
 
 def request_digest(info: ModelInfo, planned: PlannedModel, seed: int, samples: int, options: Options) -> str:
@@ -35,7 +39,7 @@ def request_digest(info: ModelInfo, planned: PlannedModel, seed: int, samples: i
     Sequence lengths and precisions are left out: a record that covers more than a plan asks for still serves it.
     """
     asked = [planned.name, planned.slug, planned.weights, seed, samples]
-    how = [options.exporter, options.opset, options.output_name, options.max_length]
+    how = [options.exporter, options.opset, options.output_name, options.max_length, options.attention]
     return store.digest_of(_FORMAT, asked, how, versions(), _fingerprint(info))
 
 

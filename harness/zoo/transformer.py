@@ -83,6 +83,7 @@ def load(request: Request) -> Loaded:
         sequence_inputs=_INPUTS,
         max_sequence=getattr(config, "max_position_embeddings", None),
         attention=str(model.config._attn_implementation),
+        set_attention=model.set_attn_implementation,
     )
 
 

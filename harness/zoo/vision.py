@@ -19,6 +19,7 @@ from harness.zoo import ModelInfo
 from harness.zoo.build import frozen
 from harness.zoo.images import SOURCE, photographs
 from harness.zoo.loaded import Inputs, Loaded, Request
+from harness.zoo.seeded import seeded
 from harness.zoo.uninitialised import Uninitialised
 
 
@@ -30,9 +31,8 @@ def load(request: Request) -> Loaded:
         module.load_state_dict(_download(weights, request))
         source = f"{request.info.weight_source}, {weights}"
     else:
-        torch.manual_seed(request.seed)
-        module = _network(request.info.reference)
-        source = f"random, seed {request.seed}"
+        build = functools.partial(_network, request.info.reference)
+        module, source = seeded(build, request.seed, functools.partial(_pixels, weights))
     return Loaded(
         module=frozen(module),
         weight_source=source,
@@ -85,10 +85,14 @@ def _download(weights: Any, request: Request) -> dict[str, torch.Tensor]:
 
 def _inputs(weights: Any, samples: int, sequence_length: int | None) -> Inputs:
     del sequence_length  # an image has none
+    return Inputs({"pixel_values": _pixels(weights, samples)}, f"{SOURCE}; transforms of {weights}")
+
+
+def _pixels(weights: Any, samples: int) -> NDArray[np.float32]:
     transform = weights.transforms()
 
     def preprocess(picture: Image.Image) -> NDArray[np.float32]:
         pixels: NDArray[np.float32] = transform(picture).numpy()
         return pixels
 
-    return Inputs({"pixel_values": photographs(samples, preprocess)}, f"{SOURCE}; transforms of {weights}")
+    return photographs(samples, preprocess)

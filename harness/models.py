@@ -1,0 +1,60 @@
+"""List the models of the zoo: parameters, inputs, and where their weights come from.
+
+reads   which packages and downloaded weights this machine has
+writes  nothing
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from tabulate import tabulate
+
+from harness.core import cli
+from harness.zoo import MODELS, PREFIXES, ModelInfo
+
+
+def models(arguments: Sequence[str]) -> None:
+    """Print the table."""
+    cli.parser("harness.models", __doc__).parse_args(arguments)
+    rows = [
+        [info.name, f"{info.parameters or 0:,}", info.input_spec, availability(info), info.weight_source]
+        for info in MODELS.values()
+    ]
+    headers = ["model", "parameters", "inputs", "pretrained weights", "from"]
+    cli.say(
+        tabulate(rows, headers, tablefmt="simple", disable_numparse=True, colalign=["left", "right"] + ["left"] * 3)
+    )
+    cli.say()
+    cli.say("`weights: seeded` (random, fixed seed) needs no download and works for every model above.")
+    cli.say()
+    cli.say("Others by name:")
+    cli.say(tabulate([[f"  {form}", what] for form, what in PREFIXES.items()], tablefmt="plain"))
+
+
+def availability(info: ModelInfo) -> str:
+    """Whether the pretrained weights are on this machine: in a package, in a cache, or a download away."""
+    if info.package is not None:
+        return "here" if importlib.util.find_spec(info.package) else "not installed"
+    return "here (cache)" if _is_cached(info) else "download"
+
+
+def _is_cached(info: ModelInfo) -> bool:
+    """True where the libraries' own download folders hold weights of this model."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    if info.family == "harness.zoo.vision":
+        folder = Path(os.environ.get("TORCH_HOME", cache / "torch")) / "hub" / "checkpoints"
+        # torchvision names its files <model>-<eight hex digits>.pth.
+        pattern = re.compile(re.escape(info.reference) + r"-[0-9a-f]{8}\.pth")
+        return folder.is_dir() and any(pattern.fullmatch(file.name) for file in folder.iterdir())
+    home = Path(os.environ.get("HF_HOME", cache / "huggingface"))
+    hub = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
+    return any((hub / f"models--{info.reference.replace('/', '--')}").glob("snapshots/*/*.safetensors"))
+
+
+if __name__ == "__main__":
+    cli.main(models)

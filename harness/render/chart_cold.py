@@ -1,0 +1,85 @@
+"""Cold cost against gain: what a backend asks before its first answer, and what it gives from then on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from harness.core.schemas import Row
+from harness.render import ranking
+from harness.render.canvas import Margins, canvas
+from harness.render.chart_dots import FILLS, shape_name
+from harness.render.cold import until_first_answer_ns
+from harness.render.legend import legend_width_in, side_legend
+from harness.render.style import GREY, INK, drawing, face, look
+from harness.render.units import SECOND
+
+_HEIGHT_IN = 2.35
+
+
+def cold_figure(title: str, rows: Sequence[Row], baseline: str, caption: str) -> Figure:
+    """Speedup against the seconds until the first answer, for the smallest and the largest shape."""
+    shapes = ranking.by_shape([row for row in rows if row.cold_ns and row.speedup])
+    shown = shapes if len(shapes) < 2 else [shapes[0], shapes[-1]]
+    text = (
+        "Load, compile and first inference of a new process, ONNX export not included; upper left is best. "
+        f"Bar: 95% CI of the speedup. {FILLS}"
+    )
+    with drawing():
+        entries = sorted((row for _, found in shown for row in found), key=lambda row: -_ratio(row))
+        margins = Margins(left=0.72, right=legend_width_in(entries), gap=0.55)
+        figure, axes = canvas(title, (text, caption), (1, len(shown)), _HEIGHT_IN, margins)
+        for ax, (shape, found) in zip(axes, shown, strict=True):
+            for row in found:
+                _point(ax, row)
+            _scale(ax, [row for _, rows_of_shape in shown for row in rows_of_shape])
+            ax.set_title(shape_name(shape))
+        axes[0].set_ylabel(f"speedup over {baseline} fp32")
+        side_legend(figure, entries, lines=False)
+    return figure
+
+
+def _point(ax: Axes, row: Row) -> None:
+    assert row.cold_ns is not None and row.speedup is not None  # noqa: PT018, S101 - chosen by cold_figure
+    style = look(row.backend)
+    ranked = ranking.is_ranked(row)
+    colour = style.colour if ranked else GREY
+    seconds = until_first_answer_ns(row.cold_ns) / SECOND.ns
+    if row.speedup.ci95 is not None:
+        ends = [row.speedup.ci95.low, row.speedup.ci95.high]
+        ax.plot([seconds, seconds], ends, color=colour, linewidth=3, alpha=0.4, solid_capstyle="butt")
+    ax.plot(
+        [seconds], [row.speedup.ratio], color=colour, marker=style.marker, markersize=6.5, linestyle="", zorder=3,
+        markerfacecolor=face(colour, row.precision, ranked),
+    )  # fmt: skip
+
+
+def _scale(ax: Axes, rows: Sequence[Row]) -> None:
+    """The same logarithmic scales for every panel, wide enough for all rows."""
+    ax.set_xscale("log")
+    ax.set_yscale("log", base=2)
+    seconds = [until_first_answer_ns(row.cold_ns) / SECOND.ns for row in rows if row.cold_ns]
+    ax.set_xlim(*_widened(seconds))
+    ax.set_ylim(*_widened([_ratio(row) for row in rows] + [1.0]))
+    ax.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.yaxis.set_major_locator(LogLocator(2, subs=(1, 1.5)))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_minor_locator(NullLocator())
+    ax.axhline(1, color=INK, linewidth=1.0, zorder=1)
+    ax.grid(axis="both")
+    ax.set_xlabel("seconds until the first answer (log scale)")
+
+
+def _widened(values: Sequence[float]) -> tuple[float, float]:
+    """Limits that leave a tenth of the logarithmic range, and at least a fifth of the value, on either side."""
+    margin = max(1.2, (max(values) / min(values)) ** 0.1)
+    return min(values) / margin, max(values) * margin
+
+
+def _ratio(row: Row) -> float:
+    return row.speedup.ratio if row.speedup else 0.0

@@ -1,0 +1,111 @@
+"""Which dots a summary gives: latency and speedup of one table, and the overview of all models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.figure import Figure
+
+from harness.core.schemas import Interval, Row
+from harness.render import ranking, units
+from harness.render.dots import Axis, Dot, Panel, dot_figure
+from harness.render.style import look
+from harness.render.units import TimeUnit
+
+MAX_PANELS = 6
+"""Shapes in one figure: the smallest, the largest and evenly between them."""
+
+MAX_LINES = 14
+"""Backends in one figure; the fastest stay."""
+
+FILLS = "Tinted: not fp32; grey and hollow: flagged, not ranked."
+MARKS = (
+    "Marker: median of process medians; bar: 95% CI over processes; small dots: the processes; line to the tick: p95 "
+    f"(what is not to be seen is narrower than the marker). {FILLS}"
+)
+
+
+def latency_figure(title: str, rows: Sequence[Row], caption: str) -> Figure:
+    """Latency by backend, one panel a shape; `rows` are all rows of one table, measured or not."""
+    unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
+    panels = [Panel(shape_name(key), _latency_dots(found, unit)) for key, found in shapes(rows)]
+    return dot_figure(title, (MARKS, caption), panels, Axis(f"latency of one batch ({unit.name})"), columns=3)
+
+
+def overview_figure(title: str, groups: Sequence[tuple[str, Sequence[Row]]], caption: str) -> Figure:
+    """Latency of every model at its smallest shape, one panel a model."""
+    panels = []
+    unit = units.time_unit(row.latency_ns.median for _, rows in groups for row in rows if row.latency_ns)
+    for model, rows in groups:
+        key, found = shapes(rows)[0]
+        panels.append(Panel(f"{model}\n{shape_name(key)}", _latency_dots(found, unit)))
+    return dot_figure(title, (MARKS, caption), panels, Axis(f"latency ({unit.name})"), columns=3)
+
+
+def speedup_figure(title: str, rows: Sequence[Row], baseline: str, caption: str) -> Figure:
+    """Speed relative to the baseline, one panel a shape, one scale for all."""
+    panels = [Panel(shape_name(key), _speedup_dots(found)) for key, found in shapes(rows)]
+    marks = (
+        f"Marker: median ratio {baseline} fp32 / backend of same-round medians; bar: 95% CI, t on log ratios. {FILLS}"
+    )
+    return dot_figure(title, (marks, caption), panels, Axis("speedup (log scale)", ratio=True), columns=3)
+
+
+def shapes(rows: Sequence[Row]) -> list[tuple[tuple[int, int], list[Row]]]:
+    """Rows by shape, thinned out to MAX_PANELS shapes."""
+    found = ranking.by_shape(rows)
+    if len(found) <= MAX_PANELS:
+        return found
+    step = (len(found) - 1) / (MAX_PANELS - 1)
+    return [found[round(index * step)] for index in range(MAX_PANELS)]
+
+
+def _latency_dots(rows: Sequence[Row], unit: TimeUnit) -> dict[str, Dot | str]:
+    dots: dict[str, Dot | str] = {}
+    for row in rows[:MAX_LINES]:
+        latency = row.latency_ns
+        if latency is None or row.grade == "F":
+            dots[_label(row)] = _absence(row)
+            continue
+        dots[_label(row)] = Dot(
+            value=latency.median / unit.ns,
+            interval=_scaled(latency.ci95, unit.ns),
+            look=look(row.backend),
+            precision=row.precision,
+            ranked=ranking.is_ranked(row),
+            tail=None if latency.p95 is None else latency.p95 / unit.ns,
+            singles=tuple(value / unit.ns for value in latency.process_medians),
+        )
+    return dots
+
+
+def _speedup_dots(rows: Sequence[Row]) -> dict[str, Dot | str]:
+    dots: dict[str, Dot | str] = {}
+    for row in rows[:MAX_LINES]:
+        if row.speedup is None:
+            dots[_label(row)] = _absence(row)
+        elif row.speedup.baseline != row.case_id:
+            dots[_label(row)] = Dot(
+                row.speedup.ratio, row.speedup.ci95, look(row.backend), row.precision, ranking.is_ranked(row)
+            )
+    return dots
+
+
+def _label(row: Row) -> str:
+    return f"{row.backend} {row.precision}"
+
+
+def _absence(row: Row) -> str:
+    if row.grade == "F":
+        return f"void: {row.flags[0].name}" if row.flags else "void"
+    return "no baseline" if row.status == "measured" else row.status
+
+
+def shape_name(shape: tuple[int, int]) -> str:
+    """A shape in words."""
+    sequence, batch = shape
+    return f"batch {batch}, sequence {sequence}" if sequence else f"batch {batch}"
+
+
+def _scaled(interval: Interval | None, divisor: float) -> Interval | None:
+    return None if interval is None else Interval(low=interval.low / divisor, high=interval.high / divisor)

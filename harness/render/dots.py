@@ -1,0 +1,172 @@
+"""Dot-and-interval panels: a point for the estimate, a bar for its interval, a hair to the tail; no naked bars."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from harness.core.schemas import Interval
+from harness.render.canvas import Margins, canvas, widest_in
+from harness.render.style import FAINT, GREY, INK, RC, Look, drawing, face
+from harness.render.units import significant
+
+ROW_IN = 0.235
+"""Height of one backend's line."""
+
+_HIDDEN = 0.022
+"""Half a marker, as a share of a panel's width."""
+
+
+@dataclass(frozen=True)
+class Dot:
+    """One estimate.
+
+    tail: end of the hair (p95), None for none. singles: what the estimate was made of, small dots.
+    ranked: False draws it grey and hollow.
+    """
+
+    value: float
+    interval: Interval | None
+    look: Look
+    precision: str = "fp32"
+    ranked: bool = True
+    tail: float | None = None
+    singles: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One small multiple: label → a dot, or the word that says why there is none."""
+
+    title: str
+    dots: dict[str, Dot | str]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The x axis: its label; `ratio`: logarithmic, shared by all panels, with a reference line at 1."""
+
+    label: str
+    ratio: bool = False
+
+
+def dot_figure(title: str, caption: Sequence[str], panels: Sequence[Panel], axis: Axis, columns: int) -> Figure:
+    """Small multiples with the same labels in the same order, fastest first."""
+    labels = _order(panels, biggest_first=axis.ratio)
+    columns = min(columns, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    with drawing():
+        lines = max(panel.title.count("\n") for panel in panels)
+        margins = Margins(left=0.14 + widest_in(labels, RC["ytick.labelsize"]), top=0.3 + 0.17 * lines)
+        figure, axes = canvas(title, caption, (rows, columns), ROW_IN * len(labels), margins)
+        limits = _ratio_limits(panels) if axis.ratio else None
+        for index, (ax, panel) in enumerate(zip(axes, panels, strict=False)):
+            _draw(ax, panel, labels, limits)
+            ax.set_yticks(range(len(labels)), labels if index % columns == 0 else [""] * len(labels))
+            if index + columns >= len(panels):
+                ax.set_xlabel(axis.label)
+        for ax in axes[len(panels) :]:
+            ax.set_axis_off()
+    return figure
+
+
+def _draw(ax: Axes, panel: Panel, labels: Sequence[str], limits: tuple[float, float] | None) -> None:
+    ax.set_title(panel.title)
+    ax.set_ylim(len(labels) - 0.45, -0.55)
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    ax.grid(axis="x")
+    ax.hlines(range(len(labels)), 0, 1, FAINT, (0, (1, 2)), transform=ax.get_yaxis_transform(), linewidth=0.5, zorder=0)
+    _scale(ax, panel, limits)
+    for place, label in enumerate(labels):
+        found = panel.dots.get(label, "not planned")
+        if isinstance(found, Dot):
+            _dot(ax, found, place, _HIDDEN * _width(ax, found.value))
+        else:
+            _text(ax, found, 1 if limits else 0, place, GREY, fontstyle="italic")
+
+
+def _dot(ax: Axes, dot: Dot, place: int, hidden: float) -> None:
+    """Draw one line of a panel; what reaches less than `hidden` from the marker's middle would only fray its edge."""
+    colour = dot.look.colour if dot.ranked else GREY
+    right = dot.value
+    if dot.interval is not None:
+        ends = [dot.interval.low, dot.interval.high]
+        ax.plot(ends, [place, place], color=colour, linewidth=2.4, alpha=0.6, solid_capstyle="butt")
+        right = max(right, dot.interval.high)
+    if dot.tail is not None and dot.tail - dot.value > hidden:
+        ax.plot([dot.value, dot.tail], [place, place], color=colour, linewidth=0.9, solid_capstyle="butt")
+        ax.plot([dot.tail], [place], color=colour, marker="|", markersize=5, markeredgewidth=0.9)
+        right = max(right, dot.tail)
+    if dot.singles and max(dot.singles) - min(dot.singles) > hidden:
+        below = [place + 0.33] * len(dot.singles)
+        ax.plot(dot.singles, below, color=colour, marker=".", linestyle="", markersize=3.2, markeredgewidth=0)
+    ax.plot(
+        [dot.value], [place], color=colour, marker=dot.look.marker, markersize=5.2, linestyle="",
+        markerfacecolor=face(colour, dot.precision, dot.ranked), markeredgewidth=1.0, zorder=4,
+    )  # fmt: skip
+    # Where the bar runs out of the panel, the figure stands on it instead of beyond the edge.
+    right = right if right < ax.get_xlim()[1] else dot.value
+    _text(ax, significant(dot.value), right, place, INK if dot.ranked else GREY)
+
+
+def _text(ax: Axes, text: str, x: float, place: int, colour: str, fontstyle: str = "normal") -> None:
+    ax.annotate(
+        text, (x, place), (6, 0), textcoords="offset points", va="center_baseline", fontsize=8, color=colour,
+        annotation_clip=False, zorder=3, fontstyle=fontstyle,
+        # White behind the figures lets gridlines end before them.
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
+    )  # fmt: skip
+
+
+def _width(ax: Axes, value: float) -> float:
+    """Width of the panel in data units at a value: on a logarithmic axis a step there is a multiple of it."""
+    low, high = ax.get_xlim()
+    return value * math.log(high / low) if ax.get_xscale() == "log" else high - low
+
+
+def _scale(ax: Axes, panel: Panel, limits: tuple[float, float] | None) -> None:
+    if limits is None:
+        # From 0, so that twice as far is twice as slow.
+        ax.set_xlim(0, 1.2 * max((_right(dot) for dot in panel.dots.values() if isinstance(dot, Dot)), default=1))
+        ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+        return
+    ax.set_xscale("log", base=2)
+    ax.set_xlim(*limits)
+    powers = range(math.ceil(math.log2(limits[0]) - 1e-9), math.floor(math.log2(limits[1]) + 1e-9) + 1)
+    ax.xaxis.set_major_locator(FixedLocator([2.0**power for power in powers]))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.axvline(1, color=INK, linewidth=1.0, zorder=1)
+
+
+def _ratio_limits(panels: Sequence[Panel]) -> tuple[float, float]:
+    dots = [dot for panel in panels for dot in panel.dots.values() if isinstance(dot, Dot)]
+    low = min([dot.interval.low if dot.interval else dot.value for dot in dots], default=1)
+    high = max([_right(dot) for dot in dots], default=1)
+    # An interval of two processes may span decades: let it run out of the panel rather than squeeze all others.
+    low = max(low, min([dot.value for dot in dots], default=1) / 4)
+    high = min(high, max([dot.value for dot in dots], default=1) * 4)
+    span = math.log2(max(high, 1) / min(low, 1)) or 1
+    return min(low, 1) * 2 ** (-0.06 * span - 0.05), max(high, 1) * 2 ** (0.22 * span + 0.05)
+
+
+def _right(dot: Dot) -> float:
+    interval_end = min(dot.interval.high, 4 * dot.value) if dot.interval else 0
+    return max(dot.value, dot.tail or 0, interval_end)
+
+
+def _order(panels: Sequence[Panel], biggest_first: bool) -> list[str]:
+    """Labels from best to worst by the first panel, then those that only later panels have; never drawn ones last."""
+    sign = -1 if biggest_first else 1
+    order: dict[str, None] = {}
+    for panel in panels:
+        dots = {label: dot for label, dot in panel.dots.items() if isinstance(dot, Dot)}
+        order.update(dict.fromkeys(sorted(dots, key=lambda label: (sign * dots[label].value, label))))
+    order.update(dict.fromkeys(sorted(label for panel in panels for label in panel.dots)))
+    return list(order)

@@ -1,0 +1,483 @@
+"""plan → export → run → aggregate with real libraries on modules of a few numbers, and everything that can go wrong."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.core import lock, store
+from harness.core.jobs import EVENT, Ready
+from harness.core.layout import Models, Results
+from harness.core.schemas import Failed, Measured
+from harness.measure.launcher import Worker
+from tests.fixtures.stages import POLLUTING, ROOT, TINY, Folder, two_lines, until
+
+pytestmark = pytest.mark.stages
+
+BACKENDS = ("noop", "torch-eager", "torch-script", "torch-compile", "onnxruntime", "openvino")
+HAS_BF16 = bool({"avx512_bf16", "amx_bf16"} & set(Path("/proc/cpuinfo").read_text().split()))
+NOOP = {"backends": ["noop"]}
+
+
+# --- everything works ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory, exports: Models) -> Folder:
+    """Every backend in fp32, two in bf16, and a module that pollutes its process; two rounds."""
+    folder = Folder(tmp_path_factory.mktemp("ran"), exports, {"INFEROMETER_TEST_POLLUTE": "1"})
+    folder.plan(
+        {"backends": BACKENDS, "models": [TINY]},
+        {"backends": ["torch-eager", "openvino"], "models": [TINY], "precisions": ["bf16"], "batch_sizes": [4]},
+        {"backends": ["torch-eager"], "models": [POLLUTING]},
+        models=(TINY, POLLUTING),
+        rounds=2,
+    )
+    done = folder("run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert folder.orphans() == []
+    return folder
+
+
+def of(folder: Folder, backend: str, precision: str = "fp32") -> list[Measured]:
+    """The measured rounds of one of the tiny module's cases."""
+    found = [
+        record for (case, _), record in folder.records().items() if f"tiny-4889fe-{backend}-cpu-{precision}" in case
+    ]
+    assert len(found) == 2
+    assert all(isinstance(record, Measured) for record in found), found
+    return [record for record in found if isinstance(record, Measured)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS[1:])
+def test_every_backend_answers_like_the_reference(ran: Folder, backend: str) -> None:
+    for record in of(ran, backend):
+        for parity in (record.parity_before, record.parity_timed):
+            assert parity is not None
+            assert parity.nonfinite == 0
+            assert parity.relative_l2 is not None
+            assert parity.relative_l2 < 1e-5
+        assert record.parity_before is not None
+        assert record.parity_before.samples == 16
+
+
+@pytest.mark.parametrize("backend", BACKENDS[1:])
+def test_every_backend_ran_where_and_how_it_was_asked(ran: Folder, backend: str) -> None:
+    for record in of(ran, backend):
+        assert (record.placement.device, record.placement.precision) == ("cpu", "fp32")
+        assert record.placement.settings["threads"] == record.threads
+        assert record.artifacts
+
+
+def test_noop_claims_nothing(ran: Folder) -> None:
+    for record in of(ran, "noop"):
+        assert (record.parity_before, record.parity_timed) == (None, None)
+        assert (record.placement.precision, record.placement.provider) == ("none", "CPython")
+        assert record.cold_ns.compile is None
+
+
+def test_openvino_runs_f32_unless_it_is_asked_for_bf16_and_never_claims_what_did_not_run(ran: Folder) -> None:
+    for record in of(ran, "openvino"):
+        assert "bf16" not in record.placement.dtype_census
+        assert record.placement.settings["computing_layers"] == 2
+    for record in of(ran, "openvino", "bf16"):
+        assert (record.placement.precision == "bf16") is HAS_BF16
+        assert ("bf16" in record.placement.dtype_census) is HAS_BF16
+
+
+def test_torch_in_bf16_really_holds_bf16_and_differs_from_fp32(ran: Folder) -> None:
+    for record in of(ran, "torch-eager", "bf16"):
+        assert record.placement.precision == "bf16"
+        assert list(record.placement.dtype_census) == ["torch.bfloat16"]
+        assert record.parity_before is not None
+        assert record.parity_before.relative_l2 is not None
+        assert 1e-5 < record.parity_before.relative_l2 < 3e-2
+
+
+def test_torch_compile_really_compiled_and_only_the_first_process_paid(ran: Folder) -> None:
+    first, second = of(ran, "torch-compile")
+    assert (first.placement.settings["graphs"], first.placement.settings["graph_breaks"]) == (1, 0)
+    assert (first.cold_ns.compile_cached, second.cold_ns.compile_cached) == (False, True)
+    assert first.cold_ns.compile is not None
+
+
+def test_cold_costs_are_there_where_a_backend_has_them(ran: Folder) -> None:
+    for backend in BACKENDS:
+        compiled = [record.cold_ns.compile is not None for record in of(ran, backend)]
+        assert compiled == [backend in ("torch-script", "torch-compile", "openvino")] * 2
+
+
+def test_every_sample_is_kept_with_its_place(ran: Folder) -> None:
+    for record in ran.records().values():
+        assert isinstance(record, Measured)
+        assert sum(block.iterations for block in record.blocks) == len(record.latency_ns)
+        assert min(record.latency_ns) >= 0
+        assert record.warmup_ns
+        assert record.environment_id is not None
+        assert ran.results.environment(record.environment_id).is_file()
+
+
+def test_a_process_sees_nothing_of_the_one_before(ran: Folder) -> None:
+    """Both rounds of `polluting` were forked from one server: had they shared anything, the second would refuse."""
+    found = [record for (case, _), record in ran.records().items() if "polluting" in case]
+    assert [record.status for record in found] == ["measured", "measured"]
+
+
+def test_polluting_would_be_noticed_in_one_process() -> None:
+    code = (
+        "from tests.fixtures import models\n"
+        "module, x = models.polluting(); module(x)\n"
+        "try: models.polluting()\n"
+        "except RuntimeError as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "INFEROMETER_TEST_POLLUTE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "another case left its traces here: ['seen', 'INFEROMETER_TEST_MARK'], 7 threads\n"
+
+
+def test_every_case_has_its_row(ran: Folder) -> None:
+    summary = ran.summary()
+    assert {row.case_id for row in summary.rows} == {case for case, _ in ran.records()}
+    assert {row.status for row in summary.rows} == {"measured"}
+    assert summary.notes == ()
+
+
+def test_a_finished_run_measures_nothing_again(ran: Folder) -> None:
+    before = ran.files()
+    done = ran("run")
+    assert done.returncode == 0
+    assert "0 processes to run" in done.stdout
+    assert ran.files() == before
+
+
+def test_a_measured_case_leaves_no_log(ran: Folder) -> None:
+    assert list(ran.results.raw.rglob("*.log")) == []
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_server_has_one_thread_when_it_forks(backend: str, tmp_path: Path) -> None:
+    worker = Worker(backend, 2, tmp_path / "log")
+    done = subprocess.run(
+        worker._command, env=worker._environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
+    )
+    event = EVENT.validate_json(done.stdout)
+    assert isinstance(event, Ready)
+    assert event.threads == 1
+
+
+def test_started_anew_instead_of_forked_gives_the_same_records(folder: Folder) -> None:
+    plan = folder.plan({"backends": ["noop", "torch-eager", "onnxruntime"]})
+    assert folder("run", "--isolation", "spawn").returncode == 0
+    assert {case for case, _ in folder.records()} == {case.case_id for case in plan.cases}
+    for record in folder.records().values():
+        assert isinstance(record, Measured)
+
+
+# --- cases that fail ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def broken(
+    tmp_path_factory: pytest.TempPathFactory, exports: Models
+) -> tuple[Folder, subprocess.CompletedProcess[str]]:
+    """The tiny module with another fault at each batch size; batches 1 and 8 are well."""
+    folder = Folder(tmp_path_factory.mktemp("broken"), exports, {"INFEROMETER_TEST_FAULTS": "1"})
+    folder.plan({"backends": ["torch-eager"], "batch_sizes": [1, 2, 3, 4, 5, 6, 7, 8]}, timeout_s=8.0)
+    done = folder("run")
+    assert folder.orphans() == []
+    return folder, done
+
+
+Broken = tuple[Folder, subprocess.CompletedProcess[str]]
+
+
+def batch(folder: Folder, size: int) -> Measured | Failed:
+    return next(record for (case, _), record in folder.records().items() if case.endswith(f"-b{size}"))
+
+
+def test_failures_do_not_stop_the_run_and_end_it_with_their_code(broken: Broken) -> None:
+    folder, done = broken
+    assert done.returncode == 10
+    error, hint = two_lines(done)
+    assert error == "Error: 5 of 8 processes failed; the others are measured."
+    assert "make run" in hint
+    assert len(folder.records()) == 8
+    assert {size for size in range(1, 9) if batch(folder, size).status == "measured"} == {1, 6, 8}
+
+
+@pytest.mark.parametrize(
+    ("size", "error", "hint", "tail"),
+    [
+        (2, "RuntimeError: the forward pass does not like this batch", "story", ("about to raise", "Traceback")),
+        (3, "Crashed with signal 11", "native library", ("Segmentation fault", "models.py")),
+        (4, "Killed by the system (signal 9), most likely out of memory", "smaller batch than 4", ()),
+        (5, "Ended at the time limit of 8 s", "measurement.timeout_s", ()),
+        (7, "EOFError: ", "story", ("Traceback",)),
+    ],
+)
+def test_a_failed_case_says_what_where_and_what_to_do(
+    broken: Broken, size: int, error: str, hint: str, tail: tuple[str, ...]
+) -> None:
+    record = batch(broken[0], size)
+    assert isinstance(record, Failed)
+    assert record.error.startswith(error)
+    assert hint in record.hint
+    assert record.phase == "first inference"
+    assert all(part in record.stderr_tail for part in tail)
+
+
+def test_nan_that_only_later_calls_return_is_found_in_the_timed_run(broken: Broken) -> None:
+    record = batch(broken[0], 6)
+    assert isinstance(record, Measured)
+    assert record.parity_before is not None
+    assert record.parity_timed is not None
+    assert (record.parity_before.nonfinite, record.parity_timed.nonfinite > 0) == (0, True)
+
+
+def test_the_summary_tells_the_failures(broken: Broken) -> None:
+    rows = {row.batch_size: row for row in broken[0].summary().rows}
+    assert [rows[size].status for size in range(1, 9)] == [
+        *("measured", "failed", "failed", "failed", "failed", "measured", "failed", "measured")
+    ]
+    assert "does not like this batch" in (rows[2].reason or "")
+    assert rows[6].grade not in ("A", "B")
+    assert rows[6].flags
+
+
+def test_the_next_run_tries_the_failed_ones_again_and_only_them(broken: Broken) -> None:
+    folder = broken[0]
+    well = {path: when for path, when in folder.files().items() if store.load_raw(path).status == "measured"}
+    folder.environment.clear()
+    done = folder("run")
+    assert done.returncode == 0, done.stderr
+    assert "5 processes to run" in done.stdout
+    assert {record.status for record in folder.records().values()} == {"measured"}
+    assert {path: folder.files()[path] for path in well} == well
+    assert list(folder.results.raw.rglob("*.log")) == []
+
+
+def test_a_library_that_is_not_there_is_a_row_with_the_install_command(folder: Folder) -> None:
+    folder.plan({"backends": ["onnxruntime", "noop"]})
+    hidden = folder.root / "hidden" / "sitecustomize.py"
+    hidden.parent.mkdir()
+    hidden.write_text(
+        "import importlib.util\n_find = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name, package=None: None if name == 'onnxruntime' else _find(name, package)\n"
+    )
+    folder.environment["PYTHONPATH"] = str(hidden.parent)
+    assert folder("run").returncode == 10
+    found = {case: record for (case, _), record in folder.records().items() if isinstance(record, Failed)}
+    assert len(found) == 1
+    (record,) = found.values()
+    assert record.error == "onnxruntime is not installed."
+    assert "pip install onnxruntime" in record.hint
+
+
+# --- runs that are stopped, disturbed or refused --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
+def test_a_run_that_was_killed_is_finished_by_the_next(folder: Folder, sent: signal.Signals) -> None:
+    plan = folder.plan(NOOP, rounds=25)
+    with folder.started("run") as process:
+        assert until(lambda: len(folder.files()) >= 3)
+        process.send_signal(sent)
+        process.wait()
+    assert folder.orphans() == []
+    kept = folder.files()
+    assert 3 <= len(kept) < 25
+    assert folder("run").returncode == 0
+    assert sorted(folder.records()) == [(plan.cases[0].case_id, number) for number in sorted(range(1, 26))]
+    assert {path: folder.files()[path] for path in kept} == kept
+    (row,) = folder.summary().rows
+    assert row.latency_ns is not None
+    assert row.latency_ns.rounds == 25
+
+
+def test_a_run_killed_while_compiling_leaves_no_compiler_behind(folder: Folder) -> None:
+    folder.plan({"backends": ["torch-compile"], "batch_sizes": [3]})
+    with folder.started("run") as process:
+        assert until(lambda: list(folder.models.root.glob("*/compile-cache/*-b3/*")), 120)
+        process.kill()
+        process.wait()
+    assert folder.orphans() == []
+
+
+def test_ctrl_c_keeps_what_was_measured(folder: Folder) -> None:
+    folder.plan(NOOP, rounds=25)
+    with folder.started("run") as process:
+        assert until(lambda: len(folder.files()) >= 3)
+        os.killpg(process.pid, signal.SIGINT)
+        errors = process.communicate()[1]
+    assert process.returncode == 130
+    assert "What was measured is kept" in errors
+    assert "Traceback" not in errors
+    assert folder.orphans() == []
+    assert 3 <= len(folder.records()) < 25
+    assert {record.status for record in folder.records().values()} == {"measured"}
+
+
+def test_force_measures_anew(folder: Folder) -> None:
+    folder.plan(NOOP, rounds=2)
+    assert folder("run").returncode == 0
+    before = folder.files()
+    assert folder("run", "--force").returncode == 0
+    after = folder.files()
+    assert list(after) == list(before)
+    assert all(after[path] > before[path] for path in before)
+
+
+def test_a_damaged_file_is_named_marked_and_measured_again(folder: Folder) -> None:
+    folder.plan(NOOP, rounds=2)
+    assert folder("run").returncode == 0
+    first, second = folder.files()
+    content = bytearray(first.read_bytes())
+    content[len(content) // 2] ^= 1
+    first.write_bytes(content)
+    summary = folder.summary()
+    assert any(str(first) in note and "checksum" in note for note in summary.notes)
+    (row,) = summary.rows
+    assert row.latency_ns is None or row.latency_ns.rounds == 1
+    kept = second.stat().st_mtime_ns
+    done = folder("run")
+    assert done.returncode == 0
+    assert f"{first} does not match its checksum. It is measured again." in done.stderr
+    assert len(folder.records()) == 2
+    assert second.stat().st_mtime_ns == kept
+
+
+def test_two_runs_at_once_are_refused(folder: Folder) -> None:
+    folder.plan(NOOP)
+    with lock.exclusive(folder.results.lock):
+        done = folder("run")
+    assert done.returncode == 7
+    assert f"process {os.getpid()}" in two_lines(done)[0]
+    assert folder.files() == {}
+
+
+@pytest.mark.parametrize("stage", ["export", "run", "aggregate"])
+def test_without_a_plan_make_plan_is_the_hint(folder: Folder, stage: str) -> None:
+    done = folder(stage)
+    assert done.returncode == 3
+    assert two_lines(done)[1] == "Hint:  Run `make plan` first."
+
+
+@pytest.mark.parametrize("stage", ["run", "aggregate"])
+def test_without_an_export_make_export_is_the_hint(folder: Folder, stage: str) -> None:
+    folder.plan(NOOP)
+    folder.models = Models(folder.root / "nothing")
+    done = folder(stage)
+    assert done.returncode == 3
+    assert two_lines(done)[1] == "Hint:  Run `make export` first."
+
+
+def test_an_export_whose_files_changed_is_refused(folder: Folder) -> None:
+    plan = folder.plan(NOOP)
+    ours = Models(folder.root / "models")
+    original = folder.models.folder(plan.models[0].slug).root
+    copy = ours.folder(plan.models[0].slug).root
+    subprocess.run(["cp", "-r", str(original), "--", str(copy.parent)], check=False)  # noqa: S607
+    copy.mkdir(parents=True, exist_ok=True)
+    for file in original.iterdir():
+        if file.is_file():
+            (copy / file.name).write_bytes(file.read_bytes())
+    (copy / "model.onnx").write_bytes(b"something else")
+    folder.models = ours
+    done = folder("run")
+    assert done.returncode == 4
+    error, hint = two_lines(done)
+    assert "model.onnx has changed since it was exported" in error
+    assert "make export" in hint
+
+
+@pytest.mark.parametrize("what", ["results", "raw", "logs"])
+def test_a_file_in_the_way_of_a_folder_is_said(folder: Folder, what: str) -> None:
+    folder.plan(NOOP)
+    if what == "results":
+        plan = folder.results.plan.read_bytes()
+        folder.results.plan.unlink()
+        folder.results.root.rmdir()
+        folder.results.root.write_bytes(plan)
+        done = folder("plan", "--config", str(folder.root / "config.yaml"))
+    else:
+        (folder.results.root / what).touch()
+        done = folder("run")
+    assert done.returncode == 6
+    assert str(folder.results.root) in two_lines(done)[0]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere; run the tests as another user")
+def test_a_folder_without_write_permission_is_said(folder: Folder) -> None:
+    folder.plan(NOOP)
+    folder.results.root.chmod(0o500)
+    try:
+        done = folder("run")
+    finally:
+        folder.results.root.chmod(0o700)
+    assert done.returncode == 6
+    assert "Permission denied" in two_lines(done)[0]
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    options = ["-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)]
+    try:
+        done = subprocess.run(["mount", *options], check=False, capture_output=True, text=True)  # noqa: S607
+    except FileNotFoundError:
+        pytest.skip("there is no mount command")
+    if done.returncode:
+        pytest.skip(f"a file system may not be mounted here ({done.stderr.strip()}); run the tests as root")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)  # noqa: S607
+
+
+def test_a_full_disk_is_said_and_what_was_measured_stays(folder: Folder, tiny_disk: Path) -> None:
+    folder.root = tiny_disk
+    folder.plan(NOOP, rounds=3, max_samples=2000)
+    for number in range(100):
+        try:
+            (tiny_disk / f"filler-{number}").write_bytes(b"x" * 4096)
+        except OSError:
+            break
+    (tiny_disk / "filler-0").unlink()
+    (tiny_disk / "filler-1").unlink()
+    done = folder("run")
+    assert done.returncode == 6
+    error, hint = two_lines(done)
+    assert "disk is full" in error
+    assert "what was measured is kept" in hint
+    folder.records()  # whatever was written is whole
+    for filler in tiny_disk.glob("filler-*"):
+        filler.unlink()
+    assert folder("run").returncode in (0, 6)
+
+
+def test_cuda_without_a_gpu_is_said_before_anything_runs(folder: Folder) -> None:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        config = folder.configure(NOOP)
+        done = folder("plan", "--config", str(config), "--device", "cuda")
+        assert done.returncode == 5
+        error, hint = two_lines(done)
+        assert "DEVICE=cuda was asked for and there is no NVIDIA driver" in error
+        assert "DEVICE=cpu" in hint
+        assert not Results(folder.root / "results").plan.exists()
+    else:
+        pytest.skip("there is an NVIDIA driver here")

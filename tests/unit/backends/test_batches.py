@@ -1,0 +1,82 @@
+"""The rotating batches of a case."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.backends.batches import MIN_BATCHES, batch_starts, load_batches
+from harness.core.errors import MissingInputError
+from harness.core.schemas import Case, ExportRecord
+from tests import synthetic_results as made
+
+SAMPLES = 64
+
+
+@pytest.mark.parametrize("batch_size", range(1, 201))
+def test_batches_cover_every_sample_are_at_least_eight_and_all_differ(batch_size: int) -> None:
+    check(SAMPLES, batch_size)
+
+
+@given(st.integers(MIN_BATCHES, 300), st.integers(1, 400))
+def test_so_they_are_for_any_number_of_samples(samples: int, batch_size: int) -> None:
+    check(samples, batch_size)
+
+
+def check(samples: int, batch_size: int) -> None:
+    batches = [
+        tuple((start + place) % samples for place in range(batch_size)) for start in batch_starts(samples, batch_size)
+    ]
+    assert {sample for batch in batches for sample in batch} == set(range(samples))
+    assert len(batches) >= MIN_BATCHES
+    assert len(set(batches)) == len(batches)
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> ExportRecord:
+    inputs = {"ids": np.arange(SAMPLES * 3).reshape(SAMPLES, 3), "mask": np.arange(SAMPLES)}
+    np.savez(tmp_path / "inputs-32.npz", allow_pickle=False, **inputs)
+    np.savez(tmp_path / "reference-32.npz", allow_pickle=False, out=np.arange(SAMPLES) * 10)
+    return made.export_record(made.MINILM)
+
+
+def case(batch_size: int, length: int | None = 32) -> Case:
+    return made.case_of(made.MINILM, "openvino", "fp32", batch_size, length)
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 7, 33, 64, 200])
+def test_inputs_and_reference_of_a_batch_are_the_same_samples(
+    tmp_path: Path, exported: ExportRecord, batch_size: int
+) -> None:
+    found = load_batches(tmp_path, exported, case(batch_size), SAMPLES)
+    for index, batch in enumerate(found.inputs):
+        reference = found.reference(index)["out"]
+        assert batch["ids"].shape == (batch_size, 3)
+        assert batch["mask"].shape == reference.shape == (batch_size,)
+        assert (batch["mask"] * 10 == reference).all()
+        assert (batch["ids"][:, 0] == batch["mask"] * 3).all()
+
+
+def test_batches_share_memory_with_each_other(tmp_path: Path, exported: ExportRecord) -> None:
+    found = load_batches(tmp_path, exported, case(32), SAMPLES)
+    owners = {id(batch["ids"].base) for batch in found.inputs}
+    assert len(owners) == 1
+    assert np.shares_memory(found.inputs[0]["ids"], found.inputs[1]["ids"])
+
+
+def test_fewer_samples_than_exported_may_be_used(tmp_path: Path, exported: ExportRecord) -> None:
+    found = load_batches(tmp_path, exported, case(1), 16)
+    assert sorted(int(batch["mask"][0]) for batch in found.inputs) == list(range(16))
+
+
+@pytest.mark.parametrize(("length", "samples"), [(64, SAMPLES), (None, SAMPLES), (32, SAMPLES + 1)])
+def test_inputs_that_were_not_exported_are_missed_by_name(
+    tmp_path: Path, exported: ExportRecord, length: int | None, samples: int
+) -> None:
+    with pytest.raises(MissingInputError, match=rf"minilm-l6 has no {samples} inputs .* {length}") as caught:
+        load_batches(tmp_path, exported, case(1, length), samples)
+    assert "make export" in caught.value.hint

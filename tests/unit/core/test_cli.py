@@ -1,0 +1,88 @@
+"""The shell around stages: two lines for the user's mistakes, a traceback for ours, an exit code for both."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from harness.core import cli
+from harness.core.errors import InferometerError, MissingInputError, StorageError
+
+
+def leaving(stage: BaseException | None) -> int:
+    def run(arguments: Sequence[str]) -> None:
+        if stage is not None:
+            raise stage
+
+    with pytest.raises(SystemExit) as caught:
+        cli.main(run, [])
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+def test_a_stage_that_succeeds_returns() -> None:
+    cli.main(lambda arguments: cli.say(f"got {list(arguments)}"), ["--x"])
+
+
+@pytest.mark.parametrize("kind", [MissingInputError, StorageError])
+def test_a_users_mistake_is_two_lines_and_its_code(
+    capsys: pytest.CaptureFixture[str], kind: type[InferometerError]
+) -> None:
+    assert leaving(kind("It is not there.", "Make it.")) == kind.exit_code
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "Error: It is not there.\nHint:  Make it.\n")
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    def run(arguments: Sequence[str]) -> None:
+        raise ZeroDivisionError("ours")
+
+    with pytest.raises(ZeroDivisionError, match="ours"):
+        cli.main(run, [])
+
+
+def test_ctrl_c_is_130_and_says_that_nothing_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    assert leaving(KeyboardInterrupt()) == 130
+    assert "What was measured is kept" in capsys.readouterr().err
+
+
+def test_warnings_go_to_the_error_stream(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.warn("look")
+    assert capsys.readouterr() == ("", "Warning: look\n")
+
+
+def test_an_unknown_option_is_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.parser("harness.plan", "Doc.").parse_args(["--nothing"])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == (
+        "Error: unrecognized arguments: --nothing\nHint:  python -m harness.plan --help\n"
+    )
+
+
+def test_folder_options_are_the_same_in_every_stage() -> None:
+    parser = cli.parser("harness.run", None)
+    cli.add_folders(parser)
+    given = parser.parse_args(["--results", "r", "--models-dir", "m"])
+    assert (str(given.results), str(given.models_dir)) == ("r", "m")
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    code = (
+        "from harness.core import cli\n"
+        "def run(arguments):\n"
+        "    for _ in range(100_000): print('x' * 80)\n"
+        "cli.main(run, [])\n"
+    )
+    reader, writer = os.pipe()
+    with subprocess.Popen([sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE, text=True) as process:
+        os.close(writer)
+        os.read(reader, 100)
+        os.close(reader)
+        assert process.stderr is not None
+        errors = process.stderr.read()
+    assert (process.returncode, errors) == (0, "")

@@ -1,0 +1,77 @@
+"""The environment record: nothing empty, the same id for the same facts, another for any other fact."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.core import environment
+from harness.core.schemas import Environment, Unavailable
+
+
+@pytest.fixture(scope="module")
+def here() -> Environment:
+    return environment.collect({"library": "a build"})
+
+
+def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return [leaf for key, inner in value.items() for leaf in leaves(inner, f"{path}.{key}")]
+    return [(path, value)]
+
+
+def test_no_fact_is_empty(here: Environment) -> None:
+    known_empty = {".machine.cpu_features"}  # a processor may have none of the features that we ask for
+    found = [path for path, value in leaves(here.model_dump()) if value in ("", 0, 0.0, ()) and value is not False]
+    assert set(found) <= known_empty
+
+
+def test_a_file_that_is_missing_or_empty_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "governor"
+    assert "No such file" in _reason(environment._fact(file))
+    file.write_text("\n")
+    assert _reason(environment._fact(file)) == f"{file} is empty"
+    file.write_text("performance\n")
+    assert environment._fact(file) == "performance"
+
+
+def _reason(fact: str | Unavailable) -> str:
+    assert isinstance(fact, Unavailable)
+    return fact.unavailable
+
+
+def test_the_id_is_the_same_for_the_same_facts(here: Environment) -> None:
+    again = environment.collect({"library": "a build"})
+    assert environment.environment_id(again) == environment.environment_id(here)
+    assert environment.environment_id(Environment.model_validate_json(here.model_dump_json())) == (
+        environment.environment_id(here)
+    )
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer")  # the changed fact is of another type
+def test_the_id_changes_with_any_fact(here: Environment) -> None:
+    ids = {environment.environment_id(here)}
+    for section in ("machine", "limits", "software"):
+        part = getattr(here, section)
+        for name in type(part).model_fields:
+            changed = part.model_copy(update={name: Unavailable(unavailable="another fact")})
+            ids.add(environment.environment_id(here.model_copy(update={section: changed})))
+    fields = sum(len(type(getattr(here, section)).model_fields) for section in ("machine", "limits", "software"))
+    assert len(ids) == 1 + fields
+
+
+def test_libraries_that_are_not_installed_are_left_out() -> None:
+    found = environment.versions(["numpy", "a-distribution-that-does-not-exist"])
+    assert list(found) == ["numpy"]
+
+
+def test_collecting_imports_no_inference_library() -> None:
+    code = (
+        "import sys; from harness.core import environment; environment.collect({})\n"
+        "sys.exit(', '.join({'torch', 'onnxruntime', 'openvino'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True).stderr == "\n"

@@ -1,0 +1,55 @@
+"""The error tree: what its docstring draws is what there is."""
+
+from __future__ import annotations
+
+import pickle
+import re
+
+from harness.core import errors
+from harness.core.errors import InferometerError
+
+
+def classes(root: type[InferometerError]) -> list[type[InferometerError]]:
+    return [root, *(found for child in root.__subclasses__() for found in classes(child))]
+
+
+def ours() -> dict[str, type[InferometerError]]:
+    return {found.__name__: found for found in classes(InferometerError) if found.__module__ == errors.__name__}
+
+
+def drawn() -> dict[str, tuple[int, int]]:
+    """name → (depth, exit code) of the docstring's tree."""
+    lines = re.findall(r"^    ([│├└─ ]*)(\w+Error) +(\d+) ", errors.__doc__ or "", re.MULTILINE)
+    return {name: (len(branch) // 4, int(code)) for branch, name, code in lines}
+
+
+def test_the_drawn_tree_is_the_real_one() -> None:
+    tree = drawn()
+    real = {
+        name: (len(found.__mro__) - len(InferometerError.__mro__), found.exit_code)
+        for name, found in ours().items()
+        if name != "CasesFailedError"
+    }
+    assert tree == real
+    parents: list[str] = []
+    for name, (depth, _) in tree.items():
+        parents[depth:] = [name]
+        if depth:
+            assert ours()[name].__bases__ == (ours()[parents[depth - 1]],)
+
+
+def test_the_exit_code_below_the_tree_is_real() -> None:
+    assert "`CasesFailedError` (exit 10)" in (errors.__doc__ or "")
+    assert errors.CasesFailedError.exit_code == 10
+
+
+def test_exit_codes_tell_the_branches_apart_and_leave_the_shells_alone() -> None:
+    branches = [found.exit_code for found in InferometerError.__subclasses__()]
+    assert len(set(branches)) == len(branches)
+    assert all(0 < code < 126 for code in branches)
+
+
+def test_errors_keep_both_lines_when_they_cross_a_process() -> None:
+    for kind in ours().values():
+        copy = pickle.loads(pickle.dumps(kind("problem", "hint")))  # noqa: S301 - our own bytes
+        assert (type(copy), copy.problem, copy.hint, str(copy)) == (kind, "problem", "hint", "problem")

@@ -1,0 +1,190 @@
+"""Each finding at its threshold: one side passes, the other is flagged, and the grade follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from harness.core.schemas import Block, Clock, ColdCosts, Gate, Measured
+from harness.measure import grades, summarise
+from harness.measure.grades import Checks, Finding
+from tests.synthetic_results import EFFICIENTNET, case_of, measured, parity_of
+
+CASE = case_of(EFFICIENTNET, "onnxruntime", "fp32", 1)
+GATE = Gate(relative_l2=1e-4, top1_agreement=0.995)
+CHECKS = Checks(gate=GATE, judge_top1=True, target_ci=0.01, calibration=False)
+
+
+def record(round_number: int = 1, **changes: Any) -> Measured:
+    return measured(CASE, EFFICIENTNET, round_number, 200, **changes)
+
+
+def steady_record(round_number: int, median_ns: int) -> Measured:
+    """A round without any noise."""
+    blocks = tuple(Block(iterations=50, wall_ns=50 * median_ns) for _ in range(4))
+    return record(round_number, latency_ns=(median_ns,) * 200, blocks=blocks)
+
+
+def findings(records: Sequence[Measured], checks: Checks = CHECKS) -> dict[str, Finding]:
+    latency = summarise.latency_of(records)
+    parity = summarise.worst_parity(records)
+    return {found.flag.name: found for found in grades.flags_for(CASE, records, latency, parity, checks)}
+
+
+def quiet(**changes: Any) -> list[Measured]:
+    return [steady_record(number, 10_000_000).model_copy(update=changes) for number in (1, 2, 3)]
+
+
+def test_a_quiet_right_case_has_no_flags_and_grade_a() -> None:
+    found = findings(quiet())
+    assert found == {}
+    assert grades.grade(found.values()) == "A"
+
+
+def test_the_worst_finding_decides() -> None:
+    marks = [grades.finding(caps, "X", "", "") for caps in ("B", "F", "C", "A")]
+    assert grades.grade(marks) == "F"
+    assert grades.grade(marks[2:]) == "C"
+
+
+def test_every_flag_says_what_was_seen_and_what_to_do() -> None:
+    parity = parity_of(CASE, EFFICIENTNET, relative_l2=1.0)
+    noisy = [record(n, parity_timed=parity, steady=False, stop="time limit", blocks=()) for n in (1, 2, 3)]
+    found = findings(noisy)
+    assert set(found) >= {"PARITY_FAIL", "NOT_STEADY", "CI_NOT_MET"}
+    assert all(one.flag.detail and one.flag.remedy.endswith(".") for one in found.values())
+
+
+@pytest.mark.parametrize(("distance", "grade"), [(0.99e-4, "A"), (1.01e-4, "F")])
+def test_parity_gate(distance: float, grade: str) -> None:
+    found = findings(quiet(parity_timed=parity_of(CASE, EFFICIENTNET, relative_l2=distance)))
+    assert grades.grade(found.values()) == grade
+    assert ("PARITY_FAIL" in found) == (grade == "F")
+
+
+def test_parity_of_one_round_before_timing_is_enough_to_void() -> None:
+    records = quiet()
+    records[1] = records[1].model_copy(update={"parity_before": parity_of(CASE, EFFICIENTNET, relative_l2=0.5)})
+    assert "5.00e-01" in findings(records)["PARITY_FAIL"].flag.detail
+
+
+@pytest.mark.parametrize(("judged", "flagged"), [(True, True), (False, False)])
+def test_top1_is_judged_only_where_it_means_something(judged: bool, flagged: bool) -> None:
+    checks = Checks(gate=GATE, judge_top1=judged, target_ci=0.01, calibration=False)
+    parity = parity_of(CASE, EFFICIENTNET, top1_agreement=0.99)
+    assert ("PARITY_FAIL" in findings(quiet(parity_timed=parity), checks)) == flagged
+
+
+def test_nonfinite_outputs_void() -> None:
+    parity = parity_of(CASE, EFFICIENTNET, relative_l2=None, nonfinite=3)
+    found = findings(quiet(parity_timed=parity))
+    assert found["NONFINITE"].caps_at == "F"
+    assert found["NONFINITE"].flag.detail.startswith("3 ")
+
+
+def test_outputs_that_were_never_compared_are_not_ranked() -> None:
+    assert findings(quiet(parity_timed=None))["PARITY_UNCHECKED"].caps_at == "C"
+    without_gate = Checks(gate=None, judge_top1=True, target_ci=0.01, calibration=False)
+    assert findings(quiet(), without_gate)["PARITY_UNCHECKED"].caps_at == "C"
+
+
+@pytest.mark.parametrize(("field", "ran"), [("precision", "bf16"), ("device", "cuda:0")])
+def test_placement_elsewhere_voids_even_in_one_round(field: str, ran: str) -> None:
+    records = quiet()
+    records[2] = records[2].model_copy(update={"placement": records[2].placement.model_copy(update={field: ran})})
+    found = findings(records)["PLACEMENT"]
+    assert found.caps_at == "F"
+    assert ran.partition(":")[0] in found.flag.detail
+
+
+def test_a_numbered_device_is_the_device() -> None:
+    case = CASE.model_copy(update={"device": "cuda"})
+    records = [r.model_copy(update={"placement": r.placement.model_copy(update={"device": "cuda:1"})}) for r in quiet()]
+    flags = grades.flags_for(case, records, summarise.latency_of(records), summarise.worst_parity(records), CHECKS)
+    assert flags == []
+
+
+@pytest.mark.parametrize(("unsteady", "grade"), [({1}, "B"), ({1, 2}, "C")])
+def test_unsteady_warm_up(unsteady: set[int], grade: str) -> None:
+    records = [r.model_copy(update={"steady": r.round not in unsteady}) for r in quiet()]
+    found = findings(records)
+    assert grades.grade(found.values()) == grade
+    assert f"{len(unsteady)} of 3" in found["NOT_STEADY"].flag.detail
+
+
+def test_stopping_at_the_limit_counts_only_where_the_width_was_not_reached() -> None:
+    assert "CI_NOT_MET" not in findings(quiet(stop="time limit"))
+    jumpy = [10_000_000] * 50 + [11_000_000] * 50 + [10_000_000] * 50 + [11_000_000] * 50
+    found = findings(quiet(stop="time limit", latency_ns=tuple(jumpy)))["CI_NOT_MET"]
+    assert found.caps_at == "B"
+    assert "±8.7% reached" in found.flag.detail
+
+
+def test_too_few_blocks_to_tell_is_not_met() -> None:
+    one_block = (Block(iterations=200, wall_ns=2_000_000_000),)
+    assert "too few blocks" in findings(quiet(stop="time limit", blocks=one_block))["CI_NOT_MET"].flag.detail
+
+
+@pytest.mark.parametrize(("third", "flagged"), [(10_300_000, False), (10_500_000, True)])
+def test_wide_interval_between_processes(third: int, flagged: bool) -> None:
+    records = [steady_record(1, 10_000_000), steady_record(2, third), steady_record(3, 10_100_000)]
+    found = findings(records)
+    assert ("CI_NOT_MET" in found) == flagged
+    assert grades.grade(found.values()) == ("B" if flagged else "A")
+
+
+def test_one_process_has_no_interval_and_is_not_grade_a() -> None:
+    found = findings([steady_record(1, 10_000_000)])
+    assert grades.grade(found.values()) == "B"
+    assert found["CI_NOT_MET"].flag.remedy.endswith("`make bench ROUNDS=3`.")
+
+
+def test_absurd_widths_are_not_spelled_out() -> None:
+    found = findings([steady_record(1, 10_000_000), steady_record(2, 55_000_000)])
+    assert "beyond ±100%" in found["CI_NOT_MET"].flag.detail
+
+
+@pytest.mark.parametrize(("median_ns", "flagged"), [(4_099, True), (4_100, False)])
+def test_below_the_timer(median_ns: int, flagged: bool) -> None:
+    clock = Clock(name="perf_counter_ns", resolution_ns=1.0, overhead_ns=41)
+    records = [steady_record(number, median_ns).model_copy(update={"clock": clock}) for number in (1, 2, 3)]
+    found = findings(records)
+    assert ("BELOW_TIMER" in found) == flagged
+    assert grades.grade(found.values()) == ("C" if flagged else "A")
+
+
+@pytest.mark.parametrize(
+    ("medians", "flagged"),
+    [((100, 103, 106), True), ((106, 103, 100), True), ((100, 102, 104), False), ((100, 106, 103), False)],
+)
+def test_drift_is_one_way_and_large(medians: tuple[int, ...], flagged: bool) -> None:
+    records = [steady_record(number, median * 100_000) for number, median in enumerate(medians, 1)]
+    found = findings(records)
+    assert ("DRIFT" in found) == flagged
+    if flagged:
+        assert found["DRIFT"].caps_at == "C"
+
+
+def test_two_rounds_cannot_drift() -> None:
+    assert "DRIFT" not in findings([steady_record(1, 10_000_000), steady_record(2, 12_000_000)])
+
+
+@pytest.mark.parametrize(("cached", "flagged"), [((True, True), True), ((False, True), False), ((None, None), False)])
+def test_compile_cache_is_told_and_costs_no_grade(cached: tuple[bool | None, ...], flagged: bool) -> None:
+    records = []
+    for number, hit in enumerate(cached, 1):
+        cold = ColdCosts(load=1, compile=None if hit is None else 5, compile_cached=hit, first_inference=1)
+        records.append(steady_record(number, 10_000_000).model_copy(update={"cold_ns": cold}))
+    found = findings(records)
+    assert ("COMPILE_CACHED" in found) == flagged
+    assert grades.grade(found.values()) == "A"
+
+
+def test_a_backend_that_computes_nothing_is_never_ranked_and_never_void() -> None:
+    checks = Checks(gate=GATE, judge_top1=True, target_ci=0.01, calibration=True)
+    found = findings(quiet(parity_before=None, parity_timed=None), checks)
+    assert set(found) == {grades.CALIBRATION}
+    assert found[grades.CALIBRATION].caps_at == "C"
+    assert "C" not in grades.RANKED

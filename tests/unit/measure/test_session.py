@@ -1,0 +1,209 @@
+"""One case from load to close, seen by a backend that writes down every call."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.core.schemas import Measurement, Placement
+from harness.measure import loop, session
+from harness.measure.session import KEPT_OUTPUTS, Measurements, run_session
+
+MS = 1_000_000
+BATCHES = 8
+PLACEMENT = Placement(device="cpu", precision="fp32", provider="fake", settings={}, dtype_census={})
+
+
+def reference(index: int) -> dict[str, np.ndarray[Any, Any]]:
+    """Outputs that no two batches share."""
+    return {"logits": np.random.default_rng(index).normal(size=(2, 5)).astype(np.float32)}
+
+
+class Recording:
+    """Right answers by default; every call costs time on its own clock and is written down."""
+
+    def __init__(self, compiles: bool = False, answer: Callable[[int, int], Any] | None = None) -> None:
+        self.compiles = compiles
+        self.calls: list[str] = []
+        self.now_ns = 0
+        self.index = -1
+        self.inferences = 0
+        self.collector: set[tuple[str, bool]] = set()
+        self._phase = ""
+        self._answer = answer or (lambda index, number: reference(index))
+
+    def note(self, call: str, cost_ns: int = 0) -> None:
+        self.calls.append(call)
+        self.now_ns += cost_ns
+
+    def enter(self, phase: str) -> None:
+        self._phase = phase
+        self.note(f"[{phase}]")
+
+    def load(self) -> None:
+        self.note("load", 100 * MS)
+
+    def compile(self) -> None:
+        self.note("compile", 2_000 * MS)
+
+    def compile_cached(self) -> bool | None:
+        self.note("cached?", 3 * MS)
+        return False
+
+    def select(self, index: int) -> None:
+        self.index = index
+        self.note("select", MS)
+
+    def infer(self) -> None:
+        self.collector.add((self._phase, gc.isenabled()))
+        self.note("infer", 5 * MS)
+        self.inferences += 1
+
+    def synchronize(self) -> None:
+        self.note("sync", 2 * MS)
+
+    def outputs(self) -> Any:
+        self.note("outputs")
+        return self._answer(self.index, self.inferences)
+
+    def placement(self) -> Placement:
+        self.note("placement")
+        return PLACEMENT
+
+    def close(self) -> None:
+        self.note("close")
+
+
+@pytest.fixture(autouse=True)
+def collector() -> Iterator[None]:
+    yield
+    gc.enable()
+    gc.unfreeze()
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Measurements]:
+    def call(backend: Recording, **changes: float) -> Measurements:
+        for module in (loop, session):
+            monkeypatch.setattr(module, "now_ns", lambda: backend.now_ns)
+        settings = Measurement.model_validate({"max_samples": 2_000, **changes})
+        return run_session(backend, BATCHES, reference, True, settings, backend.enter)
+
+    return call
+
+
+Run = Callable[..., Measurements]
+ONE = "select infer sync "
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+def test_the_order_of_calls_is_exactly_the_contract(run: Run, compiles: bool) -> None:
+    backend = Recording(compiles)
+    run(backend)
+    compiled = r"\[compile\] cached\? compile " if compiles else ""
+    order = (
+        rf"\[load\] load {compiled}\[first inference\] {ONE}"
+        rf"\[reference check\] ({ONE}outputs ){{{BATCHES}}}"
+        rf"\[warm-up\] ({ONE})+"
+        rf"\[measure\] (({ONE})+outputs )+"
+        r"\[outputs check\] placement close "
+    )
+    assert re.fullmatch(order, " ".join(backend.calls) + " ")
+
+
+def test_cold_costs_are_the_calls_own_time(run: Run) -> None:
+    cold = run(Recording(compiles=True)).cold_ns
+    assert (cold.load, cold.first_inference, cold.compile_cached) == (100 * MS, 7 * MS, False)
+    assert cold.compile == 2_000 * MS
+
+
+def test_a_backend_that_compiles_nothing_has_no_compile_cost(run: Run) -> None:
+    cold = run(Recording(compiles=False)).cold_ns
+    assert (cold.compile, cold.compile_cached) == (None, None)
+
+
+def test_right_answers_have_no_distance_before_and_while_timing(run: Run) -> None:
+    found = run(Recording())
+    for parity, batches in ((found.parity_before, BATCHES), (found.parity_timed, len(found.timed.blocks))):
+        assert parity is not None
+        assert (parity.relative_l2, parity.nonfinite, parity.top1_agreement) == (0.0, 0, 1.0)
+        assert parity.samples == 2 * min(batches, KEPT_OUTPUTS)
+
+
+def after_check(wrong: Callable[[int], Any]) -> Callable[[int, int], Any]:
+    """Right until every batch has been checked, wrong from then on."""
+    return lambda index, number: reference(index) if number <= 1 + BATCHES else wrong(index)
+
+
+def test_an_answer_that_goes_wrong_while_timing_is_found(run: Run) -> None:
+    found = run(Recording(answer=after_check(lambda index: {"logits": -reference(index)["logits"]})))
+    assert found.parity_before is not None
+    assert found.parity_timed is not None
+    assert found.parity_before.relative_l2 == 0.0
+    assert found.parity_timed.relative_l2 == pytest.approx(2.0)
+
+
+def test_nan_that_only_the_timed_path_shows_is_found(run: Run) -> None:
+    found = run(Recording(answer=after_check(lambda index: {"logits": np.full((2, 5), np.nan)})))
+    assert found.parity_before is not None
+    assert found.parity_timed is not None
+    assert found.parity_before.nonfinite == 0
+    assert found.parity_timed.nonfinite > 0
+    assert found.parity_timed.relative_l2 is None
+
+
+def test_the_answer_to_another_batch_is_wrong(run: Run) -> None:
+    stuck = run(Recording(answer=after_check(lambda index: reference(0))))
+    assert stuck.parity_timed is not None
+    assert stuck.parity_timed.relative_l2 is not None
+    assert stuck.parity_timed.relative_l2 > 0.1
+    always = run(Recording(answer=lambda index, number: reference(0)))
+    assert always.parity_before is not None
+    assert always.parity_before.relative_l2 is not None
+    assert always.parity_before.relative_l2 > 0.1
+
+
+def test_an_output_of_another_shape_or_name_is_an_error(run: Run) -> None:
+    for wrong in ({"logits": np.zeros((2, 4))}, {"other": np.zeros((2, 5))}):
+        with pytest.raises(ValueError, match="logits"):
+            run(Recording(answer=after_check(lambda index, wrong=wrong: wrong)))
+
+
+def test_a_backend_that_computes_nothing_has_no_parity(run: Run) -> None:
+    found = run(Recording(answer=lambda index, number: {}))
+    assert (found.parity_before, found.parity_timed) == (None, None)
+
+
+def test_nothing_is_collected_inside_the_loop(run: Run) -> None:
+    gc.enable()
+    backend = Recording()
+    run(backend)
+    assert {enabled for phase, enabled in backend.collector if phase in ("warm-up", "measure")} == {False}
+    assert gc.get_freeze_count() > 0
+
+
+def test_samples_come_from_the_loop_and_memory_from_the_kernel(run: Run) -> None:
+    found = run(Recording())
+    assert set(found.timed.samples_ns) == set(found.warm_up.samples_ns) == {7 * MS}
+    assert found.memory.peak_rss_bytes >= found.memory.baseline_rss_bytes > 1 << 20
+    assert found.placement == PLACEMENT
+
+
+@pytest.mark.parametrize("name", ["load", "compile", "infer", "outputs", "placement"])
+def test_an_error_leaves_the_phase_that_it_happened_in(run: Run, name: str) -> None:
+    backend = Recording(compiles=True)
+
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    setattr(backend, name, fail)
+    with pytest.raises(ZeroDivisionError):
+        run(backend)
+    entered = [call for call in backend.calls if call.startswith("[")]
+    expected = {"infer": "[first inference]", "outputs": "[reference check]", "placement": "[outputs check]"}
+    assert entered[-1] == expected.get(name, f"[{name}]")

@@ -1,0 +1,176 @@
+"""Estimators against published values, brute force and simulation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from scipy import stats as scipy_stats
+
+from harness.core.schemas import Block
+from harness.measure import stats
+
+positive = st.floats(1.0, 1e9)
+samples = arrays.arrays(np.float64, st.integers(1, 300), elements=positive)
+
+
+@pytest.mark.parametrize(
+    ("quantile", "least"),
+    [(0.90, stats.P90_MIN_SAMPLES), (0.95, stats.P95_MIN_SAMPLES), (0.99, stats.P99_MIN_SAMPLES)],
+)
+def test_constants_follow_from_loadgens_rule(quantile: float, least: int) -> None:
+    assert stats.early_stopping_samples(quantile) == least
+    # At most one of n above, from the binomial itself rather than from the incomplete beta function.
+    assert scipy_stats.binom.cdf(1, least, 1 - quantile) < 0.01 <= scipy_stats.binom.cdf(1, least - 1, 1 - quantile)
+
+
+def test_loadgens_own_constants() -> None:
+    assert (stats.P90_MIN_SAMPLES, stats.P99_MIN_SAMPLES) == (64, 662)
+
+
+@given(samples, st.floats(0, 1))
+def test_percentile_is_numpys_median_unbiased(values: np.ndarray, quantile: float) -> None:
+    expected = np.quantile(values, quantile, method="median_unbiased")
+    assert stats.percentile(values, quantile) == pytest.approx(expected, rel=1e-9)
+
+
+@given(samples)
+def test_percentiles_rise_and_stay_within_the_samples(values: np.ndarray) -> None:
+    found = [stats.percentile(values, quantile) for quantile in (0, 0.25, 0.5, 0.9, 0.99, 1)]
+    assert found == sorted(found)
+    assert values.min() <= found[0]
+    assert found[-1] <= values.max()
+
+
+@given(samples)
+def test_median_is_numpys(values: np.ndarray) -> None:
+    assert stats.median(values) == pytest.approx(np.median(values), rel=1e-12)
+    assert stats.percentile(values, 0.5) == pytest.approx(stats.median(values), rel=1e-9)
+
+
+@pytest.mark.parametrize(("count", "known"), [(63, 0), (64, 1), (129, 1), (130, 2), (661, 2), (662, 3)])
+def test_percentiles_are_withheld_below_their_minimum(count: int, known: int) -> None:
+    found = stats.percentiles(np.arange(1, count + 1), (0.90, 0.95, 0.99))
+    assert [value is not None for value in found] == [place < known for place in range(3)]
+
+
+def test_the_median_is_never_withheld() -> None:
+    assert stats.percentiles([7], (0.5,)) == [7]
+
+
+def test_half_width_against_scipys_interval() -> None:
+    medians = [100.0, 103.0, 99.0, 101.0, 104.0]
+    low, high = scipy_stats.t.interval(0.95, 4, np.mean(medians), scipy_stats.sem(medians))
+    assert stats.relative_half_width(medians) == pytest.approx((high - low) / 2 / 101.0)
+
+
+@pytest.mark.parametrize("medians", [[], [1.0], [1.0, 1.0], [0.0, 0.0, 0.0]])
+def test_no_half_width_where_it_would_mean_nothing(medians: list[float]) -> None:
+    assert stats.relative_half_width(medians) is None
+
+
+@given(st.lists(positive, min_size=3, max_size=50), st.floats(0.01, 1000))
+def test_half_width_does_not_depend_on_the_unit(medians: list[float], factor: float) -> None:
+    scaled = stats.relative_half_width([value * factor for value in medians])
+    assert scaled == pytest.approx(stats.relative_half_width(medians), rel=1e-6, abs=1e-9)
+
+
+def test_block_medians_follow_the_blocks() -> None:
+    blocks = [Block(iterations=3, wall_ns=6), Block(iterations=2, wall_ns=9)]
+    assert stats.block_medians([1, 2, 3, 10, 20, 999], blocks) == [2, 15]
+
+
+def test_block_medians_of_fewer_samples_than_blocks_say() -> None:
+    assert stats.block_medians([5], [Block(iterations=1, wall_ns=5), Block(iterations=4, wall_ns=9)]) == [5]
+
+
+def test_autocorrelation_of_known_series() -> None:
+    assert stats.lag1_autocorrelation([1, -1] * 500) == pytest.approx(-1, abs=0.01)
+    assert stats.lag1_autocorrelation(np.arange(1000)) == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
+def test_autocorrelation_of_a_simulated_series(rho: float) -> None:
+    assert stats.lag1_autocorrelation(ar1(np.random.default_rng(7), rho, 20_000)) == pytest.approx(rho, abs=0.03)
+
+
+@pytest.mark.parametrize("values", [[], [1, 2], [0.1] * 100, [1e9 + 0.1] * 7])
+def test_no_autocorrelation_where_nothing_varies(values: list[float]) -> None:
+    assert stats.lag1_autocorrelation(values) is None
+
+
+@pytest.mark.parametrize("values", [[], [3.0], [1.0, 0.0]])
+def test_no_interval_over_processes(values: list[float]) -> None:
+    assert stats.log_t_interval(values) is None
+
+
+def test_interval_too_wide_for_a_float_is_none() -> None:
+    assert stats.log_t_interval([1e-100, 1e100]) is None
+
+
+def test_interval_against_scipys() -> None:
+    values = [10.0, 11.0, 12.5]
+    logs = np.log(values)
+    low, high = np.exp(scipy_stats.t.interval(0.95, 2, logs.mean(), scipy_stats.sem(logs)))
+    found = stats.log_t_interval(values)
+    assert found is not None
+    assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
+
+
+@given(st.lists(st.floats(10, 11), min_size=2, max_size=5))
+def test_interval_holds_the_median_of_few_processes(values: list[float]) -> None:
+    found = stats.log_t_interval(values)
+    assert found is not None
+    assert found.low <= stats.median(values) * (1 + 1e-9)
+    assert stats.median(values) <= found.high * (1 + 1e-9)
+
+
+@given(st.dictionaries(st.integers(1, 9), st.floats(10, 1000), min_size=2))
+def test_a_constant_ratio_is_found_whatever_the_rounds_did(other: dict[int, float]) -> None:
+    found = stats.ratio_of_rounds({number: value * 2.5 for number, value in other.items()}, other)
+    assert found is not None
+    assert found[0] == pytest.approx(2.5)
+    assert found[1] is not None
+    assert (found[1].low, found[1].high) == (pytest.approx(2.5), pytest.approx(2.5))
+
+
+def test_ratio_pairs_rounds_by_number() -> None:
+    found = stats.ratio_of_rounds({1: 10.0, 2: 20.0, 3: 99.0}, {3: 33.0, 1: 5.0, 4: 1.0})
+    assert found is not None
+    assert found[0] == pytest.approx(2.5)  # 10/5 and 99/33; rounds 2 and 4 have no partner
+
+
+def test_no_ratio_without_a_shared_round() -> None:
+    assert stats.ratio_of_rounds({1: 10.0}, {2: 5.0}) is None
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.9])
+def test_interval_covers_the_truth_in_95_of_100_simulations(rho: float) -> None:
+    """Five processes, 1% apart, with 1% autocorrelated noise inside: METHOD asks for 92% to 98%."""
+    rng = np.random.default_rng(20261127)
+    trials, held = 1_000, 0
+    for _ in range(trials):
+        offsets = np.exp(rng.normal(0, 0.01, 5))
+        medians = [stats.median(offset * (1 + 0.01 * ar1(rng, rho, 200))) for offset in offsets]
+        found = stats.log_t_interval(medians)
+        held += found is not None and found.low <= 1.0 <= found.high
+    assert 0.92 <= held / trials <= 0.98
+
+
+def test_two_processes_far_apart_make_a_wide_interval() -> None:
+    found = stats.log_t_interval([1.0, 1.1])
+    assert found is not None
+    assert found.high / found.low > math.e
+
+
+def ar1(rng: np.random.Generator, rho: float, count: int) -> np.ndarray:
+    """A series of variance 1 whose neighbours correlate by rho."""
+    from scipy.signal import lfilter
+
+    shocks = rng.normal(size=count) * math.sqrt(1 - rho**2)
+    shocks[0] = rng.normal()
+    return lfilter([1], [1, -rho], shocks)

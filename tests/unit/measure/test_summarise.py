@@ -1,0 +1,105 @@
+"""Records of one case → figures: throughput, cold costs, parity, speedups."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.core.schemas import Block, Case, ColdCosts, Measured
+from harness.measure import summarise
+from tests.synthetic_results import RESNET, Synthetic, case_of, matrix, measured, parity_of
+
+CASE = case_of(RESNET, "torch-compile", "fp32", 4)
+
+
+def test_headline_is_the_median_of_process_medians_not_of_pooled_samples() -> None:
+    rounds = [[10, 10, 10], [12, 12, 12, 12, 12, 12, 12, 12, 12], [11, 11, 11]]
+    records = [measured(CASE, RESNET, n, latency_ns=tuple(found)) for n, found in enumerate(rounds, 1)]
+    latency = summarise.latency_of(records)
+    assert (latency.median, latency.p50, latency.n, latency.rounds) == (11, 12, 15, 3)
+    assert latency.process_medians == (10, 12, 11)
+    assert latency.max == 12
+
+
+def test_what_few_samples_cannot_tell_is_absent() -> None:
+    latency = summarise.latency_of([measured(CASE, RESNET, 1, latency_ns=(5,))])
+    assert (latency.p90, latency.p99, latency.ci95, latency.cv, latency.lag1_autocorrelation) == (None,) * 5
+
+
+def test_throughput_is_items_by_wall_time_pooled_over_rounds() -> None:
+    first = measured(CASE, RESNET, 1, blocks=(Block(iterations=10, wall_ns=1_000_000_000),))
+    second = measured(CASE, RESNET, 2, blocks=(Block(iterations=10, wall_ns=3_000_000_000),))
+    assert summarise.throughput_of(4, [first, second]) == pytest.approx(
+        20.0
+    )  # 80 items in 4 s, not the mean of 40 and 13.3
+
+
+def test_no_wall_time_no_throughput() -> None:
+    assert summarise.throughput_of(4, [measured(CASE, RESNET, 1, blocks=())]) is None
+
+
+def cold(load: int, compile_ns: int | None, cached: bool | None, first: int) -> ColdCosts:
+    return ColdCosts(load=load, compile=compile_ns, compile_cached=cached, first_inference=first)
+
+
+@pytest.mark.parametrize(
+    ("compiles", "expected"),
+    [
+        ([(9, False), (2, True), (7, False)], (9, False)),
+        ([(2, True), (3, True), (1, True)], (3, True)),
+        ([(None, None)] * 3, (None, None)),
+    ],
+)
+def test_compile_cost_is_that_of_a_process_without_a_cache(
+    compiles: list[tuple[int | None, bool | None]], expected: tuple[int | None, bool | None]
+) -> None:
+    costs = [cold(load, *found, first) for load, found, first in zip((5, 1, 3), compiles, (30, 10, 20), strict=True)]
+    found = summarise.cold_of([measured(CASE, RESNET, n, cold_ns=cost) for n, cost in enumerate(costs, 1)])
+    assert (found.compile, found.compile_cached) == expected
+    assert (found.load, found.first_inference) == (3, 20)
+
+
+def test_parity_is_the_worst_of_all_rounds_before_and_while_timing() -> None:
+    good, bad = parity_of(CASE, RESNET), parity_of(CASE, RESNET, relative_l2=0.5, cosine=0.1, top1_agreement=0.7)
+    records = [measured(CASE, RESNET, 1), measured(CASE, RESNET, 2, parity_before=bad, parity_timed=good)]
+    found = summarise.worst_parity(records)
+    assert found is not None
+    assert (found.relative_l2, found.cosine, found.top1_agreement) == (0.5, 0.1, 0.7)
+
+
+def test_distance_is_unknown_where_an_output_was_not_finite() -> None:
+    lost = parity_of(CASE, RESNET, relative_l2=None, max_abs=None, cosine=None, nonfinite=4)
+    found = summarise.worst_parity([measured(CASE, RESNET, 1), measured(CASE, RESNET, 2, parity_timed=lost)])
+    assert found is not None
+    assert (found.relative_l2, found.nonfinite) == (None, 4)
+
+
+def test_speedup_is_against_fp32_of_the_same_shape() -> None:
+    summary = Synthetic(models=(RESNET,), cases=matrix((RESNET,), batch_sizes=(1, 4))).summary()
+    rows = {row.case_id: row for row in summary.rows}
+    for batch in (1, 4):
+        baseline = f"resnet50-torch-eager-cpu-fp32-b{batch}"
+        assert rows[baseline].speedup is not None
+        assert (rows[baseline].speedup.ratio, rows[baseline].speedup.ci95) == (1, None)
+        faster = rows[f"resnet50-openvino-cpu-fp32-b{batch}"].speedup
+        assert faster is not None
+        assert faster.ratio == pytest.approx(2.5, rel=0.05)
+        assert faster.baseline == baseline
+        assert faster.ci95 is not None
+        assert rows[f"resnet50-torch-eager-cpu-bf16-b{batch}"].speedup.baseline == baseline
+    assert rows["resnet50-noop-cpu-fp32-b1"].speedup is None
+
+
+def test_no_speedup_for_void_rows_or_against_a_void_baseline() -> None:
+    wrong = parity_of(CASE, RESNET, relative_l2=0.5)
+
+    def void(backend: str) -> Synthetic:
+        def change(case: Case, record: Measured) -> Measured:
+            return record.model_copy(update={"parity_timed": wrong}) if case.backend == backend else record
+
+        return Synthetic(models=(RESNET,), cases=matrix((RESNET,), batch_sizes=(1,)), change=change)
+
+    by_backend = {row.backend: row for row in void("openvino").summary().rows if row.precision == "fp32"}
+    assert by_backend["openvino"].grade == "F"
+    assert by_backend["openvino"].speedup is None
+    assert by_backend["onnxruntime"].speedup is not None
+    assert all(row.speedup is None for row in void("torch-eager").summary().rows)

@@ -1,0 +1,231 @@
+"""What may stand in a configuration, and one clear message for everything that may not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.core.errors import ConfigError, InferometerError, MissingInputError
+from harness.core.schemas import Measurement, ReportOptions
+from harness.planning.config import DEFAULT_GATES, Config, parse_config, read_config
+
+SMALL: dict[str, Any] = {"models": ["resnet18"], "matrix": [{"backends": ["noop"]}]}
+CONFIGS = sorted(Path(__file__).parents[3].joinpath("configs").rglob("*.yaml"))
+
+
+def refused(**changes: Any) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        parse_config({**SMALL, **changes}, "my.yaml")
+    assert caught.value.exit_code == 2
+    assert caught.value.problem.startswith("my.yaml: ")
+    return caught.value
+
+
+def block(**lists: Any) -> list[dict[str, Any]]:
+    return [{"backends": ["noop"], **lists}]
+
+
+def test_the_defaults_are_those_of_the_schema() -> None:
+    config = parse_config(SMALL, "my.yaml")
+    assert config.measurement == Measurement()
+    assert config.report == ReportOptions()
+    assert config.all_gates() == DEFAULT_GATES
+    assert (config.matrix[0].precisions, config.matrix[0].batch_sizes) == (("fp32",), (1,))
+
+
+def test_a_gate_of_the_file_replaces_the_default_of_its_precision_alone() -> None:
+    gates = parse_config({**SMALL, "gates": {"bf16": {"relative_l2": 0.5}}}, "my.yaml").all_gates()
+    assert gates["bf16"].relative_l2 == 0.5
+    assert gates["bf16"].top1_agreement is None
+    assert gates["fp32"] == DEFAULT_GATES["fp32"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "nearest"),
+    [
+        ({"measurment": {}}, "measurment", "measurement"),
+        ({"models": [{"name": "resnet18", "weigths": "seeded"}]}, "models[0].weigths", "weights"),
+        ({"matrix": block(batch_size=[1])}, "matrix[0].batch_size", "batch_sizes"),
+        ({"measurement": {"round": 3}}, "measurement.round", "rounds"),
+        ({"gates": {"fp32": {"relative_l3": 0.1}}}, "gates.fp32.relative_l3", "relative_l2"),
+        ({"report": {"titel": "x"}}, "report.titel", "title"),
+    ],
+)
+def test_an_unknown_key_is_named_with_the_nearest(changes: dict[str, Any], path: str, nearest: str) -> None:
+    error = refused(**changes)
+    assert error.problem.startswith(f"my.yaml: {path}: Unknown key")
+    assert f"`{nearest}`?" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "given_value", "nearest"),
+    [
+        ({"device": "cpuu"}, "device", "cpuu", "cpu"),
+        ({"matrix": block(precisions=["fp33"])}, "matrix[0].precisions[0]", "fp33", "fp32"),
+        ({"models": [{"name": "a", "weights": "seedd"}]}, "models[0].weights", "seedd", "seeded"),
+        ({"gates": {"fp33": {"relative_l2": 0.1}}}, "gates.fp33", "fp33", "fp32"),
+    ],
+)
+def test_an_unknown_word_is_named_with_the_nearest(
+    changes: dict[str, Any], path: str, given_value: str, nearest: str
+) -> None:
+    error = refused(**changes)
+    assert error.problem == f"my.yaml: {path}: Unknown value `{given_value}`."
+    assert f"`{nearest}`?" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"matrix": block(batch_sizes=["8"])}, "matrix[0].batch_sizes[0]"),
+        ({"matrix": block(batch_sizes=[True])}, "matrix[0].batch_sizes[0]"),
+        ({"matrix": block(batch_sizes=[1.5])}, "matrix[0].batch_sizes[0]"),
+        ({"matrix": block(batch_sizes=[0])}, "matrix[0].batch_sizes[0]"),
+        ({"matrix": block(sequence_lengths=[-1])}, "matrix[0].sequence_lengths[0]"),
+        ({"matrix": block(backends=[1])}, "matrix[0].backends[0]"),
+        ({"measurement": {"rounds": "8"}}, "measurement.rounds"),
+        ({"measurement": {"rounds": True}}, "measurement.rounds"),
+        ({"measurement": {"rounds": 0}}, "measurement.rounds"),
+        ({"measurement": {"rounds": None}}, "measurement.rounds"),
+        ({"measurement": {"max_s": "1"}}, "measurement.max_s"),
+        ({"measurement": {"max_s": float("nan")}}, "measurement.max_s"),
+        ({"measurement": {"max_s": float("inf")}}, "measurement.max_s"),
+        ({"measurement": {"target_ci": 1.0}}, "measurement.target_ci"),
+        ({"measurement": {"parity_samples": 7}}, "measurement.parity_samples"),
+        ({"measurement": None}, "measurement"),
+        ({"measurement": []}, "measurement"),
+        ({"gates": {"fp32": {"relative_l2": "0.1"}}}, "gates.fp32.relative_l2"),
+        ({"gates": {"fp32": {}}}, "gates.fp32.relative_l2"),
+        ({"report": {"charts": "yes"}}, "report.charts"),
+        ({"report": {"charts": 1}}, "report.charts"),
+        ({"report": {"title": 5}}, "report.title"),
+        ({"models": [5]}, "models[0]"),
+        ({"models": [None]}, "models[0]"),
+        ({"models": [""]}, "models[0].name"),
+        ({"models": None}, "models"),
+        ({"matrix": {"backends": ["noop"]}}, "matrix"),
+        ({"device": 1}, "device"),
+    ],
+)
+def test_a_wrong_type_or_value_is_refused_where_it_stands(changes: dict[str, Any], path: str) -> None:
+    assert refused(**changes).problem.startswith(f"my.yaml: {path}: ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"models": []}, "models"),
+        ({"matrix": []}, "matrix"),
+        ({"matrix": [{"backends": []}]}, "matrix[0].backends"),
+        ({"matrix": block(precisions=[])}, "matrix[0].precisions"),
+        ({"matrix": block(batch_sizes=[])}, "matrix[0].batch_sizes"),
+        ({"matrix": block(sequence_lengths=[])}, "matrix[0].sequence_lengths"),
+    ],
+)
+def test_an_empty_list_is_said_to_be_empty(changes: dict[str, Any], path: str) -> None:
+    assert refused(**changes).problem == f"my.yaml: {path}: the list is empty."
+
+
+def test_a_value_where_a_list_belongs_shows_the_list() -> None:
+    assert refused(matrix=block(batch_sizes=8)).hint == "Write a list: `[8]`."
+    assert refused(models="resnet18").hint == "Write a list: `[resnet18]`."
+
+
+@pytest.mark.parametrize("key", ["models", "matrix"])
+def test_a_required_key_is_missed_by_name(key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"my\.yaml: {key}: "):
+        parse_config({name: value for name, value in SMALL.items() if name != key}, "my.yaml")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(key=st.sampled_from([*Config.model_fields]), value=JSON)
+def test_whatever_stands_there_it_is_parsed_or_explained(key: str, value: Any) -> None:
+    said = ""
+    try:
+        parse_config({**SMALL, key: value}, "my.yaml")
+    except ConfigError as error:
+        said = error.problem
+    assert said == "" or said.startswith("my.yaml: ")
+
+
+def written(tmp_path: Path, text: str | bytes) -> Path:
+    path = tmp_path / "my.yaml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("models: [a]\nmodels: [b]\n", "line 2, column 1: key `models` stands twice"),
+        ("matrix:\n  - backends: [noop]\n    backends: [noop]\n", "line 3, column 5: key `backends` stands twice"),
+        ("models: &all [a]\nmatrix: *all\n", r"line 2, column 9: aliases .* are not supported"),
+        ("models:\n\t- a\n", "line 2, column 1: .*cannot start any token"),
+        ("models: [a\n", "line 2, column 1"),
+        ("? [a, b]\n: c\n", "line 1, column 3: a key must be a word"),
+        ("2026-01-01: c\n", "line 1, column 1: a key must be a word"),
+        ("<<: {models: [a]}\n", "line 1, column 1: a key must be a word"),
+        ("models: !!python/object/apply:os.system ['true']\n", "could not determine a constructor"),
+        ("a: 2026-99-99\n", "month must be in"),
+        (b"models: [\xff\xfe]\n", "not valid YAML"),
+        ("\0", "not valid YAML"),
+        ("[" * 5000, "not valid YAML"),
+        ("- models\n", "no mapping"),
+        ("just words\n", "no mapping"),
+        ("", "no mapping"),
+        ("---\na: 1\n---\nb: 2\n", "line 3, column 1"),
+    ],
+)
+def test_yaml_that_cannot_be_used_says_where(tmp_path: Path, text: str | bytes, words: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError, match=words) as caught:
+        read_config(path)
+    assert caught.value.problem.startswith(f"{path} ")
+    assert "\n" not in caught.value.problem
+
+
+def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="larger than 1,000,000 bytes"):
+        read_config(written(tmp_path, "# " + "x" * 1_000_000))
+
+
+def test_a_missing_file_lists_those_that_are_there(tmp_path: Path) -> None:
+    (tmp_path / "cpu.yaml").touch()
+    with pytest.raises(MissingInputError) as caught:
+        read_config(tmp_path / "cppu.yaml")
+    assert "cppu.yaml cannot be read: No such file" in caught.value.problem
+    assert str(tmp_path / "cpu.yaml") in caught.value.hint
+    with pytest.raises(InferometerError, match="cannot be read: Is a directory"):
+        read_config(tmp_path)
+
+
+def test_the_file_says_the_same_as_its_data(tmp_path: Path) -> None:
+    data = {"models": ["resnet18", {"name": "b", "weights": "seeded"}], "matrix": block(batch_sizes=[1, 8])}
+    assert read_config(written(tmp_path, json.dumps(data))) == parse_config(data, "my.yaml")
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_every_configuration_that_we_ship_is_valid(path: Path) -> None:
+    assert read_config(path).models
+
+
+def test_the_readme_of_configs_names_every_key_and_its_default() -> None:
+    text = (CONFIGS[0].parent / "README.md").read_text()
+    for name, field in Measurement.model_fields.items():
+        row = next((line for line in text.splitlines() if line.startswith(f"| `measurement.{name}`")), None)
+        assert row is not None, name
+        if field.default is not None:
+            assert f" {field.default:g} " in row.replace("20000", "20_000").replace("20_000", " 20000 ") or (
+                f"{field.default}" in row
+            ), row

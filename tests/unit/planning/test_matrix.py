@@ -1,0 +1,193 @@
+"""From a configuration to cases: nothing twice, nothing that cannot be, a reason for everything that is skipped."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.backends import BACKENDS, BackendInfo
+from harness.core.errors import ConfigError
+from harness.core.schemas import Measurement, Plan
+from harness.planning import matrix
+from harness.planning.config import parse_config, read_config
+from harness.planning.estimate import estimate, in_words
+from harness.planning.matrix import make_plan, plan_id
+
+CONFIGS = sorted(Path(__file__).parents[3].joinpath("configs").rglob("*.yaml"))
+
+
+def plan(*blocks: dict[str, Any], models: list[Any] | None = None, **more: Any) -> Plan:
+    data = {"models": models or ["resnet18", "minilm-l6"], "matrix": list(blocks), **more}
+    return make_plan(parse_config(data, "my.yaml"), "my.yaml", "0" * 64)
+
+
+def refusal(*blocks: dict[str, Any], **more: Any) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        plan(*blocks, **more)
+    return caught.value
+
+
+def test_a_block_is_every_combination_and_sequence_lengths_are_for_text() -> None:
+    made = plan({"backends": ["noop", "onnxruntime"], "batch_sizes": [1, 8], "sequence_lengths": [16, 32]})
+    assert len(made.cases) == 2 * 2 + 2 * 2 * 2
+    assert {case.sequence_length for case in made.cases if case.model == "resnet18"} == {None}
+    assert "minilm-l6-onnxruntime-cpu-fp32-b8-s32" in {case.case_id for case in made.cases}
+    assert "resnet18-noop-cpu-fp32-b1" in {case.case_id for case in made.cases}
+
+
+@pytest.mark.parametrize(
+    ("models", "block", "words", "hint"),
+    [
+        (["resnet81"], {}, "Unknown model `resnet81`", "`resnet18`?"),
+        (None, {"backends": ["torch-eagre"]}, "Unknown backend `torch-eagre`", "`torch-eager`?"),
+        (None, {"models": ["resnet50"]}, r"matrix\[0\].models: resnet50 is not among", "resnet18, minilm-l6"),
+        (None, {"models": []}, r"matrix\[0\].models: the list is empty", "leave `models` out"),
+        (["resnet18", "resnet18"], {}, r"models\[1\]: resnet18 stands twice", "once"),
+        ([{"name": "module:a.b:c", "weights": "seeded"}], {}, r"models\[0\]: .* no `seeded` weights", "own"),
+        (None, {"batch_sizes": [1, 1]}, "case resnet18-noop-cpu-fp32-b1 stands twice", "overlap"),
+        (None, {"precisions": ["int8"]}, r"precisions: none of these backends runs int8 on cpu", "computes nothing"),
+        (["module:a.b"], {}, "names no source", "module:<python path>:<function>"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_way_out(
+    models: list[Any] | None, block: dict[str, Any], words: str, hint: str
+) -> None:
+    error = refusal({"backends": ["noop"], **block}, models=models)
+    assert re.search(words, error.problem), error.problem
+    assert hint.lower() in error.hint.lower()
+
+
+def test_two_blocks_may_not_overlap() -> None:
+    first = {"backends": ["noop"], "batch_sizes": [1, 2]}
+    assert "stands twice" in refusal(first, {"backends": ["noop"], "batch_sizes": [2]}).problem
+
+
+def test_a_backend_that_does_not_run_on_the_device_is_refused() -> None:
+    error = refusal({"backends": ["openvino"]}, device="cuda")
+    assert error.problem == "my.yaml: matrix[0].backends: openvino does not run on cuda."
+    assert error.hint.startswith("On cuda: ")
+
+
+def test_an_unknown_baseline_is_refused_with_the_nearest() -> None:
+    error = refusal({"backends": ["noop"]}, report={"baseline_backend": "torch-eagre"})
+    assert "report.baseline_backend: Unknown backend" in error.problem
+    assert "`torch-eager`?" in error.hint
+
+
+def test_a_precision_that_one_backend_has_is_skipped_with_a_reason_for_the_others() -> None:
+    made = plan({"backends": ["torch-eager", "onnxruntime"], "precisions": ["bf16"]}, models=["resnet18"])
+    reasons = {case.backend: case.skip_reason for case in made.cases}
+    assert reasons == {"torch-eager": None, "onnxruntime": "ONNX Runtime's CPU provider has no bf16 kernels"}
+
+
+def test_an_onnx_file_has_no_module_for_pytorch() -> None:
+    made = plan({"backends": ["torch-eager", "onnxruntime"]}, models=["onnx:./my.onnx"])
+    reasons = {case.backend: case.skip_reason for case in made.cases}
+    assert reasons["onnxruntime"] is None
+    assert "no PyTorch module" in (reasons["torch-eager"] or "")
+
+
+def test_models_without_cases_are_not_planned() -> None:
+    made = plan({"backends": ["noop"], "models": ["resnet18"]})
+    assert [model.name for model in made.models] == ["resnet18"]
+
+
+def test_fp16_onnx_is_planned_only_where_a_case_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    block = {"backends": ["onnxruntime", "half"], "precisions": ["fp32", "fp16"]}
+    half = BackendInfo("m:C", "", (), (), {"cpu": ("fp16",)}, "onnx")
+    monkeypatch.setattr(matrix, "BACKENDS", {**BACKENDS, "half": half})
+    monkeypatch.setattr(matrix, "backend_info", {**BACKENDS, "half": half}.__getitem__)
+    both = plan(block, models=["resnet18"])
+    assert both.models[0].onnx_precisions == ("fp32", "fp16")
+    assert plan({"backends": ["onnxruntime"]}, models=["resnet18"]).models[0].onnx_precisions == ("fp32",)
+    skipped = plan(
+        {"backends": ["onnxruntime", "half"], "models": ["resnet18"]},
+        {**block, "models": ["onnx:./a.onnx"]},
+        models=["resnet18", "onnx:./a.onnx"],
+    )
+    assert {model.name: model.onnx_precisions for model in skipped.models} == {
+        "resnet18": ("fp32",),
+        "onnx:./a.onnx": ("fp32", "fp16"),
+    }
+
+
+def test_planned_sequence_lengths_are_those_of_the_cases() -> None:
+    made = plan(
+        {"backends": ["noop"], "sequence_lengths": [64, 16]}, {"backends": ["openvino"], "models": ["minilm-l6"]}
+    )
+    lengths = {model.name: model.sequence_lengths for model in made.models}
+    assert lengths == {"resnet18": (), "minilm-l6": (16, 64, 128)}
+
+
+def other(value: Any) -> Any:
+    return 1 if value is None else value + 1 if isinstance(value, int) else value / 2
+
+
+@pytest.mark.parametrize("field", Measurement.model_fields)
+def test_the_plan_id_changes_with_what_decides_a_sample_and_nothing_else(field: str) -> None:
+    settings = Measurement()
+    changed = settings.model_copy(update={field: other(getattr(settings, field))})
+    assert changed != settings
+    same = field in ("rounds", "timeout_s")
+    assert (plan_id("cpu", changed) == plan_id("cpu", settings)) is same
+
+
+def test_the_plan_id_changes_with_the_device_and_not_with_the_cases() -> None:
+    assert plan_id("cpu", Measurement()) != plan_id("cuda", Measurement())
+    small, large = plan({"backends": ["noop"]}), plan({"backends": ["openvino"], "batch_sizes": [1, 2, 3]})
+    assert small.plan_id == large.plan_id == plan_id("cpu", Measurement())
+
+
+names = st.sampled_from(["resnet18", "minilm-l6", "module:a.b:c", "module:a.c:c", "onnx:x/m.onnx", "onnx:y/m.onnx"])
+block_lists = st.fixed_dictionaries(
+    {
+        "backends": st.lists(st.sampled_from([*BACKENDS]), min_size=1, unique=True),
+        "precisions": st.just(["fp32"]),
+        "batch_sizes": st.lists(st.integers(1, 300), min_size=1, max_size=4, unique=True),
+        "sequence_lengths": st.lists(st.integers(1, 300), min_size=1, max_size=3, unique=True),
+    }
+)
+
+
+@given(models=st.lists(names, min_size=1, unique=True), block=block_lists)
+def test_case_ids_are_unique_and_can_name_folders(models: list[str], block: dict[str, Any]) -> None:
+    made = plan(block, models=list(models))
+    ids = [case.case_id for case in made.cases]
+    texts = sum(name == "minilm-l6" for name in models)
+    shapes = len(block["batch_sizes"]) * (len(models) - texts + texts * len(block["sequence_lengths"]))
+    assert len(set(ids)) == len(ids) == shapes * len(block["backends"])
+    assert all(len(name) < 200 and Path(name).name == name for name in ids)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_every_configuration_that_we_ship_plans_or_says_what_is_missing(path: Path) -> None:
+    config = read_config(path)
+    if config.device == "cuda" and not all("cuda" in info.precisions for info in BACKENDS.values()):
+        with pytest.raises(ConfigError, match="does not run on cuda"):
+            make_plan(config, str(path), "")
+        return
+    made = make_plan(config, str(path), "")
+    assert any(case.skip_reason is None for case in made.cases)
+    low, high = estimate(made)
+    assert 0 < low <= high
+
+
+@given(rounds=st.integers(1, 100), maximum=st.floats(0.1, 100), warm=st.floats(0, 100), low=st.floats(0, 1))
+def test_the_estimate_is_ordered_and_grows_with_rounds(rounds: int, maximum: float, warm: float, low: float) -> None:
+    settings = {"max_s": maximum, "warmup_max_s": warm, "warmup_min_s": low}
+    block = {"backends": ["noop", "torch-compile"]}
+    once = estimate(plan(block, measurement={**settings, "rounds": 1}))
+    many = estimate(plan(block, measurement={**settings, "rounds": rounds}))
+    assert 0 < many[0] <= many[1]
+    assert many >= once
+
+
+def test_an_estimate_in_words() -> None:
+    assert in_words((2.0, 60.0)) == "2 s to 60 s"
+    assert in_words((120.0, 7200.0)) == "2 min to 2.0 h"
+    assert in_words((5.0, 5.2)) == "about 5 s"

@@ -1,0 +1,131 @@
+"""Choices of the command line laid over a configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.core.errors import ConfigError, UsageError
+from harness.core.schemas import Plan
+from harness.planning.config import Config, parse_config
+from harness.planning.matrix import make_plan
+from harness.planning.overrides import Overrides, apply
+
+TWO_BLOCKS = {
+    "models": ["minilm-l6", {"name": "resnet18", "weights": "seeded"}, "resnet50"],
+    "matrix": [
+        {"backends": ["torch-eager", "onnxruntime"], "batch_sizes": [1, 4], "models": ["minilm-l6", "resnet18"]},
+        {"backends": ["openvino"], "batch_sizes": [16], "models": ["resnet18"]},
+    ],
+}
+
+
+def config(data: dict[str, Any] = TWO_BLOCKS) -> Config:
+    return parse_config(data, "my.yaml")
+
+
+def planned(data: dict[str, Any] = TWO_BLOCKS, **chosen: Any) -> Plan:
+    return make_plan(apply(config(data), Overrides(**chosen)), "my.yaml", "", merge=True)
+
+
+def column(plan: Plan, field: str) -> set[Any]:
+    return {getattr(case, field) for case in plan.cases}
+
+
+def test_no_choice_changes_nothing() -> None:
+    assert apply(config(), Overrides()) == config()
+
+
+@pytest.mark.parametrize(
+    ("choice", "field", "values"),
+    [
+        ("backends", "backend", ("noop", "openvino")),
+        ("precisions", "precision", ("bf16",)),
+        ("batch_sizes", "batch_size", (2, 32)),
+    ],
+)
+def test_a_chosen_list_replaces_the_list_of_every_block(choice: str, field: str, values: tuple[Any, ...]) -> None:
+    data = {**TWO_BLOCKS, "matrix": [{**block, "backends": ["torch-eager"]} for block in TWO_BLOCKS["matrix"]]}
+    assert column(planned(data, **{choice: values}), field) == set(values)
+
+
+def test_chosen_sequence_lengths_reach_text_models_only() -> None:
+    plan = planned(sequence_lengths=(8, 16))
+    assert {case.sequence_length for case in plan.cases if case.model == "minilm-l6"} == {8, 16}
+    assert {case.sequence_length for case in plan.cases if case.model == "resnet18"} == {None}
+
+
+def test_rounds_are_replaced_and_the_rest_of_the_measurement_stays() -> None:
+    data = {**TWO_BLOCKS, "measurement": {"rounds": 3, "max_s": 1.5}}
+    plan = planned(data, rounds=7)
+    assert (plan.measurement.rounds, plan.measurement.max_s) == (7, 1.5)
+    assert plan.plan_id == planned(data).plan_id
+
+
+def test_the_device_is_replaced() -> None:
+    assert apply(config(), Overrides(device="cuda")).device == "cuda"
+
+
+def test_chosen_models_keep_what_blocks_say_about_them() -> None:
+    plan = planned(models=("resnet18",))
+    assert column(plan, "model") == {"resnet18"}
+    assert {(case.backend, case.batch_size) for case in plan.cases} == {
+        *((backend, size) for backend in ("torch-eager", "onnxruntime") for size in (1, 4)),
+        ("openvino", 16),
+    }
+    assert column(plan, "weights") == {"seeded"}
+
+
+def test_a_model_that_no_block_covers_gets_the_first_blocks_lists() -> None:
+    for name in ("resnet50", "mobilenet_v2"):
+        plan = planned(models=(name, "resnet18"))
+        found = {(case.backend, case.batch_size) for case in plan.cases if case.model == name}
+        assert found == {(backend, size) for backend in ("torch-eager", "onnxruntime") for size in (1, 4)}
+        assert column(plan, "model") == {name, "resnet18"}
+
+
+def test_a_block_for_all_models_covers_every_chosen_one() -> None:
+    data = {"models": ["resnet18"], "matrix": [{"backends": ["noop"]}, {"backends": ["openvino"]}]}
+    plan = planned(data, models=("resnet50", "minilm-l6"))
+    assert len(plan.cases) == 4
+    assert column(plan, "model") == {"resnet50", "minilm-l6"}
+
+
+def test_weights_can_be_named_with_the_model() -> None:
+    plan = planned(models=("resnet18@pretrained", "minilm-l6@seeded"))
+    assert {(case.model, case.weights) for case in plan.cases} == {
+        ("resnet18", "pretrained"),
+        ("minilm-l6", "seeded"),
+    }
+
+
+def test_an_at_sign_of_a_path_is_no_weights() -> None:
+    plan = planned(models=("onnx:./a@b.onnx",))
+    assert column(plan, "model") == {"onnx:./a@b.onnx"}
+
+
+def test_a_choice_without_a_name_is_an_error() -> None:
+    with pytest.raises(UsageError, match="`@seeded` names no model"):
+        planned(models=("@seeded",))
+
+
+def test_one_model_twice_is_an_error_even_with_other_weights() -> None:
+    with pytest.raises(ConfigError, match="stands twice"):
+        planned(models=("resnet18", "resnet18@pretrained"))
+
+
+def test_unknown_choices_are_errors_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="resnet19") as caught:
+        planned(models=("resnet19",))
+    assert "`resnet18`?" in caught.value.hint
+    with pytest.raises(ConfigError, match="openvno") as caught:
+        planned(backends=("openvno",))
+    assert "`openvino`?" in caught.value.hint
+
+
+def test_blocks_that_a_choice_made_overlap_are_merged() -> None:
+    plan = planned(backends=("noop",), batch_sizes=(1,))
+    ids = [case.case_id for case in plan.cases]
+    assert sorted(ids) == sorted(set(ids))
+    assert {case.model for case in plan.cases} == {"minilm-l6", "resnet18"}

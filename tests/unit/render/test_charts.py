@@ -1,0 +1,149 @@
+"""Charts: which are drawn, that nothing leaves the figure, and that the same summary gives the same bytes."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from harness.core.schemas import Row, Summary
+from harness.render import charts, style
+from harness.render.charts import Chart
+from harness.render.style import DPI, WIDTH_IN
+from tests.synthetic_results import FakeModel, Synthetic, matrix
+
+
+def png(figure: Figure) -> bytes:
+    file = io.BytesIO()
+    charts.save(figure, file)
+    return file.getvalue()
+
+
+def test_four_charts_a_model_and_an_overview(summary: Summary) -> None:
+    names = [chart.name for chart in charts.select(summary).charts]
+    models = ["minilm-l6", "efficientnet-lite0", "resnet50"]
+    kinds = ["latency", "throughput", "speedup", "cold"]
+    assert names == ["overview", *(f"{model}-{kind}" for model in models for kind in kinds)]
+
+
+def chart_named(summary: Summary, name: str) -> Chart:
+    return next(chart for chart in charts.select(summary).charts if chart.name == name)
+
+
+@pytest.mark.parametrize(
+    "name", ["overview", "minilm-l6-latency", "minilm-l6-throughput", "resnet50-speedup", "resnet50-cold"]
+)
+def test_no_text_leaves_the_figure_or_covers_another(summary: Summary, name: str) -> None:
+    figure = chart_named(summary, name).draw()
+    canvas = FigureCanvasAgg(figure)
+    with style.drawing():
+        canvas.draw()
+    width, height = figure.bbox.width, figure.bbox.height
+    boxes = [
+        (text.get_text(), text.get_window_extent(canvas.get_renderer()))
+        for text in figure.findobj(Text)
+        if text.get_visible() and text.get_text().strip()
+    ]
+    assert len(boxes) > 10
+    for label, box in boxes:
+        assert box.x0 >= 0, label
+        assert box.y0 >= 0, label
+        assert box.x1 <= width, label
+        assert box.y1 <= height, label
+    clashes = [
+        (first, second)
+        for place, (first, box) in enumerate(boxes)
+        for second, other in boxes[place + 1 :]
+        if box.x0 + 1 < other.x1 and other.x0 + 1 < box.x1 and box.y0 + 1 < other.y1 and other.y0 + 1 < box.y1
+    ]
+    assert clashes == []
+
+
+def test_the_same_summary_gives_the_same_bytes(summary: Summary) -> None:
+    first, second = (png(chart_named(summary, "resnet50-speedup").draw()) for _ in range(2))
+    assert first == second
+    assert first.startswith(b"\x89PNG")
+
+
+def test_the_width_is_that_of_a_readme_at_two_pixels_a_point(summary: Summary) -> None:
+    figure = chart_named(summary, "overview").draw()
+    assert figure.get_figwidth() * DPI == pytest.approx(WIDTH_IN * DPI)
+    assert 1600 <= WIDTH_IN * DPI <= 1700
+
+
+def test_conditions_travel_with_every_figure(summary: Summary) -> None:
+    for chart in charts.select(summary).charts[:5]:
+        text = " ".join(" ".join(found.get_text() for found in chart.draw().texts).split()).replace("\xa0", " ")
+        for part in ("Intel(R) Xeon(R)", "2 threads", "boundary compute", "plan 5f0c9a7e2b11"):
+            assert part in text, chart.name
+
+
+def test_unranked_rows_are_grey_and_hollow(summary: Summary) -> None:
+    figure = chart_named(summary, "efficientnet-lite0-latency").draw()
+    panel = next(ax for ax in figure.axes if ax.get_title(loc="left") == "batch 16")
+    label = [text.get_text() for text in figure.axes[0].get_yticklabels()].index("onnxruntime fp32")
+    markers = [
+        line for line in panel.lines if line.get_marker() not in ("None", "|", ".") and line.get_ydata()[0] == label
+    ]
+    assert [(line.get_color(), line.get_markerfacecolor()) for line in markers] == [(style.GREY, "white")]
+
+
+def test_rows_without_a_number_say_why(summary: Summary) -> None:
+    figure = chart_named(summary, "resnet50-latency").draw()
+    words = {text.get_text() for ax in figure.axes for text in ax.texts}
+    assert {"failed", "missing"} <= words
+    figure = chart_named(summary, "minilm-l6-latency").draw()
+    assert "void: PLACEMENT" in {text.get_text() for ax in figure.axes for text in ax.texts}
+
+
+def test_latency_starts_at_zero_and_speedup_shares_one_scale(summary: Summary) -> None:
+    figure = chart_named(summary, "resnet50-latency").draw()
+    assert {ax.get_xlim()[0] for ax in figure.axes} == {0}
+    figure = chart_named(summary, "resnet50-speedup").draw()
+    assert len({ax.get_xlim() for ax in figure.axes}) == 1
+
+
+def test_an_interval_over_decades_does_not_squeeze_the_others(summary: Summary) -> None:
+    def wide(row: Row) -> Row:
+        if row.case_id != "resnet50-openvino-cpu-fp32-b1" or row.speedup is None or row.speedup.ci95 is None:
+            return row
+        ends = row.speedup.ci95.model_copy(update={"low": 1e-5, "high": 1e5})
+        return row.model_copy(update={"speedup": row.speedup.model_copy(update={"ci95": ends})})
+
+    edited = summary.model_copy(update={"rows": tuple(wide(row) for row in summary.rows)})
+    low, high = chart_named(edited, "resnet50-speedup").draw().axes[0].get_xlim()
+    assert high / low < 100
+
+
+def test_a_huge_summary_gets_a_bounded_number_of_charts() -> None:
+    models = tuple(FakeModel(f"m{index}", "image", "pretrained", 1e6, 1e5) for index in range(30))
+    cases = matrix(models, backends=("torch-eager", "openvino"), batch_sizes=(1,), bf16=())
+    selection = charts.select(Synthetic(models=models, cases=cases, rounds=2, samples=20).summary())
+    assert len(selection.charts) <= 1 + 4 * charts.MAX_TABLES
+    assert selection.note == f"Charts are drawn for the first {charts.MAX_TABLES} of 30 tables; the tables hold every row."
+
+
+def test_nothing_measured_nothing_drawn(summary: Summary) -> None:
+    assert charts.select(summary.model_copy(update={"rows": ()})).charts == ()
+
+
+def test_backends_keep_their_look_between_processes() -> None:
+    code = "from harness.render.style import look; print(look('my-backend'), look('openvino'))"
+    runs = {
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    }
+    assert len(runs) == 1
+    assert len({(found.colour, found.marker) for found in style.LOOKS.values()}) == len(style.LOOKS)
+
+
+def test_names_of_files_are_safe() -> None:
+    hub = FakeModel("hf:org/name", "text", "pretrained", 1e6, 1e5)
+    cases = matrix((hub,), backends=("torch-eager", "openvino"), batch_sizes=(1,), bf16=())
+    summary = Synthetic(models=(hub,), cases=cases, rounds=2, samples=20).summary()
+    assert [chart.name for chart in charts.select(summary).charts][1] == "hf-org-name-latency"

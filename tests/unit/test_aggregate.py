@@ -1,0 +1,331 @@
+"""aggregate: every planned case gets a row, and nothing stale, foreign or damaged gets into one."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import aggregate
+from harness.core import store
+from harness.core.errors import MissingInputError
+from harness.core.layout import Models, Results
+from harness.core.schemas import Case, Failed, Measured, Row, Summary
+from tests.synthetic_results import (
+    ENVIRONMENT_ID,
+    MINILM,
+    RESNET,
+    Synthetic,
+    case_of,
+    environment,
+    export_record,
+    failed,
+    matrix,
+    measured,
+    sha,
+)
+
+EAGER = case_of(RESNET, "torch-eager", "fp32", 1)
+ORT = case_of(RESNET, "onnxruntime", "fp32", 1)
+CASES = [EAGER, ORT]
+
+
+class Folder:
+    """A results and a models folder on disk, and what aggregate makes of them."""
+
+    def __init__(self, root: Path, **changes: Any) -> None:
+        self.results, self.models = Results(root / "results"), Models(root / "models")
+        self.synthetic = Synthetic(**{"models": (RESNET,), "cases": CASES, "samples": 120, **changes})
+        self.synthetic.write(self.results.root, self.models.root)
+
+    def put(self, case: Case, round_number: int, **changes: Any) -> None:
+        """Replace one raw record."""
+        record = measured(case, RESNET, round_number, 120, **changes)
+        store.save_raw(self.results.raw_file(case.case_id, round_number), record)
+
+    def summary(self) -> Summary:
+        aggregate.stage(["--results", str(self.results.root), "--models-dir", str(self.models.root)])
+        return store.load(self.results.summary, Summary, "make aggregate")
+
+    def row(self, case: Case = ORT) -> Row:
+        return next(row for row in self.summary().rows if row.case_id == case.case_id)
+
+
+def flags(row: Row) -> dict[str, str]:
+    return {flag.name: flag.detail for flag in row.flags}
+
+
+def test_an_undisturbed_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    summary = Folder(tmp_path).summary()
+    assert [(row.case_id, row.status, row.grade) for row in summary.rows] == [
+        (case.case_id, "measured", "A") for case in CASES
+    ]
+    assert summary.notes == ()
+    assert set(summary.environments) == {ENVIRONMENT_ID}
+    assert summary.measured_from is not None
+    assert "2 rows, 2 measured." in capsys.readouterr().out
+
+
+def test_figures_of_a_row_come_from_its_records(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    row = folder.row()
+    records = [store.load_raw(folder.results.raw_file(ORT.case_id, number)) for number in (1, 2, 3)]
+    assert all(isinstance(record, Measured) for record in records)
+    assert row.latency_ns is not None
+    assert row.latency_ns.n == 360
+    assert row.latency_ns.max == max(max(record.latency_ns) for record in records)
+    assert row.memory_bytes == max(record.memory.peak_rss_bytes for record in records)
+    assert row.artifacts == {"model.onnx": sha("resnet50 onnx")}
+    assert (row.threads, row.clock.overhead_ns if row.clock else None) == (2, 41)
+
+
+def test_missing_case(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, change=lambda case, record: record if case.backend == "torch-eager" else None)
+    row = folder.row()
+    assert (row.status, row.reason, row.hint) == ("missing", "never measured", "Run `make run`.")
+    assert row.latency_ns is None
+    assert row.grade is None
+
+
+def test_skipped_case_ignores_what_lies_in_its_folder(tmp_path: Path) -> None:
+    skipped = ORT.model_copy(update={"skip_reason": "no bf16 kernels"})
+    folder = Folder(tmp_path, cases=[EAGER, skipped])
+    folder.put(ORT, 1)
+    assert (folder.row().status, folder.row().reason) == ("skipped", "no bf16 kernels")
+
+
+def test_failed_in_all_rounds(tmp_path: Path) -> None:
+    def change(case: Case, record: Measured) -> Measured | Failed:
+        return failed(case, record.round) if case.backend == "onnxruntime" else record
+
+    row = Folder(tmp_path, change=change).row()
+    assert row.status == "failed"
+    assert row.reason == "load: the process was killed (signal 9), most likely out of memory"
+    assert row.hint == "Use a smaller batch, or a machine with more memory."
+
+
+def test_failed_in_one_round_is_measured_with_fewer_and_says_so(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    store.save_raw(folder.results.raw_file(ORT.case_id, 2), failed(ORT, 2, phase="measure", error="boom"))
+    row = folder.row()
+    assert row.status == "measured"
+    assert row.grade == "B"
+    assert row.latency_ns is not None
+    assert row.latency_ns.rounds == 2
+    assert flags(row)["ROUNDS_MISSING"] == "2 of 3 rounds; round 2: failed (measure: boom)"
+
+
+def test_speedup_pairs_only_rounds_that_both_have(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.results.raw_file(ORT.case_id, 1).unlink()
+    medians = {(case.case_id, n): measured(case, RESNET, n, 120).latency_ns for case in CASES for n in (2, 3)}
+    ratios = sorted(_median(medians[EAGER.case_id, n]) / _median(medians[ORT.case_id, n]) for n in (2, 3))
+    speedup = folder.row().speedup
+    assert speedup is not None
+    assert speedup.ratio == pytest.approx(sum(ratios) / 2)
+
+
+def _median(values: tuple[int, ...]) -> float:
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+
+
+def test_stale_plan_is_left_out_and_named(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    for number in (1, 2, 3):
+        folder.put(ORT, number, plan_id="0ldp1an")
+    summary = folder.summary()
+    assert summary.rows[1].status == "missing"
+    assert "measured under plan 0ldp1an" in (summary.rows[1].reason or "")
+    assert summary.notes == (
+        f"3 records left out ({ORT.case_id}/1, …): measured under plan 0ldp1an, this is plan 5f0c9a7e2b11.",
+    )
+
+
+def test_stale_failure_is_left_out_too(tmp_path: Path) -> None:
+    def change(case: Case, record: Measured) -> Measured | Failed:
+        return failed(case, record.round, plan_id="0ldp1an") if case.backend == "onnxruntime" else record
+
+    assert Folder(tmp_path, change=change).row().status == "missing"
+
+
+@pytest.mark.parametrize(
+    ("artifacts", "says"),
+    [
+        ({"model.onnx": "f" * 64}, "model.onnx has changed since"),
+        ({"model-int8.onnx": "f" * 64}, "model-int8.onnx that it loaded is not in the current export"),
+    ],
+)
+def test_artifact_mismatch_leaves_only_that_round_out(tmp_path: Path, artifacts: dict[str, str], says: str) -> None:
+    folder = Folder(tmp_path)
+    folder.put(ORT, 3, artifacts=artifacts)
+    summary = folder.summary()
+    row = summary.rows[1]
+    assert row.latency_ns is not None
+    assert row.latency_ns.rounds == 2
+    assert says in flags(row)["ROUNDS_MISSING"]
+    assert says in summary.notes[0]
+
+
+def test_without_a_readable_export_what_was_measured_cannot_be_told(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, models=(RESNET, MINILM))
+    folder.models.folder("resnet50").record.write_text("{}")
+    summary = folder.summary()
+    assert [row.status for row in summary.rows] == ["missing", "missing"]
+    assert "export.json" in summary.notes[0]
+
+
+def test_no_export_at_all_is_an_error_that_says_what_to_run(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.models.folder("resnet50").record.unlink()
+    with pytest.raises(MissingInputError) as caught:
+        folder.summary()
+    assert "make export" in caught.value.hint
+
+
+def test_no_plan_is_an_error_that_says_what_to_run(tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError) as caught:
+        aggregate.stage(["--results", str(tmp_path)])
+    assert "make plan" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"cpu": "AMD EPYC 9654"}, "machine.cpu AMD EPYC 9654 instead of Intel"),
+        ({"threads": 8}, "limits.threads 8 instead of 2"),
+        ({"libraries": {"torch": "2.13.0"}}, "library torch 2.13.0 instead of 2.14.1"),
+    ],
+)
+def test_records_of_another_machine_are_left_out_and_the_difference_named(
+    tmp_path: Path, changes: dict[str, Any], says: str
+) -> None:
+    environments = {ENVIRONMENT_ID: environment(), "0ther": environment(**changes)}
+    folder = Folder(tmp_path, environments=environments)
+    folder.put(ORT, 2, environment_id="0ther")
+    summary = folder.summary()
+    assert says in summary.notes[0]
+    assert set(summary.environments) == {ENVIRONMENT_ID}
+    assert says in flags(summary.rows[1])["ROUNDS_MISSING"]
+
+
+def test_the_machine_of_most_records_counts_whatever_its_name(tmp_path: Path) -> None:
+    other = environment(cpu="AMD EPYC 9654")
+    folder = Folder(tmp_path, environments={ENVIRONMENT_ID: environment(), "aaa": other, "zzz": other})
+    for number in (1, 2, 3):
+        folder.put(ORT, number, environment_id="aaa" if number < 3 else "zzz")
+    folder.put(EAGER, 1, environment_id="aaa")
+    summary = folder.summary()
+    assert set(summary.environments) == {"aaa", "zzz"}
+    assert summary.rows[1].latency_ns is not None
+    assert summary.rows[1].latency_ns.rounds == 3
+    assert summary.rows[0].latency_ns is not None
+    assert summary.rows[0].latency_ns.rounds == 1
+
+
+def test_build_facts_of_another_backend_do_not_part_environments(tmp_path: Path) -> None:
+    ours = environment()
+    other = ours.model_copy(update={"software": ours.software.model_copy(update={"build": {"ort": "Release"}})})
+    folder = Folder(tmp_path, environments={ENVIRONMENT_ID: ours, "0ther": other})
+    folder.put(ORT, 2, environment_id="0ther")
+    assert folder.summary().notes == ()
+
+
+@pytest.mark.parametrize("environment_id", [None, "neverseen"])
+def test_a_record_without_a_known_machine_is_left_out(tmp_path: Path, environment_id: str | None) -> None:
+    folder = Folder(tmp_path)
+    folder.put(ORT, 1, environment_id=environment_id)
+    assert "environment record" in folder.summary().notes[0]
+
+
+@pytest.mark.parametrize("damage", [b"", b"not json", "cut", "flipped"])
+def test_a_damaged_file_is_named_and_the_rest_goes_on(tmp_path: Path, damage: bytes | str) -> None:
+    folder = Folder(tmp_path)
+    path = folder.results.raw_file(ORT.case_id, 2)
+    content = path.read_bytes()
+    flipped = content.replace(b'"steady":true', b'"steady":null')
+    path.write_bytes({"cut": content[:-30], "flipped": flipped}.get(damage, damage))  # type: ignore[call-overload]
+    summary = folder.summary()
+    row = summary.rows[1]
+    assert str(path) in summary.notes[0]
+    assert str(path) in flags(row)["DAMAGED_FILE"]
+    assert flags(row)["ROUNDS_MISSING"] == "2 of 3 rounds; round 2: damaged file"
+    assert (row.status, row.grade) == ("measured", "B")
+    assert summary.rows[0].grade == "A"
+
+
+def test_a_case_with_only_damaged_files_is_missing_and_marked(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    for number in (1, 2, 3):
+        folder.results.raw_file(ORT.case_id, number).write_bytes(b"x")
+    row = folder.row()
+    assert row.status == "missing"
+    assert "DAMAGED_FILE" in flags(row)
+
+
+def test_a_record_that_was_copied_to_another_case_is_left_out(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    source = folder.results.raw_file(EAGER.case_id, 1).read_bytes()
+    folder.results.raw_file(ORT.case_id, 1).write_bytes(source)
+    assert "it was moved or copied" in folder.summary().notes[0]
+
+
+def test_rounds_beyond_the_plan_are_ignored(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.put(ORT, 4, latency_ns=(1,) * 120)
+    row = folder.row()
+    assert row.latency_ns is not None
+    assert row.latency_ns.rounds == 3
+    assert row.flags == ()
+
+
+def test_csv_has_a_line_a_row_and_empty_cells_where_nothing_is_known(tmp_path: Path) -> None:
+    skipped = ORT.model_copy(update={"skip_reason": "no kernels, said with a comma"})
+    folder = Folder(tmp_path, cases=[EAGER, skipped])
+    summary = folder.summary()
+    with folder.results.summary_csv.open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [line["case_id"] for line in lines] == [row.case_id for row in summary.rows]
+    assert float(lines[0]["latency_median_ns"]) == summary.rows[0].latency_ns.median  # type: ignore[union-attr]
+    assert lines[0]["latency_p99_ns"] == ""  # 360 samples are too few
+    assert lines[1]["reason"] == "no kernels, said with a comma"
+    assert {lines[1][name] for name in ("latency_median_ns", "throughput_per_s", "speedup_ratio", "grade")} == {""}
+
+
+def test_aggregate_imports_no_inference_library() -> None:
+    code = "import sys, harness.aggregate, harness.report; print([m for m in ('torch', 'onnx') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_records_are_read_one_case_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory stays bounded: no more records alive than one case has rounds (and one being read)."""
+    import gc
+    import weakref
+
+    folder = Folder(tmp_path, cases=matrix((RESNET,)))
+    seen: list[weakref.ref[Measured | Failed]] = []
+    most = 0
+    load = store.load_raw
+
+    def counting(path: Path) -> Measured | Failed:
+        nonlocal most
+        gc.collect()
+        most = max(most, sum(reference() is not None for reference in seen))
+        record = load(path)
+        seen.append(weakref.ref(record))
+        return record
+
+    monkeypatch.setattr(store, "load_raw", counting)
+    folder.summary()
+    assert len(seen) > 20
+    assert 0 < most <= 2 * 3
+
+
+def test_export_record_of_the_fixture_is_what_aggregate_compares(tmp_path: Path) -> None:
+    summary = Folder(tmp_path).summary()
+    assert summary.exports == {"resnet50": export_record(RESNET)}

@@ -1,0 +1,154 @@
+"""Outputs against the reference: what every distance must and must not see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from harness.core.schemas import Parity
+from harness.parity import compare, worst
+
+Array = np.ndarray[Any, Any]
+
+values = st.floats(-1e6, 1e6, width=32).filter(lambda value: value == 0 or abs(value) > 1e-6)
+matrices = hnp.arrays(np.float32, hnp.array_shapes(min_dims=2, max_dims=3, max_side=6), elements=values)
+nonzero = matrices.filter(lambda array: bool(array.any()))
+
+
+def one(output: Array, reference: Array, classifier: bool = False) -> Parity:
+    return compare({"out": output}, {"out": reference}, classifier)
+
+
+@given(matrices)
+def test_a_copy_has_no_distance(array: Array) -> None:
+    found = one(array.copy(), array, classifier=True)
+    assert (found.relative_l2, found.max_abs, found.nonfinite, found.top1_agreement) == (0.0, 0.0, 0, 1.0)
+    assert found.cosine == pytest.approx(1.0)
+    assert found.samples == array.shape[0]
+
+
+@given(nonzero, st.floats(0.01, 100))
+def test_cosine_ignores_scale_and_the_relative_distance_is_the_scale(array: Array, scale: float) -> None:
+    found = one(array.astype(np.float64) * scale, array)
+    assert found.cosine == pytest.approx(1.0)
+    assert found.relative_l2 == pytest.approx(abs(scale - 1), rel=1e-6, abs=1e-12)
+
+
+@given(nonzero)
+def test_the_opposite_is_as_far_as_it_gets(array: Array) -> None:
+    found = one(-array, array)
+    assert found.cosine == pytest.approx(-1.0)
+    assert found.relative_l2 == pytest.approx(2.0)
+
+
+@given(nonzero, st.data())
+def test_one_changed_element_is_seen_at_its_size(array: Array, data: st.DataObject) -> None:
+    output = array.astype(np.float64)
+    place = tuple(data.draw(st.integers(0, side - 1)) for side in array.shape)
+    output[place] += 12.5
+    found = one(output, array)
+    assert found.max_abs == pytest.approx(12.5)
+    norm = np.linalg.norm(array.astype(np.float64))
+    assert found.relative_l2 == pytest.approx(12.5 / norm)
+
+
+@given(matrices, st.sampled_from([np.nan, np.inf, -np.inf]), st.data())
+def test_every_value_that_is_not_finite_is_counted_and_hides_no_distance(
+    array: Array, bad: float, data: st.DataObject
+) -> None:
+    output = array.copy().ravel()
+    places = data.draw(st.sets(st.integers(0, output.size - 1), min_size=1))
+    output[list(places)] = bad
+    found = one(output.reshape(array.shape), array, classifier=True)
+    assert found.nonfinite == len(places)
+    assert (found.relative_l2, found.max_abs, found.cosine, found.top1_agreement) == (None, None, None, None)
+
+
+def test_a_reference_of_zeros_has_no_scale() -> None:
+    zeros = np.zeros((2, 3), np.float32)
+    assert one(zeros, zeros).relative_l2 == 0.0
+    assert one(zeros, zeros).cosine == 1.0
+    away = one(zeros + 1e-3, zeros)
+    assert away.relative_l2 is not None
+    assert away.relative_l2 > 1e20
+    assert away.cosine == 0.0
+
+
+def test_an_output_of_zeros_is_all_of_the_reference_away() -> None:
+    found = one(np.zeros((2, 3)), np.ones((2, 3)))
+    assert (found.relative_l2, found.max_abs, found.cosine) == (1.0, 1.0, 0.0)
+
+
+def test_half_precision_is_compared_without_rounding_the_reference() -> None:
+    reference = np.array([[1.0, 1.0 + 2**-12]], np.float32)
+    found = one(reference.astype(np.float16), reference)
+    assert found.max_abs == 2**-12
+
+
+def test_numbers_that_overflow_fp32_when_squared_are_compared() -> None:
+    big = np.full((1, 4), 3e30, np.float32)
+    assert one(big * np.float32(1.5), big).relative_l2 == pytest.approx(0.5)
+
+
+def test_top1_is_the_share_of_equal_answers_of_the_first_output() -> None:
+    reference = {"logits": np.eye(4), "hidden": np.eye(4)}
+    output = {"hidden": np.eye(4)[::-1].copy(), "logits": np.eye(4)[[0, 1, 2, 0]]}
+    assert compare(output, reference, classifier=True).top1_agreement == 0.75
+    assert compare(output, reference, classifier=False).top1_agreement is None
+
+
+def test_the_worst_output_counts() -> None:
+    reference = {"a": np.ones((2, 3)), "b": np.ones((2, 3))}
+    found = compare({"a": np.ones((2, 3)), "b": np.ones((2, 3)) * 3}, reference, classifier=False)
+    assert (found.relative_l2, found.max_abs) == (2.0, 2.0)
+
+
+def test_integer_and_boolean_outputs_are_compared() -> None:
+    assert one(np.array([[1, 2]]), np.array([[1, 4]])).max_abs == 2.0
+    assert one(np.array([[True, False]]), np.array([[True, True]])).max_abs == 1.0
+
+
+def test_more_outputs_than_the_reference_are_fine_and_fewer_are_not() -> None:
+    assert compare({"a": np.ones((1, 1)), "b": np.ones((9, 9))}, {"a": np.ones((1, 1))}, False).relative_l2 == 0.0
+    with pytest.raises(ValueError, match="output `b` is missing; the backend gave: a"):
+        compare({"a": np.ones((1, 1))}, {"a": np.ones((1, 1)), "b": np.ones((1, 1))}, False)
+    with pytest.raises(ValueError, match="the backend gave: nothing"):
+        compare({}, {"a": np.ones((1, 1))}, False)
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (2, 4), (2, 3, 1), (1, 3), (6,)])
+def test_another_shape_is_never_broadcast(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"output `out` has shape .* the reference \(2, 3\)"):
+        one(np.zeros(shape), np.zeros((2, 3)))
+
+
+def part(**changes: Any) -> Parity:
+    fields = {"samples": 4, "relative_l2": 0.1, "max_abs": 1.0, "cosine": 0.9, "top1_agreement": None, "nonfinite": 0}
+    return Parity.model_validate({**fields, **changes})
+
+
+def test_the_worst_of_nothing_is_nothing_and_of_one_is_itself() -> None:
+    assert worst([]) is None
+    assert worst([part()]) == part()
+
+
+def test_the_worst_takes_each_measure_from_where_it_is_worst() -> None:
+    found = worst([part(relative_l2=0.3, cosine=0.99), part(max_abs=7.0), part(cosine=-0.5)])
+    assert found == part(samples=12, relative_l2=0.3, max_abs=7.0, cosine=-0.5)
+
+
+def test_one_part_that_is_not_finite_spoils_the_whole() -> None:
+    bad = part(relative_l2=None, max_abs=None, cosine=None, nonfinite=3)
+    found = worst([part(), bad, part()])
+    assert found == part(samples=12, relative_l2=None, max_abs=None, cosine=None, nonfinite=3)
+
+
+def test_top1_is_weighted_by_samples() -> None:
+    found = worst([part(samples=9, top1_agreement=1.0), part(samples=1, top1_agreement=0.0), part(samples=5)])
+    assert found is not None
+    assert found.top1_agreement == pytest.approx(0.9)

@@ -1,0 +1,112 @@
+"""report: the whole document against its golden file, its files, and its options."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from harness import report
+from harness.core import store
+from harness.core.errors import MissingInputError, NewerFormatError
+from harness.core.layout import Results
+from harness.core.schemas import Summary
+from tests.synthetic_results import EFFICIENTNET, Synthetic, eventful, matrix
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "report.md"
+
+
+@pytest.fixture(scope="module")
+def summary() -> Summary:
+    cases = matrix((EFFICIENTNET,), batch_sizes=(1, 4, 16))
+    return Synthetic(models=(EFFICIENTNET,), cases=cases, change=eventful).summary()
+
+
+@pytest.fixture
+def results(tmp_path: Path, summary: Summary) -> Results:
+    found = Results(tmp_path)
+    store.save(found.summary, summary)
+    return found
+
+
+def run(results: Results, *options: str) -> str:
+    report.stage(["--results", str(results.root), *options])
+    return results.report.read_text()
+
+
+def test_the_whole_report(results: Results) -> None:
+    text = run(results)
+    if os.environ.get("UPDATE_GOLDEN") == "1":
+        GOLDEN.write_text(text)
+    assert text == GOLDEN.read_text(), "report.md differs; look at the change, then UPDATE_GOLDEN=1 pytest tests/unit"
+
+
+def test_every_chart_that_is_linked_exists_and_none_else(results: Results) -> None:
+    results.charts.mkdir()
+    (results.charts / "of-an-earlier-report.png").write_bytes(b"")
+    text = run(results)
+    drawn = sorted(path.name for path in results.charts.iterdir())
+    assert len(drawn) == 5
+    assert sorted(line.split("charts/")[1].rstrip(")") for line in text.splitlines() if line.startswith("![")) == drawn
+
+
+def test_without_charts(results: Results) -> None:
+    assert "![" not in run(results, "--no-charts")
+    assert not list(results.root.glob("charts/*.png"))
+
+
+def test_charts_can_be_turned_off_in_the_configuration(results: Results, summary: Summary) -> None:
+    store.save(results.summary, summary.model_copy(update={"charts": False}))
+    assert "![" not in run(results)
+
+
+def test_a_second_report_leaves_unchanged_files_alone(results: Results) -> None:
+    run(results)
+    before = {path: path.stat().st_mtime_ns for path in results.charts.iterdir()}
+    run(results)
+    assert {path: path.stat().st_mtime_ns for path in results.charts.iterdir()} == before
+
+
+def test_it_prints_where_the_report_lies_and_the_table_only_on_request(
+    results: Results, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(results, "--no-charts")
+    assert capsys.readouterr().out == f"Report: {results.report}\n"
+    run(results, "--no-charts", "--print")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("model ")
+    assert sum(line.startswith("efficientnet-lite0") for line in lines) == 21
+
+
+def test_conditions_stand_directly_above_each_table_of_numbers(results: Results) -> None:
+    blocks = run(results, "--no-charts").split("\n\n")
+    tables = [place for place, block in enumerate(blocks) if block.startswith("| backend")]
+    assert len(tables) == 3
+    assert all(blocks[place - 1].startswith("Conditions: ") for place in tables)
+
+
+def test_a_summary_with_nothing_measured_is_still_a_report(results: Results) -> None:
+    nothing = Synthetic(models=(EFFICIENTNET,), cases=matrix((EFFICIENTNET,)), change=lambda _case, _record: None)
+    store.save(results.summary, nothing.summary())
+    text = run(results)
+    assert "Nothing was measured that may be ranked" in text
+    assert "never measured" in text
+
+
+def test_notes_about_left_out_files_are_in_the_report(results: Results, summary: Summary) -> None:
+    store.save(results.summary, summary.model_copy(update={"notes": ("raw/x/1.json is cut off | damaged",)}))
+    assert "- raw/x/1.json is cut off \\| damaged" in run(results, "--no-charts")
+
+
+def test_without_a_summary_it_says_what_to_run(tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError) as caught:
+        report.stage(["--results", str(tmp_path)])
+    assert "make aggregate" in caught.value.hint
+
+
+def test_a_newer_summary_is_refused(results: Results) -> None:
+    text = results.summary.read_text().replace('"schema_version": 1', '"schema_version": 9', 1)
+    results.summary.write_text(text)
+    with pytest.raises(NewerFormatError):
+        report.stage(["--results", str(results.root)])
