@@ -111,8 +111,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@touch $@
 
 clean: ## Remove results (published ones stay)
-	@find "$$RESULTS" -mindepth 1 -maxdepth 1 ! -name published ! -name .gitkeep -exec rm -rf {} +
+	@if [ ! -d "$$RESULTS" ]; then exit 0; fi; \
+	find "$$RESULTS" -mindepth 1 -maxdepth 1 ! -name published ! -name .gitkeep -exec rm -rf {} +
 
 distclean: clean ## Remove results, exported models and the virtual environment
-	@find "$$MODELS_DIR" -mindepth 1 -maxdepth 1 ! -name .gitkeep -exec rm -rf {} +
+	@if [ ! -d "$$MODELS_DIR" ]; then exit 0; fi; \
+	find "$$MODELS_DIR" -mindepth 1 -maxdepth 1 ! -name .gitkeep -exec rm -rf {} +
 	@rm -rf $(VENV) *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -3,8 +3,8 @@
     .venv/bin/python -m benchmarks.exporters [--models minilm-l6 …] [--rounds 15]
 
 Every variant of a model is loaded into this one process and measured in turn, in random order within a round, so that
-drift of the machine meets all of them alike. A cell is the 5th percentile of all samples: neighbours on the same cores
-only ever add time, and the question is which file is the faster one, not how steady the machine is.
+drift of the machine meets all of them alike. A cell is the smallest sample: neighbours on the same cores only ever add
+time, and the question is which file asks for less work, not how steady the machine is.
 """
 
 from __future__ import annotations
@@ -39,18 +39,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=limits.threads(), help="fewer than all meet fewer neighbours")
     given = parser.parse_args()
     tools = {**versions(), "openvino": openvino.__version__}
-    print(f"{datetime.date.today()}, {platform.processor() or platform.machine()}, {limits.threads()} threads, batch 1")
+    print(f"{datetime.date.today()}, {platform.processor() or platform.machine()}, {given.threads} threads, batch 1")
     print(", ".join(f"{name} {version}" for name, version in tools.items()))
     print("\n| model | exporter | opset | attention | ONNX Runtime, ms | OpenVINO f32, ms | nodes |")
     print("|---|---|---|---|---|---|---|")
     for name in given.models:
         with tempfile.TemporaryDirectory() as folder:
-            compare(name, Path(folder), given.rounds)
+            compare(name, Path(folder), given.rounds, given.threads)
 
 
-def compare(name: str, folder: Path, rounds: int) -> None:
+def compare(name: str, folder: Path, rounds: int, threads: int) -> None:
     info = model_info(name)
     weights = "pretrained" if info.package else "seeded"
     loaded = family_of(info).load(Request(info, weights, seed=1, cache=None, folder=folder))
@@ -63,14 +64,16 @@ def compare(name: str, folder: Path, rounds: int) -> None:
             options = Options(exporter, opset, None, None, None, attention)
             onnx_file.write_fp32(loaded, arrays, path, options)
             variants[exporter, opset, attention] = path
-    engines: dict[str, Callable[[Path, Arrays], Callable[[], object]]] = {"ort": ort_runner, "ov": openvino_runner}
-    runners = {(key, engine): make(path, one) for key, path in variants.items() for engine, make in engines.items()}
+    engines: dict[str, Callable[[Path, Arrays, int], Callable[[], object]]] = {"ort": ort_runner, "ov": openvino_runner}
+    runners = {
+        (key, engine): make(path, one, threads) for key, path in variants.items() for engine, make in engines.items()
+    }
     samples_ns: dict[tuple[tuple[str, int, str], str], list[int]] = {cell: [] for cell in runners}
     for _ in range(rounds):
         for cell in random.sample(list(runners), len(runners)):
             samples_ns[cell] += turn(runners[cell])
     for key, path in variants.items():
-        ort, ov = (float(np.percentile(samples_ns[key, engine], 5)) / 1e6 for engine in engines)
+        ort, ov = (min(samples_ns[key, engine]) / 1e6 for engine in engines)
         nodes = len(onnx_file.onnx.load(path, load_external_data=False).graph.node)
         print(f"| {name} | {key[0]} | {key[1]} | {key[2] or '–'} | {ort:.2f} | {ov:.2f} | {nodes} |", flush=True)
 
@@ -88,17 +91,17 @@ def turn(run: Callable[[], object]) -> list[int]:
     return samples
 
 
-def ort_runner(path: Path, arrays: Arrays) -> Callable[[], object]:
+def ort_runner(path: Path, arrays: Arrays, threads: int) -> Callable[[], object]:
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = limits.threads()
+    options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     return lambda: session.run(None, arrays)
 
 
-def openvino_runner(path: Path, arrays: Arrays) -> Callable[[], object]:
+def openvino_runner(path: Path, arrays: Arrays, threads: int) -> Callable[[], object]:
     core = openvino.Core()
     settings = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1}
-    settings["INFERENCE_NUM_THREADS"] = limits.threads()
+    settings["INFERENCE_NUM_THREADS"] = threads
     model = core.read_model(path)
     model.reshape({key: list(values.shape) for key, values in arrays.items()})
     request = core.compile_model(model, "CPU", settings).create_infer_request()

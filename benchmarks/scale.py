@@ -2,7 +2,8 @@
 
     .venv/bin/python benchmarks/scale.py [--cases 1000 10000] [--keep FOLDER]
 
-Each stage runs as its own process, as in `make bench`; wall seconds and peak resident memory are of that process.
+Each stage runs as its own process, as in `make bench`. Wall and CPU seconds and peak resident memory are of that
+process: where wall is far above CPU, something else had the cores.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ GOAL_S, GOAL_BYTES = 20.0, 1 << 30
 
 def main() -> None:
     options = _options()
-    rows: dict[str, list[tuple[float, int]]] = {}
+    rows: dict[str, list[tuple[float, float, int]]] = {}
     for cases in options.cases:
         with tempfile.TemporaryDirectory() as folder:
             root = Path(options.keep or folder) / str(cases)
@@ -89,8 +90,8 @@ def _stages(root: Path) -> list[tuple[str, list[str]]]:
     ]
 
 
-def _measure(stage: str, arguments: list[str]) -> tuple[float, int]:
-    """(wall seconds, peak resident bytes) of one stage."""
+def _measure(stage: str, arguments: list[str]) -> tuple[float, float, int]:
+    """(wall seconds, CPU seconds, peak resident bytes) of one stage."""
     started = time.perf_counter()
     command = [sys.executable, "-m", f"harness.{stage}", *arguments]
     child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
@@ -99,22 +100,22 @@ def _measure(stage: str, arguments: list[str]) -> tuple[float, int]:
     seconds = time.perf_counter() - started
     if child.returncode:
         raise SystemExit(f"{stage} ended with exit code {child.returncode}")
-    return seconds, usage.ru_maxrss * 1024
+    return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
 
 
-def _table(cases: list[int], rows: dict[str, list[tuple[float, int]]]) -> str:
-    totals = [
-        (sum(found[place][0] for found in rows.values()), max(found[place][1] for found in rows.values()))
-        for place in range(len(cases))
-    ]
-    headers = ["stage", *(f"{number:,} cases: s" for number in cases), *(f"{number:,} cases: MiB" for number in cases)]
+def _table(cases: list[int], rows: dict[str, list[tuple[float, float, int]]]) -> str:
+    columns = [list(zip(*(found[place] for found in rows.values()), strict=True)) for place in range(len(cases))]
+    totals = [(sum(wall), sum(cpu), max(memory)) for wall, cpu, memory in columns]
+    headers = ["stage", *(f"{number:,} cases: {unit}" for number in cases for unit in ("wall s", "CPU s", "MiB"))]
     lines = []
     for name, found in {**rows, "together": totals}.items():
-        growth = [f"{found[-1][0] / found[0][0]:.1f}×"] if len(cases) > 1 else []
-        memory = [f"{size / (1 << 20):,.0f}" for _, size in found]
-        lines.append([name, *(f"{seconds:.2f}" for seconds, _ in found), *memory, *growth])
+        cells = [
+            text for wall, cpu, size in found for text in (f"{wall:.1f}", f"{cpu:.1f}", f"{size / (1 << 20):,.0f}")
+        ]
+        growth = [f"{found[-1][1] / found[0][1]:.1f}×"] if len(cases) > 1 else []
+        lines.append([name, *cells, *growth])
     if len(cases) > 1:
-        headers.append(f"time, {cases[-1] / cases[0]:g}× the cases")
+        headers.append(f"CPU time for {cases[-1] / cases[0]:g}× the cases")
     goal = f"Goal at 10,000 cases: ≤ {GOAL_S:g} s together, ≤ {GOAL_BYTES >> 20} MiB each."
     return f"{tabulate(lines, headers, tablefmt='github', disable_numparse=True)}\n\n{goal}"
 

@@ -41,7 +41,9 @@ def stage(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     _die_with_parent(None)
     emit = _emitter()
-    for module in backend_info(options.backend).preload:
+    info = backend_info(options.backend)
+    os.environ.update(info.environment)
+    for module in info.preload:
         importlib.import_module(module)
     emit(Ready(threads=_own_threads()))
     for line in sys.stdin:

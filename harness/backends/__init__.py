@@ -24,6 +24,8 @@ class BackendInfo:
     artifact: what it loads: "module" (weights and Python code), "onnx", or "none".
     not_offered: why a precision is missing, shown in the report of a plan that asks for it.
     computes: False for a backend that only measures the harness; such rows are never ranked.
+    environment: variables set before its libraries are imported. Both telemetry switches stand here: ONNX Runtime from
+        1.29 and OpenVINO start a thread at import that reports over the network, in the very process that measures.
     compile_cache: True when compiling takes so long that later processes reuse the first one's work.
     """
 
@@ -34,6 +36,7 @@ class BackendInfo:
     precisions: Mapping[Device, tuple[Precision, ...]]
     artifact: str
     not_offered: Mapping[Precision, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
     computes: bool = True
     compile_cache: bool = False
 
@@ -85,6 +88,7 @@ BACKENDS: Mapping[str, BackendInfo] = {
         summary="ONNX Runtime with IO binding, all graph optimisations",
         requires=("onnxruntime",),
         preload=("onnxruntime",),
+        environment={"ORT_DISABLE_TELEMETRY": "1"},
         precisions={"cpu": ("fp32",)},
         artifact="onnx",
         not_offered={
@@ -98,6 +102,7 @@ BACKENDS: Mapping[str, BackendInfo] = {
         summary="OpenVINO, latency hint, inference precision set and read back",
         requires=("openvino",),
         preload=("openvino",),
+        environment={"CI": "true"},
         precisions={"cpu": ("fp32", "bf16")},
         artifact="onnx",
         not_offered={"fp16": _FP16_CPU, "int8": "quantised exports are not there yet"},

@@ -75,6 +75,19 @@ def join(
         medians[case.case_id] = summarise.round_medians(rows[-1], records.measured)
         used.update(record.environment_id for record in records.measured if record.environment_id)
         started += [record.started_at for record in records.measured]
+    return _blank(plan, exports, created_at).model_copy(
+        update={
+            "measured_from": min(started, default=None),
+            "measured_to": max(started, default=None),
+            "environments": {identity: environments[identity] for identity in sorted(used)},
+            "notes": notes.lines(),
+            "rows": tuple(summarise.with_speedups(rows, medians, plan.report.baseline_backend, calibration)),
+        }
+    )
+
+
+def _blank(plan: Plan, exports: Mapping[str, ExportRecord], created_at: str) -> Summary:
+    """A summary of the plan without anything measured."""
     return Summary(
         plan_id=plan.plan_id,
         config=plan.config,
@@ -82,13 +95,13 @@ def join(
         baseline_backend=plan.report.baseline_backend,
         charts=plan.report.charts,
         created_at=created_at,
-        measured_from=min(started, default=None),
-        measured_to=max(started, default=None),
-        environments={identity: environments[identity] for identity in sorted(used)},
+        measured_from=None,
+        measured_to=None,
+        environments={},
         rounds=plan.measurement.rounds,
         exports={model.name: exports[model.slug] for model in plan.models if model.slug in exports},
-        notes=notes.lines(),
-        rows=tuple(summarise.with_speedups(rows, medians, plan.report.baseline_backend, calibration)),
+        notes=(),
+        rows=(),
     )
 
 

@@ -176,7 +176,8 @@ def _planned(entry: ModelEntry, info: ModelInfo, cases: Sequence[Case]) -> Plann
     own = [case for case in cases if case.model == entry.name and case.skip_reason is None]
     lengths = {case.sequence_length for case in own if case.sequence_length is not None}
     precisions: dict[Precision, None] = {"fp32": None}
-    precisions.update({case.precision: None for case in own if case.precision in ("fp16",)})
+    onnx = [case for case in own if backend_info(case.backend).artifact == "onnx"]
+    precisions.update({case.precision: None for case in onnx if case.precision == "fp16"})
     return PlannedModel(
         name=entry.name,
         slug=info.slug,

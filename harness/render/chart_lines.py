@@ -52,7 +52,7 @@ def _panel(ax: Axes, rows: Sequence[Row]) -> None:
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xlim(batches[0] / 1.25, batches[-1] * 1.25)
     ax.set_ylim(0, 1.08 * max(row.throughput_per_s or 0 for row in rows))
-    ax.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    ax.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     ax.grid(axis="y")
     ax.set_xlabel("batch size")

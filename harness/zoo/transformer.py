@@ -96,7 +96,10 @@ def architecture(info: ModelInfo, folder: Path) -> nn.Module:
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     auto, wrapper = _classes(config)
     with no_init_weights():
-        return wrapper(auto.from_config(config, **_options(auto, config)))
+        model = auto.from_config(config, **_options(auto, config))
+    # Without initialisation the library leaves shared weights (GPT-2's embedding and output) apart as well.
+    model.tie_weights()
+    return wrapper(model)
 
 
 def _classes(config: Any) -> tuple[Any, type[Encoder]]:

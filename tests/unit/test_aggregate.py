@@ -219,6 +219,7 @@ def test_the_machine_of_most_records_counts_whatever_its_name(tmp_path: Path) ->
     for number in (1, 2, 3):
         folder.put(ORT, number, environment_id="aaa" if number < 3 else "zzz")
     folder.put(EAGER, 1, environment_id="aaa")
+    folder.put(EAGER, 3, started_at="2026-11-27T23:00:00+00:00")  # the latest is not the one of most
     summary = folder.summary()
     assert set(summary.environments) == {"aaa", "zzz"}
     assert summary.rows[1].latency_ns is not None

@@ -106,6 +106,8 @@ def test_the_worst_output_counts() -> None:
     reference = {"a": np.ones((2, 3)), "b": np.ones((2, 3))}
     found = compare({"a": np.ones((2, 3)), "b": np.ones((2, 3)) * 3}, reference, classifier=False)
     assert (found.relative_l2, found.max_abs) == (2.0, 2.0)
+    turned = compare({"a": np.ones((2, 3)), "b": -np.ones((2, 3))}, reference, classifier=False)
+    assert turned.cosine == pytest.approx(-1.0)
 
 
 def test_integer_and_boolean_outputs_are_compared() -> None:

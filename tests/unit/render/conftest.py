@@ -32,6 +32,8 @@ def golden() -> Callable[[str, str], None]:
         path = GOLDEN / name
         if os.environ.get("UPDATE_GOLDEN") == "1":
             path.write_text(text)
-        assert text == path.read_text(), f"{name} differs; look at the change, then UPDATE_GOLDEN=1 pytest tests/unit/render"
+        assert text == path.read_text(), (
+            f"{name} differs; look at the change, then UPDATE_GOLDEN=1 pytest tests/unit/render"
+        )
 
     return check

@@ -44,11 +44,7 @@ def test_no_text_leaves_the_figure_or_covers_another(summary: Summary, name: str
     with style.drawing():
         canvas.draw()
     width, height = figure.bbox.width, figure.bbox.height
-    boxes = [
-        (text.get_text(), text.get_window_extent(canvas.get_renderer()))
-        for text in figure.findobj(Text)
-        if text.get_visible() and text.get_text().strip()
-    ]
+    boxes = [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in drawn_texts(figure)]
     assert len(boxes) > 10
     for label, box in boxes:
         assert box.x0 >= 0, label
@@ -62,6 +58,28 @@ def test_no_text_leaves_the_figure_or_covers_another(summary: Summary, name: str
         if box.x0 + 1 < other.x1 and other.x0 + 1 < box.x1 and box.y0 + 1 < other.y1 and other.y0 + 1 < box.y1
     ]
     assert clashes == []
+
+
+@pytest.mark.parametrize("name", ["minilm-l6-throughput", "resnet50-cold"])
+def test_the_legend_stands_beside_the_panels(summary: Summary, name: str) -> None:
+    figure = chart_named(summary, name).draw()
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    legend = figure.legends[0].get_window_extent(canvas.get_renderer())
+    assert max(ax.get_window_extent().x1 for ax in figure.axes) < legend.x0
+    assert legend.x1 <= figure.bbox.width
+
+
+def drawn_texts(figure: Figure) -> list[Text]:
+    """Every text but the labels of ticks beyond an axis's ends, which matplotlib keeps and does not draw."""
+    ticks: set[Text] = set()
+    for axis in (axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)):
+        low, high = sorted(axis.get_view_interval())
+        for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]:
+            if not low <= tick.get_loc() <= high:
+                ticks |= {tick.label1, tick.label2}
+    texts = figure.findobj(Text)
+    return [text for text in texts if text not in ticks and text.get_visible() and text.get_text().strip()]
 
 
 def test_the_same_summary_gives_the_same_bytes(summary: Summary) -> None:
@@ -125,7 +143,9 @@ def test_a_huge_summary_gets_a_bounded_number_of_charts() -> None:
     cases = matrix(models, backends=("torch-eager", "openvino"), batch_sizes=(1,), bf16=())
     selection = charts.select(Synthetic(models=models, cases=cases, rounds=2, samples=20).summary())
     assert len(selection.charts) <= 1 + 4 * charts.MAX_TABLES
-    assert selection.note == f"Charts are drawn for the first {charts.MAX_TABLES} of 30 tables; the tables hold every row."
+    assert (
+        selection.note == f"Charts are drawn for the first {charts.MAX_TABLES} of 30 tables; the tables hold every row."
+    )
 
 
 def test_nothing_measured_nothing_drawn(summary: Summary) -> None:

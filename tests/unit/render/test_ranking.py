@@ -20,8 +20,7 @@ def edited(row: Row, median_ms: float, ends: tuple[float, float] | None, **chang
 def pair(rows: ROWS, *ends: tuple[float, float] | None, **changes: Any) -> list[Row]:
     names = ["resnet50-openvino-cpu-fp32-b1", "resnet50-onnxruntime-cpu-fp32-b1"]
     return [
-        edited(rows[name], median, found, **changes)
-        for name, median, found in zip(names, (10, 11), ends, strict=True)
+        edited(rows[name], median, found, **changes) for name, median, found in zip(names, (10, 11), ends, strict=True)
     ]
 
 

@@ -121,9 +121,7 @@ def with_cold(row: Row, load_s: float, median_ms: float, ci: tuple[float, float]
         (2.0, 10, None, "100"),
     ],
 )
-def test_break_even(
-    rows: ROWS, load_s: float, median_ms: float, ci: tuple[float, float] | None, expected: str
-) -> None:
+def test_break_even(rows: ROWS, load_s: float, median_ms: float, ci: tuple[float, float] | None, expected: str) -> None:
     baseline = with_cold(rows[BASELINE], 1.0, 20)
     assert cold.break_even(with_cold(rows[NAME], load_s, median_ms, ci), baseline, None) == expected
     assert cold.break_even(baseline, baseline, None) == "–"

@@ -1,0 +1,162 @@
+"""The rules of DESIGN.md that no linter holds: imports, the clock, backend names, who prints, how long files are."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.backends import BACKENDS
+
+ROOT = Path(__file__).parents[1]
+HARNESS = ROOT / "harness"
+FILES = sorted(HARNESS.rglob("*.py"))
+STAGES = [path for path in sorted(HARNESS.glob("*.py")) if "cli.main(" in path.read_text()]
+LONGEST = 250
+"""Lines of a file; schemas.py is the one place where every format stands, and may be as long as there are formats."""
+CLOCKS = {
+    *("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time"),
+    *("process_time_ns", "thread_time", "thread_time_ns", "clock_gettime", "clock_gettime_ns"),
+}
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def each(paths: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("path", paths, ids=named)
+
+
+def nodes(path: Path) -> Iterator[ast.AST]:
+    yield from ast.walk(ast.parse(path.read_text()))
+
+
+def lines_of(found: list[ast.AST]) -> list[int]:
+    return [getattr(node, "lineno", 0) for node in found]
+
+
+def test_import_contracts_hold() -> None:
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def reads_a_clock(node: ast.AST) -> bool:
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "time":
+        return node.attr in CLOCKS
+    return isinstance(node, ast.ImportFrom) and node.module in ("time", "timeit")
+
+
+@each([path for path in FILES if path != HARNESS / "measure/clock.py"])
+def test_only_the_clock_module_reads_a_clock(path: Path) -> None:
+    assert lines_of([node for node in nodes(path) if reads_a_clock(node)]) == []
+
+
+def test_the_clock_rule_sees_a_clock() -> None:
+    source = "import time\nfrom time import perf_counter\ntime.perf_counter()\ntime.sleep(1)\n"
+    found = [node for node in ast.walk(ast.parse(source)) if reads_a_clock(node)]
+    assert sorted(lines_of(found)) == [2, 3]
+
+
+@each([path for path in FILES if path.parent == HARNESS / "backends" and path.name != "__init__.py"])
+def test_a_backend_knows_no_clock_at_all(path: Path) -> None:
+    imported = {alias.name for node in nodes(path) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module or "" for node in nodes(path) if isinstance(node, ast.ImportFrom)}
+    assert not imported & {"time", "timeit", "datetime", "harness.measure.clock"}
+
+
+def compares_a_backend(node: ast.AST) -> bool:
+    compared: list[ast.AST] = []
+    if isinstance(node, ast.Compare):
+        compared = [node.left, *node.comparators]
+    elif isinstance(node, ast.MatchValue):
+        compared = [node.value]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "startswith":
+        compared = list(node.args)
+    inner = [part for found in compared for part in ast.walk(found)]
+    return any(isinstance(part, ast.Constant) and part.value in BACKENDS for part in inner)
+
+
+@each([path for path in FILES if path.parent != HARNESS / "backends"])
+def test_generic_code_compares_no_backend_by_name(path: Path) -> None:
+    assert lines_of([node for node in nodes(path) if compares_a_backend(node)]) == []
+
+
+def test_the_name_rule_sees_a_comparison() -> None:
+    source = "a == 'noop'\nb in ('openvino', 'x')\nc = 'noop'\nmatch d:\n    case 'torch-eager': pass\n"
+    found = [node for node in ast.walk(ast.parse(source)) if compares_a_backend(node)]
+    assert sorted(lines_of(found)) == [1, 2, 5]
+
+
+def leaves_or_prints(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return node.func.id in ("print", "exit", "quit", "SystemExit", "breakpoint")
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return ast.unparse(node.func) in ("sys.exit", "os._exit", "os.abort", "sys.stdout.write", "sys.stderr.write")
+    return isinstance(node, ast.Raise) and isinstance(node.exc, ast.Name) and node.exc.id == "SystemExit"
+
+
+@each([path for path in FILES if path not in (HARNESS / "core/cli.py", HARNESS / "worker.py")])
+def test_only_the_shell_prints_and_leaves(path: Path) -> None:
+    assert lines_of([node for node in nodes(path) if leaves_or_prints(node)]) == []
+
+
+def test_the_worker_leaves_only_by_its_own_exit() -> None:
+    found = [ast.unparse(node) for node in nodes(HARNESS / "worker.py") if leaves_or_prints(node)]
+    assert found
+    assert all(call.startswith("os._exit(") for call in found)
+
+
+@each([path for path in STAGES if path.stem != "models"])
+def test_a_stage_says_what_it_reads_and_writes(path: Path) -> None:
+    first, *rest = (ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()
+    assert first.endswith(".")
+    assert any(line.startswith("reads ") for line in rest)
+    assert any(line.startswith("writes ") for line in rest)
+
+
+def test_every_stage_of_the_drawing_is_a_module_and_the_other_way_round() -> None:
+    drawing = (HARNESS / "__init__.py").read_text()
+    stages = {path.stem for path in STAGES} - {"worker", "models"}
+    assert stages >= {"plan", "export", "run", "aggregate", "report"}
+    assert all(f"│ {name} " in drawing for name in stages)
+
+
+@each(STAGES)
+def test_every_stage_helps_and_leaves_with_zero(path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", f"harness.{path.stem}", "--help"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONWARNINGS": "error::SyntaxWarning"},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"python -m harness.{path.stem}" in done.stdout
+
+
+@each(STAGES)
+def test_every_stage_refuses_an_unknown_option_in_two_lines(path: Path) -> None:
+    command = [sys.executable, "-m", f"harness.{path.stem}", "--no-such-option"]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.returncode == 2
+    error, hint = done.stderr.splitlines()
+    assert error.startswith("Error: ")
+    assert hint == f"Hint:  python -m harness.{path.stem} --help"
+
+
+@each([path for path in FILES if path != HARNESS / "core/schemas.py"])
+def test_no_file_is_too_long_to_read(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= LONGEST
+
+
+@each(FILES)
+def test_no_file_is_a_drawer_for_odds_and_ends(path: Path) -> None:
+    assert path.stem not in ("utils", "helpers", "common", "misc")

@@ -1,0 +1,182 @@
+"""What the documents say exists: targets, stages, variables, files, links; and what the Makefile prints."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGES = [
+    path
+    for path in (README, ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md")), ROOT / "configs/README.md")
+    if path.is_file()
+]
+MAKEFILE = (ROOT / "Makefile").read_text()
+TARGETS = set(re.search(r"^\.PHONY: (.+)$", MAKEFILE, re.MULTILINE)[1].split())  # type: ignore[index]
+VARIABLES = set(re.findall(r"^([A-Z_]+) +\?=", MAKEFILE, re.MULTILINE))
+GENERATED = {"models", "results", "build", "__pycache__"}
+"""Made by stages, and ignored by git but for a placeholder."""
+
+needs_readme = pytest.mark.skipif(not README.is_file(), reason="README.md is not there; write it")
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=named)
+
+
+def code(page: Path) -> str:
+    """Fenced blocks and inline code: where commands stand."""
+    text = page.read_text()
+    fenced = re.findall(r"^ *```[^\n]*\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL)
+    rest = re.sub(r"^ *```[^\n]*\n.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return "\n".join([*fenced, *re.findall(r"`([^`]+)`", rest)])
+
+
+@needs_readme
+def test_the_readme_shows_both_commands() -> None:
+    assert "make bench" in code(README)
+    assert "make test" in code(README)
+
+
+@each_page
+def test_every_make_command_has_its_target(page: Path) -> None:
+    commands = re.findall(r"(?:^|[\s;&(])make((?: +[\w=,./:@-]+)+)", code(page), re.MULTILINE)
+    words = [word for command in commands for word in command.split()]
+    targets = {word for word in words if "=" not in word and not word.startswith("-") and re.fullmatch(r"[a-z]+", word)}
+    assert targets <= TARGETS
+
+
+@each_page
+def test_every_stage_that_is_named_exists(page: Path) -> None:
+    for name in re.findall(r"python -m harness\.(\w+)", page.read_text()):
+        assert (ROOT / f"harness/{name}.py").is_file(), name
+
+
+@each_page
+def test_every_variable_of_a_make_command_exists(page: Path) -> None:
+    lines = [line for line in code(page).splitlines() if re.search(r"(^|\s)make( |$)", line)]
+    used = {name for line in lines for name in re.findall(r"(?<!\S)([A-Z][A-Z_]+)=", line.partition("make ")[2])}
+    assert used <= VARIABLES
+
+
+@each_page
+def test_every_link_and_image_leads_somewhere(page: Path) -> None:
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"`[^`]*`", "", text)
+    for target in re.findall(r"\]\(([^)\s]+)", text) + re.findall(r"""(?:src|href|srcset)=["']([^"'\s]+)""", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        found = (page.parent / file).resolve() if file else page
+        assert found.exists(), target
+        if anchor and found.suffix == ".md":
+            assert anchor in anchors(found), target
+
+
+def anchors(page: Path) -> set[str]:
+    """GitHub's anchors of a page's headings."""
+    headings = re.findall(r"^#+ +(.+?) *$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def drawn_tree() -> list[tuple[int, list[str]]]:
+    """(indentation, names) of each line of the README's tree block."""
+    blocks = re.findall(r"^```[^\n]*\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+    tree = [block for block in blocks if block.startswith(("Makefile", "inferometer/"))]
+    assert len(tree) == 1, "one fenced block that starts with `Makefile` or `inferometer/`"
+    lines = []
+    for line in tree[0].splitlines():
+        branch = re.match(r"[\s│├└─]*", line)
+        indent = branch.end() if branch else 0
+        names = re.split(r" {2,}|\s#|←|·", line[indent:])[0]
+        if names.strip():
+            lines.append((indent, names.split()))
+    if lines[0][1] == ["inferometer/"]:
+        lines = lines[1:]
+    return lines
+
+
+def tracked(folder: Path) -> set[str]:
+    """Names in a folder that git knows or would take; folders end in a slash."""
+    command = ["git", "-C", str(folder), "ls-files", "--cached", "--others", "--exclude-standard", "."]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    first = {name.split("/")[0] + ("/" if "/" in name else "") for name in listed if (folder / name).exists()}
+    return {name for name in first if not name.startswith(".")}
+
+
+@needs_readme
+def test_the_tree_is_the_real_one() -> None:
+    lines = drawn_tree()
+    top = min(indent for indent, _ in lines)
+    at_top = {name for indent, names in lines if indent == top for name in names if not name.startswith(".")}
+    assert at_top - {f"{name}/" for name in GENERATED} == tracked(ROOT) - {f"{name}/" for name in GENERATED}
+    below: set[str] = set()
+    inside = False
+    inner = None
+    for indent, names in lines:
+        if indent == top:
+            inside, inner = "harness/" in names, None
+        elif inside:
+            inner = indent if inner is None else inner
+            if indent == inner:
+                below |= set(names)
+    assert below - {"__init__.py"} == tracked(ROOT / "harness") - {"__init__.py"}
+
+
+def make(*arguments: str) -> subprocess.CompletedProcess[str]:
+    # The tests may themselves be run by Make, whose variables must not reach this one.
+    outer = {"MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL", *VARIABLES}
+    env = {name: value for name, value in os.environ.items() if name not in outer}
+    return subprocess.run(["make", *arguments], cwd=ROOT, env=env, check=False, capture_output=True, text=True)  # noqa: S607
+
+
+def test_help_is_the_default_and_lists_every_target_and_variable() -> None:
+    done = make()
+    assert (done.returncode, done.stderr) == (0, "")
+    listed = dict(re.findall(r"^  (\S+) +(\S.*)$", done.stdout, re.MULTILINE))
+    assert TARGETS - {"where"} <= set(listed)
+    assert VARIABLES - {"PYTHON"} <= set(listed)
+    assert all(text.strip() for text in listed.values())
+    assert make("help").stdout == done.stdout
+
+
+@pytest.mark.parametrize("target", ["engines", "compare", "profile"])
+def test_a_target_of_a_later_version_fails_with_one_line(target: str) -> None:
+    done = make(target)
+    assert done.returncode == 2
+    said = [line for line in done.stderr.splitlines() if not line.startswith("make")]
+    assert len(said) == 1
+    assert "not in this version" in said[0]
+
+
+def test_a_way_to_run_that_is_not_there_is_two_lines() -> None:
+    for way, words in (("docker", "no Dockerfile"), ("nowhere", "RUN=nowhere is not known")):
+        done = make("where", f"RUN={way}", "-o", ".venv/.installed")
+        said = [line for line in done.stderr.splitlines() if not line.startswith("make")]
+        assert done.returncode == 2
+        assert [line.split(":")[0] for line in said] == ["Error", "Hint"]
+        assert words in said[0]
+
+
+def test_values_never_reach_a_shell(tmp_path: Path) -> None:
+    trap = tmp_path / "trap"
+    make("plan", f"MODELS=$$(touch {trap})`touch {trap}`;touch {trap}", f"RESULTS={tmp_path}", "-o", ".venv/.installed")
+    assert not trap.exists()
+
+
+def test_clean_keeps_what_is_published_and_does_not_mind_an_absent_folder(tmp_path: Path) -> None:
+    for name in ("published/a.md", "raw/case/1.json", "plan.json", ".lock"):
+        file = tmp_path / "results" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    assert make("clean", f"RESULTS={tmp_path / 'results'}").returncode == 0
+    assert [path.name for path in (tmp_path / "results").iterdir()] == ["published"]
+    assert make("clean", f"RESULTS={tmp_path / 'absent'}").returncode == 0
