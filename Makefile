@@ -10,6 +10,9 @@ SEQ_LENGTHS ?=#? comma-separated sequence lengths of text models
 ROUNDS      ?=#? fresh processes per case
 RESULTS     ?= results#? folder of results
 MODELS_DIR  ?= models#? folder of exported models
+BASELINE    ?=#? earlier results folder, or its summary.json, to compare with
+THRESHOLD   ?=#? limits to compare with, as latency_p50<100ms; several with ; between them
+MAX_REGRESSION ?=#? slow-down that compare accepts, as 5%
 FORCE       ?=#? 1: measure and export anew what is already there
 RUN         ?= auto#? local, docker, or auto: docker where an engine answers and the image is built
 TORCH_INDEX ?=#? extra package index that has a CPU-only torch for this platform
@@ -17,7 +20,8 @@ DOCKER      ?= docker#? container engine
 PYTHON      ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,$(shell $(p) -c 'import sys; 0x30b0000 <= sys.hexversion < 0x30e0000 and print("$(p)")' 2>/dev/null)))
 
 # Every choice reaches the stages through the environment, so that no value is ever read by a shell.
-export CONFIG DEVICE MODELS BACKENDS PRECISIONS BATCHES SEQ_LENGTHS ROUNDS RESULTS MODELS_DIR TORCH_INDEX
+export CONFIG DEVICE MODELS BACKENDS PRECISIONS BATCHES SEQ_LENGTHS ROUNDS RESULTS MODELS_DIR TORCH_INDEX \
+       BASELINE THRESHOLD MAX_REGRESSION
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -34,15 +38,17 @@ EXPORT = $(STAGE).export $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--fo
 MEASURE = $(STAGE).run $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
 AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR"
 REPORT = $(STAGE).report $(PLACE)
+COMPARE = $(STAGE).compare $(PLACE) $(if $(BASELINE),--baseline "$$BASELINE") --threshold "$$THRESHOLD" \
+          $(if $(MAX_REGRESSION),--max-regression "$$MAX_REGRESSION")
 
 .PHONY: help bench plan export engines run aggregate report compare profile models test check where clean distclean
 
 help: ## Print this help
 	@echo "Usage: make <target> [VARIABLE=value …]"
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
-	@awk '/^[A-Z_]+ +\?=.*#\? / {name = $$1; split($$0, parts, "#\\? "); value = $$0; sub(/^[A-Z_]+ +\?= */, "", value); sub(/#\? .*/, "", value); if (name == "PYTHON") next; printf "  %-12s %s%s\n", name, parts[2], value == "" ? "" : " (" value ")"}' $(firstword $(MAKEFILE_LIST))
+	@awk '/^[A-Z_]+ +\?=.*#\? / {name = $$1; split($$0, parts, "#\\? "); value = $$0; sub(/^[A-Z_]+ +\?= */, "", value); sub(/#\? .*/, "", value); if (name == "PYTHON") next; printf "  %-14s %s%s\n", name, parts[2], value == "" ? "" : " (" value ")"}' $(firstword $(MAKEFILE_LIST))
 
 bench: where ## Do everything: plan, export, run, aggregate, report
 	@$(PLAN)
@@ -69,8 +75,8 @@ aggregate: where ## Join the plan with the raw samples: summary.json, summary.cs
 report: where ## Write report.md and charts from the summary, and print the main table
 	@$(REPORT) --print
 
-compare: ## Compare two summaries (not in this version)
-	@echo "Comparing two runs is not in this version yet; summary.csv of both can be put side by side." >&2; exit 2
+compare: where ## Compare with an earlier run (BASELINE), hold against limits (THRESHOLD), or both
+	@$(COMPARE)
 
 profile: ## Profile models by layer and operator (not in this version)
 	@echo "Profiling is not in this version yet; the report's latency tables come from unprofiled runs." >&2; exit 2

@@ -7,6 +7,7 @@
        │ run           a fresh process per case and round                   results/raw/<case>/<round>.json
        │ aggregate     join plan with raw                                   results/summary.{json,csv}
        │ report        tables and charts                                    results/report.md, charts/*.png
+       │ compare       with an earlier summary, with limits: exit code      results/comparison.{md,json}, junit.xml
 
 Each stage is `python -m harness.<stage>`; stages meet only in these files.
 """

@@ -6,24 +6,18 @@ writes  results/raw/<case_id>/<round>.json, results/environments/<id>.json
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from functools import partial
+from collections.abc import Sequence
 
-from harness.backends import backend_info
 from harness.core import cli, devices, limits, store
-from harness.core.errors import CasesFailedError, StorageError
-from harness.core.jobs import Job
+from harness.core.errors import CasesFailedError
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
-from harness.core.schemas import ExportRecord, Failed, Measured, Plan
-from harness.core.timestamps import utc_now
-from harness.measure.launcher import Outcome, Worker
-from harness.measure.stats import median
+from harness.core.schemas import ExportRecord, Measured, Plan
+from harness.measure.clock import now_ns
+from harness.planning.adaptive import further_turns
 from harness.planning.resume import Finished, finished_turns
 from harness.planning.schedule import Turn, schedule
-from harness.render.progress import RunProgress
+from harness.running.crew import Crew
 
 
 def stage(arguments: Sequence[str]) -> None:
@@ -40,18 +34,24 @@ def stage(arguments: Sequence[str]) -> None:
     devices.require(plan.device)
     exports = _exports(plan, models)
     with exclusive(results.lock):
-        turns = schedule(plan.cases, plan.measurement.rounds, plan.measurement.seed)
-        done = Finished() if options.force else finished_turns(plan, turns, exports, results)
+        settings = plan.measurement
+        turns = schedule(plan.cases, max(settings.rounds, settings.max_rounds or 0), settings.seed)
         if options.force:
             _forget(turns, results)
-        todo = [turn for turn in turns if not done.has(turn)]
+        done = finished_turns(plan, turns, exports, results)
         for note in done.notes:
             cli.warn(note)
-        cli.say(_announcement(plan, turns, todo))
-        failures = _measure_all(plan, todo, models, results, fork=options.isolation == "fork")
+        owed = [turn for turn in turns if turn[0] <= settings.rounds]
+        todo = [turn for turn in owed if not done.has(turn)]
+        todo = todo or further_turns(plan.cases, done.medians, settings, settings.seed, 0.0)
+        threads = settings.threads or limits.threads()
+        cli.say(_announcement(plan, owed, todo, threads))
+        fork = options.isolation == "fork"
+        with Crew(plan, models, results, threads, len(todo), fork) as crew:
+            failures = _measure_all(plan, todo, done, crew)
     if failures:
         raise CasesFailedError(
-            f"{failures} of {len(todo)} processes failed; the others are measured.",
+            f"{failures} processes failed; the others are measured.",
             "The report lists each with its reason; `make run` tries only the failed ones again.",
         )
 
@@ -67,86 +67,21 @@ def _exports(plan: Plan, models: Models) -> dict[str, ExportRecord]:
     return found
 
 
-def _measure_all(plan: Plan, todo: Sequence[Turn], models: Models, results: Results, fork: bool) -> int:
-    """Run every turn; returns how many failed. Workers live as long as the run."""
-    threads = plan.measurement.threads or limits.threads()
-    workers: dict[str, Worker] = {}
+def _measure_all(plan: Plan, todo: Sequence[Turn], done: Finished, crew: Crew) -> int:
+    """Run every turn, then further rounds while they are asked for; returns how many processes failed."""
+    started = now_ns()
     failures = 0
-    with ExitStack() as stack, RunProgress(len(todo)) as progress:
-        for number, case in todo:
-            label = f"round {number}  {case.case_id}"
-            job = Job(
-                case=case,
-                round=number,
-                plan_id=plan.plan_id,
-                measurement=plan.measurement,
-                threads=threads,
-                results=str(results.root),
-                models=str(models.root),
-            )
-            if case.backend not in workers:
-                workers[case.backend] = Worker(case.backend, threads, results.worker_log(case.backend), fork)
-                stack.callback(workers[case.backend].close)
-            record = _measure_one(job, workers[case.backend], results, partial(progress.running, label))
-            failures += isinstance(record, Failed)
-            progress.finished(label, _in_words(record))
+    while todo:
+        for turn in todo:
+            record = crew.measure(turn)
+            if isinstance(record, Measured):
+                done.add(record)
+            else:
+                failures += 1
+        elapsed_s = (now_ns() - started) / 1e9
+        todo = further_turns(plan.cases, done.medians, plan.measurement, plan.measurement.seed, elapsed_s)
+        crew.progress.extend(len(todo))
     return failures
-
-
-def _measure_one(job: Job, worker: Worker, results: Results, on_phase: Callable[[str], None]) -> Measured | Failed:
-    """Measure one turn; whatever happens to its process, a record of it is on disk afterwards."""
-    raw, log = results.raw_file(job.case.case_id, job.round), results.log_file(job.case.case_id, job.round)
-    with store.translate_storage_errors(raw):
-        # The log of an earlier try as well: a process that never began must not be explained by it.
-        raw.unlink(missing_ok=True)
-        log.unlink(missing_ok=True)
-    absent = [name for name in backend_info(job.case.backend).requires if importlib.util.find_spec(name) is None]
-    outcome = Outcome(code=0, phase="start") if absent else worker.run(job, on_phase)
-    if outcome.code == StorageError.exit_code:
-        raise StorageError(
-            f"The disk is full or not writable: {raw} could not be written.",
-            "Free some space and run the same command again; what was measured is kept.",
-        )
-    if raw.is_file() and not outcome.timed_out:
-        return store.load_raw(raw)
-    error, hint = _absent_library(absent) if absent else _explain(outcome, job)
-    record = Failed(
-        case_id=job.case.case_id,
-        round=job.round,
-        plan_id=job.plan_id,
-        started_at=utc_now(),
-        environment_id=None,
-        error=error,
-        hint=hint,
-        phase=outcome.phase,
-        stderr_tail=store.tail(log) or store.tail(results.worker_log(job.case.backend)),
-    )
-    store.save_raw(raw, record)
-    return record
-
-
-def _explain(outcome: Outcome, job: Job) -> tuple[str, str]:
-    """(error, hint) for a process that left no record."""
-    if outcome.timed_out:
-        return (
-            f"Ended at the time limit of {job.measurement.timeout_s:g} s.",
-            "Raise `measurement.timeout_s` in the configuration, or choose a smaller batch.",
-        )
-    if outcome.code == -9:
-        return (
-            "Killed by the system (signal 9), most likely out of memory.",
-            f"Try a smaller batch than {job.case.batch_size} (BATCHES=…), or free memory.",
-        )
-    if outcome.code < 0:
-        return (
-            f"Crashed with signal {-outcome.code}.",
-            "This is a fault in a native library: try another version of it; the log's tail may name the operator.",
-        )
-    return f"Ended with exit code {outcome.code} and no result.", "The log's tail below may say why."
-
-
-def _absent_library(absent: Sequence[str]) -> tuple[str, str]:
-    return f"{', '.join(absent)} is not installed.", f"Install it: pip install {' '.join(absent)}."
 
 
 def _forget(turns: Sequence[Turn], results: Results) -> None:
@@ -157,19 +92,10 @@ def _forget(turns: Sequence[Turn], results: Results) -> None:
             path.unlink(missing_ok=True)
 
 
-def _announcement(plan: Plan, turns: Sequence[Turn], todo: Sequence[Turn]) -> str:
-    kept = (
-        f"; {len(turns) - len(todo)} measured before are kept (FORCE=1 measures anew)" if len(todo) < len(turns) else ""
-    )
-    threads = plan.measurement.threads or limits.threads()
-    return f"Plan {plan.plan_id}: {len(todo)} processes to run with {threads} threads each{kept}."
-
-
-def _in_words(record: Measured | Failed) -> str:
-    if isinstance(record, Failed):
-        return f"FAILED in {record.phase}: {record.error}"
-    steady = "" if record.steady else ", not steady"
-    return f"{median(record.latency_ns) / 1e6:.3g} ms  n={len(record.latency_ns)}, {record.stop}{steady}"
+def _announcement(plan: Plan, owed: Sequence[Turn], todo: Sequence[Turn], threads: int) -> str:
+    kept = len(owed) - len(todo)
+    before = f"; {kept} measured before are kept (FORCE=1 measures anew)" if kept > 0 else ""
+    return f"Plan {plan.plan_id}: {len(todo)} processes to run with {threads} threads each{before}."
 
 
 if __name__ == "__main__":

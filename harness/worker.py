@@ -9,11 +9,9 @@ writes  results/raw/<case_id>/<round>.{json,log}, results/environments/<id>.json
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import importlib
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -27,6 +25,7 @@ from harness.core import cli, environment, store
 from harness.core.errors import InferometerError, StorageError
 from harness.core.jobs import Ended, Entered, Event, Job, Ready, Started
 from harness.core.layout import Models, Results
+from harness.core.orphans import die_with_parent
 from harness.core.schemas import Case, ExportRecord, Failed, Measured
 from harness.core.timestamps import utc_now
 from harness.measure.clock import calibrate
@@ -39,7 +38,7 @@ def stage(arguments: Sequence[str]) -> None:
     parser.add_argument("--backend", required=True)
     parser.add_argument("--once", action="store_true", help="no fork: one job, for comparison with the server")
     options = parser.parse_args(arguments)
-    _die_with_parent(None)
+    die_with_parent()
     emit = _emitter()
     info = backend_info(options.backend)
     os.environ.update(info.environment)
@@ -55,7 +54,7 @@ def stage(arguments: Sequence[str]) -> None:
         pid = os.fork()
         if pid == 0:
             os.setsid()  # so that a time limit ends compilers started by the case as well
-            _die_with_parent(server)
+            die_with_parent(server)
             _measure_and_exit(job, emit)
         emit(Started(pid=pid))
         _, status = os.waitpid(pid, 0)
@@ -199,15 +198,6 @@ def _emitter() -> Callable[[Event], None]:
         events.write(event.model_dump_json() + "\n")
 
     return emit
-
-
-def _die_with_parent(parent: int | None) -> None:
-    """Ask the kernel (Linux) to end this process when its parent dies, however it dies."""
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-        if parent is not None and os.getppid() != parent:  # it died before the kernel was asked
-            os._exit(1)
 
 
 def _own_threads() -> int:

@@ -2,7 +2,8 @@
 
     InferometerError            1   anything below; never raised itself
     ├── UsageError              2   an option or a combination of options that cannot be
-    │   └── ConfigError         2   a configuration file that cannot be used: file, key path, problem
+    │   ├── ConfigError         2   a configuration file that cannot be used: file, key path, problem
+    │   └── NotComparableError  2   two summaries without a row that can be compared
     ├── MissingInputError       3   a stage's input is not there: an earlier stage has to run first
     ├── FormatError             4   a file that is there and cannot be used
     │   ├── OlderFormatError    4   written by an older Inferometer
@@ -13,7 +14,8 @@
     ├── StorageError            6   disk full, folder not writable
     ├── BusyError               7   another run holds the results folder
     ├── ExportError             8   a model that could not be turned into a checked ONNX file
-    └── CaseError               9   a case that failed: becomes a `Failed` row, never ends the run
+    ├── CaseError               9   a case that failed: becomes a `Failed` row, never ends the run
+    └── RegressionError         1   a comparison that found a slower row or a missed threshold
 
 `CasesFailedError` (exit 10) ends a run that is complete but has failed rows.
 """
@@ -44,6 +46,10 @@ class UsageError(InferometerError):
 
 class ConfigError(UsageError):
     """A configuration that cannot be used."""
+
+
+class NotComparableError(UsageError):
+    """Two summaries that have no row in common that can be compared."""
 
 
 class MissingInputError(InferometerError):
@@ -102,6 +108,12 @@ class CaseError(InferometerError):
     """A case that failed while it was loaded, checked or measured."""
 
     exit_code = 9
+
+
+class RegressionError(InferometerError):
+    """A comparison is complete and found a slower row or a missed threshold."""
+
+    exit_code = 1
 
 
 class CasesFailedError(InferometerError):

@@ -3,8 +3,10 @@
 models/<slug>/{model.onnx, model-fp16.onnx, weights.safetensors, inputs*.npz, reference*.npz, export.json}
 results/plan.json
 results/environments/<environment_id>.json
+results/raw/<case_id>/<round>.usage.json      what the monitor saw meanwhile
 results/raw/<case_id>/<round>.json            and <round>.log while a case runs or after it failed
 results/summary.json  summary.csv  report.md  charts/*.png
+results/comparison.json  comparison.md  junit.xml
 """
 
 from __future__ import annotations
@@ -44,6 +46,18 @@ class Results:
         return self.root / "report.md"
 
     @property
+    def comparison(self) -> Path:
+        return self.root / "comparison.json"
+
+    @property
+    def comparison_report(self) -> Path:
+        return self.root / "comparison.md"
+
+    @property
+    def junit(self) -> Path:
+        return self.root / "junit.xml"
+
+    @property
     def charts(self) -> Path:
         return self.root / "charts"
 
@@ -52,6 +66,9 @@ class Results:
 
     def raw_file(self, case_id: str, round_number: int) -> Path:
         return self.raw / case_id / f"{round_number}.json"
+
+    def usage_file(self, case_id: str, round_number: int) -> Path:
+        return self.raw / case_id / f"{round_number}.usage.json"
 
     def log_file(self, case_id: str, round_number: int) -> Path:
         return self.raw / case_id / f"{round_number}.log"

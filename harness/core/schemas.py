@@ -6,7 +6,9 @@ A `schema_version` is raised when a reader of the old version would misread or r
     ExportRecord  1  first format
     Environment   1  first format
     RawRecord     1  first format: Measured | Failed, sealed with a checksum (core/store.py)
+    Usage         1  first format
     Summary       1  first format
+    Comparison    1  first format
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ Kind = Literal["image", "text", "tensor"]
 """What one item of a batch is, and so what throughput counts: images, sequences, samples."""
 Status = Literal["measured", "skipped", "failed", "missing"]
 Grade = Literal["A", "B", "C", "F"]
+Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS", "NEW", "GONE", "NOT COMPARABLE"]
+"""What became of a row since the baseline; NEW and GONE stand in one of the two summaries only."""
+Quantity = Literal["ns", "per_s", "bytes", "ratio"]
 
 
 class Record(BaseModel):
@@ -41,6 +46,12 @@ class Measurement(Record):
 
     rounds: Annotated[int, Field(ge=1, le=100)] = 3
     """Fresh processes per case; the confidence interval is taken over them."""
+    max_rounds: Annotated[int, Field(ge=1, le=100)] | None = None
+    """Further rounds, up to this number, for cases whose interval is wider than `target_interval`; None: none."""
+    target_interval: Annotated[float, Field(gt=0, lt=1)] = 0.02
+    """Relative half-width of the 95% CI over processes at which a case needs no further round."""
+    budget_s: Annotated[float, Field(gt=0)] | None = None
+    """No further round begins after so many seconds of the run stage; the first `rounds` are always measured."""
     seed: int = 20261127
     """Order of cases within a round, and weights of `seeded` models."""
     threads: Annotated[int, Field(ge=1)] | None = None
@@ -363,6 +374,50 @@ class Failed(RawBase):
 RawRecord = Annotated[Measured | Failed, Field(discriminator="status")]
 
 
+# --- raw/<case_id>/<round>.usage.json ----------------------------------------------------------------------------
+
+
+class UsageSample(Record):
+    """What the machine and the case's process did since the sample before; None where it cannot be read."""
+
+    at_ns: int
+    """Since the process was first seen."""
+    phase: str
+    cpu_percent: float
+    """CPU time of the case's process; 100 is one CPU."""
+    others_percent: float
+    """CPU time of everything else, the monitor's own left out; 100 is one CPU."""
+    steal_percent: float | None
+    """Time that the hypervisor gave to other guests; 100 is one CPU."""
+    rss_bytes: int
+    major_faults: int
+    minor_faults: int
+    read_bytes: int | None
+    written_bytes: int | None
+    frequency_mhz: float | None
+    temperature_c: float | None
+    throttled_periods: int | None
+    """Periods in which the cgroup's CPU quota held its processes back."""
+
+
+class Usage(Record):
+    """What the monitor saw of one process; written by a process of its own."""
+
+    schema_version: Literal[1] = 1
+    case_id: str
+    round: int
+    plan_id: str
+    interval_ns: int
+    samples: tuple[UsageSample, ...]
+    pss_peak_bytes: int | None
+    """Proportional set size (shared pages by share), read between phases only: reading it stops the process."""
+    unavailable: dict[str, str]
+    """Why a field is None."""
+    monitor_cpu_ns: int
+    """CPU time that the monitor itself took while it watched."""
+    watched_ns: int
+
+
 # --- summary.json ------------------------------------------------------------------------------------------------
 
 
@@ -462,3 +517,88 @@ class Summary(Record):
     notes: tuple[str, ...]
     """Damaged or foreign files that were left out, by name."""
     rows: tuple[Row, ...]
+
+
+# --- comparison.json ---------------------------------------------------------------------------------------------
+
+
+class Side(Record):
+    """One of the two summaries."""
+
+    path: str
+    plan_id: str
+    rounds: int
+    measured_from: str | None
+    measured_to: str | None
+
+
+class Difference(Record):
+    """A fact that is not the same on both sides."""
+
+    name: str
+    baseline: str
+    current: str
+    refuses: bool
+    """True where it makes latencies incomparable: another machine, or more or less of it to use."""
+
+
+class ComparedRow(Record):
+    """A row of either summary. Ratios are current / baseline latency: above 1 is slower."""
+
+    case_id: str
+    model: str
+    backend: str
+    precision: Precision
+    batch_size: int
+    sequence_length: int | None
+    boundary: Boundary
+    mode: Mode
+    weights: Weights
+    verdict: Verdict
+    reason: str | None
+    """Why it was not compared, or what would decide an ambiguous row."""
+    baseline_ns: float | None
+    current_ns: float | None
+    """Headline latencies; None where there is none or the row is void."""
+    ratio: float | None
+    """Of the geometric means of the process medians, the centre of the interval."""
+    ci95: Interval | None
+    p_holm: float | None
+    """Welch's p on log process medians, Holm-adjusted over the comparison."""
+    fails: bool
+    """SLOWER by more than was allowed."""
+    changed: tuple[str, ...]
+    """What the row ran on that is not the same: artifacts, provider, settings."""
+
+
+class Judgement(Record):
+    """One row held against one threshold."""
+
+    threshold: str
+    case_id: str
+    outcome: Literal["PASS", "FAIL", "UNKNOWN"]
+    """UNKNOWN: the figure is withheld, void or was never measured; it fails too."""
+    quantity: Quantity
+    value: float | None
+    limit: float
+    ci95: Interval | None
+    clear: bool | None
+    """True where the whole interval lies on the value's side of the limit; None without an interval."""
+    reason: str | None
+
+
+class Comparison(Record):
+    """A summary against an earlier one, against thresholds, or both."""
+
+    schema_version: Literal[1] = 1
+    created_at: str
+    baseline: Side | None
+    """None where only thresholds were asked for."""
+    current: Side
+    equivalence: float
+    max_regression: float
+    common_ratio: float | None
+    """Middle ratio of the compared rows: what they all share moved by this much. None with fewer than five."""
+    differences: tuple[Difference, ...]
+    rows: tuple[ComparedRow, ...]
+    judgements: tuple[Judgement, ...]

@@ -7,9 +7,9 @@ import selectors
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from harness.core import store
 from harness.core.jobs import EVENT, Ended, Entered, Event, Job, Ready, Started
@@ -28,6 +28,16 @@ class Outcome:
     timed_out: bool = False
 
 
+class Observer(Protocol):
+    """Whoever wants to know how the running case gets on."""
+
+    def started(self, pid: int) -> None:
+        """Its process has begun."""
+
+    def entered(self, phase: str) -> None:
+        """It has come to a phase."""
+
+
 class Worker:
     """One worker process. With fork=False each job gets a freshly started interpreter instead of a fork."""
 
@@ -39,7 +49,7 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._case_pid: int | None = None
 
-    def run(self, job: Job, on_phase: Callable[[str], None]) -> Outcome:
+    def run(self, job: Job, observer: Observer) -> Outcome:
         """Measure one case in a fresh process; returns when it has ended, however it ended."""
         try:
             if self._process is None:
@@ -47,7 +57,7 @@ class Worker:
             self._send(job)
         except (BrokenPipeError, EOFError):
             return Outcome(code=self._reap() or 1, phase="start")
-        return self._follow(job.measurement.timeout_s, on_phase)
+        return self._follow(job.measurement.timeout_s, observer)
 
     def close(self) -> None:
         """End the worker and the case that it may be running."""
@@ -81,7 +91,7 @@ class Worker:
             pipe.write(job.model_dump_json().encode() + b"\n")
             pipe.flush()
 
-    def _follow(self, timeout_s: float, on_phase: Callable[[str], None]) -> Outcome:
+    def _follow(self, timeout_s: float, observer: Observer) -> Outcome:
         deadline = now_ns() + int(timeout_s * 1e9)
         phase, timed_out = "start", False
         try:
@@ -92,9 +102,10 @@ class Worker:
                     timed_out = True
                 elif isinstance(event, Started):
                     self._case_pid = event.pid
+                    observer.started(event.pid)
                 elif isinstance(event, Entered):
                     phase = event.phase
-                    on_phase(phase)
+                    observer.entered(phase)
                 elif isinstance(event, Ended):
                     self._case_pid = None
                     return Outcome(code=event.code, phase=phase, timed_out=timed_out)

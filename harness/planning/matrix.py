@@ -12,6 +12,9 @@ from harness.core.store import digest_of
 from harness.planning.config import Block, Config, ModelEntry
 from harness.zoo import ModelInfo, model_info
 
+JOINABLE = frozenset({"rounds", "max_rounds", "target_interval", "budget_s", "timeout_s"})
+"""Measurement settings that say how many samples there are, not what a sample is."""
+
 METHOD_VERSION = 1
 """Raised when the measuring itself changes so much that samples before and after may not be joined."""
 
@@ -42,7 +45,7 @@ def make_plan(config: Config, source: str, config_sha256: str, merge: bool = Fal
 
 def plan_id(device: Device, measurement: Measurement) -> str:
     """What samples must share to be joined. Rounds may be added later; a time limit only cuts processes off."""
-    return digest_of(METHOD_VERSION, device, measurement.model_dump(exclude={"rounds", "timeout_s"}))
+    return digest_of(METHOD_VERSION, device, measurement.model_dump(exclude=set(JOINABLE)))
 
 
 def case_id(slug: str, backend: str, device: str, precision: str, batch_size: int, sequence_length: int | None) -> str:

@@ -10,20 +10,25 @@ from harness.core.errors import FormatError, InferometerError
 from harness.core.layout import Results
 from harness.core.schemas import Environment, ExportRecord, Measured, Plan
 from harness.measure import admission
+from harness.measure.stats import median
 from harness.planning.schedule import Turn
 
 
 @dataclass
 class Finished:
-    """turns: what need not be measured again. notes: files that are damaged, by name."""
+    """What need not be measured again (case id → round → process median in ns), and damaged files by name."""
 
-    turns: set[tuple[int, str]] = field(default_factory=set)
+    medians: dict[str, dict[int, float]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def has(self, turn: Turn) -> bool:
         """Whether this turn is answered."""
         number, case = turn
-        return (number, case.case_id) in self.turns
+        return number in self.medians.get(case.case_id, {})
+
+    def add(self, record: Measured) -> None:
+        """Remember a measured record."""
+        self.medians.setdefault(record.case_id, {})[record.round] = median(record.latency_ns)
 
 
 def finished_turns(
@@ -51,7 +56,7 @@ def finished_turns(
         if identity not in comparable:
             comparable[identity] = _same_environment(identity, here, results)
         if comparable[identity] and admission.foreign_artifact(record, known[case.model]) is None:
-            found.turns.add((number, case.case_id))
+            found.add(record)
     return found
 
 

@@ -17,14 +17,16 @@ Turn = tuple[int, Case]
 
 def schedule(cases: Sequence[Case], rounds: int, seed: int) -> list[Turn]:
     """Every runnable case once a round; the same seed gives the same order."""
+    return [turn for number in range(1, rounds + 1) for turn in one_round(cases, number, seed)]
+
+
+def one_round(cases: Sequence[Case], number: int, seed: int) -> list[Turn]:
+    """One round: comparison groups in random order, the cases of a group next to each other in random order."""
     groups: dict[tuple[str, int, int | None], list[Case]] = {}
     for case in cases:
         if case.skip_reason is None:
             groups.setdefault((case.model, case.batch_size, case.sequence_length), []).append(case)
-    turns: list[Turn] = []
-    for number in range(1, rounds + 1):
-        order = random.Random(f"{seed}-{number}")  # noqa: S311 - an order, not a secret
-        shuffled = [order.sample(group, len(group)) for group in groups.values()]
-        order.shuffle(shuffled)
-        turns += [(number, case) for group in shuffled for case in group]
-    return turns
+    order = random.Random(f"{seed}-{number}")  # noqa: S311 - an order, not a secret
+    shuffled = [order.sample(group, len(group)) for group in groups.values()]
+    order.shuffle(shuffled)
+    return [(number, case) for group in shuffled for case in group]

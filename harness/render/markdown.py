@@ -12,7 +12,12 @@ def escape(text: str) -> str:
     return " ".join(text.replace("|", "\\|").split())
 
 
-WORDS = frozenset({"backend", "precision", "grade", "status", "case", "reason", "what to do", "fact", "value"})
+WORDS = frozenset(
+    {
+        *("backend", "precision", "grade", "status", "case", "reason", "what to do", "fact", "value"),
+        *("verdict", "threshold", "baseline", "now", "note"),
+    }
+)
 """Headers of columns that hold words; all others hold figures and are aligned to the right."""
 
 

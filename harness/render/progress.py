@@ -40,6 +40,11 @@ class RunProgress:
     ) -> None:
         self._bar.stop()
 
+    def extend(self, more: int) -> None:
+        """More cases than were known at the start."""
+        self._total += more
+        self._bar.update(self._task, total=self._total)
+
     def running(self, label: str, phase: str) -> None:
         """Show what runs now (terminal only)."""
         self._bar.update(self._task, description=escape(f"{label} · {phase}"))

@@ -226,6 +226,4 @@ def test_the_readme_of_configs_names_every_key_and_its_default() -> None:
         row = next((line for line in text.splitlines() if line.startswith(f"| `measurement.{name}`")), None)
         assert row is not None, name
         if field.default is not None:
-            assert f" {field.default:g} " in row.replace("20000", "20_000").replace("20_000", " 20000 ") or (
-                f"{field.default}" in row
-            ), row
+            assert str(field.default) in row or f"{field.default:g}" in row, row

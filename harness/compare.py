@@ -1,0 +1,150 @@
+"""Hold a summary against an earlier one and against thresholds: a verdict per row, and an exit code for CI.
+
+reads   results/summary.json, the baseline's summary.json
+writes  results/comparison.json, comparison.md, junit.xml; under GitHub Actions the step summary and annotations
+
+Exit code 1: a row regressed or a threshold is missed; 2: nothing could be compared; 0 otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.core import cli, store
+from harness.core.errors import NotComparableError, RegressionError, UsageError
+from harness.core.layout import Results
+from harness.core.schemas import Comparison, Side, Summary
+from harness.core.timestamps import utc_now
+from harness.measure import changes, comparison, thresholds
+from harness.measure.comparison import EQUIVALENCE, Margins
+from harness.measure.thresholds import Threshold
+from harness.render import comparison as tables
+from harness.render import github
+from harness.render.conditions import short_conditions
+from harness.render.junit import junit
+
+
+def stage(arguments: Sequence[str]) -> None:
+    """Read both, judge, write, and fail where a row or a threshold does."""
+    options = _options(arguments)
+    wanted = thresholds.parse_all(options.threshold)
+    margins = _margins(options.equivalence, options.max_regression)
+    results = Results(options.results)
+    baseline_path = None if options.baseline is None else _summary_path(options.baseline)
+    if baseline_path is None and not wanted:
+        raise UsageError(
+            "There is nothing to compare with.",
+            "make compare BASELINE=<results folder or summary.json>, or THRESHOLD='latency_p50<100ms'.",
+        )
+    if baseline_path is not None and baseline_path.resolve() == results.summary.resolve():
+        raise UsageError(
+            f"{baseline_path} is the baseline and the current summary at once.",
+            "Keep an earlier run in another folder: make bench RESULTS=results/again, then compare the two.",
+        )
+    current = store.load(results.summary, Summary, "make aggregate")
+    baseline = None if baseline_path is None else store.load(baseline_path, Summary, "make aggregate")
+    sides = (None if baseline is None else _side(baseline_path or Path(), baseline), _side(results.summary, current))
+    found = judge(baseline, current, sides, margins, wanted)
+    _write(found, current, results)
+    _end(found, results)
+
+
+def judge(
+    baseline: Summary | None,
+    current: Summary,
+    sides: tuple[Side | None, Side],
+    margins: Margins,
+    wanted: Sequence[Threshold],
+) -> Comparison:
+    """Both kinds of verdict in one record."""
+    found = () if baseline is None else changes.differences(baseline, current)
+    rows = () if baseline is None else comparison.compare(baseline, current, found, margins)
+    return Comparison(
+        created_at=utc_now(),
+        baseline=sides[0],
+        current=sides[1],
+        equivalence=margins.equivalence,
+        max_regression=margins.max_regression,
+        common_ratio=comparison.common_ratio(rows),
+        differences=found,
+        rows=rows,
+        judgements=tuple(one for threshold in wanted for one in thresholds.judge(threshold, current.rows)),
+    )
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = cli.parser("harness.compare", __doc__)
+    parser.add_argument("--baseline", type=Path, help="results folder or summary.json to compare with")
+    parser.add_argument(
+        "--threshold", action="append", default=[], help="[model/backend:]metric<limit; repeat it, or separate with ;"
+    )
+    parser.add_argument("--max-regression", help="slow-down that is still accepted, as 5%% (that of --equivalence)")
+    parser.add_argument("--equivalence", default=f"{EQUIVALENCE:.0%}", help="margin of sameness (1%%)")
+    cli.add_folders(parser, models=False)
+    return parser.parse_args(arguments)
+
+
+def _margins(equivalence: str, max_regression: str | None) -> Margins:
+    same = thresholds.parse_share("--equivalence", equivalence)
+    allowed = same if max_regression is None else thresholds.parse_share("--max-regression", max_regression)
+    if allowed < same:
+        raise UsageError(
+            f"--max-regression {max_regression} is inside the margin of equivalence, {equivalence}.",
+            f"Name a smaller margin too: --equivalence {max_regression}.",
+        )
+    return Margins(same, allowed)
+
+
+def _summary_path(given: Path) -> Path:
+    return given if given.is_file() or given.suffix == ".json" else Results(given).summary
+
+
+def _side(path: Path, summary: Summary) -> Side:
+    return Side(
+        path=str(path),
+        plan_id=summary.plan_id,
+        rounds=summary.rounds,
+        measured_from=summary.measured_from,
+        measured_to=summary.measured_to,
+    )
+
+
+def _write(found: Comparison, current: Summary, results: Results) -> None:
+    measured = [row for row in current.rows if row.status == "measured"]
+    document = tables.document(found, short_conditions(current, measured))
+    store.save(results.comparison, found)
+    store.save_bytes(results.comparison_report, document.encode())
+    store.save_bytes(results.junit, junit(found).encode())
+    if os.environ.get("GITHUB_ACTIONS"):
+        for line in github.commands(found):
+            cli.say(line)
+        _append(os.environ.get("GITHUB_STEP_SUMMARY"), github.step_summary(document))
+
+
+def _append(path: str | None, text: str) -> None:
+    if path:
+        with store.translate_storage_errors(Path(path)), Path(path).open("a", encoding="utf-8") as file:
+            file.write(text)
+
+
+def _end(found: Comparison, results: Results) -> None:
+    if text := tables.terminal(found):
+        cli.say(text)
+    cli.say(f"Comparison: {results.comparison_report}")
+    said = tables.headline(found)
+    if any(row.fails for row in found.rows) or any(one.outcome != "PASS" for one in found.judgements):
+        raise RegressionError(said, f"{results.comparison_report} has the rows and what changed around them.")
+    if not found.judgements and not any(row.ratio is not None for row in found.rows):
+        reasons = Counter(row.reason for row in found.rows if row.reason).most_common(1)
+        why = reasons[0][0] if reasons else "the two have no row in common"
+        hint = f"{results.comparison_report} gives the reason for each row."
+        raise NotComparableError(f"Nothing could be compared: {why}.", hint)
+    cli.say(said)
+
+
+if __name__ == "__main__":
+    cli.main(stage)

@@ -1,0 +1,37 @@
+"""What the run stage tells the monitor: one JSON line each."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from harness.core.schemas import Record
+
+
+class Watch(Record):
+    """A case's process has begun."""
+
+    say: Literal["watch"] = "watch"
+    pid: int
+    case_id: str
+    round: int
+    plan_id: str
+    results: str
+
+
+class Phase(Record):
+    """It has come to a phase."""
+
+    say: Literal["phase"] = "phase"
+    phase: str
+
+
+class End(Record):
+    """It has ended; the monitor writes what it saw."""
+
+    say: Literal["end"] = "end"
+
+
+Message = Annotated[Watch | Phase | End, Field(discriminator="say")]
+MESSAGE: TypeAdapter[Watch | Phase | End] = TypeAdapter(Message)

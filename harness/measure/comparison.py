@@ -1,0 +1,189 @@
+"""Two summaries → a verdict per row (pure).
+
+SAME            the whole 95% interval of the ratio lies inside the margin of equivalence
+SLOWER, FASTER  significant over the whole comparison, and the ratio beyond that margin
+AMBIGUOUS       neither can be told with these rounds
+NEW, GONE       in one of the two only
+NOT COMPARABLE  one side has no sound figure, or the two were not measured under the same conditions
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.core.schemas import ComparedRow, Difference, Row, Summary, Verdict
+from harness.measure import changes, grades, stats
+from harness.measure.ratios import MIN_ROUNDS, Ratio, holm, welch
+
+SIGNIFICANCE = 0.05
+EQUIVALENCE = 0.01
+"""METHOD 2.8: inside ±1%, two latencies are called the same."""
+
+MIN_COMMON = 5
+"""Compared rows from which on their middle ratio says something about what they share."""
+
+Key = tuple[str, str, str, str]
+
+
+@dataclass(frozen=True)
+class Margins:
+    """Relative margins: equivalence makes two rows SAME, max_regression lets a SLOWER row pass."""
+
+    equivalence: float = EQUIVALENCE
+    max_regression: float = EQUIVALENCE
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A case with what each summary has of it; refusal or ratio, never both."""
+
+    baseline: Row
+    current: Row
+    refusal: str | None
+    ratio: Ratio | None
+
+
+def compare(
+    baseline: Summary, current: Summary, found: Sequence[Difference], margins: Margins
+) -> tuple[ComparedRow, ...]:
+    """A row for each case of either summary, in the order of the current one, those that are gone last.
+
+    `found`: what differs between the two (changes.differences).
+    """
+    before = {_key(row): row for row in baseline.rows}
+    after = {_key(row): row for row in current.rows}
+    forbidden = _forbidden(found)
+    pairs = {key: _pair(before[key], row, forbidden) for key, row in after.items() if key in before}
+    tested = {key: pair.ratio for key, pair in pairs.items() if pair.ratio}
+    adjusted = dict(zip(tested, holm([ratio.p for ratio in tested.values()]), strict=True))
+    return (
+        *(
+            _compared(pairs[key], adjusted.get(key), len(tested), margins) if key in pairs else _alone(row, "NEW")
+            for key, row in after.items()
+        ),
+        *(_alone(row, "GONE") for key, row in before.items() if key not in after),
+    )
+
+
+def common_ratio(rows: Sequence[ComparedRow]) -> float | None:
+    """Middle ratio over the compared rows; None where they are too few to share anything."""
+    ratios = [row.ratio for row in rows if row.ratio is not None]
+    return stats.median(ratios) if len(ratios) >= MIN_COMMON else None
+
+
+def is_lost(row: ComparedRow) -> bool:
+    """True where the baseline has a figure and the current summary has none, or a void one."""
+    return row.baseline_ns is not None and row.current_ns is None
+
+
+def verdict_of(ratio: Ratio, p_holm: float, equivalence: float) -> Verdict:
+    """What an adjusted p and an interval say together."""
+    low, high = 1 - equivalence, 1 + equivalence
+    if low <= ratio.ci95.low and ratio.ci95.high <= high:
+        return "SAME"
+    if p_holm < SIGNIFICANCE and ratio.ci95.low > 1 and ratio.value > high:
+        return "SLOWER"
+    if p_holm < SIGNIFICANCE and ratio.ci95.high < 1 and ratio.value < low:
+        return "FASTER"
+    return "AMBIGUOUS"
+
+
+def _key(row: Row) -> Key:
+    return (row.case_id, row.boundary, row.mode, row.weights)
+
+
+def _forbidden(found: Sequence[Difference]) -> str | None:
+    names = [f"{one.name} {one.baseline} → {one.current}" for one in found if one.refuses]
+    return f"measured on another machine or with another share of it: {'; '.join(names)}" if names else None
+
+
+def _pair(baseline: Row, current: Row, forbidden: str | None) -> _Pair:
+    refusal = _unsound(baseline, current) or forbidden or changes.row_refusal(baseline, current)
+    if refusal is not None or baseline.latency_ns is None or current.latency_ns is None:
+        return _Pair(baseline, current, refusal or "no latency", None)
+    before, after = baseline.latency_ns.process_medians, current.latency_ns.process_medians
+    if min(len(before), len(after)) < MIN_ROUNDS:
+        side = "the baseline" if len(before) < MIN_ROUNDS else "the current run"
+        return _Pair(baseline, current, f"one round in {side}: measure at least {MIN_ROUNDS} on both sides", None)
+    if before == after:
+        return _Pair(baseline, current, "the very same samples on both sides: measure anew, FORCE=1", None)
+    ratio = welch(before, after)
+    return _Pair(baseline, current, None if ratio else "the process medians have no spread that can be used", ratio)
+
+
+def _unsound(baseline: Row, current: Row) -> str | None:
+    """What is wrong with either side's figure."""
+    found = {"baseline": _flaw(baseline), "now": _flaw(current)}
+    if found["baseline"] == found["now"]:
+        return found["now"]
+    return "; ".join(f"{side} {flaw}" for side, flaw in found.items() if flaw)
+
+
+def _flaw(row: Row) -> str | None:
+    if row.status != "measured":
+        return f"{row.status}: {row.reason}" if row.reason else row.status
+    if any(flag.name == grades.CALIBRATION for flag in row.flags):
+        return "computes nothing: what the harness costs is not compared"
+    if row.grade in grades.RANKED:
+        return None
+    return f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"
+
+
+def _compared(pair: _Pair, p_holm: float | None, tested: int, margins: Margins) -> ComparedRow:
+    ratio = pair.ratio
+    if ratio is None or p_holm is None:
+        refused = _row(pair.current, "NOT COMPARABLE", pair.baseline, pair.current)
+        return refused.model_copy(update={"reason": pair.refusal})
+    verdict = verdict_of(ratio, p_holm, margins.equivalence)
+    return _row(pair.current, verdict, pair.baseline, pair.current).model_copy(
+        update={
+            "reason": _doubt(ratio, p_holm, tested, margins.equivalence) if verdict == "AMBIGUOUS" else None,
+            "ratio": ratio.value,
+            "ci95": ratio.ci95,
+            "p_holm": p_holm,
+            "fails": verdict == "SLOWER" and ratio.value > 1 + margins.max_regression,
+            "changed": changes.row_changes(pair.baseline, pair.current),
+        }
+    )
+
+
+def _doubt(ratio: Ratio, p_holm: float, tested: int, equivalence: float) -> str:
+    """Why an ambiguous row is ambiguous."""
+    if p_holm < SIGNIFICANCE:
+        return f"differs, by less than {equivalence:.1%} as it seems, but the interval reaches beyond"
+    if ratio.ci95.low <= 1 <= ratio.ci95.high:
+        return "the interval holds both no change and more than the margin"
+    return f"may be chance among {tested} compared rows (p = {p_holm:.2g} after Holm)"
+
+
+def _alone(row: Row, verdict: Verdict) -> ComparedRow:
+    return _row(row, verdict, None if verdict == "NEW" else row, row if verdict == "NEW" else None)
+
+
+def _row(named: Row, verdict: Verdict, baseline: Row | None, current: Row | None) -> ComparedRow:
+    """A row that names its case and both headlines, without a ratio."""
+    return ComparedRow(
+        case_id=named.case_id,
+        model=named.model,
+        backend=named.backend,
+        precision=named.precision,
+        batch_size=named.batch_size,
+        sequence_length=named.sequence_length,
+        boundary=named.boundary,
+        mode=named.mode,
+        weights=named.weights,
+        verdict=verdict,
+        reason=None,
+        baseline_ns=_headline(baseline),
+        current_ns=_headline(current),
+        ratio=None,
+        ci95=None,
+        p_holm=None,
+        fails=False,
+        changed=(),
+    )
+
+
+def _headline(row: Row | None) -> float | None:
+    return row.latency_ns.median if row and row.latency_ns and row.grade != "F" else None

@@ -1,0 +1,180 @@
+"""Limits on single figures: `[selector:]metric<limit`, read strictly, and rows held against them (pure).
+
+latency_p50<100ms                          every row
+minilm-l6/onnxruntime:latency_p95<8ms      a model and a backend; further parts: /precision /b<batch size>
+*/openvino/*/b1:throughput>=50/s           shell patterns; * also passes over a slash
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from harness.core.errors import UsageError
+from harness.core.schemas import Interval, Judgement, Latency, Quantity, Row
+from harness.measure import grades
+from harness.measure.stats import PERCENTILE_MIN_SAMPLES
+
+UNITS: Mapping[Quantity, Mapping[str, float]] = {
+    "ns": {"ns": 1, "us": 1e3, "µs": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9},
+    "per_s": {"/s": 1},
+    "bytes": {"MiB": 1 << 20, "GiB": 1 << 30},
+    "ratio": {"": 1, "x": 1},
+}
+"""What a limit may be written in. Both signs that keyboards give for micro are known."""
+
+_FORM = re.compile(
+    r"(?:(?P<selector>.+):)?(?P<metric>\w+)\s*(?P<operator><=|>=|<|>)\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>\S*)"
+)
+_EXAMPLES = "--threshold 'latency_p50<100ms', --threshold 'minilm-l6/onnxruntime:throughput>=1000/s'"
+
+Figure = tuple[float | None, Interval | None]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure of a row: what it counts, and how it and its interval are found."""
+
+    quantity: Quantity
+    of: Callable[[Row], Figure]
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """One limit. `limit` is in nanoseconds, items per second, bytes, or none; `text` is what the user wrote."""
+
+    text: str
+    selector: str | None
+    metric: str
+    operator: Literal["<", "<=", ">", ">="]
+    limit: float
+
+    def holds(self, value: float) -> bool:
+        """Whether a value is on the right side."""
+        return {
+            "<": value < self.limit,
+            "<=": value <= self.limit,
+            ">": value > self.limit,
+            ">=": value >= self.limit,
+        }[self.operator]
+
+
+def parse(text: str) -> Threshold:
+    """Read one threshold; UsageError names what it does not understand."""
+    found = _FORM.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"`{text}` is not a threshold: [model/backend:]metric<limit.", f"For example {_EXAMPLES}.")
+    name, unit = found["metric"], found["unit"]
+    if name not in METRICS:
+        raise UsageError(f"`{text}`: there is no metric `{name}`.", f"Metrics are {', '.join(METRICS)}.")
+    units = UNITS[METRICS[name].quantity]
+    if unit not in units:
+        known = ", ".join(unit or "no unit" for unit in units)
+        raise UsageError(f"`{text}`: {name} cannot be in `{unit or 'no unit'}`.", f"Write it in {known}.")
+    limit = float(found["number"]) * units[unit]
+    return Threshold(text.strip(), found["selector"], name, _operator(found["operator"]), limit)
+
+
+def parse_all(texts: Sequence[str]) -> list[Threshold]:
+    """Read options that hold one threshold each, or several with `;` between them; empty ones are none."""
+    return [parse(part) for text in texts for part in text.split(";") if part.strip()]
+
+
+def parse_share(option: str, text: str) -> float:
+    """A share written as per cent; UsageError otherwise, because 5 and 0.05 could both mean it."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text.strip())
+    share = float(found[1]) / 100 if found else 0.0
+    if not 0 < share < 1:
+        raise UsageError(f"{option} {text} is not between 0% and 100%.", f"Write it as per cent: {option} 5%.")
+    return share
+
+
+def judge(threshold: Threshold, rows: Sequence[Row]) -> list[Judgement]:
+    """Every row that the threshold speaks of; UsageError where there is none.
+
+    Backends that compute nothing are never meant. Neither are skipped rows, which cannot be measured on any machine, as
+    long as another row is meant.
+    """
+    computing = [row for row in rows if not any(flag.name == grades.CALIBRATION for flag in row.flags)]
+    meant = [row for row in computing if threshold.selector is None or _selects(threshold.selector, row)]
+    if not meant:
+        there = ", ".join(sorted({f"{row.model}/{row.backend}" for row in computing})) or "nothing"
+        raise UsageError(f"`{threshold.text}` matches no row.", f"The results hold {there}.")
+    owed = [row for row in meant if row.status != "skipped"] or meant
+    return [_judged(threshold, row) for row in owed]
+
+
+def _selects(selector: str, row: Row) -> bool:
+    names = [row.model]
+    for part in (row.backend, row.precision, f"b{row.batch_size}"):
+        names.append(f"{names[-1]}/{part}")
+    return any(fnmatchcase(name, selector) for name in names)
+
+
+def _judged(threshold: Threshold, row: Row) -> Judgement:
+    metric = METRICS[threshold.metric]
+    value, interval = metric.of(row)
+    reason = _unsound(row) or (_withheld(threshold.metric, row) if value is None else None)
+    known = value if reason is None else None
+    holds = known is not None and threshold.holds(known)
+    return Judgement(
+        threshold=threshold.text,
+        case_id=row.case_id,
+        outcome="UNKNOWN" if known is None else "PASS" if holds else "FAIL",
+        quantity=metric.quantity,
+        value=known,
+        limit=threshold.limit,
+        ci95=interval if known is not None else None,
+        clear=None
+        if known is None or interval is None
+        else threshold.holds(interval.low) == threshold.holds(interval.high) == holds,
+        reason=reason,
+    )
+
+
+def _unsound(row: Row) -> str | None:
+    if row.status != "measured":
+        return f"{row.status}: {row.reason}" if row.reason else row.status
+    if row.grade in grades.RANKED:
+        return None
+    return f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"
+
+
+def _withheld(name: str, row: Row) -> str:
+    tail = name.rpartition("_p")[2]
+    least = PERCENTILE_MIN_SAMPLES.get(int(tail) / 100) if tail.isdigit() else None
+    if least is not None and row.latency_ns is not None:
+        return f"withheld: {row.latency_ns.n} samples, {least} needed; raise measurement.min_samples or the rounds"
+    return "this row has no such figure"
+
+
+def _operator(text: str) -> Literal["<", "<=", ">", ">="]:
+    match text:
+        case "<" | "<=" | ">" | ">=":
+            return text
+    raise AssertionError(text)  # the pattern admits no other
+
+
+def _latency(name: str, *, interval: bool = False) -> Metric:
+    def of(latency: Latency | None) -> Figure:
+        if latency is None:
+            return None, None
+        value: float | None = getattr(latency, name)
+        return value, latency.ci95 if interval else None
+
+    return Metric("ns", lambda row: of(row.latency_ns))
+
+
+METRICS: Mapping[str, Metric] = {
+    # The interval over processes is one of the median, which p50 over the pooled samples estimates as well.
+    "latency_median": _latency("median", interval=True),
+    "latency_p50": _latency("p50", interval=True),
+    **{f"latency_{name}": _latency(name) for name in ("p90", "p95", "p99", "max", "mean")},
+    "throughput": Metric("per_s", lambda row: (row.throughput_per_s, None)),
+    "memory": Metric("bytes", lambda row: (row.memory_bytes, None)),
+    "speedup": Metric("ratio", lambda row: (row.speedup.ratio, row.speedup.ci95) if row.speedup else (None, None)),
+}
+"""Name → figure."""

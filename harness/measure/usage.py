@@ -1,0 +1,155 @@
+"""Counters of a process and of the machine, and the difference between two readings as one sample (psutil)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from harness.core.schemas import UsageSample
+
+_CPU_STAT = (Path("/sys/fs/cgroup/cpu.stat"), Path("/sys/fs/cgroup/cpu/cpu.stat"))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Totals at one instant; times in seconds of CPU, None where the system does not tell."""
+
+    at_ns: int
+    process_s: float
+    machine_s: float
+    monitor_s: float
+    steal_s: float | None
+    rss_bytes: int
+    major_faults: int
+    minor_faults: int
+    read_bytes: int | None
+    written_bytes: int | None
+    frequency_mhz: float | None
+    temperature_c: float | None
+    throttled: int | None
+
+
+@dataclass
+class Probe:
+    """Reads the counters of one process. What cannot be read is remembered in `unavailable` with the reason."""
+
+    pid: int
+    unavailable: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._process = psutil.Process(self.pid)
+        self._own = psutil.Process()
+
+    def read(self, at_ns: int) -> Reading:
+        """All counters now. Raises psutil.NoSuchProcess when the process is gone."""
+        with self._process.oneshot():
+            times = self._process.cpu_times()
+            memory = self._process.memory_info()
+            major, minor = _faults(self.pid)
+            read, written = self._io()
+        machine = psutil.cpu_times()
+        own = self._own.cpu_times()
+        busy = machine.user + machine.system + getattr(machine, "irq", 0.0) + getattr(machine, "softirq", 0.0)
+        return Reading(
+            at_ns=at_ns,
+            process_s=times.user + times.system,
+            machine_s=busy + getattr(machine, "nice", 0.0),
+            monitor_s=own.user + own.system,
+            steal_s=getattr(machine, "steal", None),
+            rss_bytes=memory.rss,
+            major_faults=major,
+            minor_faults=minor,
+            read_bytes=read,
+            written_bytes=written,
+            frequency_mhz=self._frequency_mhz(),
+            temperature_c=self._temperature_c(),
+            throttled=self._throttled(),
+        )
+
+    def pss_bytes(self) -> int | None:
+        """Proportional set size; slow, and it holds the process's memory map meanwhile."""
+        try:
+            return int(self._process.memory_full_info().pss)
+        except (psutil.Error, AttributeError) as error:
+            self.unavailable["pss_bytes"] = f"not readable: {error}"
+            return None
+
+    def _io(self) -> tuple[int | None, int | None]:
+        try:
+            counters = self._process.io_counters()
+        except (psutil.AccessDenied, AttributeError, NotImplementedError) as error:
+            self.unavailable["read_bytes"] = self.unavailable["written_bytes"] = f"not readable: {error}"
+            return None, None
+        return counters.read_bytes, counters.write_bytes
+
+    def _frequency_mhz(self) -> float | None:
+        try:
+            found = psutil.cpu_freq()
+        except (OSError, NotImplementedError, RuntimeError) as error:
+            found, reason = None, str(error)
+        else:
+            reason = "the system does not tell (usual in a guest)"
+        if found is None or not found.current:
+            self.unavailable["frequency_mhz"] = reason
+            return None
+        return float(found.current)
+
+    def _temperature_c(self) -> float | None:
+        zones = psutil.sensors_temperatures() if hasattr(psutil, "sensors_temperatures") else {}
+        found = [zone.current for group in zones.values() for zone in group if zone.current]
+        if not found:
+            self.unavailable["temperature_c"] = "no sensor is readable (usual in a guest)"
+            return None
+        return float(max(found))
+
+    def _throttled(self) -> int | None:
+        for file in _CPU_STAT:
+            try:
+                lines = file.read_text().splitlines()
+            except OSError:
+                continue
+            for line in lines:
+                if line.startswith("nr_throttled"):
+                    return int(line.split()[1])
+        self.unavailable["throttled_periods"] = "the cgroup shows no nr_throttled: there is no CPU controller here"
+        return None
+
+
+def sample(before: Reading, now: Reading, phase: str, first_ns: int) -> UsageSample:
+    """The difference of two readings, as rates (pure)."""
+    seconds = max((now.at_ns - before.at_ns) / 1e9, 1e-9)
+    process_s = now.process_s - before.process_s
+    others_s = (now.machine_s - before.machine_s) - process_s - (now.monitor_s - before.monitor_s)
+    steal = None if now.steal_s is None or before.steal_s is None else now.steal_s - before.steal_s
+    return UsageSample(
+        at_ns=now.at_ns - first_ns,
+        phase=phase,
+        cpu_percent=100 * process_s / seconds,
+        # Counters tick every 10 ms: the remainder may come out a little below nothing.
+        others_percent=max(0.0, 100 * others_s / seconds),
+        steal_percent=None if steal is None else 100 * steal / seconds,
+        rss_bytes=now.rss_bytes,
+        major_faults=now.major_faults - before.major_faults,
+        minor_faults=now.minor_faults - before.minor_faults,
+        read_bytes=_difference(before.read_bytes, now.read_bytes),
+        written_bytes=_difference(before.written_bytes, now.written_bytes),
+        frequency_mhz=now.frequency_mhz,
+        temperature_c=now.temperature_c,
+        throttled_periods=_difference(before.throttled, now.throttled),
+    )
+
+
+def _difference(before: int | None, now: int | None) -> int | None:
+    return None if before is None or now is None else now - before
+
+
+def _faults(pid: int) -> tuple[int, int]:
+    """(major, minor) page faults of a process, which psutil does not tell."""
+    try:
+        # The command's name stands in parentheses and may hold spaces and parentheses: count from its end.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError as error:
+        raise psutil.NoSuchProcess(pid) from error
+    return int(fields[9]), int(fields[7])

@@ -1,0 +1,186 @@
+"""A comparison as Markdown and as a terminal table, worst first (pure)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from tabulate import tabulate
+
+from harness.core.schemas import ComparedRow, Comparison, Judgement
+from harness.measure.comparison import is_lost
+from harness.render import change, units
+from harness.render.markdown import section, table
+
+TERMINAL_ROWS = 40
+"""Lines of the terminal table; comparison.md holds every row."""
+
+MAX_NAMED = 3
+"""Cases named one by one beside a reason that they share; all of them stand in comparison.json."""
+
+ENOUGH_ROUNDS = 5
+"""With 30 rows and 1% between processes, 5 rounds show 94% of single 5% slow-downs, 3 rounds 19% (decision 6)."""
+
+
+def headline(comparison: Comparison) -> str:
+    """One line: what failed, and how many rows of each verdict there are."""
+    parts = []
+    if comparison.baseline is not None:
+        counts = Counter(row.verdict for row in change.worst_first(comparison.rows))
+        compared = sum(row.ratio is not None for row in comparison.rows)
+        failing = [row for row in change.worst_first(comparison.rows) if row.fails]
+        worst = f" (worst: {change.name(failing[0])} {change.percent(failing[0].ratio or 1)})" if failing else ""
+        parts.append(f"{len(failing)} of {units.count(compared, 'compared row')} regressed{worst}")
+        parts.append(", ".join(f"{number} {verdict}" for verdict, number in counts.items()))
+    if comparison.judgements:
+        outcomes = Counter(outcome for outcome, *_, found in _judged(comparison) for _ in found)
+        parts.append("thresholds: " + ", ".join(f"{number} {outcome}" for outcome, number in outcomes.items()))
+    return "; ".join(part for part in parts if part) + "."
+
+
+def terminal(comparison: Comparison) -> str:
+    """Compared rows and missed thresholds, narrow enough for 100 columns where case names are."""
+    rows = [row for row in change.worst_first(comparison.rows) if row.ratio is not None]
+    blocks = [tabulate(*_rows_table(rows[:TERMINAL_ROWS], terminal=True), **_PLAIN)] if rows else []  # type: ignore[arg-type]
+    if len(rows) > TERMINAL_ROWS:
+        blocks.append(f"… and {len(rows) - TERMINAL_ROWS:,} more rows in comparison.md")
+    missed = [
+        f"{outcome}  {threshold}  {_named([one.case_id for one in found])}: {said}"
+        for outcome, threshold, said, found in _judged(comparison)
+        if outcome != "PASS"
+    ]
+    blocks += missed[:TERMINAL_ROWS]
+    if len(missed) > TERMINAL_ROWS:
+        blocks.append(f"… and {len(missed) - TERMINAL_ROWS:,} more missed thresholds in comparison.md")
+    return "\n".join([*blocks, *remarks(comparison)])
+
+
+def document(comparison: Comparison, conditions: str) -> str:
+    """The whole comparison. `conditions`: those of the current summary, which stand above each table of figures."""
+    compared = [row for row in change.worst_first(comparison.rows) if row.ratio is not None]
+    stated = f"Conditions: {conditions}"
+    parts = [
+        section("Comparison", f"**{headline(comparison)}**", _sides(comparison), *remarks(comparison), level=1),
+        section("Rows", stated, _rows_markdown(compared)) if compared else "",
+        section("Thresholds", stated, _thresholds(comparison)) if comparison.judgements else "",
+        _optional("Not compared", _not_compared(comparison.rows)),
+        _optional("What changed around the rows", _differences(comparison)),
+        section("How to read this", _guide(comparison)),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def remarks(comparison: Comparison) -> list[str]:
+    """What a reader must know before he believes the rows."""
+    found = []
+    common = comparison.common_ratio
+    if common is not None and abs(common - 1) > comparison.equivalence:
+        found.append(
+            f"The middle row moved by {change.percent(common)}: look first at what all rows share "
+            "(neighbours and clock of the machine, a library), then at single rows."
+        )
+    lost = sum(is_lost(row) for row in comparison.rows)
+    if lost:
+        found.append(f"{units.count(lost, 'row')} had a sound figure in the baseline and have none now.")
+    sides = [side.rounds for side in (comparison.baseline, comparison.current) if side]
+    if any(row.verdict == "AMBIGUOUS" for row in comparison.rows) and min(sides) < ENOUGH_ROUNDS:
+        found.append(f"More rounds decide ambiguous rows: ROUNDS={ENOUGH_ROUNDS} on both sides.")
+    return found
+
+
+_PLAIN = {"tablefmt": "simple", "disable_numparse": True}
+
+
+def _rows_table(rows: Sequence[ComparedRow], *, terminal: bool) -> tuple[list[list[str]], list[str]]:
+    """Cells and headers."""
+    unit = units.time_unit(value for row in rows for value in (row.baseline_ns, row.current_ns) if value)
+    headers = ["verdict", "case", f"baseline {unit.name}", f"now {unit.name}", "change", "95% CI"]
+    lines = [
+        [
+            row.verdict,
+            change.name(row),
+            units.in_unit(row.baseline_ns, unit),
+            units.in_unit(row.current_ns, unit),
+            change.percent(row.ratio or 1),
+            change.interval(row.ci95),
+            *([] if terminal else [change.note(row)]),
+        ]
+        for row in rows
+    ]
+    return lines, headers if terminal else [*headers, "note"]
+
+
+def _rows_markdown(rows: Sequence[ComparedRow]) -> str:
+    lines, headers = _rows_table(rows, terminal=False)
+    for line, row in zip(lines, rows, strict=True):
+        line[0] = f"**{row.verdict}**" if row.fails else row.verdict
+    return table(headers, lines)
+
+
+def _thresholds(comparison: Comparison) -> str:
+    lines = [
+        [outcome, f"`{threshold}`", _named([one.case_id for one in found]), said]
+        for outcome, threshold, said, found in _judged(comparison)
+    ]
+    return table(["verdict", "threshold", "case", "value"], lines)
+
+
+def _judged(comparison: Comparison) -> list[tuple[str, str, str, list[Judgement]]]:
+    """(outcome, threshold, words, rows), failures first; rows of which the same must be said stand together."""
+    order = ("FAIL", "UNKNOWN", "PASS")
+    groups: dict[tuple[str, str, str], list[Judgement]] = {}
+    for found in sorted(comparison.judgements, key=lambda one: order.index(one.outcome)):
+        groups.setdefault((found.outcome, found.threshold, change.judged(found)), []).append(found)
+    return [(*key, found) for key, found in groups.items()]
+
+
+def _not_compared(rows: Sequence[ComparedRow]) -> str:
+    """Rows without a ratio, by reason; those that were lost since the baseline first."""
+    groups: dict[tuple[str, str], list[ComparedRow]] = {}
+    for row in sorted(change.worst_first(rows), key=lambda row: not is_lost(row)):
+        if row.ratio is None:
+            groups.setdefault((row.verdict, change.in_words(row)), []).append(row)
+    lines = [[verdict, _named([change.name(row) for row in found]), why] for (verdict, why), found in groups.items()]
+    return table(["verdict", "case", "reason"], lines) if lines else ""
+
+
+def _named(cases: Sequence[str]) -> str:
+    named = ", ".join(cases[:MAX_NAMED])
+    return named if len(cases) <= MAX_NAMED else f"{named} and {len(cases) - MAX_NAMED:,} more"
+
+
+def _differences(comparison: Comparison) -> str:
+    lines = [
+        [f"{one.name}{' (forbids comparing)' if one.refuses else ''}", one.baseline, one.current]
+        for one in comparison.differences
+    ]
+    return table(["fact", "baseline", "now"], lines) if lines else ""
+
+
+def _sides(comparison: Comparison) -> str:
+    sides = [("Baseline", comparison.baseline), ("Now", comparison.current)]
+    lines = [
+        f"- {name}: `{side.path}`, plan {side.plan_id}, {units.count(side.rounds, 'round')}, "
+        f"measured {side.measured_from or 'nothing'} to {side.measured_to or 'nothing'}"
+        for name, side in sides
+        if side is not None
+    ]
+    return "\n".join(lines)
+
+
+def _guide(comparison: Comparison) -> str:
+    margin, allowed = f"±{comparison.equivalence:.1%}", f"{comparison.max_regression:.1%}"
+    lines = [
+        f"- **change** is current / baseline latency, of the geometric means of the process medians; {margin} is the "
+        "margin of equivalence.",
+        "- **SAME**: the whole interval lies inside the margin. **SLOWER**, **FASTER**: significant over all compared "
+        "rows (Welch's t on log process medians, Holm) and beyond the margin. **AMBIGUOUS**: these rounds cannot tell.",
+        f"- A slower row fails beyond {allowed}; a threshold fails on its point estimate, and without a sound figure.",
+        "- The interval covers noise between the processes of a run. What lasts for a whole run (a neighbour, heat) moves "
+        "all rows alike and is in no interval.",
+    ]
+    return "\n".join(lines)
+
+
+def _optional(title: str, text: str) -> str:
+    return section(title, text) if text else ""

@@ -1,0 +1,92 @@
+"""Everything that lives as long as a run: a worker per backend, the monitor, the progress display."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from harness.core.jobs import Job
+from harness.core.layout import Models, Results
+from harness.core.schemas import Failed, Measured, Plan
+from harness.measure.launcher import Worker
+from harness.measure.stats import median
+from harness.planning.schedule import Turn
+from harness.render.progress import RunProgress
+from harness.running.monitoring import Monitor
+from harness.running.turn import measure_turn
+
+
+@dataclass(frozen=True)
+class _Watcher:
+    """Passes on what a worker says about the running case."""
+
+    job: Job
+    label: str
+    progress: RunProgress
+    monitor: Monitor
+
+    def started(self, pid: int) -> None:
+        self.monitor.watch(self.job, pid)
+
+    def entered(self, phase: str) -> None:
+        self.monitor.phase(phase)
+        self.progress.running(self.label, phase)
+
+
+class Crew:
+    """Measures turns of a plan; a context manager that ends every process it started."""
+
+    def __init__(self, plan: Plan, models: Models, results: Results, threads: int, turns: int, fork: bool) -> None:
+        self._plan = plan
+        self._models = models
+        self._results = results
+        self._threads = threads
+        self._fork = fork
+        self._workers: dict[str, Worker] = {}
+        self._stack = ExitStack()
+        self.progress = RunProgress(turns)
+
+    def __enter__(self) -> Self:
+        self._monitor = Monitor(self._results.worker_log("monitor"))
+        self._stack.callback(self._monitor.close)
+        self._stack.enter_context(self.progress)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def measure(self, turn: Turn) -> Measured | Failed:
+        """Measure one turn and show how it ended."""
+        number, case = turn
+        job = Job(
+            case=case,
+            round=number,
+            plan_id=self._plan.plan_id,
+            measurement=self._plan.measurement,
+            threads=self._threads,
+            results=str(self._results.root),
+            models=str(self._models.root),
+        )
+        label = f"round {number}  {case.case_id}"
+        watcher = _Watcher(job, label, self.progress, self._monitor)
+        record = measure_turn(job, self._worker(case.backend), self._results, watcher)
+        self._monitor.end()
+        self.progress.finished(label, _in_words(record))
+        return record
+
+    def _worker(self, backend: str) -> Worker:
+        if backend not in self._workers:
+            self._workers[backend] = Worker(backend, self._threads, self._results.worker_log(backend), self._fork)
+            self._stack.callback(self._workers[backend].close)
+        return self._workers[backend]
+
+
+def _in_words(record: Measured | Failed) -> str:
+    if isinstance(record, Failed):
+        return f"FAILED in {record.phase}: {record.error}"
+    steady = "" if record.steady else ", not steady"
+    return f"{median(record.latency_ns) / 1e6:.3g} ms  n={len(record.latency_ns)}, {record.stop}{steady}"

@@ -1,0 +1,57 @@
+"""The run stage's side of the monitor: start it, tell it what runs, go on without it when it is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from pathlib import Path
+
+from harness.core.jobs import Job
+from harness.core.store import translate_storage_errors
+from harness.core.watching import End, Message, Phase, Watch
+
+
+class Monitor:
+    """A monitor process. Its records are a witness beside the samples: without it nothing is lost but the witness."""
+
+    def __init__(self, log: Path) -> None:
+        with translate_storage_errors(log):
+            log.parent.mkdir(parents=True, exist_ok=True)
+            file = log.open("wb")
+        with file:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "harness.monitor"],
+                stdin=subprocess.PIPE,
+                stderr=file,
+                start_new_session=True,
+            )
+
+    def watch(self, job: Job, pid: int) -> None:
+        """The process of a job has begun."""
+        self._tell(Watch(pid=pid, case_id=job.case.case_id, round=job.round, plan_id=job.plan_id, results=job.results))
+
+    def phase(self, name: str) -> None:
+        """It has come to a phase."""
+        self._tell(Phase(phase=name))
+
+    def end(self) -> None:
+        """It has ended."""
+        self._tell(End())
+
+    def close(self) -> None:
+        """End the monitor when it has written its last record."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+        self._process.wait()
+
+    def _tell(self, message: Message) -> None:
+        if self._process.stdin is None:
+            return
+        try:
+            self._process.stdin.write(message.model_dump_json().encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            # Aggregate then says that nobody watched; the samples themselves are unharmed.
+            return
