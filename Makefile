@@ -13,6 +13,7 @@ MODELS_DIR  ?= models#? folder of exported models
 BASELINE    ?=#? earlier results folder, or its summary.json, to compare with
 THRESHOLD   ?=#? limits to compare with, as latency_p50<100ms; several with ; between them
 MAX_REGRESSION ?=#? slow-down that compare accepts, as 5%
+TRIALS      ?=#? trials of make selftest (7)
 FORCE       ?=#? 1: measure and export anew what is already there
 RUN         ?= auto#? local, docker, or auto: docker where an engine answers and the image is built
 TORCH_INDEX ?=#? extra package index that has a CPU-only torch for this platform
@@ -20,7 +21,7 @@ DOCKER      ?= docker#? container engine
 PYTHON      ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,$(shell $(p) -c 'import sys; 0x30b0000 <= sys.hexversion < 0x30e0000 and print("$(p)")' 2>/dev/null)))
 
 # Every choice reaches the stages through the environment, so that no value is ever read by a shell.
-export CONFIG DEVICE MODELS BACKENDS PRECISIONS BATCHES SEQ_LENGTHS ROUNDS RESULTS MODELS_DIR TORCH_INDEX \
+export CONFIG DEVICE MODELS BACKENDS PRECISIONS BATCHES SEQ_LENGTHS ROUNDS RESULTS MODELS_DIR TORCH_INDEX \ TRIALS
        BASELINE THRESHOLD MAX_REGRESSION
 
 SHELL := /bin/bash
@@ -41,7 +42,7 @@ REPORT = $(STAGE).report $(PLACE)
 COMPARE = $(STAGE).compare $(PLACE) $(if $(BASELINE),--baseline "$$BASELINE") --threshold "$$THRESHOLD" \
           $(if $(MAX_REGRESSION),--max-regression "$$MAX_REGRESSION")
 
-.PHONY: help bench plan export engines run aggregate report compare profile models test check where clean distclean
+.PHONY: help bench plan export engines run aggregate report compare selftest profile models test check where clean distclean
 
 help: ## Print this help
 	@echo "Usage: make <target> [VARIABLE=value …]"
@@ -77,6 +78,9 @@ report: where ## Write report.md and charts from the summary, and print the main
 
 compare: where ## Compare with an earlier run (BASELINE), hold against limits (THRESHOLD), or both
 	@$(COMPARE)
+
+selftest: where ## Prove the harness on this machine: bias, false alarms, missed slow-downs (TRIALS=7)
+	@$(STAGE).selftest $(PLACE) --models-dir "$$MODELS_DIR" $(if $(TRIALS),--trials "$$TRIALS")
 
 profile: ## Profile models by layer and operator (not in this version)
 	@echo "Profiling is not in this version yet; the report's latency tables come from unprofiled runs." >&2; exit 2

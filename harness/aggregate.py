@@ -47,7 +47,7 @@ def load_exports(plan: Plan, models: Models, notes: Notes) -> dict[str, ExportRe
     """Export records by slug; what cannot be read goes into the notes, MissingInputError where none can be."""
     exports: dict[str, ExportRecord] = {}
     problems: list[FormatError | MissingInputError] = []
-    for model in plan.models:
+    for model in (model for model in plan.models if model.exported):
         try:
             exports[model.slug] = store.load(models.folder(model.slug).record, ExportRecord, "make export")
         except (FormatError, MissingInputError) as error:

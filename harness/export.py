@@ -94,7 +94,7 @@ def _told(record: ExportRecord) -> str:
 
 def _selected(plan: Plan, asked: Sequence[str] | None) -> list[PlannedModel]:
     """The plan's models, or those of them that were asked for by name."""
-    known = {planned.name: planned for planned in plan.models}
+    known = {planned.name: planned for planned in plan.models if planned.exported}
     for name in asked or ():
         if name not in known:
             raise UsageError(*unknown_name("model of this plan", name, known))

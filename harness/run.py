@@ -59,7 +59,7 @@ def stage(arguments: Sequence[str]) -> None:
 def _exports(plan: Plan, models: Models) -> dict[str, ExportRecord]:
     """The export of each model of the plan, with its files checked against their hashes."""
     found = {}
-    for model in plan.models:
+    for model in (model for model in plan.models if model.exported):
         folder = models.folder(model.slug)
         export = store.load(folder.record, ExportRecord, "make export")
         store.check_artifacts(folder.root, export)

@@ -20,7 +20,8 @@ from typing import IO, NoReturn
 
 from harness.backends import backend_info
 from harness.backends import base as backends
-from harness.backends.batches import load_batches
+from harness.backends.batches import NO_BATCHES, load_batches, nothing_exported
+from harness.backends.slowdown import slow_down, slowdown_of
 from harness.core import cli, environment, store
 from harness.core.errors import InferometerError, StorageError
 from harness.core.jobs import Ended, Entered, Event, Job, Ready, Started
@@ -96,9 +97,15 @@ def _measure_and_exit(job: Job, emit: Callable[[Event], None]) -> NoReturn:
 def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measured:
     case, started_at = job.case, utc_now()
     folder = Models(Path(job.models)).folder(case.slug)
-    export = store.load(folder.record, ExportRecord, "make export")
-    batches = load_batches(folder.root, export, case, job.measurement.parity_samples)
+    if backend_info(case.backend).artifact == "none":
+        export, batches = nothing_exported(case), NO_BATCHES
+    else:
+        export = store.load(folder.record, ExportRecord, "make export")
+        batches = load_batches(folder.root, export, case, job.measurement.parity_samples)
     backend = _construct(backends.Job(case, export, folder.root, batches.inputs, job.threads, folder.compile_cache))
+    factor = slowdown_of(case.backend)
+    if factor is not None:
+        slow_down(backend, factor)
     found = run_session(backend, len(batches.inputs), batches.reference, export.classifier, job.measurement, enter)
     enter("record")
     where = environment.collect(backend.build_facts())
@@ -123,6 +130,7 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
         placement=found.placement,
         memory=found.memory,
         cold_ns=found.cold_ns,
+        notes=() if factor is None else (f"every inference was stretched by {factor:g} on purpose",),
     )
 
 

@@ -55,6 +55,16 @@ BACKENDS: Mapping[str, BackendInfo] = {
         not_offered=dict.fromkeys(("fp16", "bf16", "int8"), "noop computes nothing"),
         computes=False,
     ),
+    "spin": BackendInfo(
+        target="harness.backends.spin:Spin",
+        summary="waits a known time (models spin:50us, spin:1ms, …): the harness's own error as a row",
+        requires=(),
+        preload=("numpy",),
+        precisions={"cpu": ("fp32",)},
+        artifact="none",
+        not_offered=dict.fromkeys(("fp16", "bf16", "int8"), "spin computes nothing"),
+        computes=False,
+    ),
     "torch-eager": BackendInfo(
         target="harness.backends.torch_eager:TorchEager",
         summary="PyTorch, one operator at a time: the reference and the baseline",

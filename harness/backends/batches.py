@@ -25,6 +25,32 @@ class BatchSet:
     reference: Callable[[int], Batch]
 
 
+NO_BATCHES = BatchSet(inputs=({},) * MIN_BATCHES, reference=lambda index: {})
+"""For a backend that loads nothing: as many empty batches as others have at least."""
+
+
+def nothing_exported(case: Case) -> ExportRecord:
+    """The export record of a case that loads nothing."""
+    return ExportRecord(
+        request_sha256="",
+        model=case.model,
+        slug=case.slug,
+        weights=case.weights,
+        weight_source="none",
+        kind="tensor",
+        classifier=False,
+        parameters=None,
+        inputs=(),
+        outputs=(),
+        module=None,
+        onnx={},
+        input_sets=(),
+        checks=(),
+        versions={},
+        seconds={},
+    )
+
+
 def load_batches(folder: Path, export: ExportRecord, case: Case, samples: int) -> BatchSet:
     """Read the inputs of the case's sequence length.
 

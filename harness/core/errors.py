@@ -15,7 +15,8 @@
     ├── BusyError               7   another run holds the results folder
     ├── ExportError             8   a model that could not be turned into a checked ONNX file
     ├── CaseError               9   a case that failed: becomes a `Failed` row, never ends the run
-    └── RegressionError         1   a comparison that found a slower row or a missed threshold
+    ├── RegressionError         1   a comparison that found a slower row or a missed threshold
+    └── SelfTestError           1   a self-test in which the harness missed a target
 
 `CasesFailedError` (exit 10) ends a run that is complete but has failed rows.
 """
@@ -112,6 +113,12 @@ class CaseError(InferometerError):
 
 class RegressionError(InferometerError):
     """A comparison is complete and found a slower row or a missed threshold."""
+
+    exit_code = 1
+
+
+class SelfTestError(InferometerError):
+    """A self-test is complete and the harness missed a target."""
 
     exit_code = 1
 

@@ -6,6 +6,7 @@ results/environments/<environment_id>.json
 results/raw/<case_id>/<round>.usage.json      what the monitor saw meanwhile
 results/raw/<case_id>/<round>.json            and <round>.log while a case runs or after it failed
 results/summary.json  summary.csv  report.md  charts/*.png
+results/selftest.json  selftest.md  selftest/<trial>/…
 results/comparison.json  comparison.md  junit.xml
 """
 
@@ -56,6 +57,18 @@ class Results:
     @property
     def junit(self) -> Path:
         return self.root / "junit.xml"
+
+    @property
+    def selftest(self) -> Path:
+        return self.root / "selftest.json"
+
+    @property
+    def selftest_table(self) -> Path:
+        return self.root / "selftest.md"
+
+    @property
+    def selftest_trials(self) -> Path:
+        return self.root / "selftest"
 
     @property
     def charts(self) -> Path:

@@ -7,6 +7,7 @@ A `schema_version` is raised when a reader of the old version would misread or r
     Environment   1  first format
     RawRecord     1  first format: Measured | Failed, sealed with a checksum (core/store.py)
     Usage         1  first format
+    SelfTest      1  first format
     Summary       1  first format
     Comparison    1  first format
 """
@@ -99,6 +100,8 @@ class PlannedModel(Record):
     weights: Weights
     kind: Kind
     sequence_lengths: tuple[int, ...] = ()
+    exported: bool = True
+    """False where no case of it loads anything, so that there is nothing to export."""
     onnx_precisions: tuple[Precision, ...] = ()
     """ONNX files that the cases of this plan need."""
 
@@ -602,3 +605,33 @@ class Comparison(Record):
     differences: tuple[Difference, ...]
     rows: tuple[ComparedRow, ...]
     judgements: tuple[Judgement, ...]
+
+
+# --- selftest.json -----------------------------------------------------------------------------------------------
+
+
+class SelfTestRow(Record):
+    """Work of known duration and what was reported for it."""
+
+    case_id: str
+    nominal_ns: int
+    reported_ns: float
+    allowed_ns: float
+    """Largest bias of the target: 1% + 2 × timer overhead."""
+    within: bool
+
+
+class SelfTest(Record):
+    """What trials on known work proved about the harness on one machine."""
+
+    schema_version: Literal[1] = 1
+    created_at: str
+    machine: Machine
+    rounds: int
+    slowdown: float
+    rows: tuple[SelfTestRow, ...]
+    false_alarms: int
+    equal_trials: int
+    missed: int
+    slowed_trials: int
+    passed: bool

@@ -153,7 +153,7 @@ def _doubt(ratio: Ratio, p_holm: float, tested: int, equivalence: float) -> str:
     if p_holm < SIGNIFICANCE:
         return f"differs, by less than {equivalence:.1%} as it seems, but the interval reaches beyond"
     if ratio.ci95.low <= 1 <= ratio.ci95.high:
-        return "the interval holds both no change and more than the margin"
+        return "cannot be told from no change"
     return f"may be chance among {tested} compared rows (p = {p_holm:.2g} after Holm)"
 
 

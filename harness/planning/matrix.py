@@ -156,6 +156,8 @@ def _backends_on(device: Device) -> list[str]:
 
 
 def _skip_reason(table: BackendInfo, info: ModelInfo, device: Device, precision: Precision) -> str | None:
+    if table.artifact != "none" and not info.exportable:
+        return "work of known duration is no model: only the spin backend runs it"
     if table.artifact == "module" and not info.has_module:
         return "an ONNX file has no PyTorch module to run"
     if precision not in table.precisions[device]:
@@ -186,6 +188,7 @@ def _planned(entry: ModelEntry, info: ModelInfo, cases: Sequence[Case]) -> Plann
         slug=info.slug,
         weights=entry.weights or info.default_weights,
         kind=info.kind,
+        exported=any(backend_info(case.backend).artifact != "none" for case in own),
         sequence_lengths=tuple(sorted(lengths)),
         onnx_precisions=tuple(precisions),
     )

@@ -55,7 +55,7 @@ def finished_turns(
         identity = record.environment_id
         if identity not in comparable:
             comparable[identity] = _same_environment(identity, here, results)
-        if comparable[identity] and admission.foreign_artifact(record, known[case.model]) is None:
+        if comparable[identity] and admission.foreign_artifact(record, known.get(case.model, {})) is None:
             found.add(record)
     return found
 

@@ -176,8 +176,8 @@ def _guide(comparison: Comparison) -> str:
         "- **SAME**: the whole interval lies inside the margin. **SLOWER**, **FASTER**: significant over all compared "
         "rows (Welch's t on log process medians, Holm) and beyond the margin. **AMBIGUOUS**: these rounds cannot tell.",
         f"- A slower row fails beyond {allowed}; a threshold fails on its point estimate, and without a sound figure.",
-        "- The interval covers noise between the processes of a run. What lasts for a whole run (a neighbour, heat) moves "
-        "all rows alike and is in no interval.",
+        "- The interval covers noise between the processes of a run. What lasts for a whole run (a neighbour, heat) "
+        "moves all rows alike and is in no interval.",
     ]
     return "\n".join(lines)
 

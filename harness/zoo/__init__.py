@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from harness.core.errors import ConfigError
 from harness.core.names import unknown_name
 from harness.core.schemas import Kind, Weights
+from harness.zoo import known_duration
 from harness.zoo.sources import parse_source
 
 _PHOTOGRAPHS = "photographs, 3 x 224 x 224"
@@ -30,6 +31,7 @@ class ModelInfo:
     weight_source: where pretrained (or own) weights come from.
     package: the pip package that holds the pretrained weights; None where they come from a hub or a file.
     family: the module of this package that loads it.
+    exportable: False for work that is no model at all (known_duration.py).
     reference: what the family needs to find it: a name, hub id, folder, file or `module:function`.
     """
 
@@ -46,6 +48,7 @@ class ModelInfo:
     package: str | None
     family: str
     reference: str
+    exportable: bool = True
 
 
 def _torchvision(reference: str, parameters: int | None, prefix: str = "") -> ModelInfo:
@@ -144,6 +147,8 @@ def model_info(name: str) -> ModelInfo:
     """
     if name in MODELS:
         return MODELS[name]
+    if known_duration.is_spin(name):
+        return _spin(name)
     source = parse_source(name)
     if source is None:
         problem, hint = unknown_name("model", name, [*MODELS, *PREFIXES])
@@ -151,6 +156,26 @@ def model_info(name: str) -> ModelInfo:
     if source.prefix == "torchvision":
         return _torchvision(source.reference, None, "torchvision:")
     return _own(name, source.prefix, source.slug, source.reference)
+
+
+def _spin(name: str) -> ModelInfo:
+    """Work of known duration: nothing is exported, and only the spin backend runs it."""
+    return ModelInfo(
+        name=name,
+        slug=known_duration.slug(name),
+        kind="tensor",
+        weights=("own",),
+        default_weights="own",
+        has_module=False,
+        classifier=False,
+        parameters=None,
+        input_spec="none",
+        weight_source="none",
+        package=None,
+        family="",
+        reference=name,
+        exportable=False,
+    )
 
 
 def _own(name: str, prefix: str, slug: str, reference: str) -> ModelInfo:

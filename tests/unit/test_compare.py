@@ -1,0 +1,680 @@
+"""compare: exit codes, files and what CI is told, on synthetic summaries; the document against its golden file."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from harness import compare
+from harness.core import cli, store
+from harness.core.errors import (
+    MalformedFileError,
+    MissingInputError,
+    NewerFormatError,
+    NotComparableError,
+    OlderFormatError,
+    RegressionError,
+    UsageError,
+)
+from harness.core.layout import Results
+from harness.core.schemas import Case, Comparison, Failed, Judgement, Measured, Summary
+from harness.measure import thresholds
+from harness.render import change, github
+from harness.render import comparison as tables
+from tests.synthetic_results import (
+    ENVIRONMENT_ID,
+    MINILM,
+    RESNET,
+    Synthetic,
+    environment,
+    failed,
+    matrix,
+    measured,
+    parity_of,
+)
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "comparison.md"
+MODELS = (MINILM, RESNET)
+CASES = matrix(MODELS, batch_sizes=(1,))
+SLOWED = "resnet50-openvino-cpu-fp32-b1"
+Event = Callable[[Case, Measured], Measured | Failed | None]
+
+
+def nothing(_case: Case, record: Measured) -> Measured:
+    return record
+
+
+def slower(factor: float, *names: str) -> Event:
+    """These cases take longer."""
+
+    def event(case: Case, record: Measured) -> Measured:
+        if case.case_id not in names:
+            return record
+        values = tuple(int(value * factor) for value in record.latency_ns)
+        return record.model_copy(update={"latency_ns": values})
+
+    return event
+
+
+def summary(seed: int, event: Event = nothing, cases: list[Case] = CASES, rounds: int = 5, **facts: Any) -> Summary:
+    """A run of its own: other noise for another seed."""
+    models = {model.name: model for model in MODELS}
+
+    def again(case: Case, record: Measured) -> Measured | Failed | None:
+        return event(case, measured(case, models[case.model], record.round, 150, seed))
+
+    here = {ENVIRONMENT_ID: environment(**facts)}
+    return Synthetic(models=MODELS, cases=cases, samples=10, rounds=rounds, change=again, environments=here).summary()
+
+
+@pytest.fixture(scope="session")
+def before() -> Summary:
+    return summary(1)
+
+
+@pytest.fixture(scope="session")
+def after() -> Summary:
+    """Nothing but noise."""
+    return summary(2)
+
+
+@pytest.fixture(autouse=True)
+def outside_github(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+class Folders:
+    """Two results folders, and compare between them."""
+
+    def __init__(self, root: Path) -> None:
+        self.baseline, self.current = Results(root / "before"), Results(root / "after")
+
+    def put(self, baseline: Summary, current: Summary) -> Folders:
+        store.save(self.baseline.summary, baseline)
+        store.save(self.current.summary, current)
+        return self
+
+    def __call__(self, *options: str) -> Comparison:
+        """Compare; raises what the stage raises."""
+        compare.stage(["--baseline", str(self.baseline.root), "--results", str(self.current.root), *options])
+        return self.saved()
+
+    def judge(self, *limits: str) -> Comparison:
+        """Thresholds alone."""
+        arguments = [part for limit in limits for part in ("--threshold", limit)]
+        compare.stage(["--results", str(self.current.root), *arguments])
+        return self.saved()
+
+    def saved(self) -> Comparison:
+        return store.load(self.current.comparison, Comparison, "make compare")
+
+    def verdicts(self) -> dict[str, str]:
+        return {row.case_id: row.verdict for row in self.saved().rows}
+
+    def junit(self) -> ElementTree.Element:
+        return ElementTree.fromstring(self.current.junit.read_text())  # noqa: S314 - our own file
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    return Folders(tmp_path)
+
+
+@pytest.fixture
+def equal(folders: Folders, before: Summary, after: Summary) -> Folders:
+    return folders.put(before, after)
+
+
+# --- exit codes ---------------------------------------------------------------------------------------------------
+
+
+def exit_code(*arguments: str) -> int:
+    try:
+        cli.main(compare.stage, arguments)
+    except SystemExit as left:
+        return int(left.code or 0)
+    return 0
+
+
+def test_two_equal_runs_end_well(equal: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    found = equal()
+    assert not any(row.fails for row in found.rows)
+    assert {row.verdict for row in found.rows} == {"SAME", "AMBIGUOUS", "NOT COMPARABLE"}
+    out = capsys.readouterr().out.splitlines()
+    assert out[-1].startswith("0 of 21 compared rows regressed; ")
+    assert out[0].split() == ["verdict", "case", "baseline", "ms", "now", "ms", "change", "95%", "CI"]
+
+
+def test_a_slowed_row_fails_and_is_named_first(
+    folders: Folders, before: Summary, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders.put(before, summary(2, slower(1.05, SLOWED)))
+    with pytest.raises(RegressionError) as caught:
+        folders()
+    assert caught.value.exit_code == 1
+    assert caught.value.problem.startswith(f"1 of 21 compared rows regressed (worst: {SLOWED} +")
+    assert str(folders.current.comparison_report) in caught.value.hint
+    assert capsys.readouterr().out.splitlines()[2].split()[:2] == ["SLOWER", SLOWED]
+    assert [row.case_id for row in folders.saved().rows if row.fails] == [SLOWED]
+
+
+def test_max_regression_lets_a_smaller_slow_down_pass(folders: Folders, before: Summary) -> None:
+    folders.put(before, summary(2, slower(1.05, SLOWED)))
+    folders("--max-regression", "8%")
+    assert folders.verdicts()[SLOWED] == "SLOWER"
+    assert "within --max-regression" in folders.current.comparison_report.read_text()
+    with pytest.raises(RegressionError):
+        folders("--max-regression", "3%")
+
+
+def test_equivalence_moves_both_margins(folders: Folders, before: Summary) -> None:
+    folders.put(before, summary(2, slower(1.05, SLOWED)))
+    found = folders("--equivalence", "10%")
+    assert (found.equivalence, found.max_regression) == (0.1, 0.1)
+    assert folders.verdicts()[SLOWED] == "SAME"
+
+
+def test_another_machine_ends_with_two(folders: Folders, before: Summary) -> None:
+    folders.put(before, summary(2, cpu="AMD EPYC 9B14"))
+    with pytest.raises(NotComparableError) as caught:
+        folders()
+    assert caught.value.exit_code == 2
+    assert "machine.cpu Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz → AMD EPYC 9B14" in caught.value.problem
+    assert "machine.cpu (forbids comparing)" in folders.current.comparison_report.read_text()
+
+
+def test_exit_codes_of_the_program(folders: Folders, before: Summary, after: Summary) -> None:
+    folders.put(before, after)
+    both = ("--baseline", str(folders.baseline.root), "--results", str(folders.current.root))
+    assert exit_code(*both) == 0
+    assert exit_code(*both, "--threshold", "latency_p50<1ns") == 1
+    assert exit_code("--baseline", str(folders.baseline.root), "--results", str(folders.baseline.root)) == 2
+
+
+def test_an_upgraded_library_is_judged_and_named(folders: Folders, before: Summary) -> None:
+    libraries = {"torch": "2.15.0", "onnxruntime": "1.31.1", "openvino": "2026.4.0", "numpy": "2.4.6"}
+    folders.put(before, summary(2, slower(1.05, "resnet50-torch-eager-cpu-fp32-b1"), libraries=libraries))
+    with pytest.raises(RegressionError):
+        folders()
+    lines = folders.current.comparison_report.read_text().splitlines()
+    changed = next(line for line in lines if line.startswith("| library torch "))
+    assert [cell.strip() for cell in changed.split("|")[1:-1]] == ["library torch", "2.14.1", "2.15.0"]
+
+
+def test_rows_that_came_and_went(folders: Folders, before: Summary) -> None:
+    shared = [case for case in CASES if case.backend != "openvino"]
+    folders.put(summary(1, cases=shared), summary(2))
+    folders()
+    assert folders.verdicts()[SLOWED] == "NEW"
+    folders.put(before, summary(2, cases=shared))
+    folders()
+    assert folders.verdicts()[SLOWED] == "GONE"
+    assert (
+        "6 rows had a sound figure in the baseline and have none now." in folders.current.comparison_report.read_text()
+    )
+
+
+def test_nothing_in_common_ends_with_two(folders: Folders) -> None:
+    halves = [[case for case in CASES if case.model == model.name] for model in MODELS]
+    folders.put(summary(1, cases=halves[0]), summary(2, cases=halves[1]))
+    with pytest.raises(NotComparableError, match="no row in common"):
+        folders()
+
+
+def test_a_failed_or_void_row_is_not_compared_and_not_silent(folders: Folders, before: Summary) -> None:
+    def event(case: Case, record: Measured) -> Measured | Failed:
+        if case.case_id == SLOWED:
+            return failed(case, record.round)
+        if case.case_id == "resnet50-torch-script-cpu-fp32-b1":
+            return record.model_copy(update={"parity_timed": parity_of(case, RESNET, relative_l2=0.5)})
+        return record
+
+    found = folders.put(before, summary(2, event))()
+    reasons = {row.case_id: row.reason for row in found.rows if row.verdict == "NOT COMPARABLE"}
+    assert reasons[SLOWED] == "now failed: load: the process was killed (signal 9), most likely out of memory"
+    assert reasons["resnet50-torch-script-cpu-fp32-b1"] == "now grade F: PARITY_FAIL"
+    assert "2 rows had a sound figure in the baseline" in folders.current.comparison_report.read_text()
+
+
+def test_when_everything_moved_the_machine_is_suspected_first(folders: Folders, before: Summary) -> None:
+    everything = slower(1.04, *(case.case_id for case in CASES))
+    folders.put(before, summary(2, everything))
+    with pytest.raises(RegressionError):
+        folders()
+    assert folders.saved().common_ratio == pytest.approx(1.04, rel=0.01)
+    assert "The middle row moved by +4" in folders.current.comparison_report.read_text()
+
+
+# --- what is refused ----------------------------------------------------------------------------------------------
+
+
+def test_a_folder_is_not_its_own_baseline(equal: Folders, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(equal.current.root)
+    for same in (equal.current.root, equal.current.summary, tmp_path / "link"):
+        with pytest.raises(UsageError, match="at once"):
+            compare.stage(["--baseline", str(same), "--results", str(equal.current.root)])
+    assert not equal.current.comparison.exists()
+
+
+def test_a_copied_folder_is_no_second_run(folders: Folders, before: Summary) -> None:
+    folders.put(before, before)
+    with pytest.raises(NotComparableError, match="the very same samples on both sides"):
+        folders()
+
+
+def test_the_baseline_may_be_a_file(equal: Folders) -> None:
+    compare.stage(["--baseline", str(equal.baseline.summary), "--results", str(equal.current.root)])
+    found = equal.saved().baseline
+    assert found is not None
+    assert found.path == str(equal.baseline.summary)
+
+
+@pytest.mark.parametrize("name", ["absent", "absent/summary.json"])
+def test_a_baseline_that_is_not_there(equal: Folders, tmp_path: Path, name: str) -> None:
+    with pytest.raises(MissingInputError, match=r"absent/summary\.json does not exist"):
+        compare.stage(["--baseline", str(tmp_path / name), "--results", str(equal.current.root)])
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        ('{"schema_version": 0}', OlderFormatError),
+        ('{"schema_version": 9}', NewerFormatError),
+        ('{"schema_version": 1}', MalformedFileError),
+        ("not json", MalformedFileError),
+    ],
+)
+def test_a_baseline_that_cannot_be_used(equal: Folders, content: str, error: type[Exception]) -> None:
+    equal.baseline.summary.write_text(content)
+    with pytest.raises(error, match=r"before/summary\.json"):
+        equal()
+
+
+def test_nothing_to_compare_with_is_a_mistake(equal: Folders) -> None:
+    for options in ((), ("--threshold", " ; ")):
+        with pytest.raises(UsageError, match="nothing to compare with"):
+            compare.stage(["--results", str(equal.current.root), *options])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--max-regression", "0.05"),
+        ("--max-regression", "5"),
+        ("--equivalence", "0%"),
+        ("--equivalence", "100%"),
+        ("--max-regression", "0.5%"),
+        ("--max-regression", "-5%"),
+    ],
+)
+def test_margins_are_per_cent_and_make_sense(equal: Folders, options: tuple[str, str]) -> None:
+    name, value = options
+    with pytest.raises(UsageError) as caught:
+        equal(f"{name}={value}")
+    assert value in caught.value.problem
+
+
+# --- thresholds ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "selector", "metric", "operator", "limit"),
+    [
+        ("latency_p50<100ms", None, "latency_p50", "<", 1e8),
+        ("latency_p95 <= 1.5 s", None, "latency_p95", "<=", 1.5e9),
+        ("latency_max<20us", None, "latency_max", "<", 2e4),
+        ("latency_max<20µs", None, "latency_max", "<", 2e4),
+        ("latency_mean<20μs", None, "latency_mean", "<", 2e4),
+        ("throughput>1000/s", None, "throughput", ">", 1000),
+        ("memory<2GiB", None, "memory", "<", 2 << 30),
+        ("speedup>=1.5", None, "speedup", ">=", 1.5),
+        ("minilm-l6/onnxruntime:latency_p95<8ms", "minilm-l6/onnxruntime", "latency_p95", "<", 8e6),
+        ("module:a.b:tiny:latency_p50<8ns", "module:a.b:tiny", "latency_p50", "<", 8),
+    ],
+)
+def test_thresholds_are_read(text: str, selector: str | None, metric: str, operator: str, limit: float) -> None:
+    found = thresholds.parse(text)
+    assert (found.selector, found.metric, found.operator) == (selector, metric, operator)
+    assert found.limit == pytest.approx(limit)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("latency_p50", "is not a threshold"),
+        ("latency_p50=100ms", "is not a threshold"),
+        ("latency_p50<100ms<200ms", "cannot be in `ms<200ms`"),
+        ("latency_p50<-1ms", "is not a threshold"),
+        ("latency_p50<1,000ms", "cannot be in `,000ms`"),
+        ("latency_p50<100", "cannot be in `no unit`"),
+        ("latency_p50<100/s", "cannot be in `/s`"),
+        ("throughput>5ms", "cannot be in `ms`"),
+        ("memory<5MB", "cannot be in `MB`"),
+        ("latency_p42<5ms", "no metric `latency_p42`"),
+        (":latency_p50<5ms", "is not a threshold"),
+        ("<5ms", "is not a threshold"),
+    ],
+)
+def test_what_is_no_threshold_is_named(text: str, problem: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        thresholds.parse(text)
+    assert problem in caught.value.problem
+    assert text in caught.value.problem
+    assert caught.value.hint
+
+
+def test_several_thresholds_in_one_option() -> None:
+    found = thresholds.parse_all(["latency_p50<1ms; throughput>2/s;", "", "memory<1GiB"])
+    assert [one.metric for one in found] == ["latency_p50", "throughput", "memory"]
+
+
+def judged(current: Summary, text: str) -> dict[str, Judgement]:
+    return {one.case_id: one for one in thresholds.judge(thresholds.parse(text), current.rows)}
+
+
+@pytest.mark.parametrize(
+    ("selector", "cases"),
+    [
+        ("resnet50/openvino", ["resnet50-openvino-cpu-bf16-b1", SLOWED]),
+        ("resnet50/openvino/fp32", [SLOWED]),
+        ("res*/open*/fp32/b1", [SLOWED]),
+        ("*/torch-script/fp32", [
+            "minilm-l6-torch-script-cpu-fp32-b1-s128",
+            "minilm-l6-torch-script-cpu-fp32-b1-s32",
+            "resnet50-torch-script-cpu-fp32-b1",
+        ]),
+    ],
+)  # fmt: skip
+def test_selectors(after: Summary, selector: str, cases: list[str]) -> None:
+    assert sorted(judged(after, f"{selector}:latency_p50<1s")) == cases
+
+
+def test_a_threshold_for_all_means_every_row_that_computes_and_can_run(after: Summary) -> None:
+    expected = {row.case_id for row in after.rows if row.backend != "noop" and row.status != "skipped"}
+    assert set(judged(after, "latency_p50<1s")) == expected
+
+
+@pytest.mark.parametrize(
+    "selector", ["resnet51", "resnet50/noop", "resnet50/openvino/fp16", "resnet50/openvino/fp32/b2"]
+)
+def test_a_threshold_that_matches_nothing_is_a_mistake(after: Summary, selector: str) -> None:
+    with pytest.raises(UsageError, match="matches no row") as caught:
+        judged(after, f"{selector}:latency_p50<1s")
+    assert "resnet50/openvino" in caught.value.hint
+
+
+@pytest.mark.parametrize("metric", thresholds.METRICS)
+def test_every_metric_has_a_figure_and_both_outcomes(metric: str) -> None:
+    current = summary(3, rounds=5).model_copy(update={})
+    unit = next(unit for unit in thresholds.UNITS[thresholds.METRICS[metric].quantity] if unit)
+    name = "resnet50/openvino/fp32"
+    high, low = (judged(current, f"{name}:{metric}{sign}0.001{unit}")[SLOWED] for sign in (">", "<"))
+    assert (high.outcome, low.outcome) == (("PASS", "FAIL") if metric != "latency_p99" else ("PASS", "FAIL"))
+    assert high.value == low.value
+
+
+def test_the_figure_is_the_rows_own(after: Summary) -> None:
+    row = next(row for row in after.rows if row.case_id == SLOWED)
+    assert row.latency_ns is not None
+    assert row.speedup is not None
+    name = "resnet50/openvino/fp32"
+    expected = {
+        "latency_median<1s": row.latency_ns.median,
+        "latency_p95<1s": row.latency_ns.p95,
+        "throughput>1/s": row.throughput_per_s,
+        "memory<1GiB": row.memory_bytes,
+        "speedup>1": row.speedup.ratio,
+    }
+    for text, value in expected.items():
+        assert judged(after, f"{name}:{text}")[SLOWED].value == value
+
+
+def test_the_interval_says_whether_noise_could_turn_it(after: Summary) -> None:
+    row = next(row for row in after.rows if row.case_id == SLOWED)
+    assert row.latency_ns is not None
+    assert row.latency_ns.ci95 is not None
+    just = (row.latency_ns.median + row.latency_ns.ci95.high) / 2
+    name = "resnet50/openvino/fp32:latency_median"
+    cases = [(f"<{just:.1f}ns", "PASS", False), ("<1s", "PASS", True), ("<1ms", "FAIL", True)]
+    cases += [(f">{just:.1f}ns", "FAIL", False)]
+    for text, outcome, clear in cases:
+        found = judged(after, name + text)[SLOWED]
+        assert (found.outcome, found.clear) == (outcome, clear)
+    assert judged(after, "resnet50/openvino/fp32:throughput>1/s")[SLOWED].clear is None
+
+
+def test_what_is_withheld_void_or_failed_does_not_pass() -> None:
+    def event(case: Case, record: Measured) -> Measured | Failed:
+        if case.backend == "torch-script":
+            return failed(case, record.round)
+        if case.backend == "torch-eager":
+            return record.model_copy(update={"parity_timed": parity_of(case, RESNET, relative_l2=0.5)})
+        if case.backend == "torch-compile":
+            return record.model_copy(update={"steady": False})
+        return record
+
+    cases = [case for case in CASES if case.model == "resnet50" and case.precision == "fp32"]
+    current = summary(2, event, cases=cases, rounds=2)
+    found = {case.split("-cpu")[0]: one for case, one in judged(current, "latency_p99<10s").items()}
+    assert {one.outcome for one in found.values()} == {"UNKNOWN"}
+    assert {one.value for one in found.values()} == {None}
+    assert (found["resnet50-torch-script"].reason or "").startswith("failed: load: the process was killed")
+    assert found["resnet50-torch-eager"].reason == "grade F: PARITY_FAIL"
+    assert found["resnet50-torch-compile"].reason == "grade C: NOT_STEADY"
+    assert (found["resnet50-openvino"].reason or "").startswith("withheld: 300 samples, 662 needed")
+    assert judged(current, "resnet50/openvino:speedup>1")["resnet50-openvino-cpu-fp32-b1"].outcome == "UNKNOWN"
+
+
+def test_only_skipped_rows_do_not_pass_either(after: Summary) -> None:
+    (found,) = judged(after, "resnet50/onnxruntime/bf16:latency_p50<1s").values()
+    assert (found.outcome, found.reason) == ("UNKNOWN", "skipped: ONNX Runtime's CPU provider has no bf16 kernels")
+
+
+def test_thresholds_gate_without_a_baseline(equal: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    found = equal.judge("resnet50:latency_p50<10s", "throughput>0.001/s;memory<100GiB")
+    assert (found.baseline, found.rows) == (None, ())
+    assert {one.outcome for one in found.judgements} == {"PASS"}
+    assert capsys.readouterr().out.splitlines()[-1] == "thresholds: 51 PASS."
+    with pytest.raises(RegressionError) as caught:
+        equal.judge("resnet50/openvino/fp32:latency_p50<1us", "resnet50/openvino/fp32:latency_p99<10s")
+    assert caught.value.problem == "thresholds: 1 FAIL, 1 PASS."
+    assert f"FAIL  resnet50/openvino/fp32:latency_p50<1us  {SLOWED}: " in capsys.readouterr().out
+
+
+def test_a_missed_threshold_beside_an_incomparable_baseline_ends_with_one(folders: Folders, before: Summary) -> None:
+    folders.put(before, summary(2, cpu="another"))
+    with pytest.raises(RegressionError):
+        folders("--threshold", "latency_p50<1ns")
+    folders("--threshold", "latency_p50<100s")
+
+
+# --- files --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def eventful(folders: Folders, before: Summary) -> Folders:
+    """Something of everything."""
+
+    def event(case: Case, record: Measured) -> Measured | Failed:
+        if case.case_id == "resnet50-onnxruntime-cpu-fp32-b1":
+            return failed(case, record.round, error="killed | \x1b[31mred\x1b[0m", hint="")
+        if case.case_id == "minilm-l6-openvino-cpu-fp32-b1-s32":
+            placement = record.placement.model_copy(update={"settings": {"threads": 2, "streams": 1}})
+            record = record.model_copy(update={"placement": placement})
+        record = slower(1.06, SLOWED, "minilm-l6-openvino-cpu-fp32-b1-s32")(case, record)
+        return slower(0.9, "resnet50-torch-compile-cpu-fp32-b1")(case, record)
+
+    kept = [case for case in CASES if case.case_id != "resnet50-torch-eager-cpu-bf16-b1"]
+    known = before.model_copy(update={"rows": tuple(row for row in before.rows if "torch-script" not in row.case_id)})
+    libraries = {"torch": "2.14.1", "onnxruntime": "1.31.1", "openvino": "2026.5.0", "numpy": "2.4.6"}
+    return folders.put(known, summary(2, event, cases=kept, libraries=libraries))
+
+
+LIMITS = ("--threshold", "latency_p50<40ms;minilm-l6/openvino:latency_p99<5ms")
+
+
+def test_the_whole_document(eventful: Folders) -> None:
+    with pytest.raises(RegressionError):
+        eventful(*LIMITS)
+    root = str(eventful.current.root.parent)
+    text = eventful.current.comparison_report.read_text().replace(root, "results")
+    if os.environ.get("UPDATE_GOLDEN") == "1":
+        GOLDEN.write_text(text)
+    assert text == GOLDEN.read_text(), "comparison.md differs; look at it, then UPDATE_GOLDEN=1 pytest tests/unit"
+
+
+def test_conditions_stand_directly_above_each_table_of_figures(eventful: Folders) -> None:
+    with pytest.raises(RegressionError):
+        eventful(*LIMITS)
+    blocks = eventful.current.comparison_report.read_text().split("\n\n")
+    places = [place for place, block in enumerate(blocks) if block.startswith(("| verdict    | case", "| verdict   |"))]
+    figures = [place for place in places if "ms" in blocks[place]]
+    assert len(figures) == 2
+    assert all(blocks[place - 1].startswith("Conditions: Intel") for place in figures)
+
+
+def test_junit_has_every_row_and_every_threshold(eventful: Folders) -> None:
+    with pytest.raises(RegressionError):
+        eventful(*LIMITS)
+    found, root = eventful.saved(), eventful.junit()
+    suites = {suite.get("name"): suite for suite in root.iter("testsuite")}
+    rows, limits = suites["baseline"], suites["thresholds"]
+    assert [case.get("name") for case in rows] == [row.case_id for row in found.rows]
+    assert len(limits) == len(found.judgements)
+    outcome = {str(case.get("name")): [part.tag for part in case] for case in rows}
+    for row in found.rows:
+        skips = row.verdict in ("NOT COMPARABLE", "GONE")
+        assert outcome[row.case_id] == ["failure" if row.fails else "skipped" if skips else "system-out"]
+    for suite in suites.values():
+        assert suite.get("tests") == str(len(suite))
+        assert suite.get("failures") == str(len(list(suite.iter("failure")))) != "0"
+        assert suite.get("skipped") == str(len(list(suite.iter("skipped"))))
+
+
+def test_junit_stays_xml_whatever_a_reason_quotes(eventful: Folders) -> None:
+    with pytest.raises(RegressionError):
+        eventful()
+    case = next(
+        case for case in eventful.junit().iter("testcase") if "onnxruntime-cpu-fp32-b1" in str(case.get("name"))
+    )
+    lost = [skip.get("message") for skip in eventful.junit().iter("skipped") if "killed" in str(skip.get("message"))]
+    assert case is not None
+    assert lost == [
+        "NOT COMPARABLE: now failed: load: killed | \N{REPLACEMENT CHARACTER}[31mred\N{REPLACEMENT CHARACTER}[0m"
+    ]
+
+
+def test_the_json_is_complete_and_ratios_are_current_over_baseline(eventful: Folders) -> None:
+    with pytest.raises(RegressionError):
+        eventful()
+    raw = json.loads(eventful.current.comparison.read_text())
+    assert raw["schema_version"] == 1
+    row = next(row for row in raw["rows"] if row["case_id"] == SLOWED)
+    assert row["ratio"] == pytest.approx(1.06, rel=0.01)
+    assert row["ci95"]["low"] < row["ratio"] < row["ci95"]["high"]
+    assert row["current_ns"] / row["baseline_ns"] == pytest.approx(row["ratio"], rel=0.01)
+
+
+# --- GitHub -------------------------------------------------------------------------------------------------------
+
+
+def test_github_gets_annotations_and_a_summary(
+    eventful: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step = tmp_path / "step.md"
+    step.write_text("earlier\n")
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(step))
+    with pytest.raises(RegressionError):
+        eventful("--threshold", "resnet50/openvino/fp32:latency_p50<1us")
+    commands = [line for line in capsys.readouterr().out.splitlines() if line.startswith("::")]
+    errors = [line for line in commands if line.startswith("::error ")]
+    assert len(errors) == 3
+    assert any(line.startswith(f"::error title=slower::{SLOWED}: ") and "%25" in line for line in errors)
+    assert any(line.startswith("::error title=threshold::") for line in errors)
+    assert [line.split("::")[1] for line in commands if line not in errors] == ["warning title=no longer measured"] * 2
+    assert step.read_text() == "earlier\n" + eventful.current.comparison_report.read_text()
+
+
+def test_outside_github_nothing_of_that_is_said(eventful: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RegressionError):
+        eventful()
+    assert "::" not in capsys.readouterr().out
+
+
+def test_github_without_a_summary_file_is_no_mistake(equal: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    equal()
+
+
+def test_commands_are_escaped(eventful: Folders) -> None:
+    with pytest.raises(RegressionError):
+        eventful()
+    row = next(row for row in eventful.saved().rows if row.fails)
+    found = eventful.saved().model_copy(
+        update={"rows": (row.model_copy(update={"case_id": "a%b\r\nc::d", "ratio": None}),)}
+    )
+    (command,) = github.commands(found)
+    assert command.startswith("::error title=slower::a%25b%0D%0Ac::d: ")
+    assert "\n" not in command
+
+
+def test_github_shows_ten_so_the_tenth_counts_the_rest(eventful: Folders) -> None:
+    with pytest.raises(RegressionError):
+        eventful()
+    row = next(row for row in eventful.saved().rows if row.fails)
+    for number, last in ((10, "slower"), (25, "more::16 more;")):
+        found = github.commands(eventful.saved().model_copy(update={"rows": (row,) * number}))
+        assert len(found) == 10
+        assert found[-1].startswith(f"::error title={last}")
+
+
+def test_a_summary_too_long_for_github_is_cut_at_a_line() -> None:
+    text = "".join(f"line {number} é\n" for number in range(120_000))
+    found = github.step_summary(text)
+    assert len(text.encode()) > github.MAX_SUMMARY_BYTES >= len(found.encode())
+    *lines, last = found.rstrip("\n").split("\n\n")
+    assert last.startswith("… cut here")
+    assert text.startswith("\n\n".join(lines) + "\n")
+    assert github.step_summary("short\n") == "short\n"
+
+
+# --- words --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [(1.05, "+5.0%"), (0.95, "-5.0%"), (0.99999, "+0.0%"), (1.0, "+0.0%"), (9.99, "+899.0%"), (12.34, "×12.3")],
+)
+def test_a_ratio_as_a_change(ratio: float, text: str) -> None:
+    assert change.percent(ratio) == text
+
+
+def test_a_long_table_is_cut_on_the_terminal_and_says_so(eventful: Folders) -> None:
+    with pytest.raises(RegressionError):
+        eventful()
+    found = eventful.saved()
+    row = next(row for row in found.rows if row.fails)
+    lines = tables.terminal(found.model_copy(update={"rows": (row,) * 50})).splitlines()
+    assert sum(line.startswith("SLOWER") for line in lines) == tables.TERMINAL_ROWS
+    assert "… and 10 more rows in comparison.md" in lines
+
+
+def test_the_stage_imports_no_inference_library(equal: Folders) -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from harness import compare; compare.stage(sys.argv[1:]); "
+        "print([n for n in ('torch', 'onnx', 'onnxruntime', 'openvino', 'transformers', 'matplotlib') if n in sys.modules])"
+    )
+    command = [sys.executable, "-c", code, "--baseline", str(equal.baseline.root), "--results", str(equal.current.root)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]"
