@@ -7,7 +7,12 @@ BACKENDS    ?=#? comma-separated backends
 PRECISIONS  ?=#? comma-separated: fp32,fp16,bf16,int8
 BATCHES     ?=#? comma-separated batch sizes
 SEQ_LENGTHS ?=#? comma-separated sequence lengths of text models
+BOUNDARIES  ?=#? comma-separated: compute,e2e
+MODES       ?=#? comma-separated: sync,pipelined,offline
 ROUNDS      ?=#? fresh processes per case
+MAX_ROUNDS  ?=#? further rounds, up to this, for cases whose interval is wide
+INTERVAL    ?=#? half-width of the 95% interval that ends a case's rounds, as 0.5%
+BUDGET      ?=#? time after which no further round begins, as 10m
 RESULTS     ?= results#? folder of results
 MODELS_DIR  ?= models#? folder of exported models
 BASELINE    ?=#? earlier results folder, or its summary.json, to compare with
@@ -21,8 +26,8 @@ DOCKER      ?= docker#? container engine
 PYTHON      ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,$(shell $(p) -c 'import sys; 0x30b0000 <= sys.hexversion < 0x30e0000 and print("$(p)")' 2>/dev/null)))
 
 # Every choice reaches the stages through the environment, so that no value is ever read by a shell.
-export CONFIG DEVICE MODELS BACKENDS PRECISIONS BATCHES SEQ_LENGTHS ROUNDS RESULTS MODELS_DIR TORCH_INDEX \ TRIALS
-       BASELINE THRESHOLD MAX_REGRESSION
+export CONFIG DEVICE MODELS BACKENDS PRECISIONS BATCHES SEQ_LENGTHS BOUNDARIES MODES ROUNDS MAX_ROUNDS INTERVAL BUDGET \
+       RESULTS MODELS_DIR TORCH_INDEX TRIALS BASELINE THRESHOLD MAX_REGRESSION
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -34,7 +39,9 @@ VENV  := .venv
 STAGE  = $(VENV)/bin/python -m harness
 PLACE  = --results "$$RESULTS"
 PLAN   = $(STAGE).plan --config "$$CONFIG" $(if $(DEVICE),--device "$$DEVICE") --models "$$MODELS" --backends "$$BACKENDS" \
-         --precisions "$$PRECISIONS" --batches "$$BATCHES" --seq-lengths "$$SEQ_LENGTHS" $(if $(ROUNDS),--rounds "$$ROUNDS") $(PLACE)
+         --precisions "$$PRECISIONS" --batches "$$BATCHES" --seq-lengths "$$SEQ_LENGTHS" \
+         --boundaries "$$BOUNDARIES" --modes "$$MODES" $(if $(ROUNDS),--rounds "$$ROUNDS") \
+         $(if $(MAX_ROUNDS),--max-rounds "$$MAX_ROUNDS") $(if $(INTERVAL),--target-interval "$$INTERVAL") $(if $(BUDGET),--budget "$$BUDGET") $(PLACE)
 EXPORT = $(STAGE).export $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
 MEASURE = $(STAGE).run $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
 AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR"

@@ -8,17 +8,19 @@ true value is the median over processes. Within a process, iterations are AR(1) 
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import special
 from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from harness.measure import stats
+from harness.measure import order_statistics, stats
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -45,6 +47,42 @@ def main() -> None:
     lines = [[f"{rho:g}", *_one_process(rho, rng)] for rho in (0.0, 0.9, 0.99)]
     headers = ["lag-1 autocorrelation", "t over raw iterations", "t over 20 block medians", "5 processes, t on logs"]
     print(tabulate(lines, headers, tablefmt="github", disable_numparse=True))
+    print()
+    shapes = [(1, 1_000), (3, 250), (3, 700), (5, 700)]
+    lines = [
+        [f"{processes} × {samples}", f"{spread:.0%}", f"{rho:g}", *_percentiles(processes, samples, spread, rho, rng)]
+        for processes, samples in shapes
+        for spread in (0.0, SPREAD)
+        for rho in (0.0, 0.9)
+    ]
+    headers = ["processes × samples", "spread between them", "lag-1", *order_statistics.QUANTILES]
+    print(tabulate(lines, headers, tablefmt="github", disable_numparse=True))
+
+
+def _percentiles(processes: int, samples: int, spread: float, rho: float, rng: np.random.Generator) -> list[str]:
+    """By percentile: coverage of the true one of these processes, of the true one over all processes, share known."""
+    trials = 400
+    counts = {name: np.zeros(3) for name in order_statistics.QUANTILES}
+    for _ in range(trials):
+        offsets = rng.normal(0, spread, processes)
+        runs = list(1 + offsets[:, None] + SPREAD * _ar1(rho, (processes, samples), rng))
+        for name, quantile in order_statistics.QUANTILES.items():
+            found = order_statistics.percentile_interval(runs, quantile)
+            if found is not None:
+                everywhere = 1 + math.hypot(spread, SPREAD) * special.ndtri(quantile)
+                these = _of_mixture(offsets, quantile)
+                counts[name] += [found.low <= these <= found.high, found.low <= everywhere <= found.high, 1]
+    return [f"{own / known:.0%} / {all_ / known:.0%} / {known / trials:.0%}" for own, all_, known in counts.values()]
+
+
+def _of_mixture(offsets: Array, quantile: float) -> float:
+    """The true percentile of processes with these offsets, by bisection."""
+    low, high = 0.5, 1.5
+    for _ in range(40):
+        middle = (low + high) / 2
+        below = float(special.ndtr((middle - 1 - offsets) / SPREAD).mean())
+        low, high = (middle, high) if below < quantile else (low, middle)
+    return low
 
 
 def _t_interval(values: Array, _rng: np.random.Generator) -> tuple[float, float]:

@@ -156,10 +156,11 @@ def _noop_iteration_ns(plan: Plan, threads: int) -> float:
     from harness.backends.base import Job as BackendJob
     from harness.backends.noop import Noop
     from harness.measure.loop import measure
+    from harness.measure.modes import Sync
 
     case = Case.model_validate({**plan.cases[0].model_dump(), "backend": "noop"})
     backend = Noop(BackendJob(case, None, Path(), [{}] * 8, threads, Path()))  # type: ignore[arg-type]
-    timed = [measure(backend, 8, Measurement(), lambda index: None) for _ in range(20)]
+    timed = [measure(Sync(backend, 8), Measurement(), lambda index: None) for _ in range(20)]
     return statistics.median(block.wall_ns / block.iterations for t in timed for block in t.blocks)
 
 

@@ -1,6 +1,6 @@
 """Join the plan with the raw records: a row for every planned case, measured, skipped, failed or missing.
 
-reads   results/plan.json, raw/<case>/<round>.json, environments/*.json, models/<slug>/export.json
+reads   results/plan.json, raw/<case>/<round>.json and .usage.json, environments/*.json, models/<slug>/export.json
 writes  results/summary.json, summary.csv
 """
 
@@ -13,7 +13,7 @@ from harness.backends import BACKENDS
 from harness.core import cli, store
 from harness.core.errors import FormatError, MissingInputError
 from harness.core.layout import Models, Results
-from harness.core.schemas import Environment, ExportRecord, Failed, Measured, Plan, Summary
+from harness.core.schemas import Environment, ExportRecord, Failed, Measured, Plan, Summary, Usage
 from harness.core.timestamps import utc_now
 from harness.measure.join import Notes, join
 from harness.render.flat import csv_text
@@ -36,8 +36,16 @@ def stage(arguments: Sequence[str]) -> None:
         except MissingInputError:
             return None
 
+    def load_usage(case_id: str, round_number: int) -> Usage | None:
+        try:
+            return store.load(results.usage_file(case_id, round_number), Usage, "make run")
+        except MissingInputError:
+            return None
+
     calibration = frozenset(name for name, info in BACKENDS.items() if not info.computes)
-    summary = join(plan, exports, environments, load, calibration=calibration, notes=notes, created_at=utc_now())
+    summary = join(
+        plan, exports, environments, load, load_usage, calibration=calibration, notes=notes, created_at=utc_now()
+    )
     store.save(results.summary, summary)
     store.save_bytes(results.summary_csv, csv_text(summary).encode())
     _say(summary, results)

@@ -15,7 +15,7 @@ from harness.core import cli, store
 from harness.core.errors import ExportError, InferometerError, UsageError
 from harness.core.layout import Models, Results
 from harness.core.names import unknown_name
-from harness.core.schemas import ExportRecord, Plan, PlannedModel
+from harness.core.schemas import ExportRecord, Plan, PlannedModel, Precision
 from harness.measure.clock import now_ns
 from harness.parity import compare
 from harness.zoo import model_info
@@ -85,11 +85,15 @@ class Stopwatch:
 
 def _told(record: ExportRecord) -> str:
     """What was made, in one line."""
-    worst = max((check.relative_l2 for check in record.checks), default=0.0)
-    files = ", ".join(
-        f"{precision} ONNX (opset {file.opset}, {file.exporter})" for precision, file in record.onnx.items()
-    )
-    return f"{files}; outputs within {worst:.1e} of the reference; {sum(record.seconds.values()):.1f} s"
+    files = [
+        f"{precision} ONNX (opset {file.opset}, {file.exporter}), {_worst(record, precision):.1e} from the reference"
+        for precision, file in record.onnx.items()
+    ]
+    return f"{'; '.join(files)}; {sum(record.seconds.values()):.1f} s"
+
+
+def _worst(record: ExportRecord, precision: Precision) -> float:
+    return max((check.relative_l2 for check in record.checks if check.precision == precision), default=0.0)
 
 
 def _selected(plan: Plan, asked: Sequence[str] | None) -> list[PlannedModel]:

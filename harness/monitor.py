@@ -8,6 +8,7 @@ writes  results/raw/<case_id>/<round>.usage.json
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import sys
@@ -25,11 +26,10 @@ from harness.core.schemas import Usage, UsageSample
 from harness.core.watching import MESSAGE, End, Phase, Watch
 from harness.measure.clock import now_ns
 from harness.measure.usage import Probe, Reading, sample
+from harness.measure.utilisation import TIMED_PHASE
 
 DEFAULT_INTERVAL_S = 0.25
 """Four samples a second see any disturbance of a block's length; what they cost stands in each record."""
-
-TIMED_PHASE = "measure"
 
 
 @dataclass
@@ -51,18 +51,21 @@ class Watched:
         reading = probe.read(now_ns())
         return cls(message, probe, reading, reading)
 
-    def look(self) -> None:
-        """Add a sample of what happened since the last one."""
+    def look(self, phase: str | None = None) -> None:
+        """Add a sample of what happened since the last one. Raises psutil.NoSuchProcess when the process is gone."""
         now = self.probe.read(now_ns())
-        self.samples.append(sample(self.before, now, self.phase, self.first.at_ns))
+        self.samples.append(sample(self.before, now, phase or self.phase, self.first.at_ns))
         self.before = now
 
     def enter(self, phase: str) -> None:
         """Close the sample of the old phase, so that no sample belongs to two."""
-        self.look()
-        if TIMED_PHASE not in (phase,):
-            self.pss_peak_bytes = max(filter(None, (self.pss_peak_bytes, self.probe.pss_bytes())), default=None)
-        self.phase = phase
+        ended, self.phase = self.phase, phase
+        # The process may have gone through its last phases before we came to read about them.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self.look(ended)
+            if ended == TIMED_PHASE:
+                # Not earlier: reading it holds the memory map, which would lengthen load and compile.
+                self.pss_peak_bytes = self.probe.pss_bytes()
 
     def record(self, interval_s: float) -> Usage:
         """Everything that was seen."""
@@ -91,25 +94,26 @@ def stage(arguments: Sequence[str]) -> None:
         selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
         while True:
             ready = selector.select(None if watched is None else options.interval)
-            try:
-                if not ready and watched is not None:
+            if not ready and watched is not None:
+                # The process may have ended between two samples; what was seen is written when run says so.
+                with contextlib.suppress(psutil.NoSuchProcess):
                     watched.look()
-                    continue
-                chunk = os.read(sys.stdin.fileno(), 65536)
-                if not chunk:
-                    return
-                *lines, buffer = (buffer + chunk).split(b"\n")
-                for line in lines:
-                    watched = _obey(line, watched, options.interval)
-            except psutil.NoSuchProcess:
-                # The process ended between two samples; what was seen is written when run says so.
                 continue
+            chunk = os.read(sys.stdin.fileno(), 65536)
+            if not chunk:
+                return
+            *lines, buffer = (buffer + chunk).split(b"\n")
+            for line in lines:
+                watched = _obey(line, watched, options.interval)
 
 
 def _obey(line: bytes, watched: Watched | None, interval_s: float) -> Watched | None:
     message = MESSAGE.validate_json(line)
     if isinstance(message, Watch):
-        return Watched.begin(message)
+        try:
+            return Watched.begin(message)
+        except psutil.NoSuchProcess:
+            return None
     if watched is None:
         return None
     if isinstance(message, Phase):

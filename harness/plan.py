@@ -9,20 +9,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, get_args
 
 from harness.core import cli, devices, store
 from harness.core.errors import UsageError
 from harness.core.layout import Results
-from harness.core.schemas import Plan
+from harness.core.schemas import Boundary, Mode, Plan, Precision
+from harness.planning import amounts
 from harness.planning.config import read_config
-from harness.planning.estimate import estimate, in_words
+from harness.planning.estimate import estimate, further_in_words, in_words
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import Overrides, apply
 
 T = TypeVar("T")
-
-PRECISIONS = ("fp32", "fp16", "bf16", "int8")
 
 
 def stage(arguments: Sequence[str]) -> None:
@@ -35,7 +34,12 @@ def stage(arguments: Sequence[str]) -> None:
         precisions=options.precisions,
         batch_sizes=options.batches,
         sequence_lengths=options.seq_lengths,
+        boundaries=options.boundaries,
+        modes=options.modes,
         rounds=options.rounds,
+        max_rounds=options.max_rounds,
+        target_interval=options.target_interval,
+        budget_s=options.budget,
     )
     config = read_config(options.config)
     digest = hashlib.sha256(options.config.read_bytes()).hexdigest()
@@ -55,10 +59,17 @@ def _parser() -> cli.Parser:
     text = "comma-separated, instead of the configuration's"
     parser.add_argument("--models", type=_list(str), default=(), help=f"{text}; `name@seeded` names the weights")
     parser.add_argument("--backends", type=_list(str), default=(), help=text)
-    parser.add_argument("--precisions", type=_list(_precision), default=(), help=text)
+    parser.add_argument("--precisions", type=_list(_one_of("precision", Precision)), default=(), help=text)
     parser.add_argument("--batches", type=_list(_positive), default=(), help=text)
     parser.add_argument("--seq-lengths", type=_list(_positive), default=(), help=text)
+    parser.add_argument("--boundaries", type=_list(_one_of("boundary", Boundary)), default=(), help=text)
+    parser.add_argument("--modes", type=_list(_one_of("mode", Mode)), default=(), help=text)
     parser.add_argument("--rounds", type=_positive, help="fresh processes per case, instead of the configuration's")
+    parser.add_argument("--max-rounds", type=_positive, help="further rounds, up to this, where the interval is wide")
+    parser.add_argument(
+        "--target-interval", type=amounts.share, help="half-width of the 95%% CI that ends a case's rounds, as 0.5%%"
+    )
+    parser.add_argument("--budget", type=amounts.duration_s, help="time after which no further round begins, as 10m")
     parser.add_argument("--list", action="store_true", help="print every case")
     cli.add_folders(parser, models=False)
     return parser
@@ -75,6 +86,8 @@ def _describe(plan: Plan, path: Path, changed: bool, every_case: bool) -> None:
         f"  cases     {len(runnable)} to measure in {plan.measurement.rounds} rounds"
         + (f", {skipped} skipped with their reason in the report" if skipped else "")
     )
+    if further := further_in_words(plan.measurement):
+        cli.say(f"  further   {further}")
     cli.say(f"  time      {in_words(estimate(plan))} to measure, besides export")
     if every_case:
         for case in plan.cases:
@@ -96,10 +109,15 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _precision(text: str) -> str:
-    if text not in PRECISIONS:
-        raise UsageError(f"Unknown precision `{text}`.", f"Known: {', '.join(PRECISIONS)}.")
-    return text
+def _one_of(what: str, kind: Any) -> Callable[[str], str]:
+    known = get_args(kind)
+
+    def convert(text: str) -> str:
+        if text not in known:
+            raise UsageError(f"Unknown {what} `{text}`.", f"Known: {', '.join(known)}.")
+        return text
+
+    return convert
 
 
 if __name__ == "__main__":

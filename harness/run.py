@@ -14,7 +14,7 @@ from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.schemas import ExportRecord, Measured, Plan
 from harness.measure.clock import now_ns
-from harness.planning.adaptive import further_turns
+from harness.planning.adaptive import further_turns, is_over_budget
 from harness.planning.resume import Finished, finished_turns
 from harness.planning.schedule import Turn, schedule
 from harness.running.crew import Crew
@@ -69,19 +69,21 @@ def _exports(plan: Plan, models: Models) -> dict[str, ExportRecord]:
 
 def _measure_all(plan: Plan, todo: Sequence[Turn], done: Finished, crew: Crew) -> int:
     """Run every turn, then further rounds while they are asked for; returns how many processes failed."""
-    started = now_ns()
-    failures = 0
+    started, settings = now_ns(), plan.measurement
+    failed: list[str] = []
     while todo:
         for turn in todo:
+            if turn[0] > settings.rounds and is_over_budget(settings, (now_ns() - started) / 1e9):
+                break
             record = crew.measure(turn)
             if isinstance(record, Measured):
                 done.add(record)
             else:
-                failures += 1
+                failed.append(record.case_id)
         elapsed_s = (now_ns() - started) / 1e9
-        todo = further_turns(plan.cases, done.medians, plan.measurement, plan.measurement.seed, elapsed_s)
+        todo = further_turns(plan.cases, done.medians, settings, settings.seed, elapsed_s, failed)
         crew.progress.extend(len(todo))
-    return failures
+    return len(failed)
 
 
 def _forget(turns: Sequence[Turn], results: Results) -> None:

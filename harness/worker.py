@@ -20,7 +20,7 @@ from typing import IO, NoReturn
 
 from harness.backends import backend_info
 from harness.backends import base as backends
-from harness.backends.batches import NO_BATCHES, load_batches, nothing_exported
+from harness.backends.batches import NO_BATCHES, load_batches, load_raw_batches, nothing_exported
 from harness.backends.slowdown import slow_down, slowdown_of
 from harness.core import cli, environment, store
 from harness.core.errors import InferometerError, StorageError
@@ -30,6 +30,8 @@ from harness.core.orphans import die_with_parent
 from harness.core.schemas import Case, ExportRecord, Failed, Measured
 from harness.core.timestamps import utc_now
 from harness.measure.clock import calibrate
+from harness.measure.endtoend import EndToEnd
+from harness.measure.modes import MODES, Mode
 from harness.measure.session import run_session
 
 
@@ -106,9 +108,14 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
     factor = slowdown_of(case.backend)
     if factor is not None:
         slow_down(backend, factor)
-    found = run_session(backend, len(batches.inputs), batches.reference, export.classifier, job.measurement, enter)
+    mode: Mode = MODES[case.mode](backend, len(batches.inputs))
+    reference = batches.reference
+    if case.boundary == "e2e":
+        raw = load_raw_batches(folder.root, export, case, job.measurement.parity_samples)
+        mode, reference = EndToEnd(backend, raw.items, raw.prepare, raw.answer), raw.reference
+    found = run_session(backend, mode, reference, export.classifier, job.measurement, enter)
     enter("record")
-    where = environment.collect(backend.build_facts())
+    where = environment.collect({**backend.build_facts(), **environment.loaded_runtimes()})
     environment_id = environment.environment_id(where)
     store.save(results.environment(environment_id), where)
     return Measured(
@@ -122,6 +129,7 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
         clock=calibrate(),
         warmup_ns=tuple(found.warm_up.samples_ns),
         latency_ns=tuple(found.timed.samples_ns),
+        split_ns=found.split,
         blocks=found.timed.blocks,
         steady=found.warm_up.steady,
         stop=found.timed.stop,
@@ -147,10 +155,10 @@ def artifacts(export: ExportRecord, case: Case) -> dict[str, str]:
         file
         for inputs in export.input_sets
         if inputs.sequence_length == case.sequence_length
-        for file in (inputs.inputs, inputs.reference)
+        for file in inputs.files(case.boundary)
     ]
     if kind == "onnx":
-        files.append(export.onnx.get(case.precision) or export.onnx["fp32"])
+        files += (export.onnx.get(case.precision) or export.onnx["fp32"]).files()
     if kind == "module" and export.module is not None:
         files.append(export.module)
     return {file.path: file.sha256 for file in files}

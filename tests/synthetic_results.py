@@ -41,6 +41,8 @@ from harness.core.schemas import (
     Summary,
     TensorSpec,
     Unavailable,
+    Usage,
+    UsageSample,
 )
 from harness.measure.join import Notes, join
 
@@ -332,6 +334,43 @@ def failed(case: Case, round_number: int, **changes: Any) -> Failed:
     return Failed(**{**fields, **changes})
 
 
+def usage_sample(at_ns: int, phase: str = "measure", **changes: Any) -> UsageSample:
+    """A sample of a quiet machine with two CPUs, both of them busy with the case."""
+    fields: dict[str, Any] = {
+        "cpu_percent": 196.0,
+        "others_percent": 1.5,
+        "steal_percent": 0.0,
+        "rss_bytes": 400 << 20,
+        "major_faults": 0,
+        "minor_faults": 25,
+        "read_bytes": 0,
+        "written_bytes": 4096,
+        "frequency_mhz": None,
+        "temperature_c": None,
+        "throttled_periods": 0,
+        "thermal_events": None,
+    }
+    return UsageSample(at_ns=at_ns, phase=phase, **{**fields, **changes})
+
+
+def usage_of(case_id: str, round_number: int, samples: Sequence[UsageSample] = (), **changes: Any) -> Usage:
+    """What the monitor saw of one round: half a second of loading, then two seconds timed."""
+    usual = [usage_sample(index * 250_000_000, "load" if index <= 2 else "measure") for index in range(1, 11)]
+    no_guest = "the virtual machine does not show it"
+    fields: dict[str, Any] = {
+        "case_id": case_id,
+        "round": round_number,
+        "plan_id": PLAN_ID,
+        "interval_ns": 250_000_000,
+        "samples": tuple(samples or usual),
+        "pss_peak_bytes": 380 << 20,
+        "unavailable": dict.fromkeys(("frequency_mhz", "temperature_c", "thermal_events"), no_guest),
+        "monitor_cpu_ns": 4_000_000,
+        "watched_ns": 2_500_000_000,
+    }
+    return Usage(**{**fields, **changes})
+
+
 Change = Callable[[Case, Measured], Measured | Failed | None]
 """What happened to a round: another record, a failure, or nothing at all (None)."""
 
@@ -345,6 +384,7 @@ class Synthetic:
     rounds: int = 3
     samples: int | None = None
     change: Change = lambda _case, record: record
+    watch: Callable[[str, int], Usage | None] = usage_of
     environments: dict[str, Environment] = field(default_factory=lambda: {ENVIRONMENT_ID: environment()})
 
     @property
@@ -372,6 +412,7 @@ class Synthetic:
             exports,
             self.environments,
             load,
+            self.watch,
             calibration=CALIBRATION,
             notes=Notes(),
             created_at="2026-11-27T14:00:00+00:00",
@@ -387,6 +428,9 @@ class Synthetic:
             store.save(files.environment(identity), found)
         for record in self.records():
             store.save_raw(files.raw_file(record.case_id, record.round), record)
+            usage = self.watch(record.case_id, record.round)
+            if usage is not None:
+                store.save(files.usage_file(record.case_id, record.round), usage, indent=None)
 
 
 def eventful(case: Case, record: Measured) -> Measured | Failed | None:  # noqa: PLR0911 - a list of events
@@ -409,3 +453,14 @@ def eventful(case: Case, record: Measured) -> Measured | Failed | None:  # noqa:
         slower = tuple(int(value * (1 + 0.06 * (record.round == 2))) for value in record.latency_ns)
         return record.model_copy(update={"latency_ns": slower})
     return record
+
+
+def restless(case_id: str, round_number: int) -> Usage | None:
+    """A monitor that saw a neighbour in one round of a case and in all of another, and missed a third."""
+    if case_id == "efficientnet-lite0-openvino-cpu-fp32-b4":
+        return None
+    noisy = {"efficientnet-lite0-openvino-cpu-fp32-b16": {2}, "efficientnet-lite0-torch-script-cpu-fp32-b16": {1, 2, 3}}
+    if round_number in noisy.get(case_id, ()):
+        samples = [usage_sample(at * 250_000_000, cpu_percent=150.0, others_percent=48.0) for at in range(1, 9)]
+        return usage_of(case_id, round_number, samples)
+    return usage_of(case_id, round_number)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from harness.core.errors import ConfigError
 from harness.core.names import unknown_name
-from harness.core.schemas import Device, Precision
+from harness.core.schemas import Device, Mode, Precision, Quantisation
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,12 @@ class BackendInfo:
     precisions: what can truly run, by device.
     artifact: what it loads: "module" (weights and Python code), "onnx", or "none".
     not_offered: why a precision is missing, shown in the report of a plan that asks for it.
+    not_quantised: why int8 files of one kind of quantisation are not run.
     computes: False for a backend that only measures the harness; such rows are never ranked.
     environment: variables set before its libraries are imported. Both telemetry switches stand here: ONNX Runtime from
         1.29 and OpenVINO start a thread at import that reports over the network, in the very process that measures.
+    modes: how it can run; each mode needs its calls of base.py.
+    modes_not_offered: why a mode is missing, shown in the report of a plan that asks for it.
     compile_cache: True when compiling takes so long that later processes reuse the first one's work.
     """
 
@@ -36,8 +39,13 @@ class BackendInfo:
     precisions: Mapping[Device, tuple[Precision, ...]]
     artifact: str
     not_offered: Mapping[Precision, str] = field(default_factory=dict)
+    not_quantised: Mapping[Quantisation, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     computes: bool = True
+    modes: tuple[Mode, ...] = ("sync", "offline")
+    modes_not_offered: Mapping[Mode, str] = field(
+        default_factory=lambda: {"pipelined": "a call of it runs one request at a time"}
+    )
     compile_cache: bool = False
 
 
@@ -99,12 +107,11 @@ BACKENDS: Mapping[str, BackendInfo] = {
         requires=("onnxruntime",),
         preload=("onnxruntime",),
         environment={"ORT_DISABLE_TELEMETRY": "1"},
-        precisions={"cpu": ("fp32",)},
+        precisions={"cpu": ("fp32", "int8")},
         artifact="onnx",
         not_offered={
             "fp16": "ONNX Runtime's CPU provider has few fp16 kernels and casts to fp32 around the others",
             "bf16": "ONNX Runtime's CPU provider has no bf16 kernels",
-            "int8": "quantised exports are not there yet",
         },
     ),
     "openvino": BackendInfo(
@@ -113,9 +120,13 @@ BACKENDS: Mapping[str, BackendInfo] = {
         requires=("openvino",),
         preload=("openvino",),
         environment={"CI": "true"},
-        precisions={"cpu": ("fp32", "bf16")},
+        precisions={"cpu": ("fp32", "bf16", "int8")},
+        modes=("sync", "pipelined", "offline"),
         artifact="onnx",
-        not_offered={"fp16": _FP16_CPU, "int8": "quantised exports are not there yet"},
+        not_offered={"fp16": _FP16_CPU},
+        not_quantised={
+            "dynamic": "OpenVINO runs dynamically quantised ONNX in fp32 layers, which int8 would not be the label of"
+        },
     ),
 }
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.core.errors import CaseError
 from harness.core.schemas import Case, ExportRecord, Placement
 
 Array = NDArray[np.generic]
@@ -38,7 +39,8 @@ class Job:
 class Backend(ABC):
     """One way to run a model.
 
-    Order of calls: load → compile → (select → infer → synchronize → outputs)… → placement → close.
+    Order of calls: load → compile → (select → infer → synchronize → outputs)… → placement → close. At the e2e boundary
+    feed stands in place of select; in pipelined mode submit and wait in place of infer and synchronize.
     """
 
     compiles = False
@@ -65,6 +67,21 @@ class Backend(ABC):
     @abstractmethod
     def infer(self) -> None:
         """Enqueue exactly one forward pass of the selected batch: builds nothing, copies nothing back."""
+
+    def feed(self, batch: Batch) -> None:
+        """Let the next infer() use these arrays, of the shapes and types of the case's batches.
+
+        The e2e boundary's: inside the clock, as part of inference. The arrays stay as they are until the next feed().
+        """
+        raise CaseError(f"{self.job.case.backend} takes no new inputs while it runs.", "Leave `boundaries: [e2e]` out.")
+
+    def submit(self) -> None:
+        """Start one forward pass of the selected batch and return at once: the pipelined mode's, two in flight."""
+        raise CaseError(f"{self.job.case.backend} runs one request at a time.", "Leave `modes: [pipelined]` out.")
+
+    def wait(self) -> None:
+        """Wait until the oldest pass in flight is done; outputs() are then that one's."""
+        raise CaseError(f"{self.job.case.backend} runs one request at a time.", "Leave `modes: [pipelined]` out.")
 
     def synchronize(self) -> None:  # noqa: B027 - on a CPU infer() returns when the work is done
         """Wait until everything enqueued is done."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import numpy as np
 from harness.backends.base import Array, Batch
 from harness.core.errors import MissingInputError
 from harness.core.schemas import Case, ExportRecord, InputSet
+from harness.zoo.raw import Item, answer_of, in_hand, load_items, prepare_of
 
 MIN_BATCHES = 8
 """Fewer different inputs would let caches and branch predictors learn them (METHOD.md §2.6)."""
@@ -22,6 +23,20 @@ class BatchSet:
     """The batches of a case: inputs[i] are arrays of shape (batch, …); reference(i) the fp32 outputs for them."""
 
     inputs: tuple[Batch, ...]
+    reference: Callable[[int], Batch]
+
+
+@dataclass(frozen=True)
+class RawBatchSet:
+    """The batches of an e2e case.
+
+    items: texts or JPEG files of each batch; prepare: items → input arrays; answer: (outputs, input arrays) → what a
+    caller wants; reference(i): the fp32 outputs for batch i as prepare() prepares it.
+    """
+
+    items: tuple[Sequence[Item], ...]
+    prepare: Callable[[Sequence[Item]], Batch]
+    answer: Callable[[Batch, Batch], object]
     reference: Callable[[int], Batch]
 
 
@@ -58,16 +73,30 @@ def load_batches(folder: Path, export: ExportRecord, case: Case, samples: int) -
     """
     found = _input_set(export, case, samples)
     starts = batch_starts(samples, case.batch_size)
-    inputs = _tiled(folder / found.inputs.path, samples, case.batch_size)
-    reference = _tiled(folder / found.reference.path, samples, case.batch_size)
+    inputs = _batch_of(folder / found.inputs.path, samples, case.batch_size)
+    reference = _batch_of(folder / found.reference.path, samples, case.batch_size)
+    return BatchSet(inputs=tuple(inputs(index) for index in range(len(starts))), reference=reference)
 
-    def batch(arrays: Batch, index: int) -> dict[str, Array]:
-        start = starts[index]
-        return {name: array[start : start + case.batch_size] for name, array in arrays.items()}
 
-    return BatchSet(
-        inputs=tuple(batch(inputs, index) for index in range(len(starts))),
-        reference=lambda index: batch(reference, index),
+def load_raw_batches(folder: Path, export: ExportRecord, case: Case, samples: int) -> RawBatchSet:
+    """Read the same batches as a caller has them. Raises MissingInputError where the export has no raw inputs."""
+    found = _input_set(export, case, samples)
+    raw = found.raw
+    if raw is None:
+        raise MissingInputError(
+            f"The export of {case.model} has no raw inputs, which the e2e boundary starts from.",
+            "Run `make export` again: the plan has changed since.",
+        )
+    items = in_hand(load_items(folder / raw.items.path)[:samples], raw.preparation)
+    kinds = {spec.name: np.dtype(spec.dtype) for spec in export.inputs}
+    return RawBatchSet(
+        items=tuple(
+            [items[place % samples] for place in range(start, start + case.batch_size)]
+            for start in batch_starts(samples, case.batch_size)
+        ),
+        prepare=prepare_of(raw.preparation, folder, kinds, found.sequence_length),
+        answer=answer_of(raw.answer),
+        reference=_batch_of(folder / raw.reference.path, samples, case.batch_size),
     )
 
 
@@ -91,6 +120,18 @@ def _input_set(export: ExportRecord, case: Case, samples: int) -> InputSet:
         f"The export of {case.model} has no {samples} inputs of sequence length {case.sequence_length}.",
         "Run `make export` again: the plan has changed since.",
     )
+
+
+def _batch_of(file: Path, samples: int, batch_size: int) -> Callable[[int], Batch]:
+    """index → that batch of the arrays in a file."""
+    starts = batch_starts(samples, batch_size)
+    arrays = _tiled(file, samples, batch_size)
+
+    def batch(index: int) -> dict[str, Array]:
+        start = starts[index]
+        return {name: array[start : start + batch_size] for name, array in arrays.items()}
+
+    return batch
 
 
 def _tiled(file: Path, samples: int, batch_size: int) -> dict[str, Array]:

@@ -6,6 +6,8 @@ import numpy as np
 import onnxruntime as ort
 
 from harness.backends.base import Array, Backend, Batch
+from harness.backends.onnxruntime_kernels import computing_kernels, quantised
+from harness.backends.ran import precision_of
 from harness.core.schemas import Placement
 
 
@@ -30,10 +32,19 @@ class OnnxRuntime(Backend):
         }
         self._bindings = [self._bind(batch) for batch in self.job.batches]
         self._binding = self._bindings[0]
+        self._fed: Batch = {}
 
     def select(self, index: int) -> None:
         """Point the next run at a batch."""
         self._binding = self._bindings[index]
+
+    def feed(self, batch: Batch) -> None:
+        """Bind arrays where they lie; the output buffers stay bound."""
+        # The binding knows addresses only: the arrays must outlive the run.
+        self._fed = batch
+        self._binding = self._bindings[0]
+        for name, array in batch.items():
+            self._binding.bind_cpu_input(name, array)
 
     def infer(self) -> None:
         """Run once."""
@@ -44,18 +55,28 @@ class OnnxRuntime(Backend):
         return {name: value.numpy().copy() for name, value in self._outputs.items()}
 
     def placement(self) -> Placement:
-        """The providers that the session obtained and the element types of the file that it loaded."""
+        """The providers that the session obtained, the element types of the file, and for int8 the kernels that ran.
+
+        Integer weights alone prove nothing: what ONNX Runtime cannot fuse, it multiplies in fp32 after all.
+        """
         options = self._session.get_session_options()
+        census = self._artifact.dtype_census
+        kernels: dict[str, int] = {}
+        if quantised(census):
+            kernels = computing_kernels(
+                self.job.folder / self._artifact.path, self.job.batches[0], options.intra_op_num_threads
+            )
         return Placement(
             device="cpu" if self._session.get_providers() == ["CPUExecutionProvider"] else "mixed",
-            precision=_precision(self._artifact.dtype_census),
+            precision=precision_of(kernels) if kernels else _precision(census),
             provider="+".join(self._session.get_providers()),
             settings={
                 "threads": options.intra_op_num_threads,
                 "interop_threads": options.inter_op_num_threads,
                 "opset": self._artifact.opset,
+                **{f"{precision}_kernels": number for precision, number in sorted(kernels.items())},
             },
-            dtype_census=self._artifact.dtype_census,
+            dtype_census=census,
         )
 
     def build_facts(self) -> dict[str, str]:

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from harness.backends.base import Array, Backend
+from harness.backends.base import Array, Backend, Batch
+from harness.backends.ran import precision_of
 from harness.core.schemas import Placement
 
-_HINTS = {"fp32": ov.Type.f32, "bf16": ov.Type.bf16}
+_HINTS = {"fp32": ov.Type.f32, "bf16": ov.Type.bf16, "int8": ov.Type.f32}
+"""What layers run in that are not quantised; quantised ones follow the file."""
 _NAMES = {"f32": "fp32", "bf16": "bf16", "f16": "fp16", "i8": "int8", "u8": "int8"}
 _COMPUTE = frozenset({"Convolution", "GroupConvolution", "FullyConnected", "MatMul", "ScaledDotProductAttention"})
 """Execution-graph layers whose precision decides what the numbers were computed in."""
@@ -24,7 +26,7 @@ class OpenVino(Backend):
 
     def load(self) -> None:
         """Read the ONNX file and fix its shapes to the case."""
-        artifact = self.job.export.onnx["fp32"]
+        artifact = self.job.export.onnx["int8" if self.job.case.precision == "int8" else "fp32"]
         self._core = ov.Core()
         self._model = self._core.read_model(self.job.folder / artifact.path)
         self._model.reshape({name: list(array.shape) for name, array in self.job.batches[0].items()})
@@ -41,17 +43,36 @@ class OpenVino(Backend):
                 "INFERENCE_PRECISION_HINT": _HINTS[self.job.case.precision],
             },
         )
-        self._request = self._compiled.create_infer_request()
-        ports = [(port, port.get_any_name()) for port in self._compiled.inputs]
-        self._tensors = [
-            [(port, ov.Tensor(np.ascontiguousarray(batch[name]), shared_memory=True)) for port, name in ports]
-            for batch in self.job.batches
-        ]
+        # One stream all the same: two requests in flight share it, and the second waits its turn inside OpenVINO.
+        count = 2 if self.job.case.mode == "pipelined" else 1
+        self._requests = [self._compiled.create_infer_request() for _ in range(count)]
+        self._request = self._requests[0]
+        self._submitted = self._waited = 0
+        self._ports = [(port, port.get_any_name()) for port in self._compiled.inputs]
+        self._tensors = [self._bound(batch) for batch in self.job.batches]
 
     def select(self, index: int) -> None:
-        """Point the request at a batch."""
+        """Point the next request at a batch."""
+        request = self._requests[self._submitted % len(self._requests)]
         for port, tensor in self._tensors[index]:
+            request.set_tensor(port, tensor)
+
+    def feed(self, batch: Batch) -> None:
+        """Point the request at arrays where they lie."""
+        for port, tensor in self._bound(batch):
             self._request.set_tensor(port, tensor)
+        self._fed = batch
+
+    def submit(self) -> None:
+        """Start the next request."""
+        self._requests[self._submitted % len(self._requests)].start_async()
+        self._submitted += 1
+
+    def wait(self) -> None:
+        """Wait for the oldest request."""
+        self._request = self._requests[self._waited % len(self._requests)]
+        self._request.wait()
+        self._waited += 1
 
     def infer(self) -> None:
         """Run the request once; its outputs stay in the request."""
@@ -67,20 +88,27 @@ class OpenVino(Backend):
         layers = [_layer(node) for node in self._compiled.get_runtime_model().get_ops()]
         census = Counter(precision for _, precision in layers)
         computing = Counter(precision for kind, precision in layers if kind in _COMPUTE)
-        ran = sorted({_NAMES.get(name, name) for name in computing or census})
+        ran: Counter[str] = Counter()
+        for name, layers_of in (computing or census).items():
+            ran[_NAMES.get(name, name)] += layers_of
         read = self._compiled.get_property
         return Placement(
             device="+".join(read("EXECUTION_DEVICES")).lower(),
-            precision="+".join(ran),
+            precision=precision_of(ran),
             provider="OpenVINO CPU plugin",
             settings={
                 "threads": int(read("INFERENCE_NUM_THREADS")),
                 "streams": int(read("NUM_STREAMS")),
+                "requests": len(self._requests),
                 "precision_hint": str(read("INFERENCE_PRECISION_HINT").get_type_name()),
                 "computing_layers": sum(computing.values()),
+                "integer_layers": ran["int8"],
             },
             dtype_census=dict(census),
         )
+
+    def _bound(self, batch: Batch) -> list[tuple[Any, ov.Tensor]]:
+        return [(port, ov.Tensor(np.ascontiguousarray(batch[name]), shared_memory=True)) for port, name in self._ports]
 
     def build_facts(self) -> dict[str, str]:
         """OpenVINO's own version line."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from harness.backends.base import Array, Backend
+from harness.backends.base import Array, Backend, Batch
 from harness.core.schemas import Placement
 from harness.zoo.build import build_module
 
@@ -40,6 +40,11 @@ class TorchBackend(Backend):
     def select(self, index: int) -> None:
         """Point the next call at a batch."""
         self._arguments = self._inputs[index]
+
+    def feed(self, batch: Batch) -> None:
+        """Make tensors on the arrays' own memory; only below fp32 are floats converted."""
+        tensors = (torch.from_numpy(batch[spec.name]) for spec in self.job.export.inputs)
+        self._arguments = tuple(self._in_precision(tensor) for tensor in tensors)
 
     def infer(self) -> None:
         """Call the module once."""
@@ -77,7 +82,7 @@ class TorchBackend(Backend):
 
     def build_facts(self) -> dict[str, str]:
         """Parallel backend and CPU capability of this PyTorch."""
-        wanted = ("ATen parallel backend", "OpenMP", "MKL version", "Intel(R) MKL-DNN")
+        wanted = ("ATen parallel backend", "OpenMP", "Math Kernel Library", "Intel(R) MKL-DNN")
         lines = [*torch.__config__.parallel_info().splitlines(), *torch.__config__.show().splitlines()]
         facts = {line.strip(" -") for line in lines if any(word in line for word in wanted)}
         return {"torch": "; ".join(sorted(facts)), "torch_cpu_capability": torch.backends.cpu.get_cpu_capability()}
@@ -98,5 +103,7 @@ class TorchBackend(Backend):
         return "+".join(names)
 
     def _tensor(self, array: Array) -> torch.Tensor:
-        tensor = torch.from_numpy(array.copy())
+        return self._in_precision(torch.from_numpy(array.copy()))
+
+    def _in_precision(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self._dtype) if tensor.is_floating_point() else tensor

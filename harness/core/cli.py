@@ -40,6 +40,8 @@ def add_folders(target: argparse.ArgumentParser, models: bool = True, results: b
 
 def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
     """Run a stage: two lines and an exit code for a user's mistake, a traceback for ours."""
+    # ONNX Runtime (1.29 and later) reports model names and hashes over the network unless told before its import.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         stage(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Iterable
 from importlib import metadata
@@ -26,8 +27,22 @@ LIBRARIES = (
     "tensorrt",
     "numpy",
 )
-_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8")
+_FEATURES = (
+    "avx2",
+    "avx512f",
+    "avx_vnni",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx512_fp16",
+    "amx_tile",
+    "amx_bf16",
+    "amx_int8",
+)
+RUNTIMES = "loaded runtimes"
+"""Name of the build fact that is no library's own."""
+
 _SYS_CPU = Path("/sys/devices/system/cpu")
+_RUNTIME = re.compile(r"lib(gomp|iomp5|omp|tbb|mkl_(rt|core|\w*thread)|\w*openblas\w*|blis|dnnl|onednn)\b[^/]*\.so")
 
 
 def collect(build: dict[str, str]) -> Environment:
@@ -40,9 +55,15 @@ def environment_id(environment: Environment) -> str:
     return digest_of(environment.model_dump(mode="json"))
 
 
+def cpu_flags() -> frozenset[str]:
+    """Instruction sets and other features of the processor, by the kernel's names; empty where it tells none."""
+    info = _cpuinfo()
+    return frozenset(info.get("flags", info.get("Features", "")).split())
+
+
 def _machine() -> Machine:
     info = _cpuinfo()
-    flags = set(info.get("flags", info.get("Features", "")).split())
+    flags = set(cpu_flags())
     return Machine(
         cpu=info.get("model name") or platform.processor() or platform.machine(),
         architecture=platform.machine(),
@@ -71,6 +92,7 @@ def _limits() -> Limits:
         threads=limits.threads(),
         container=_container(),
         image=os.environ.get("INFEROMETER_IMAGE") or None,
+        image_digest=os.environ.get("INFEROMETER_IMAGE_DIGEST") or None,
     )
 
 
@@ -84,6 +106,22 @@ def _software(build: dict[str, str]) -> Software:
         libraries=versions(LIBRARIES),
         build=build,
     )
+
+
+def loaded_runtimes(maps: Path = Path("/proc/self/maps")) -> dict[str, str]:
+    """OpenMP, TBB and BLAS libraries that this process has loaded, by file: two of a kind fight over its threads.
+
+    What a wheel was built with says little: which file the loader took decides. Empty where the kernel does not tell.
+    """
+    try:
+        lines = maps.read_text().splitlines()
+    except OSError:
+        return {}
+    paths = {fields[5] for line in lines if len(fields := line.split(maxsplit=5)) == 6}
+    found = sorted(path for path in paths if _RUNTIME.match(path.rpartition("/")[2]))
+    # Below site-packages the rest of the path says whose copy it is; where the environment lies does not matter.
+    names = [path.rpartition("/site-packages/")[2] for path in found]
+    return {RUNTIMES: ", ".join(names)} if names else {}
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:

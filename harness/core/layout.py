@@ -1,6 +1,7 @@
 """Where every file lives: the only module that spells a directory.
 
-models/<slug>/{model.onnx, model-fp16.onnx, weights.safetensors, inputs*.npz, reference*.npz, export.json}
+models/<slug>/{model.onnx, model-fp16.onnx, model-int8.onnx, weights.safetensors, inputs*.npz, reference*.npz, export.json}
+models/<slug>/{raw-inputs*.npz, reference*-e2e.npz, tokenizer/}     for the e2e boundary
 results/plan.json
 results/environments/<environment_id>.json
 results/raw/<case_id>/<round>.usage.json      what the monitor saw meanwhile
@@ -133,6 +134,16 @@ class ModelFolder:
 
     def reference(self, sequence_length: int | None) -> Path:
         return self.root / f"reference{_suffix(sequence_length)}.npz"
+
+    def raw_inputs(self, sequence_length: int | None) -> Path:
+        return self.root / f"raw-inputs{_suffix(sequence_length)}.npz"
+
+    def raw_reference(self, sequence_length: int | None) -> Path:
+        return self.root / f"reference{_suffix(sequence_length)}-e2e.npz"
+
+    @property
+    def tokenizer(self) -> Path:
+        return self.root / "tokenizer"
 
 
 def _suffix(sequence_length: int | None) -> str:

@@ -28,6 +28,13 @@ def memory_limit_bytes(cgroup: Path = _CGROUP, membership: Path = _MEMBERSHIP) -
     return min(filter(None, map(_memory, _folders("memory", cgroup, membership))), default=None)
 
 
+def throttled_periods(cgroup: Path = _CGROUP, membership: Path = _MEMBERSHIP) -> int | None:
+    """Periods in which a CPU quota held back this process's cgroup or one above it; None where nobody counts them."""
+    # A quota higher up holds back what is below it and is counted there alone: the most of any level is enough.
+    counts = map(_throttled, _folders("cpu", cgroup, membership))
+    return max((count for count in counts if count is not None), default=None)
+
+
 def threads(cpus: int | None = None, quota: float | None = None) -> int:
     """Threads for every backend: the CPUs of the affinity mask, cut to the cgroup quota, rounded down, at least 1.
 
@@ -57,6 +64,11 @@ def _quota(folder: Path) -> float | None:
     split = (_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us"))
     quota, period = unified.split() if unified else split
     return int(quota) / int(period) if quota and period and quota not in ("max", "-1") else None
+
+
+def _throttled(folder: Path) -> int | None:
+    fields = dict(line.split(maxsplit=1) for line in (_read(folder / "cpu.stat") or "").splitlines() if " " in line)
+    return int(fields["nr_throttled"]) if "nr_throttled" in fields else None
 
 
 def _memory(folder: Path) -> int | None:

@@ -24,6 +24,8 @@ Boundary = Literal["compute", "transfer", "e2e"]
 Mode = Literal["sync", "pipelined", "offline"]
 Weights = Literal["pretrained", "seeded", "own"]
 """`pretrained`: published weights; `seeded`: random from a fixed seed; `own`: the user's module or ONNX file."""
+Quantisation = Literal["dynamic", "static"]
+"""How int8 activations get their scale: while running, or beforehand from calibration inputs (zoo/int8.py)."""
 Kind = Literal["image", "text", "tensor"]
 """What one item of a batch is, and so what throughput counts: images, sequences, samples."""
 Status = Literal["measured", "skipped", "failed", "missing"]
@@ -31,6 +33,8 @@ Grade = Literal["A", "B", "C", "F"]
 Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS", "NEW", "GONE", "NOT COMPARABLE"]
 """What became of a row since the baseline; NEW and GONE stand in one of the two summaries only."""
 Quantity = Literal["ns", "per_s", "bytes", "ratio"]
+Stopped = Literal["planned rounds", "interval reached", "round limit", "time budget", "failed round", "interrupted"]
+"""Why a case has no more rounds."""
 
 
 class Record(BaseModel):
@@ -83,12 +87,16 @@ class Gate(Record):
     relative_l2: Annotated[float, Field(gt=0)]
     top1_agreement: Annotated[float, Field(gt=0, le=1)] | None = None
     """Smallest share of equal arg-max answers; asked only of classifiers with trained weights."""
+    cosine: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Smallest cosine between a batch of outputs and its reference: the measure of embeddings."""
 
 
 class ReportOptions(Record):
     title: str = "Inferometer report"
     baseline_backend: str = "torch-eager"
     """Speedups are against this backend in fp32, same model, batch and sequence length."""
+    latency_limit_ms: Annotated[float, Field(gt=0)] | None = None
+    """What a caller can wait; recommendations name the batch size with the most throughput within it."""
     charts: bool = True
 
 
@@ -104,6 +112,8 @@ class PlannedModel(Record):
     """False where no case of it loads anything, so that there is nothing to export."""
     onnx_precisions: tuple[Precision, ...] = ()
     """ONNX files that the cases of this plan need."""
+    raw_inputs: bool = False
+    """True where a case of this plan has the e2e boundary and needs texts or JPEG files."""
 
 
 class Case(Record):
@@ -158,6 +168,12 @@ class OnnxArtifact(Artifact):
     """Number of weight elements by ONNX element type: what precision the file really holds."""
     external_data: Artifact | None = None
     """Weights in a file of their own beside it, where one file would pass protobuf's limit of 2 GiB."""
+    quantisation: str | None = None
+    """How an int8 file was quantised and on what calibrated, in words; None for other files."""
+
+    def files(self) -> tuple[Artifact, ...]:
+        """The file, and the one beside it where there is one."""
+        return (self,) if self.external_data is None else (self, self.external_data)
 
 
 class TensorSpec(Record):
@@ -166,6 +182,41 @@ class TensorSpec(Record):
     name: str
     dtype: str
     shape: tuple[int | str, ...]
+
+
+class ImagePreparation(Record):
+    """JPEG bytes → float32 (3, crop, crop): decode, resize the short side, cut the centre, scale to 0…1, normalise."""
+
+    kind: Literal["image"] = "image"
+    resize: Annotated[int, Field(ge=1)]
+    crop: Annotated[int, Field(ge=1)]
+    resample: Literal["bilinear", "bicubic"]
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+
+class TextPreparation(Record):
+    """Text → token ids with special tokens, cut to the set's sequence length, and their attention mask."""
+
+    kind: Literal["text"] = "text"
+    tokenizer: Artifact
+    """The model's own, as the `tokenizers` library reads it."""
+
+
+Preparation = Annotated[ImagePreparation | TextPreparation, Field(discriminator="kind")]
+Answer = Literal["top-5", "embedding", "next token"]
+"""What post-processing makes of the outputs: the five likeliest classes, a sentence embedding, or the next token."""
+
+
+class RawInputs(Record):
+    """The samples of an input set as a caller has them, for the e2e boundary."""
+
+    items: Artifact
+    """UTF-8 texts or JPEG files, one after the other (harness/zoo/raw.py)."""
+    reference: Artifact
+    """fp32 reference outputs for these items, prepared as the case prepares them."""
+    preparation: Preparation
+    answer: Answer
 
 
 class InputSet(Record):
@@ -177,6 +228,16 @@ class InputSet(Record):
     reference: Artifact
     source: str
     """Where the inputs come from, in words."""
+    raw: RawInputs | None = None
+    """None where no e2e case asked for them, or the model's preprocessing is not known."""
+
+    def files(self, boundary: Boundary | None = None) -> tuple[Artifact, ...]:
+        """What a case of that boundary loads; None: all."""
+        plain = (self.inputs, self.reference)
+        if self.raw is None or boundary not in ("e2e", None):
+            return plain
+        text = self.raw.preparation
+        return (*plain, self.raw.items, self.raw.reference, *([text.tokenizer] if text.kind == "text" else []))
 
 
 class OnnxCheck(Record):
@@ -212,7 +273,7 @@ class ExportRecord(Record):
     checks: tuple[OnnxCheck, ...]
     versions: dict[str, str]
     seconds: dict[str, float]
-    """Wall seconds by step: load, inputs, reference, onnx, onnx-fp16, check."""
+    """Wall seconds by step: load, inputs, reference, onnx, onnx-fp16, calibration, onnx-int8, check."""
 
 
 # --- environments/<id>.json --------------------------------------------------------------------------------------
@@ -254,6 +315,9 @@ class Limits(Record):
     container: str | None
     """How a container was recognised, None outside one."""
     image: str | None
+    """Name of the container image, as whoever started it told (INFEROMETER_IMAGE)."""
+    image_digest: str | None = None
+    """Its id or digest (INFEROMETER_IMAGE_DIGEST): a name alone can be moved to another image."""
 
 
 class Software(Record):
@@ -343,6 +407,14 @@ class RawBase(Record):
     environment_id: str | None
 
 
+class SplitSamples(Record):
+    """The three parts of each e2e sample, in ns: together they are the sample."""
+
+    preprocess: tuple[int, ...]
+    inference: tuple[int, ...]
+    postprocess: tuple[int, ...]
+
+
 class Measured(RawBase):
     status: Literal["measured"] = "measured"
     artifacts: dict[str, str]
@@ -351,6 +423,9 @@ class Measured(RawBase):
     clock: Clock
     warmup_ns: tuple[int, ...]
     latency_ns: tuple[int, ...]
+    """Empty in offline mode, which waits for a block and not for a batch: its blocks are its samples."""
+    split_ns: SplitSamples | None = None
+    """For the e2e boundary."""
     blocks: tuple[Block, ...]
     steady: bool
     """The three warm-up windows agreed."""
@@ -401,6 +476,8 @@ class UsageSample(Record):
     temperature_c: float | None
     throttled_periods: int | None
     """Periods in which the cgroup's CPU quota held its processes back."""
+    thermal_events: int | None = None
+    """Times that heat lowered the clock, as the processor itself counts them."""
 
 
 class Usage(Record):
@@ -413,7 +490,7 @@ class Usage(Record):
     interval_ns: int
     samples: tuple[UsageSample, ...]
     pss_peak_bytes: int | None
-    """Proportional set size (shared pages by share), read between phases only: reading it stops the process."""
+    """Proportional set size (shared pages by share), read once, after the timed loop: reading it stops the process."""
     unavailable: dict[str, str]
     """Why a field is None."""
     monitor_cpu_ns: int
@@ -430,24 +507,47 @@ class Interval(Record):
 
 
 class Latency(Record):
-    """Statistics of one row, in nanoseconds; what cannot be known from the samples is None."""
+    """Statistics of one row, in nanoseconds; what cannot be known from the samples is None.
+
+    A row in offline mode has no latency. Its figures are wall time per batch, one a process: median, ci95, mean and
+    process_medians are those of it, n counts batches, and everything that needs single latencies is None.
+    """
 
     median: float
     """Median of the process medians: the headline."""
     ci95: Interval | None
     """Over processes; None with one round."""
-    p50: float
+    p50: float | None
     p90: float | None
     p95: float | None
     p99: float | None
-    max: float
+    max: float | None
     mean: float
-    iqr: float
+    iqr: float | None
     cv: float | None
     lag1_autocorrelation: float | None
     n: int
     rounds: int
     process_medians: tuple[float, ...]
+    percentile_ci95: dict[str, Interval] = {}
+    """By name (p50, p90, p95, p99): order statistics of the pooled samples; absent where they cannot give one."""
+
+
+class Part(Record):
+    """One part of an e2e latency."""
+
+    median_ns: float
+    """Median of the process medians."""
+    share: float
+    """Of the time of all samples; the three shares add up to 1."""
+
+
+class Split(Record):
+    """Where the time of an e2e row goes."""
+
+    preprocess: Part
+    inference: Part
+    postprocess: Part
 
 
 class Speedup(Record):
@@ -456,6 +556,38 @@ class Speedup(Record):
     ratio: float
     ci95: Interval | None
     baseline: str
+
+
+class UsageSummary(Record):
+    """What the monitor saw while a row was timed (phase `measure`), over all its rounds. 100% is one CPU."""
+
+    rounds: int
+    """Rounds that were watched."""
+    watched_ns: int
+    """Length of the timed windows together."""
+    cpu_percent_mean: float
+    cpu_percent_peak: float | None
+    """Peaks are None where no sample was long enough to be read on its own (the kernel counts in ticks of 10 ms)."""
+    others_percent_mean: float
+    others_percent_peak: float | None
+    steal_percent_mean: float | None
+    steal_percent_peak: float | None
+    rss_peak_bytes: int
+    pss_peak_bytes: int | None
+    major_faults: int
+    minor_faults: int
+    read_bytes: int | None
+    written_bytes: int | None
+    frequency_mhz_min: float | None
+    frequency_mhz_mean: float | None
+    frequency_mhz_max: float | None
+    temperature_c_max: float | None
+    throttled_periods: int | None
+    thermal_events: int | None
+    unavailable: dict[str, str]
+    """Why a figure is None, by the name of the counter."""
+    monitor_share: float
+    """CPU time that the monitor itself took, as a share of the time it watched; the largest of the rounds."""
 
 
 class Flag(Record):
@@ -484,6 +616,8 @@ class Row(Record):
     """Why a row is skipped, failed or missing."""
     hint: str | None
     latency_ns: Latency | None
+    split: Split | None = None
+    """For the e2e boundary."""
     throughput_per_s: float | None
     """Items per second of wall time of the timed loop."""
     speedup: Speedup | None
@@ -498,6 +632,10 @@ class Row(Record):
     artifacts: dict[str, str]
     """sha256 by file name of what was loaded: tells rows apart later, and which ones needed an ONNX export."""
     flags: tuple[Flag, ...]
+    usage: UsageSummary | None = None
+    """None where nobody watched."""
+    stopped: Stopped | None = None
+    """Why there are no more rounds; None where there are none at all."""
 
 
 class Summary(Record):
@@ -506,8 +644,10 @@ class Summary(Record):
     schema_version: Literal[1] = 1
     plan_id: str
     config: str
+    config_sha256: str | None = None
     title: str
     baseline_backend: str
+    latency_limit_ms: float | None = None
     charts: bool
     """From the configuration: whether the report draws any."""
     created_at: str
@@ -564,7 +704,7 @@ class ComparedRow(Record):
     current_ns: float | None
     """Headline latencies; None where there is none or the row is void."""
     ratio: float | None
-    """Of the geometric means of the process medians, the centre of the interval."""
+    """current_ns / baseline_ns."""
     ci95: Interval | None
     p_holm: float | None
     """Welch's p on log process medians, Holm-adjusted over the comparison."""

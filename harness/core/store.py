@@ -123,9 +123,9 @@ def sha256_file(path: Path) -> str:
 
 def check_artifacts(folder: Path, export: ExportRecord) -> None:
     """Raise MalformedFileError when a file of an export is missing or has changed since."""
-    files: list[Artifact] = [*export.onnx.values(), *([export.module] if export.module else [])]
-    files += [onnx.external_data for onnx in export.onnx.values() if onnx.external_data is not None]
-    files += [file for inputs in export.input_sets for file in (inputs.inputs, inputs.reference)]
+    files: list[Artifact] = [file for onnx in export.onnx.values() for file in onnx.files()]
+    files += [export.module] if export.module else []
+    files += [file for inputs in export.input_sets for file in inputs.files()]
     for file in files:
         path = folder / file.path
         if not path.is_file() or sha256_file(path) != file.sha256:

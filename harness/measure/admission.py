@@ -16,8 +16,9 @@ def known_artifacts(export: ExportRecord | None) -> dict[str, str]:
     """sha256 by path of every file that the current export holds."""
     if export is None:
         return {}
-    files = [*export.onnx.values(), *([export.module] if export.module else [])]
-    files += [file for inputs in export.input_sets for file in (inputs.inputs, inputs.reference)]
+    files = [file for onnx in export.onnx.values() for file in onnx.files()]
+    files += [export.module] if export.module else []
+    files += [file for inputs in export.input_sets for file in inputs.files()]
     return {file.path: file.sha256 for file in files}
 
 

@@ -8,7 +8,12 @@ from typing import Any
 from harness.core.schemas import Difference, Environment, Row, Summary
 from harness.measure import admission
 
-INSTALLED = frozenset({"machine.os", "machine.kernel", "machine.microcode", "limits.container", "limits.image"})
+INSTALLED = frozenset(
+    {
+        *("machine.os", "machine.kernel", "machine.microcode"),
+        *("limits.container", "limits.image", "limits.image_digest"),
+    }
+)
 """Facts that an upgrade brings, as it brings libraries: whether it made anything slower is what a gate is asked. All
 other facts say what the machine is and how much of it could be used: across them only machines would be compared."""
 
@@ -55,6 +60,8 @@ def _environments(before: Environment, after: Environment) -> Iterator[Differenc
 def _about(summary: Summary) -> dict[str, str]:
     """Facts beside the machine that a reader who looks for the cause of a change wants to know."""
     facts = {"configuration": summary.config, "plan": summary.plan_id}
+    if summary.config_sha256:
+        facts["configuration's sha256"] = summary.config_sha256[:12]
     for environment in summary.environments.values():
         software = environment.software
         facts |= {f"build of {name}": text for name, text in software.build.items()}

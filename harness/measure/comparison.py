@@ -80,7 +80,7 @@ def is_lost(row: ComparedRow) -> bool:
 def verdict_of(ratio: Ratio, p_holm: float, equivalence: float) -> Verdict:
     """What an adjusted p and an interval say together."""
     low, high = 1 - equivalence, 1 + equivalence
-    if low <= ratio.ci95.low and ratio.ci95.high <= high:
+    if low <= min(ratio.ci95.low, ratio.value) and max(ratio.ci95.high, ratio.value) <= high:
         return "SAME"
     if p_holm < SIGNIFICANCE and ratio.ci95.low > 1 and ratio.value > high:
         return "SLOWER"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from harness.core.schemas import Case, Flag, Gate, Grade, Latency, Measured, Parity
-from harness.measure import stats
+from harness.measure import stats, typical
 
 MAX_INTERVAL_HALF_WIDTH = 0.05
 """Between processes. Twice the 2.5% that three processes reach when their medians scatter by 1% (4.30 / sqrt(3) x 1%),
@@ -74,6 +74,11 @@ def grade(findings: Iterable[Finding]) -> Grade:
     return max((found.caps_at for found in findings), key=_ORDER.__getitem__, default="A")
 
 
+def worse(one: Grade, other: Grade) -> Grade:
+    """The worse of two grades."""
+    return max(one, other, key=_ORDER.__getitem__)
+
+
 def flags_for(
     case: Case, records: Sequence[Measured], latency: Latency, parity: Parity | None, checks: Checks
 ) -> list[Finding]:
@@ -111,6 +116,9 @@ def _gate(case: Case, parity: Parity, gate: Gate, judge_top1: bool) -> list[Find
     if parity.relative_l2 is not None and parity.relative_l2 > gate.relative_l2:
         detail = f"relative L2 distance {parity.relative_l2:.2e} is above the gate of {gate.relative_l2:.0e}"
         findings.append(finding("F", "PARITY_FAIL", detail, remedy))
+    if parity.cosine is not None and gate.cosine is not None and parity.cosine < gate.cosine:
+        detail = f"cosine {parity.cosine:.4f} to the reference is below the gate of {gate.cosine:g}"
+        findings.append(finding("F", "PARITY_FAIL", detail, remedy))
     top1, least = parity.top1_agreement, gate.top1_agreement
     if judge_top1 and top1 is not None and least is not None and top1 < least:
         detail = f"top-1 agreement {top1:.1%} is below the gate of {least:.1%}"
@@ -127,6 +135,11 @@ def _placement(case: Case, records: Sequence[Measured]) -> list[Finding]:
     what = ", ".join(f"{precision} on {device}" for device, precision in wrong)
     detail = f"{what} ran where the label says {case.precision} on {case.device}"
     remedy = f"Ask for what {case.backend} really runs, or turn its automatic choice off; see `placement` in the row."
+    if case.precision == "int8":
+        remedy = (
+            f"Too little of `{case.model}` was quantised, or {case.backend} has no integer kernels for it: leave int8 out "
+            "of its rows; `placement` in the row counts what ran."
+        )
     return [finding("F", "PLACEMENT", detail, remedy)]
 
 
@@ -143,7 +156,7 @@ def _steady(records: Sequence[Measured]) -> list[Finding]:
 def _intervals(records: Sequence[Measured], latency: Latency, target: float) -> list[Finding]:
     remedy = "Quieten the machine, raise `measurement.max_s`, or measure more rounds: `make bench ROUNDS=5`."
     findings = []
-    widths = [stats.relative_half_width(stats.block_medians(r.latency_ns, r.blocks)) for r in _stopped_early(records)]
+    widths = [stats.relative_half_width(typical.blocks_ns(record)) for record in _stopped_early(records)]
     wide = [width for width in widths if width is None or width > target]
     if wide:
         known = [width for width in wide if width is not None]
@@ -175,7 +188,8 @@ def _stopped_early(records: Sequence[Measured]) -> list[Measured]:
 
 def _timer(records: Sequence[Measured], latency: Latency) -> list[Finding]:
     overhead_ns = max(record.clock.overhead_ns for record in records)
-    if latency.median >= MIN_CLOCK_READS * overhead_ns:
+    # Of the offline mode blocks are timed, and no block is that short.
+    if latency.median >= MIN_CLOCK_READS * overhead_ns or latency.p50 is None:
         return []
     detail = f"the median of {latency.median:.0f} ns is below {MIN_CLOCK_READS} × the clock's own {overhead_ns} ns"
     return [

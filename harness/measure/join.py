@@ -5,17 +5,32 @@ Records are asked for case by case and dropped once a row is made of them, so me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from harness.core.errors import FormatError, StorageError
-from harness.core.schemas import Case, Environment, ExportRecord, Failed, Measured, Plan, Row, Summary
-from harness.measure import admission, summarise
+from harness.core.schemas import (
+    Case,
+    Environment,
+    ExportRecord,
+    Failed,
+    Measured,
+    Plan,
+    Row,
+    Summary,
+    Usage,
+    UsageSummary,
+)
+from harness.measure import admission, summarise, utilisation
+from harness.measure.across import with_nonmonotone
 from harness.measure.grades import Checks
 from harness.measure.summarise import CaseRecords
 
 Load = Callable[[str, int], Measured | Failed | None]
 """(case id, round) → the record, None where there is none; raises FormatError or StorageError where it is unusable."""
+
+LoadUsage = Callable[[str, int], Usage | None]
+"""(case id, round) → what the monitor saw; raises as Load does."""
 
 MAX_NAMED = 20
 """Damaged files that are named in the notes one by one; a thousand names would bury the other notes."""
@@ -28,10 +43,15 @@ class Notes:
     other: list[str] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
     reasons: dict[str, list[str]] = field(default_factory=dict)
+    unwatched: dict[str, list[str]] = field(default_factory=dict)
 
     def leave_out(self, case_id: str, round_number: int, reason: str) -> None:
         """Remember one record that exists and must not be used."""
         self.reasons.setdefault(reason, []).append(f"{case_id}/{round_number}")
+
+    def nobody_watched(self, case_id: str, round_number: int, reason: str) -> None:
+        """Remember one record whose usage is not known."""
+        self.unwatched.setdefault(reason, []).append(f"{case_id}/{round_number}")
 
     def lines(self) -> tuple[str, ...]:
         """Everything that a reader of the summary has to know, one line each."""
@@ -39,9 +59,18 @@ class Notes:
         if len(self.damaged) > MAX_NAMED:
             lines.append(f"… and {len(self.damaged) - MAX_NAMED} more damaged files.")
         for reason, names in self.reasons.items():
-            records = "1 record" if len(names) == 1 else f"{len(names)} records"
-            lines.append(f"{records} left out ({names[0]}{', …' if len(names) > 1 else ''}): {reason}.")
+            lines.append(f"{_counted(names)} left out ({_some(names)}): {reason}.")
+        for reason, names in self.unwatched.items():
+            lines.append(f"{_counted(names)} kept though nobody watched the machine ({_some(names)}): {reason}.")
         return tuple(lines)
+
+
+def _counted(names: Sequence[str]) -> str:
+    return "1 record" if len(names) == 1 else f"{len(names)} records"
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"{names[0]}{', …' if len(names) > 1 else ''}"
 
 
 def join(
@@ -49,6 +78,7 @@ def join(
     exports: Mapping[str, ExportRecord],
     environments: Mapping[str, Environment],
     load: Load,
+    load_usage: LoadUsage,
     *,
     calibration: frozenset[str],
     notes: Notes,
@@ -70,11 +100,13 @@ def join(
         records = _records(
             plan, case, load, artifacts=artifacts.get(case.slug), machine=(environments, reference), notes=notes
         )
+        records = _witnessed(records, load_usage, environments, notes)
         checks = checks_for(plan, case, exports.get(case.slug), calibration)
-        rows.append(summarise.row_of(case, kinds[case.slug], records, plan.measurement.rounds, checks))
+        rows.append(summarise.row_of(case, kinds[case.slug], records, plan.measurement, checks))
         medians[case.case_id] = summarise.round_medians(rows[-1], records.measured)
         used.update(record.environment_id for record in records.measured if record.environment_id)
         started += [record.started_at for record in records.measured]
+    rows = with_nonmonotone(rows)
     return _blank(plan, exports, created_at).model_copy(
         update={
             "measured_from": min(started, default=None),
@@ -91,8 +123,10 @@ def _blank(plan: Plan, exports: Mapping[str, ExportRecord], created_at: str) -> 
     return Summary(
         plan_id=plan.plan_id,
         config=plan.config,
+        config_sha256=plan.config_sha256,
         title=plan.report.title,
         baseline_backend=plan.report.baseline_backend,
+        latency_limit_ms=plan.report.latency_limit_ms,
         charts=plan.report.charts,
         created_at=created_at,
         measured_from=None,
@@ -147,11 +181,42 @@ def _records(
     return CaseRecords(tuple(measured), tuple(failed), tuple(left_out), tuple(damaged))
 
 
+def _witnessed(
+    records: CaseRecords, load_usage: LoadUsage, environments: Mapping[str, Environment], notes: Notes
+) -> CaseRecords:
+    """The records with what the monitor saw of each. Its files are a witness beside the samples: none is ever missed
+    so much that a sample is left out."""
+    if not records.measured:
+        return records
+    usage: dict[int, UsageSummary] = {}
+    for record in records.measured:
+        found = _usage(record, load_usage)
+        if isinstance(found, str):
+            notes.nobody_watched(record.case_id, record.round, found)
+        elif (window := utilisation.timed(found)) is not None:
+            usage[record.round] = window
+    where = environments.get(records.measured[0].environment_id or "")
+    return replace(records, usage=usage, environment=where)
+
+
+def _usage(record: Measured, load_usage: LoadUsage) -> Usage | str:
+    """What the monitor saw of a record's process, or why that is not known."""
+    try:
+        found = load_usage(record.case_id, record.round)
+    except (FormatError, StorageError) as error:
+        return error.problem.removesuffix(".")
+    if found is None:
+        return "the monitor left no usage record"
+    if (found.case_id, found.round, found.plan_id) != (record.case_id, record.round, record.plan_id):
+        return "the usage record beside it is of another case, round or plan"
+    return found
+
+
 def _rounds(plan: Plan, case: Case, load: Load) -> Iterator[tuple[int, Measured | Failed | str]]:
-    """(round, record or the problem with its file) of the planned rounds that left a file."""
+    """(round, record or the problem with its file) of the rounds that the plan admits and that left a file."""
     if case.skip_reason is not None:
         return
-    for number in range(1, plan.measurement.rounds + 1):
+    for number in range(1, max(plan.measurement.rounds, plan.measurement.max_rounds or 0) + 1):
         try:
             found = load(case.case_id, number)
         except (FormatError, StorageError) as error:

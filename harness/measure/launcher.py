@@ -57,6 +57,9 @@ class Worker:
             self._send(job)
         except (BrokenPipeError, EOFError):
             return Outcome(code=self._reap() or 1, phase="start")
+        except TimeoutError:
+            self.close()
+            return Outcome(code=1, phase="start", timed_out=True)
         return self._follow(job.measurement.timeout_s, observer)
 
     def close(self) -> None:
@@ -82,8 +85,7 @@ class Worker:
                 start_new_session=True,
             )
         if not isinstance(self._next(START_TIMEOUT_S), Ready):
-            self._process.kill()
-            raise EOFError
+            raise TimeoutError(f"the worker's libraries were not imported within {START_TIMEOUT_S:g} s")
 
     def _send(self, job: Job) -> None:
         pipe = self._running().stdin

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from scipy import special
 
 from harness.core.schemas import Interval
-from harness.measure.stats import CONFIDENCE
+from harness.measure.stats import CONFIDENCE, median
 
 MIN_ROUNDS = 2
 """Processes that each side needs: with one, how far another would differ is not known."""
@@ -22,7 +22,9 @@ MIN_ROUNDS = 2
 class Ratio:
     """current / baseline.
 
-    value: ratio of the geometric means. ci95: its interval. p: of no difference, two-sided, not adjusted.
+    value: ratio of the headlines, which are medians of process medians, so that one disturbed process does not move it.
+    ci95: t on logarithms, centred on the geometric means (as stats.ratio_of_rounds has it). p: of no difference,
+    two-sided, not adjusted.
     """
 
     value: float
@@ -53,7 +55,7 @@ def welch(baseline: Sequence[float], current: Sequence[float]) -> Ratio | None:
     except (OverflowError, ValueError):
         return None  # the upper end is beyond a float: nothing is known
     p = 2 * float(special.stdtr(freedom, -abs(difference) / error))
-    return Ratio(value=math.exp(difference), ci95=interval, p=p)
+    return Ratio(value=median(current) / median(baseline), ci95=interval, p=p)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

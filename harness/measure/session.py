@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness import parity
-from harness.core.schemas import ColdCosts, Measurement, Memory, Parity, Placement
+from harness.core.schemas import ColdCosts, Measurement, Memory, Parity, Placement, SplitSamples
 from harness.measure import memory
 from harness.measure.clock import now_ns
-from harness.measure.loop import Inference, Timed, WarmUp, measure, warm_up
+from harness.measure.loop import Timed, WarmUp, measure, warm_up
+from harness.measure.modes import Mode
 
 Outputs = Mapping[str, NDArray[np.generic]]
 
@@ -22,8 +23,8 @@ KEPT_OUTPUTS = 8
 """Outputs of timed iterations that are kept for the check after the loop: the latest blocks'."""
 
 
-class Session(Inference, Protocol):
-    """What a session needs of a backend (harness.backends.base.Backend has it)."""
+class Session(Protocol):
+    """What a session needs of a backend besides what its mode calls (harness.backends.base.Backend has it)."""
 
     compiles: bool
 
@@ -52,6 +53,7 @@ class Measurements:
 
     warm_up: WarmUp
     timed: Timed
+    split: SplitSamples | None
     parity_before: Parity | None
     parity_timed: Parity | None
     placement: Placement
@@ -61,7 +63,7 @@ class Measurements:
 
 def run_session(
     backend: Session,
-    batches: int,
+    mode: Mode,
     reference: Callable[[int], Outputs],
     classifier: bool,
     settings: Measurement,
@@ -69,19 +71,19 @@ def run_session(
 ) -> Measurements:
     """Measure one case.
 
-    batches: number of different input batches; reference(i): the fp32 outputs for batch i; enter: told the name
+    mode: how the backend's batches are run; reference(i): the fp32 outputs for batch i; enter: told the name
     of each phase as it begins, so that a crash can be placed.
     """
     baseline_rss_bytes = memory.resident_bytes()
-    cold = _start_cold(backend, enter)
+    cold = _start_cold(backend, mode, enter)
     enter("reference check")
-    before = parity.worst(_check_all(backend, batches, reference, classifier))
+    before = parity.worst(_check_all(backend, mode, reference, classifier))
     _quiet_collector()
     enter("warm-up")
-    warmed = warm_up(backend, batches, settings)
+    warmed = warm_up(mode, settings)
     enter("measure")
     kept: list[tuple[int, Outputs]] = []
-    timed = measure(backend, batches, settings, lambda index: _keep(kept, index, backend.outputs()))
+    timed = measure(mode, settings, lambda index: _keep(kept, index, backend.outputs()))
     peak_rss_bytes = memory.peak_bytes()
     enter("outputs check")
     after = parity.worst(parity.compare(out, reference(index), classifier) for index, out in kept if out)
@@ -90,6 +92,7 @@ def run_session(
     return Measurements(
         warm_up=warmed,
         timed=timed,
+        split=mode.split(len(timed.samples_ns)),
         parity_before=before,
         parity_timed=after,
         placement=placement,
@@ -98,7 +101,7 @@ def run_session(
     )
 
 
-def _start_cold(backend: Session, enter: Callable[[str], None]) -> ColdCosts:
+def _start_cold(backend: Session, mode: Mode, enter: Callable[[str], None]) -> ColdCosts:
     """Load, compile and answer once, each timed: what the first user pays."""
     enter("load")
     start = now_ns()
@@ -112,10 +115,9 @@ def _start_cold(backend: Session, enter: Callable[[str], None]) -> ColdCosts:
         backend.compile()
         compile_ns = now_ns() - compile_start
     enter("first inference")
-    backend.select(0)
+    mode.choose(0)
     first_start = now_ns()
-    backend.infer()
-    backend.synchronize()
+    mode.once()
     return ColdCosts(
         load=loaded - start,
         compile=compile_ns,
@@ -124,12 +126,11 @@ def _start_cold(backend: Session, enter: Callable[[str], None]) -> ColdCosts:
     )
 
 
-def _check_all(backend: Session, batches: int, reference: Callable[[int], Outputs], classifier: bool) -> list[Parity]:
+def _check_all(backend: Session, mode: Mode, reference: Callable[[int], Outputs], classifier: bool) -> list[Parity]:
     found = []
-    for index in range(batches):
-        backend.select(index)
-        backend.infer()
-        backend.synchronize()
+    for index in range(mode.batches):
+        mode.choose(index)
+        mode.once()
         outputs = backend.outputs()
         if outputs:
             found.append(parity.compare(outputs, reference(index), classifier))

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from harness.core.schemas import (
     Case,
     ColdCosts,
+    Environment,
     Failed,
     Kind,
     Latency,
     Measured,
+    Measurement,
     Parity,
     Row,
     Speedup,
     Status,
+    UsageSummary,
 )
-from harness.measure import grades, stats
+from harness.measure import disturbance, grades, order_statistics, rounds, split, stats, typical, utilisation
 from harness.measure.grades import Checks, Finding, finding
 
 
@@ -30,21 +33,31 @@ class CaseRecords:
     measured, failed: the records that belong to the plan, in round order.
     left_out: (round, reason) of records that exist and must not be used.
     damaged: (round, problem) of files that cannot be read.
+    usage: what the monitor saw, by round, where it watched.
+    environment: of the measured records; they all agree in what it is asked for.
     """
 
     measured: tuple[Measured, ...]
     failed: tuple[Failed, ...]
     left_out: tuple[tuple[int, str], ...] = ()
     damaged: tuple[tuple[int, str], ...] = ()
+    usage: Mapping[int, UsageSummary] = field(default_factory=dict)
+    environment: Environment | None = None
 
 
-def row_of(case: Case, kind: Kind, records: CaseRecords, rounds: int, checks: Checks) -> Row:
+def row_of(case: Case, kind: Kind, records: CaseRecords, settings: Measurement, checks: Checks) -> Row:
     """The row of one case, without its speedup: measured, else failed, else skipped or missing."""
     if case.skip_reason is not None:
         return _empty_row(case, kind, "skipped", reason=case.skip_reason)
-    lost = _lost(records, rounds)
     if records.measured:
-        return _measured_row(case, kind, records.measured, checks, lost)
+        lost = _lost(records, settings.rounds)
+        if not checks.calibration:
+            lost += disturbance.findings(records.measured, records.usage, records.environment)
+        row = _measured_row(case, kind, records.measured, checks, lost)
+        numbers = [record.round for record in records.measured]
+        medians = row.latency_ns.process_medians if row.latency_ns else ()
+        stopped = rounds.why_stopped(numbers, medians, settings, failed=bool(records.failed))
+        return row.model_copy(update={"usage": utilisation.merged(list(records.usage.values())), "stopped": stopped})
     if records.failed:
         last = records.failed[-1]
         reason = f"{last.phase}: {last.error}"
@@ -79,6 +92,7 @@ def latency_of(records: Sequence[Measured]) -> Latency:
         n=int(pooled.size),
         rounds=len(records),
         process_medians=medians,
+        percentile_ci95=order_statistics.percentile_intervals(samples),
     )
 
 
@@ -103,12 +117,16 @@ def cold_of(records: Sequence[Measured]) -> ColdCosts:
 
 
 def worst_parity(records: Sequence[Measured]) -> Parity | None:
-    """The largest distance from the reference that any round showed, before or during timing, figure by figure."""
+    """The largest distance from the reference that any round showed, before or during timing, figure by figure.
+
+    A share of equal answers needs many of them: each round counts with that of its larger check, which is the one of
+    all inputs unless batches are large. Eight answers, of which int8 may change one, would judge by chance.
+    """
     found = [parity for record in records for parity in (record.parity_before, record.parity_timed) if parity]
     if not found:
         return None
     lost = any(parity.nonfinite for parity in found)
-    top1 = [parity.top1_agreement for parity in found if parity.top1_agreement is not None]
+    top1 = [share for record in records if (share := _top1(record)) is not None]
     cosines = [parity.cosine for parity in found if parity.cosine is not None]
     return Parity(
         samples=min(parity.samples for parity in found),
@@ -118,6 +136,12 @@ def worst_parity(records: Sequence[Measured]) -> Parity | None:
         top1_agreement=min(top1, default=None),
         nonfinite=max(parity.nonfinite for parity in found),
     )
+
+
+def _top1(record: Measured) -> float | None:
+    found = [(p.samples, p.top1_agreement) for p in (record.parity_before, record.parity_timed) if p]
+    shares = [(-samples, share) for samples, share in found if share is not None]
+    return min(shares)[1] if shares else None
 
 
 def round_medians(row: Row, records: Sequence[Measured]) -> dict[int, float]:
@@ -158,13 +182,14 @@ def _peers(row: Row) -> tuple[object, ...]:
 
 
 def _measured_row(case: Case, kind: Kind, records: Sequence[Measured], checks: Checks, lost: Sequence[Finding]) -> Row:
-    latency = latency_of(records)
+    latency = typical.offline_of(records) if case.mode == "offline" else latency_of(records)
     parity = worst_parity(records)
     findings = [*grades.flags_for(case, records, latency, parity, checks), *lost]
     return _empty_row(case, kind, "measured", findings=findings).model_copy(
         update={
             "grade": grades.grade(findings),
             "latency_ns": latency,
+            "split": split.split_of(records),
             "throughput_per_s": throughput_of(case.batch_size, records),
             "parity": parity,
             "placement": records[-1].placement,
@@ -219,13 +244,15 @@ def _empty_row(
 
 def _lost(records: CaseRecords, rounds: int) -> list[Finding]:
     """Findings about rounds that the plan asked for and the row does not rest on."""
-    have = {record.round for record in records.measured}
+    have = {record.round for record in records.measured if record.round <= rounds}
     why = {number: "no record" for number in range(1, rounds + 1) if number not in have}
     why |= {record.round: f"failed ({record.phase}: {record.error})" for record in records.failed}
     why |= dict(records.left_out)
     why |= {number: "damaged file" for number, _ in records.damaged}
+    # Further rounds are a bonus: without one of them the plan's own are still complete.
+    why = {number: text for number, text in why.items() if number <= rounds}
     if not why:
-        return []
+        return _damage(records)
     detail = f"{len(have)} of {rounds} rounds; " + "; ".join(f"round {n}: {text}" for n, text in sorted(why.items()))
     missing = finding("B", "ROUNDS_MISSING", detail, "Run `make run`: it measures only what is missing.")
     return [missing, *_damage(records)]

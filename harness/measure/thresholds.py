@@ -1,8 +1,9 @@
 """Limits on single figures: `[selector:]metric<limit`, read strictly, and rows held against them (pure).
 
 latency_p50<100ms                          every row
-minilm-l6/onnxruntime:latency_p95<8ms      a model and a backend; further parts: /precision /b<batch size>
-*/openvino/*/b1:throughput>=50/s           shell patterns; * also passes over a slash
+minilm-l6/onnxruntime:latency_p95<8ms      a model and a backend
+minilm-l6/openvino/fp32/b1/s128/e2e:…      further parts: precision, batch, sequence length of texts, boundary, mode
+*/b1:throughput>=50/s                      shell patterns; * also passes over a slash
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import accumulate
 from typing import Literal
 
 from harness.core.errors import UsageError
-from harness.core.schemas import Interval, Judgement, Latency, Quantity, Row
+from harness.core.schemas import Interval, Judgement, Quantity, Row
 from harness.measure import grades
 from harness.measure.stats import PERCENTILE_MIN_SAMPLES
 
@@ -95,23 +97,22 @@ def parse_share(option: str, text: str) -> float:
 def judge(threshold: Threshold, rows: Sequence[Row]) -> list[Judgement]:
     """Every row that the threshold speaks of; UsageError where there is none.
 
-    Backends that compute nothing are never meant. Neither are skipped rows, which cannot be measured on any machine, as
-    long as another row is meant.
+    Backends that compute nothing are never meant. Neither, as long as another row is, are skipped rows, which cannot be
+    measured here at all, and for a latency those of the offline mode, which has none.
     """
     computing = [row for row in rows if not any(flag.name == grades.CALIBRATION for flag in row.flags)]
     meant = [row for row in computing if threshold.selector is None or _selects(threshold.selector, row)]
     if not meant:
         there = ", ".join(sorted({f"{row.model}/{row.backend}" for row in computing})) or "nothing"
         raise UsageError(f"`{threshold.text}` matches no row.", f"The results hold {there}.")
-    owed = [row for row in meant if row.status != "skipped"] or meant
+    owed = [row for row in meant if row.status != "skipped" and not _pointless(threshold.metric, row)] or meant
     return [_judged(threshold, row) for row in owed]
 
 
 def _selects(selector: str, row: Row) -> bool:
-    names = [row.model]
-    for part in (row.backend, row.precision, f"b{row.batch_size}"):
-        names.append(f"{names[-1]}/{part}")
-    return any(fnmatchcase(name, selector) for name in names)
+    sequence = [f"s{row.sequence_length}"] if row.sequence_length else []
+    parts = (row.model, row.backend, row.precision, f"b{row.batch_size}", *sequence, row.boundary, row.mode)
+    return any(fnmatchcase(name, selector) for name in accumulate(parts, "{}/{}".format))
 
 
 def _judged(threshold: Threshold, row: Row) -> Judgement:
@@ -143,7 +144,14 @@ def _unsound(row: Row) -> str | None:
     return f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"
 
 
+def _pointless(name: str, row: Row) -> bool:
+    """True where the mode has no such figure: offline waits for blocks, not for batches."""
+    return METRICS[name].quantity == "ns" and row.mode == "offline"
+
+
 def _withheld(name: str, row: Row) -> str:
+    if _pointless(name, row):
+        return "offline mode has no latency of single batches"
     tail = name.rpartition("_p")[2]
     least = PERCENTILE_MIN_SAMPLES.get(int(tail) / 100) if tail.isdigit() else None
     if least is not None and row.latency_ns is not None:
@@ -158,21 +166,21 @@ def _operator(text: str) -> Literal["<", "<=", ">", ">="]:
     raise AssertionError(text)  # the pattern admits no other
 
 
-def _latency(name: str, *, interval: bool = False) -> Metric:
-    def of(latency: Latency | None) -> Figure:
-        if latency is None:
+def _latency(name: str) -> Metric:
+    def of(row: Row) -> Figure:
+        latency = row.latency_ns
+        if latency is None or row.mode == "offline":
             return None, None
         value: float | None = getattr(latency, name)
-        return value, latency.ci95 if interval else None
+        # The interval over processes is one of the median, which p50 over the pooled samples estimates as well.
+        over_processes = name in ("median", "p50")
+        return value, latency.ci95 if over_processes else latency.percentile_ci95.get(name)
 
-    return Metric("ns", lambda row: of(row.latency_ns))
+    return Metric("ns", of)
 
 
 METRICS: Mapping[str, Metric] = {
-    # The interval over processes is one of the median, which p50 over the pooled samples estimates as well.
-    "latency_median": _latency("median", interval=True),
-    "latency_p50": _latency("p50", interval=True),
-    **{f"latency_{name}": _latency(name) for name in ("p90", "p95", "p99", "max", "mean")},
+    **{f"latency_{name}": _latency(name) for name in ("median", "p50", "p90", "p95", "p99", "max", "mean")},
     "throughput": Metric("per_s", lambda row: (row.throughput_per_s, None)),
     "memory": Metric("bytes", lambda row: (row.memory_bytes, None)),
     "speedup": Metric("ratio", lambda row: (row.speedup.ratio, row.speedup.ci95) if row.speedup else (None, None)),

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import resource
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import psutil
 
+from harness.core import limits
 from harness.core.schemas import UsageSample
 
-_CPU_STAT = (Path("/sys/fs/cgroup/cpu.stat"), Path("/sys/fs/cgroup/cpu/cpu.stat"))
+_SYS_CPU = Path("/sys/devices/system/cpu")
+
+_CPU_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal")
+"""hwmon's names for the sensors of a processor; the others tell how warm a disk or a radio is."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,7 @@ class Reading:
     frequency_mhz: float | None
     temperature_c: float | None
     throttled: int | None
+    thermal_events: int | None
 
 
 @dataclass
@@ -47,7 +53,7 @@ class Probe:
         with self._process.oneshot():
             times = self._process.cpu_times()
             memory = self._process.memory_info()
-            major, minor = _faults(self.pid)
+            major, minor, cpu = _stat(self.pid)
             read, written = self._io()
         machine = psutil.cpu_times()
         own = resource.getrusage(resource.RUSAGE_SELF)  # in microseconds; psutil has it in ticks of 10 ms
@@ -63,9 +69,10 @@ class Probe:
             minor_faults=minor,
             read_bytes=read,
             written_bytes=written,
-            frequency_mhz=self._frequency_mhz(),
+            frequency_mhz=self._frequency_mhz(cpu),
             temperature_c=self._temperature_c(),
             throttled=self._throttled(),
+            thermal_events=self._thermal_events(),
         )
 
     def pss_bytes(self) -> int | None:
@@ -73,7 +80,7 @@ class Probe:
         try:
             return int(self._process.memory_full_info().pss)
         except (psutil.Error, AttributeError) as error:
-            self.unavailable["pss_bytes"] = f"not readable: {error}"
+            self.unavailable["pss_peak_bytes"] = f"not readable: {error}"
             return None
 
     def _io(self) -> tuple[int | None, int | None]:
@@ -84,37 +91,39 @@ class Probe:
             return None, None
         return counters.read_bytes, counters.write_bytes
 
-    def _frequency_mhz(self) -> float | None:
+    def _frequency_mhz(self, cpu: int) -> float | None:
+        """Of the CPU that the process ran on last: a mean over all CPUs would tell how deep the idle ones sleep.
+
+        /proc/cpuinfo is no second source: without cpufreq it repeats one nominal figure.
+        """
         try:
-            found = psutil.cpu_freq()
-        except (OSError, NotImplementedError, RuntimeError) as error:
-            found, reason = None, str(error)
-        else:
-            reason = "the system does not tell (usual in a guest)"
-        if found is None or not found.current:
-            self.unavailable["frequency_mhz"] = reason
+            return int((_SYS_CPU / f"cpu{cpu}/cpufreq/scaling_cur_freq").read_text()) / 1000
+        except (OSError, ValueError):
+            self.unavailable["frequency_mhz"] = "no scaling_cur_freq below /sys/devices/system/cpu (usual in a guest)"
             return None
-        return float(found.current)
 
     def _temperature_c(self) -> float | None:
+        if "temperature_c" in self.unavailable:  # asking again would walk all of /sys/class/hwmon for nothing
+            return None
         zones = psutil.sensors_temperatures() if hasattr(psutil, "sensors_temperatures") else {}
-        found = [zone.current for group in zones.values() for zone in group if zone.current]
+        found = [zone.current for name in _CPU_SENSORS for zone in zones.get(name, ()) if zone.current]
         if not found:
-            self.unavailable["temperature_c"] = "no sensor is readable (usual in a guest)"
+            self.unavailable["temperature_c"] = "no sensor of the processor is readable (usual in a guest)"
             return None
         return float(max(found))
 
     def _throttled(self) -> int | None:
-        for file in _CPU_STAT:
-            try:
-                lines = file.read_text().splitlines()
-            except OSError:
-                continue
-            for line in lines:
-                if line.startswith("nr_throttled"):
-                    return int(line.split()[1])
-        self.unavailable["throttled_periods"] = "the cgroup shows no nr_throttled: there is no CPU controller here"
-        return None
+        found = limits.throttled_periods()
+        if found is None:
+            self.unavailable["throttled_periods"] = "the cgroup shows no nr_throttled: there is no CPU controller here"
+        return found
+
+    def _thermal_events(self) -> int | None:
+        counters = _throttle_counters()
+        if not counters:
+            self.unavailable["thermal_events"] = "no package_throttle_count below /sys/devices/system/cpu (Intel only)"
+            return None
+        return sum(int(file.read_text()) for file in counters)
 
 
 def sample(before: Reading, now: Reading, phase: str, first_ns: int) -> UsageSample:
@@ -138,6 +147,7 @@ def sample(before: Reading, now: Reading, phase: str, first_ns: int) -> UsageSam
         frequency_mhz=now.frequency_mhz,
         temperature_c=now.temperature_c,
         throttled_periods=_difference(before.throttled, now.throttled),
+        thermal_events=_difference(before.thermal_events, now.thermal_events),
     )
 
 
@@ -145,11 +155,21 @@ def _difference(before: int | None, now: int | None) -> int | None:
     return None if before is None or now is None else now - before
 
 
-def _faults(pid: int) -> tuple[int, int]:
-    """(major, minor) page faults of a process, which psutil does not tell."""
+@cache
+def _throttle_counters() -> tuple[Path, ...]:
+    """One counter of thermal throttling a package."""
+    first: dict[str, Path] = {}
+    for counter in sorted(_SYS_CPU.glob("cpu[0-9]*/thermal_throttle/package_throttle_count")):
+        package = counter.parents[1] / "topology/physical_package_id"
+        first.setdefault(package.read_text(), counter)
+    return tuple(first.values())
+
+
+def _stat(pid: int) -> tuple[int, int, int]:
+    """(major faults, minor faults, CPU that it ran on last) of a process, which psutil does not tell all of."""
     try:
         # The command's name stands in parentheses and may hold spaces and parentheses: count from its end.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except FileNotFoundError as error:
+    except (FileNotFoundError, ProcessLookupError) as error:
         raise psutil.NoSuchProcess(pid) from error
-    return int(fields[9]), int(fields[7])
+    return int(fields[9]), int(fields[7]), int(fields[36])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 
 from harness.backends import BACKENDS, BackendInfo, backend_info
 from harness.core.errors import ConfigError
 from harness.core.names import unknown_name
-from harness.core.schemas import Case, Device, Measurement, Plan, PlannedModel, Precision
+from harness.core.schemas import Boundary, Case, Device, Measurement, Mode, Plan, PlannedModel, Precision
 from harness.core.store import digest_of
 from harness.planning.config import Block, Config, ModelEntry
+from harness.planning.ways import refuse_impossible, skipped
 from harness.zoo import ModelInfo, model_info
 
 JOINABLE = frozenset({"rounds", "max_rounds", "target_interval", "budget_s", "timeout_s"})
@@ -48,10 +50,21 @@ def plan_id(device: Device, measurement: Measurement) -> str:
     return digest_of(METHOD_VERSION, device, measurement.model_dump(exclude=set(JOINABLE)))
 
 
-def case_id(slug: str, backend: str, device: str, precision: str, batch_size: int, sequence_length: int | None) -> str:
-    """The readable id of a case, such as `minilm-l6-openvino-cpu-fp32-b8-s128`; also its folder's name."""
+def case_id(
+    slug: str,
+    backend: str,
+    device: str,
+    precision: str,
+    batch_size: int,
+    sequence_length: int | None,
+    boundary: Boundary = "compute",
+    mode: Mode = "sync",
+) -> str:
+    """The readable id of a case, such as `minilm-l6-openvino-cpu-fp32-b8-s128-offline`; also its folder's name."""
     sequence = "" if sequence_length is None else f"-s{sequence_length}"
-    return f"{slug}-{backend}-{device}-{precision}-b{batch_size}{sequence}"
+    # The usual boundary and mode are not spelled out: most ids stay short.
+    kind = ("" if boundary == "compute" else f"-{boundary}") + ("" if mode == "sync" else f"-{mode}")
+    return f"{slug}-{backend}-{device}-{precision}-b{batch_size}{sequence}{kind}"
 
 
 Models = Mapping[str, tuple[ModelEntry, ModelInfo]]
@@ -87,11 +100,13 @@ def _expand(config: Config, models: Models, source: str) -> Iterator[Case]:
         for name in selected:
             entry, info = models[name]
             for backend, table in backends:
-                for precision in block.precisions:
+                for precision, boundary, mode in product(block.precisions, block.boundaries, block.modes):
                     skip = _skip_reason(table, info, config.device, precision)
-                    for batch_size in block.batch_sizes:
-                        for length in block.sequence_lengths if info.kind == "text" else (None,):
-                            yield _case(entry, info, backend, config.device, precision, batch_size, length, skip)
+                    skip = skip or skipped(backend, table, info, boundary, mode)
+                    lengths = block.sequence_lengths if info.kind == "text" else (None,)
+                    for batch_size, length in product(block.batch_sizes, lengths):
+                        shape = (precision, batch_size, length, boundary, mode)
+                        yield _case(entry, info, backend, config.device, *shape, skip)
 
 
 def _case(
@@ -102,10 +117,12 @@ def _case(
     precision: Precision,
     batch_size: int,
     sequence_length: int | None,
+    boundary: Boundary,
+    mode: Mode,
     skip_reason: str | None,
 ) -> Case:
     return Case(
-        case_id=case_id(info.slug, backend, device, precision, batch_size, sequence_length),
+        case_id=case_id(info.slug, backend, device, precision, batch_size, sequence_length, boundary, mode),
         model=entry.name,
         slug=info.slug,
         backend=backend,
@@ -113,8 +130,8 @@ def _case(
         precision=precision,
         batch_size=batch_size,
         sequence_length=sequence_length,
-        boundary="compute",
-        mode="sync",
+        boundary=boundary,
+        mode=mode,
         weights=entry.weights or info.default_weights,
         skip_reason=skip_reason,
     )
@@ -150,6 +167,8 @@ def _refuse_impossible(block: Block, backends: Sequence[tuple[str, BackendInfo]]
                 f"{'; '.join(sorted(reasons))}.".capitalize(),
             )
 
+    refuse_impossible(block, [table for _, table in backends], device, where)
+
 
 def _backends_on(device: Device) -> list[str]:
     return [name for name, table in BACKENDS.items() if device in table.precisions]
@@ -162,6 +181,8 @@ def _skip_reason(table: BackendInfo, info: ModelInfo, device: Device, precision:
         return "an ONNX file has no PyTorch module to run"
     if precision not in table.precisions[device]:
         return table.not_offered.get(precision, f"{precision} is not offered on {device}")
+    if precision == "int8":
+        return table.not_quantised.get(info.quantisation)
     return None
 
 
@@ -182,7 +203,7 @@ def _planned(entry: ModelEntry, info: ModelInfo, cases: Sequence[Case]) -> Plann
     lengths = {case.sequence_length for case in own if case.sequence_length is not None}
     precisions: dict[Precision, None] = {"fp32": None}
     onnx = [case for case in own if backend_info(case.backend).artifact == "onnx"]
-    precisions.update({case.precision: None for case in onnx if case.precision == "fp16"})
+    precisions.update({case.precision: None for case in onnx if case.precision in ("fp16", "int8")})
     return PlannedModel(
         name=entry.name,
         slug=info.slug,
@@ -191,4 +212,5 @@ def _planned(entry: ModelEntry, info: ModelInfo, cases: Sequence[Case]) -> Plann
         exported=any(backend_info(case.backend).artifact != "none" for case in own),
         sequence_lengths=tuple(sorted(lengths)),
         onnx_precisions=tuple(precisions),
+        raw_inputs=any(case.boundary == "e2e" for case in own),
     )

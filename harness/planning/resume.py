@@ -10,7 +10,7 @@ from harness.core.errors import FormatError, InferometerError
 from harness.core.layout import Results
 from harness.core.schemas import Environment, ExportRecord, Measured, Plan
 from harness.measure import admission
-from harness.measure.stats import median
+from harness.measure.typical import batch_ns
 from harness.planning.schedule import Turn
 
 
@@ -28,7 +28,7 @@ class Finished:
 
     def add(self, record: Measured) -> None:
         """Remember a measured record."""
-        self.medians.setdefault(record.case_id, {})[record.round] = median(record.latency_ns)
+        self.medians.setdefault(record.case_id, {})[record.round] = batch_ns(record)
 
 
 def finished_turns(

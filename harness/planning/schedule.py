@@ -22,10 +22,11 @@ def schedule(cases: Sequence[Case], rounds: int, seed: int) -> list[Turn]:
 
 def one_round(cases: Sequence[Case], number: int, seed: int) -> list[Turn]:
     """One round: comparison groups in random order, the cases of a group next to each other in random order."""
-    groups: dict[tuple[str, int, int | None], list[Case]] = {}
+    groups: dict[tuple[object, ...], list[Case]] = {}
     for case in cases:
         if case.skip_reason is None:
-            groups.setdefault((case.model, case.batch_size, case.sequence_length), []).append(case)
+            shape = (case.batch_size, case.sequence_length, case.boundary, case.mode)
+            groups.setdefault((case.model, *shape), []).append(case)
     order = random.Random(f"{seed}-{number}")  # noqa: S311 - an order, not a secret
     shuffled = [order.sample(group, len(group)) for group in groups.values()]
     order.shuffle(shuffled)

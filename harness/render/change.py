@@ -10,12 +10,6 @@ from harness.render import units
 _ORDER: tuple[Verdict, ...] = ("SLOWER", "AMBIGUOUS", "SAME", "FASTER", "GONE", "NEW", "NOT COMPARABLE")
 
 
-def name(row: ComparedRow) -> str:
-    """The case, with boundary and mode where they are not the usual ones."""
-    usual = row.boundary == "compute" and row.mode == "sync"
-    return row.case_id if usual else f"{row.case_id} ({row.boundary}, {row.mode})"
-
-
 def worst_first(rows: Iterable[ComparedRow]) -> list[ComparedRow]:
     """Failing rows first, then by verdict, and within one verdict the slowest first."""
     return sorted(rows, key=lambda row: (not row.fails, _ORDER.index(row.verdict), -(row.ratio or 0), row.case_id))

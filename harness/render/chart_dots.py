@@ -29,7 +29,8 @@ def latency_figure(title: str, rows: Sequence[Row], caption: str) -> Figure:
     """Latency by backend, one panel a shape; `rows` are all rows of one table, measured or not."""
     unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
     panels = [Panel(shape_name(key), _latency_dots(found, unit)) for key, found in shapes(rows)]
-    return dot_figure(title, (MARKS, caption), panels, Axis(f"latency of one batch ({unit.name})"), columns=3)
+    axis = "time per batch, throughput mode" if rows[0].mode == "offline" else "latency of one batch"
+    return dot_figure(title, (MARKS, caption), panels, Axis(f"{axis} ({unit.name})"), columns=3)
 
 
 def overview_figure(title: str, groups: Sequence[tuple[str, Sequence[Row]]], caption: str) -> Figure:

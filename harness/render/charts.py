@@ -11,7 +11,7 @@ from functools import partial
 from matplotlib.figure import Figure
 
 from harness.core.schemas import Row, Summary
-from harness.render import ranking
+from harness.render import ranking, ways
 from harness.render.canvas import save
 from harness.render.chart_cold import cold_figure
 from harness.render.chart_dots import latency_figure, overview_figure, speedup_figure
@@ -76,18 +76,21 @@ def select(summary: Summary) -> Selection:
 
 
 def _overview(summary: Summary, tables: Sequence[tuple[TableKey, list[Row]]]) -> Chart:
-    groups = [(key[0], rows) for key, rows in tables[:MAX_OVERVIEW]]
+    # One boundary and mode in one figure: the plan's first.
+    way = ways.way_of(tables[0][0])
+    groups = [(key[0], rows) for key, rows in tables if ways.way_of(key) == way][:MAX_OVERVIEW]
     caption = short_conditions(summary, [row for _, rows in groups for row in rows])
-    title = "Latency by backend, at the smallest shape of each model"
+    title = f"{_what(tables[0][1])} by backend, at the smallest shape of each model"
     draw = partial(overview_figure, title, groups, caption)
     return Chart("overview", title, None, draw)
 
 
 def _charts_of(summary: Summary, key: TableKey, rows: Sequence[Row], lost: Sequence[Row], stem: str) -> list[Chart]:
-    model = key[0]
+    way = ways.short(rows[0])
+    model = f"{key[0]} ({way})" if way else key[0]
     caption = short_conditions(summary, rows)
     everything = [*rows, *lost]
-    title = f"{model}: latency by backend"
+    title = f"{model}: {_what(rows).lower()} by backend"
     charts = [Chart(f"{stem}-latency", title, key, partial(latency_figure, title, everything, caption))]
     if len({row.batch_size for row in rows if row.throughput_per_s and row.grade != "F"}) > 1:
         title = f"{model}: throughput against batch size"
@@ -99,6 +102,10 @@ def _charts_of(summary: Summary, key: TableKey, rows: Sequence[Row], lost: Seque
         title = f"{model}: time until the first answer against speedup"
         charts.append(Chart(f"{stem}-cold", title, key, partial(cold_figure, title, rows, base, caption)))
     return charts
+
+
+def _what(rows: Sequence[Row]) -> str:
+    return "Time per batch" if rows[0].mode == "offline" else "Latency"
 
 
 def _stem(key: TableKey, several: bool) -> str:

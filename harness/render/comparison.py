@@ -29,7 +29,7 @@ def headline(comparison: Comparison) -> str:
         counts = Counter(row.verdict for row in change.worst_first(comparison.rows))
         compared = sum(row.ratio is not None for row in comparison.rows)
         failing = [row for row in change.worst_first(comparison.rows) if row.fails]
-        worst = f" (worst: {change.name(failing[0])} {change.percent(failing[0].ratio or 1)})" if failing else ""
+        worst = f" (worst: {failing[0].case_id} {change.percent(failing[0].ratio or 1)})" if failing else ""
         parts.append(f"{len(failing)} of {units.count(compared, 'compared row')} regressed{worst}")
         parts.append(", ".join(f"{number} {verdict}" for verdict, number in counts.items()))
     if comparison.judgements:
@@ -98,7 +98,7 @@ def _rows_table(rows: Sequence[ComparedRow], *, terminal: bool) -> tuple[list[li
     lines = [
         [
             row.verdict,
-            change.name(row),
+            row.case_id,
             units.in_unit(row.baseline_ns, unit),
             units.in_unit(row.current_ns, unit),
             change.percent(row.ratio or 1),
@@ -140,7 +140,7 @@ def _not_compared(rows: Sequence[ComparedRow]) -> str:
     for row in sorted(change.worst_first(rows), key=lambda row: not is_lost(row)):
         if row.ratio is None:
             groups.setdefault((row.verdict, change.in_words(row)), []).append(row)
-    lines = [[verdict, _named([change.name(row) for row in found]), why] for (verdict, why), found in groups.items()]
+    lines = [[verdict, _named([row.case_id for row in found]), why] for (verdict, why), found in groups.items()]
     return table(["verdict", "case", "reason"], lines) if lines else ""
 
 
@@ -171,8 +171,7 @@ def _sides(comparison: Comparison) -> str:
 def _guide(comparison: Comparison) -> str:
     margin, allowed = f"±{comparison.equivalence:.1%}", f"{comparison.max_regression:.1%}"
     lines = [
-        f"- **change** is current / baseline latency, of the geometric means of the process medians; {margin} is the "
-        "margin of equivalence.",
+        f"- **change** is that of the headline, the median of the process medians; {margin} is the margin of equivalence.",
         "- **SAME**: the whole interval lies inside the margin. **SLOWER**, **FASTER**: significant over all compared "
         "rows (Welch's t on log process medians, Holm) and beyond the margin. **AMBIGUOUS**: these rounds cannot tell.",
         f"- A slower row fails beyond {allowed}; a threshold fails on its point estimate, and without a sound figure.",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from harness.core.environment import RUNTIMES
 from harness.core.schemas import Environment, Row, Summary, Unavailable
-from harness.render import units
+from harness.render import units, ways
 from harness.render.markdown import table
 
 SHOWN_LIBRARIES = ("torch", "onnxruntime", "onnxruntime-gpu", "openvino", "tensorrt")
@@ -21,8 +22,8 @@ def conditions(summary: Summary, rows: Sequence[Row]) -> str:
         _threads(rows),
         _versions(summary.environments),
         f"{', '.join(dict.fromkeys(row.precision for row in rows))} on {first.device}",
-        f"boundary {first.boundary}, mode {first.mode}",
-        f"{units.count(summary.rounds, 'round')}, each a fresh process",
+        ways.stated(first),
+        f"{_rounds(summary, rows)}, each a fresh process",
         _clock(rows),
         _dates(summary),
         f"weights {first.weights}" + (f" ({export.weight_source})" if export else ""),
@@ -35,7 +36,7 @@ def short_conditions(summary: Summary, rows: Sequence[Row]) -> str:
     """The conditions that must travel with a figure that is copied out of its report."""
     kinds = dict.fromkeys(f"boundary {row.boundary}, mode {row.mode}" for row in rows)
     parts = [_machine(summary.environments), _threads(rows), _versions(summary.environments), *kinds]
-    parts += [units.count(summary.rounds, "round"), _dates(summary), f"plan {summary.plan_id}"]
+    parts += [_rounds(summary, rows), _dates(summary), f"plan {summary.plan_id}"]
     return " · ".join(part for part in parts if part) + "."
 
 
@@ -62,7 +63,8 @@ def _facts(environment: Environment) -> Iterable[tuple[str, str]]:
     yield "git commit", f"{commit} (with local changes)" if software.git_dirty else commit
     yield from sorted(software.libraries.items())
     # A library's build is told under the library's own name; the row must not read as a second version of it.
-    yield from ((f"build of {name}", text) for name, text in sorted(software.build.items()))
+    builds = ((name if name == RUNTIMES else f"build of {name}", text) for name, text in software.build.items())
+    yield from sorted(builds)
 
 
 def _value(name: str, value: object) -> str:
@@ -95,6 +97,14 @@ def _clock(rows: Sequence[Row]) -> str:
     if not clocks:
         return ""
     return f"clock {_joined(clock.name for clock in clocks)} (a read costs {max(c.overhead_ns for c in clocks)} ns)"
+
+
+def _rounds(summary: Summary, rows: Sequence[Row]) -> str:
+    """`3 rounds`, or `3 to 12 rounds` where cases were given further ones until their interval was narrow."""
+    most = max((row.latency_ns.rounds for row in rows if row.latency_ns), default=0)
+    if most <= summary.rounds:
+        return units.count(summary.rounds, "round")
+    return f"{summary.rounds} to {units.count(most, 'round')}"
 
 
 def _dates(summary: Summary) -> str:

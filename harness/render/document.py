@@ -11,7 +11,9 @@ from harness.render.conditions import conditions, environment_table
 from harness.render.guide import guide
 from harness.render.headline import headline
 from harness.render.markdown import escape, section
+from harness.render.meanwhile import meanwhile_table
 from harness.render.ranking import TableKey
+from harness.render.recommend import recommendations_text
 from harness.render.tables import latency_table
 
 Charts = Mapping[TableKey | None, Sequence[tuple[str, str]]]
@@ -26,6 +28,7 @@ def document(summary: Summary, charts: Charts, chart_note: str = "") -> str:
     calibration = [row for row in summary.rows if row.status == "measured" and ranking.is_calibration(row)]
     parts = [
         section(summary.title, headline(summary), _images(charts.get(None, ())), chart_note, level=1),
+        _optional("Recommendations", recommendations_text(summary)),
         *(_table_section(summary, key, rows, by_id, charts, several) for key, rows in tables),
         _optional("What the harness itself costs", _calibrated(summary, calibration)),
         _optional("Not measured", remarks.unmeasured_table(summary.rows)),
@@ -48,13 +51,15 @@ def _table_section(
     stated = conditions(summary, rows)
     costs = cold.cold_table(rows, by_id, export)
     flags = remarks.flag_notes(rows)
+    meanwhile = meanwhile_table(rows)
     return section(
         _title(key, several),
         stated,
-        latency_table(rows),
+        latency_table(rows, export),
         _images(charts.get(key, ())),
         section("Before the first answer", stated, costs, level=3) if costs else "",
         section("Flags", flags, level=3) if flags else "",
+        section("Meanwhile on the machine", stated, meanwhile, level=3) if meanwhile else "",
     )
 
 
@@ -89,4 +94,5 @@ def _calibrated(summary: Summary, rows: Sequence[Row]) -> str:
 
 def _provenance(summary: Summary) -> str:
     span = f"{summary.measured_from} to {summary.measured_to}" if summary.measured_from else "nothing measured"
-    return f"Configuration `{summary.config}` · plan {summary.plan_id} · measured {span}."
+    digest = f" (sha256 {summary.config_sha256[:12]})" if summary.config_sha256 else ""
+    return f"Configuration `{summary.config}`{digest} · plan {summary.plan_id} · measured {span}."

@@ -8,9 +8,12 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import cast
 
-from harness.core.schemas import Row, Summary
+from harness.core.schemas import Row, Summary, UsageSummary
+from harness.render.ways import PARTS
 
 Value = str | int | float | bool | None
+
+PERCENTILES = ("p50", "p90", "p95", "p99")
 
 _PLAIN = (
     "case_id", "model", "backend", "device", "precision", "batch_size", "sequence_length", "boundary", "mode",
@@ -50,6 +53,14 @@ def _reader(path: str) -> Callable[[Row], Value]:
     return read
 
 
+def _percentile_end(name: str, end: str) -> Callable[[Row], Value]:
+    def read(row: Row) -> Value:
+        interval = row.latency_ns.percentile_ci95.get(name) if row.latency_ns else None
+        return cast(Value, getattr(interval, end, None))
+
+    return read
+
+
 COLUMNS: dict[str, Callable[[Row], Value]] = {
     **{name: attrgetter(name) for name in _PLAIN},
     **{
@@ -57,9 +68,14 @@ COLUMNS: dict[str, Callable[[Row], Value]] = {
         for name, paths in _NESTED.items()
         for path in paths
     },
+    **{f"{name}_median_ns": _reader(f"split.{name}.median_ns") for name in PARTS},
+    **{f"{name}_share": _reader(f"split.{name}.share") for name in PARTS},
     "throughput_per_s": attrgetter("throughput_per_s"),
     "memory_bytes": attrgetter("memory_bytes"),
     "threads": attrgetter("threads"),
+    "stopped": attrgetter("stopped"),
+    **{f"latency_{name}_ci95_{end}_ns": _percentile_end(name, end) for name in PERCENTILES for end in ("low", "high")},
+    **{name: _reader(f"usage.{name}") for name in UsageSummary.model_fields if name not in ("rounds", "unavailable")},
     "flags": lambda row: " ".join(dict.fromkeys(flag.name for flag in row.flags)),
 }
 """Column name → the figure. Absent figures are empty, never 0."""

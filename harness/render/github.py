@@ -20,9 +20,9 @@ def commands(comparison: Comparison) -> list[str]:
     failing = [row for row in change.worst_first(comparison.rows) if row.fails]
     missed = [found for found in comparison.judgements if found.outcome != "PASS"]
     lost = [row for row in comparison.rows if is_lost(row)]
-    errors = [("slower", f"{change.name(row)}: {change.in_words(row)}") for row in failing]
+    errors = [("slower", f"{row.case_id}: {change.in_words(row)}") for row in failing]
     errors += [("threshold", f"{found.case_id}: {found.threshold}: {change.judged(found)}") for found in missed]
-    warnings = [("no longer measured", f"{change.name(row)}: {change.in_words(row)}") for row in lost]
+    warnings = [("no longer measured", f"{row.case_id}: {change.in_words(row)}") for row in lost]
     return [*_capped("error", errors), *_capped("warning", warnings)]
 
 

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from harness.core.schemas import Summary
 from harness.measure import grades, stats
+from harness.render import ways
+from harness.render.meanwhile import monitor_cost
 
 
 def guide(summary: Summary) -> str:
     """The explanation below the tables."""
     least = (stats.P90_MIN_SAMPLES, stats.P95_MIN_SAMPLES, stats.P99_MIN_SAMPLES)
+    further = any((row.latency_ns.rounds if row.latency_ns else 0) > summary.rounds for row in summary.rows)
+    rounds = f"{summary.rounds} or more" if further else f"{summary.rounds}"
     lines = [
-        f"**median**: the median of {summary.rounds} process medians; each round of a case is a fresh process, and "
+        f"**median**: the median of {rounds} process medians; each round of a case is a fresh process, and "
         "the rounds of all cases are mixed in random order.",
-        f"**95% CI**: Student's t over the logarithms of the process medians ({summary.rounds} processes, not "
+        f"**95% CI**: Student's t over the logarithms of the process medians ({rounds} processes, not "
         "thousands of iterations: those of one process are not independent). One round has no interval.",
         f"**p90, p95, p99**: {stats.PERCENTILE_ESTIMATOR} over the pooled samples; below {least[0]}, {least[1]} and "
-        f"{least[2]} samples they are withheld, as MLPerf LoadGen's early stopping does at 99% confidence.",
+        f"{least[2]} samples they are withheld, as MLPerf LoadGen's early stopping does at 99% confidence. Their 95% "
+        "intervals (order statistics, batch means for the correlation; of the processes measured, not of others) stand "
+        "in summary.csv.",
         "**images/s, sequences/s, tokens/s**: items divided by the wall time of the timed loop, not by a mean latency. "
         "Tokens count padding.",
         f"**speedup**: {summary.baseline_backend} fp32 divided by this row, as the median ratio of medians of the same "
         "round; its interval is t on the logarithms of these ratios.",
         "**rel. L2, top-1**: distance of the outputs from the fp32 PyTorch reference, the worst of a check of all "
-        "inputs before timing and of outputs taken while timing. Top-1 is shown for trained classifiers only.",
+        "inputs before timing and of outputs taken while timing. Top-1 is shown for trained classifiers only, the "
+        "**cosine** for all others, where rows differ in precision. **file MiB**: the ONNX file or weights loaded.",
         "**peak MiB**: resident memory of the whole process at its peak, interpreter and libraries included.",
         "**until first answer**: load + compile + first inference of a new process. **break-even**: batches until the "
         "time saved repays what comes on top of the baseline's start, export included.",
@@ -31,4 +38,10 @@ def guide(summary: Summary) -> str:
         f"±{grades.MAX_INTERVAL_HALF_WIDTH:.0%}, or fewer rounds) · C disturbed, not ranked · F void: wrong outputs, "
         "or something else ran than the label says.",
     ]
+    lines += ways.guide_lines(summary.rows)
+    if cost := monitor_cost(summary.rows):
+        lines.append(
+            f"**meanwhile**: a process of its own watches the machine while the cases run. It took {cost} of one CPU "
+            "at most, in every number above."
+        )
     return "\n".join(f"- {line}" for line in lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.core.schemas import Row, Summary
-from harness.render import ranking, units
+from harness.render import ranking, units, ways
 
 MAX_MODELS = 8
 """Models named in the paragraph; a paragraph of a hundred is not read."""
@@ -14,7 +14,9 @@ MAX_MODELS = 8
 def headline(summary: Summary) -> str:
     """One paragraph: for each model, the fastest backend at its smallest shape, or between which it is undecided."""
     tables = ranking.by_table(summary.rows)
-    sentences = [sentence for _, rows in tables if (sentence := _of_table(rows))]
+    # The first table of each model alone: boundaries and modes answer different questions, and have their own tables.
+    first = {key[:3]: rows for key, rows in reversed(tables)}
+    sentences = [sentence for key, rows in tables if rows is first[key[:3]] and (sentence := _of_table(rows))]
     if not sentences:
         return "Nothing was measured that may be ranked; the tables below say why."
     if len(sentences) > MAX_MODELS:
@@ -33,7 +35,8 @@ def _of_table(rows: Sequence[Row]) -> str | None:
     candidates = ranking.contenders(group)
     if not candidates:
         return None
-    where = f"{rows[0].model} at batch {batch}{f', sequence length {sequence}' if sequence else ''}"
+    way = f" ({ways.short(rows[0])})" if ways.short(rows[0]) else ""
+    where = f"{rows[0].model}{way} at batch {batch}{f', sequence length {sequence}' if sequence else ''}"
     fastest = ranking.winner(group)
     if fastest is not None:
         return f"**{where}: {_named(fastest)} is fastest**, {_latency(fastest)}{_gain(fastest)}."
@@ -48,7 +51,8 @@ def _named(row: Row) -> str:
 
 
 def _latency(row: Row) -> str:
-    return units.duration(row.latency_ns.median) if row.latency_ns else units.ABSENT
+    per_batch = " per batch" if row.mode == "offline" else ""
+    return f"{units.duration(row.latency_ns.median)}{per_batch}" if row.latency_ns else units.ABSENT
 
 
 def _gain(row: Row) -> str:

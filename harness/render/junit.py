@@ -36,7 +36,7 @@ def _suite(root: Element, name: str, cases: Iterable[Element]) -> None:
 
 
 def _row_case(row: ComparedRow) -> Element:
-    case = Element("testcase", classname=_clean(f"{row.model}.{row.backend}"), name=_clean(change.name(row)))
+    case = Element("testcase", classname=_clean(f"{row.model}.{row.backend}"), name=_clean(row.case_id))
     said = _clean(f"{row.verdict}: {change.in_words(row)}")
     if row.fails:
         SubElement(case, "failure", message=said, type=row.verdict)

@@ -41,7 +41,9 @@ def by_table(rows: Iterable[Row]) -> list[tuple[TableKey, list[Row]]]:
     for row in rows:
         if row.status == "measured" and not is_calibration(row):
             tables.setdefault(table_key(row), []).append(row)
-    return [(key, sorted(found, key=_reading_order)) for key, found in tables.items()]
+    models = list(dict.fromkeys(key[:3] for key in tables))
+    keys = sorted(tables, key=lambda key: models.index(key[:3]))  # the tables of a model stand together
+    return [(key, sorted(tables[key], key=_reading_order)) for key in keys]
 
 
 def by_shape(rows: Sequence[Row]) -> list[tuple[tuple[int, int], list[Row]]]:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from tabulate import tabulate
 
-from harness.core.schemas import Latency, Row, Summary
+from harness.core.schemas import ExportRecord, Latency, Row, Summary
 from harness.measure.stats import P90_MIN_SAMPLES, P95_MIN_SAMPLES, P99_MIN_SAMPLES
-from harness.render import ranking, units
+from harness.render import ranking, units, ways
 from harness.render.markdown import WORDS, table
 from harness.render.units import ABSENT, TimeUnit
 
@@ -18,11 +18,14 @@ VOID = "void"
 WITHHELD = {"p90": P90_MIN_SAMPLES, "p95": P95_MIN_SAMPLES, "p99": P99_MIN_SAMPLES}
 
 
-def latency_table(rows: Sequence[Row]) -> str:
-    """Latency, throughput, speedup, parity, memory and grade of the rows of one table (ranking.by_table)."""
+def latency_table(rows: Sequence[Row], export: ExportRecord | None = None) -> str:
+    """Latency, throughput, speedup, parity, memory and grade of the rows of one table (ranking.by_table).
+
+    export: of the table's model; where rows differ in precision, it tells the sizes of the files that they loaded.
+    """
     unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
     winners = {found.case_id for _, group in ranking.by_shape(rows) if (found := ranking.winner(group))}
-    columns = _columns(rows, unit, winners)
+    columns = _columns(rows, unit, winners, export)
     return table([*columns], [[cell(row) for cell in columns.values()] for row in rows])
 
 
@@ -34,7 +37,9 @@ def terminal_table(summary: Summary) -> str:
     for _, rows in tables:
         winners = {found.case_id for _, group in ranking.by_shape(rows) if (found := ranking.winner(group))}
         lines += [_terminal_line(row, unit, row.case_id in winners) for row in rows]
-    headers = ["model", "backend", "precision", "batch", "seq", f"median {unit.name}", "95% CI"]
+    offline = any(row.mode == "offline" for _, rows in tables for row in rows)
+    time = f"time {unit.name}" if offline else f"median {unit.name}"  # of a batch, where no batch has a latency
+    headers = ["model", "backend", "precision", "batch", "seq", time, "95% CI"]
     headers += ["items/s", "speedup", "grade"]
     if all(row.sequence_length is None for _, rows in tables for row in rows):
         headers.remove("seq")
@@ -46,7 +51,7 @@ def terminal_table(summary: Summary) -> str:
 def _terminal_line(row: Row, unit: TimeUnit, wins: bool) -> list[str]:
     median = _timed(row, lambda latency: units.in_unit(latency.median, unit))
     return [
-        row.model,
+        " ".join([row.model, ways.short(row)]).strip(),
         row.backend,
         row.precision,
         str(row.batch_size),
@@ -59,8 +64,13 @@ def _terminal_line(row: Row, unit: TimeUnit, wins: bool) -> list[str]:
     ]
 
 
-def _columns(rows: Sequence[Row], unit: TimeUnit, winners: set[str]) -> dict[str, Callable[[Row], str]]:
-    """Header → cell, in order; sequence length and tokens/s only where a row has them, top-1 only for classifiers."""
+def _columns(
+    rows: Sequence[Row], unit: TimeUnit, winners: set[str], export: ExportRecord | None
+) -> dict[str, Callable[[Row], str]]:
+    """Header → cell, in order; sequence length and tokens/s only where a row has them.
+
+    Top-1 only for trained classifiers, the cosine for all others; it and the file size only where a row is below fp32.
+    """
     columns: dict[str, Callable[[Row], str]] = {
         "backend": lambda row: row.backend,
         "precision": lambda row: row.precision,
@@ -69,20 +79,36 @@ def _columns(rows: Sequence[Row], unit: TimeUnit, winners: set[str]) -> dict[str
     by_length = any(row.sequence_length for row in rows)
     if by_length:
         columns["seq"] = lambda row: str(row.sequence_length or ABSENT)
-    columns[f"median {unit.name}"] = lambda row: _median(row, unit, row.case_id in winners)
+    columns[ways.time_name(rows[0], unit)] = lambda row: _median(row, unit, row.case_id in winners)
     columns["95% CI"] = lambda row: _timed(row, lambda latency: units.interval(latency.ci95, unit.ns))
-    for name in WITHHELD:
-        columns[f"{name} {unit.name}"] = _percentile(name, unit)
+    if any(row.stopped not in ("planned rounds", None) for row in rows):
+        columns["rounds"] = lambda row: _timed(row, lambda latency: f"{latency.rounds} ({row.stopped})")
+    if any(row.latency_ns and row.latency_ns.p50 is not None for row in rows):
+        columns.update({f"{name} {unit.name}": _percentile(name, unit) for name in WITHHELD})
+    columns.update(ways.split_columns(rows))
     columns[f"{units.ITEMS[rows[0].kind]}/s"] = lambda row: _rate(row, 1)
     if by_length:
         columns["tokens/s"] = lambda row: _rate(row, row.sequence_length)
     columns["speedup"] = _speedup
     columns["rel. L2"] = lambda row: units.scientific(row.parity.relative_l2 if row.parity else None)
-    if any(row.parity and row.parity.top1_agreement is not None for row in rows):
+    reduced = any(row.precision != "fp32" for row in rows)
+    by_answers = any(_top1(row) != ABSENT for row in rows)
+    if reduced and not by_answers:
+        columns["cosine"] = lambda row: units.cosine(row.parity.cosine if row.parity else None)
+    if by_answers:
         columns["top-1"] = _top1
+    if reduced and export is not None:
+        columns["file MiB"] = lambda row: units.in_mib(_file_bytes(row, export))
     columns["peak MiB"] = lambda row: units.mib(row.memory_bytes)
     columns["grade"] = _grade
     return columns
+
+
+def _file_bytes(row: Row, export: ExportRecord) -> int | None:
+    """Size on disk of the ONNX file or weights that a row loaded; None where it loaded neither."""
+    files = [file for onnx in export.onnx.values() for file in onnx.files()]
+    files += [export.module] if export.module else []
+    return sum(file.size_bytes for file in files if file.path in row.artifacts) or None
 
 
 def _timed(row: Row, figure: Callable[[Latency], str]) -> str:

@@ -86,6 +86,16 @@ def mib(size_bytes: int | None) -> str:
     return ABSENT if size_bytes is None else f"{size_bytes / MIB:,.0f}"
 
 
+def in_mib(size_bytes: int | None) -> str:
+    """A size in MiB with three significant digits: files that differ by their precision alone."""
+    return ABSENT if size_bytes is None else significant(size_bytes / MIB)
+
+
+def cosine(value: float | None) -> str:
+    """A cosine with four digits after the point: what matters of it is how far below 1 it is."""
+    return ABSENT if value is None else f"{value:.4f}"
+
+
 def percent(share: float | None) -> str:
     """A share as per cent; 100% only where nothing is missing."""
     if share is None:

@@ -11,7 +11,7 @@ from harness.core.jobs import Job
 from harness.core.layout import Models, Results
 from harness.core.schemas import Failed, Measured, Plan
 from harness.measure.launcher import Worker
-from harness.measure.stats import median
+from harness.measure.typical import batch_ns, batches
 from harness.planning.schedule import Turn
 from harness.render.progress import RunProgress
 from harness.running.monitoring import Monitor
@@ -89,4 +89,4 @@ def _in_words(record: Measured | Failed) -> str:
     if isinstance(record, Failed):
         return f"FAILED in {record.phase}: {record.error}"
     steady = "" if record.steady else ", not steady"
-    return f"{median(record.latency_ns) / 1e6:.3g} ms  n={len(record.latency_ns)}, {record.stop}{steady}"
+    return f"{batch_ns(record) / 1e6:.3g} ms  n={batches(record)}, {record.stop}{steady}"

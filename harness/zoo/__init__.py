@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from harness.core.errors import ConfigError
 from harness.core.names import unknown_name
-from harness.core.schemas import Kind, Weights
+from harness.core.schemas import Kind, Quantisation, Weights
 from harness.zoo import known_duration
 from harness.zoo.sources import parse_source
 
@@ -33,6 +33,7 @@ class ModelInfo:
     family: the module of this package that loads it.
     exportable: False for work that is no model at all (known_duration.py).
     reference: what the family needs to find it: a name, hub id, folder, file or `module:function`.
+    preprocessing: True where we know how text or pictures become its inputs, and so what its e2e boundary is.
     """
 
     name: str
@@ -49,6 +50,12 @@ class ModelInfo:
     family: str
     reference: str
     exportable: bool = True
+    preprocessing: bool = True
+
+    @property
+    def quantisation(self) -> Quantisation:
+        """How int8 is made of it: statically for pictures, where we have real inputs to calibrate on."""
+        return "static" if self.kind == "image" else "dynamic"
 
 
 def _torchvision(reference: str, parameters: int | None, prefix: str = "") -> ModelInfo:
@@ -175,6 +182,7 @@ def _spin(name: str) -> ModelInfo:
         family="",
         reference=name,
         exportable=False,
+        preprocessing=False,
     )
 
 
@@ -196,6 +204,7 @@ def _own(name: str, prefix: str, slug: str, reference: str) -> ModelInfo:
         package=None,
         family=family,
         reference=reference,
+        preprocessing=hub,
     )
 
 

@@ -12,14 +12,16 @@ from torch import nn
 from harness.core.errors import HubError
 from harness.zoo import ModelInfo
 from harness.zoo.build import frozen
-from harness.zoo.images import SOURCE, photographs, preprocessing
-from harness.zoo.loaded import Inputs, Loaded, Request
+from harness.zoo.images import SOURCE, jpegs, photographs, pixels_of, usual_preparation
+from harness.zoo.loaded import Inputs, Loaded, Raw, Request
 from harness.zoo.seeded import seeded
 from harness.zoo.uninitialised import Uninitialised
 
 _MEAN = (127 / 255,) * 3
 _STD = (128 / 255,) * 3
 """(pixel − 127) / 128, as in Google's efficientnet_lite_builder.py (MEAN_RGB, STDDEV_RGB)."""
+
+_PREPARATION = usual_preparation(_MEAN, _STD, size=224)
 
 
 def load(request: Request) -> Loaded:
@@ -37,6 +39,7 @@ def load(request: Request) -> Loaded:
         input_names=("pixel_values",),
         output_names=("logits",),
         make_inputs=_inputs,
+        make_raw=_raw,
     )
 
 
@@ -71,4 +74,9 @@ def _inputs(samples: int, sequence_length: int | None) -> Inputs:
 
 
 def _pixels(samples: int) -> NDArray[np.float32]:
-    return photographs(samples, preprocessing(_MEAN, _STD, size=224))
+    return photographs(samples, pixels_of(_PREPARATION))
+
+
+def _raw(samples: int, sequence_length: int | None) -> Raw:
+    del sequence_length
+    return Raw(jpegs(samples), _PREPARATION, "top-5")

@@ -12,9 +12,10 @@ import numpy as np
 from harness.core import limits, store
 from harness.core.errors import ExportError, UsageError
 from harness.core.layout import ModelFolder
-from harness.core.schemas import ExportRecord, InputSet, OnnxArtifact, PlannedModel, Precision
-from harness.zoo import ModelInfo, onnx_file
+from harness.core.schemas import ExportRecord, InputSet, OnnxArtifact, PlannedModel, Precision, RawInputs
+from harness.zoo import ModelInfo, int8, onnx_file
 from harness.zoo.build import family_of, save_weights
+from harness.zoo.exporting_raw import raw_inputs
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Request
 from harness.zoo.onnx_check import Compare, check_file, trials_of
 from harness.zoo.reference import in_chunks, reference_of
@@ -61,6 +62,10 @@ def export_model(job: Job, step: Step, seconds: Mapping[str, float], compare: Co
             inputs = {length: _real_inputs(job, loaded, length) for length in job.lengths}
         with step("reference"):
             _write_references(job, loaded, inputs)
+        raw: Mapping[int | None, RawInputs] = {}
+        if job.planned.raw_inputs:
+            with step("raw inputs"):
+                raw = raw_inputs(loaded, inputs, job.folder, job.samples)
         onnx = _onnx_files(job, loaded, inputs[job.lengths[0]].arrays, step)
         with step("check"):
             threads = limits.threads()
@@ -87,7 +92,7 @@ def export_model(job: Job, step: Step, seconds: Mapping[str, float], compare: Co
         outputs=tensor_specs([t.outputs for t in trials], loaded.output_names, loaded.fixed_batch),
         module=module,
         onnx=onnx,
-        input_sets=tuple(_input_set(job, length, inputs[length].source) for length in job.lengths),
+        input_sets=tuple(_input_set(job, length, inputs[length].source, raw.get(length)) for length in job.lengths),
         checks=checks,
         versions=versions(),
         seconds=dict(seconds),
@@ -149,6 +154,15 @@ def _onnx_files(job: Job, loaded: Loaded, arrays: Arrays, step: Step) -> dict[Pr
         with step("onnx-fp16"):
             onnx_file.write_fp16(fp32, job.folder.onnx("fp16"))
         files["fp16"] = _onnx_artifact(job.folder.onnx("fp16"), f"{how}, onnxruntime.transformers.float16")
+    if "int8" in job.planned.onnx_precisions:
+        calibration = None
+        if job.info.quantisation == "static":
+            with step("calibration"):
+                calibration = int8.calibration_inputs(loaded, job.samples)
+        with step("onnx-int8"):
+            quantised = int8.write_int8(fp32, job.folder.onnx("int8"), calibration)
+        made = _onnx_artifact(job.folder.onnx("int8"), f"{how}, onnxruntime.quantization")
+        files["int8"] = made.model_copy(update={"quantisation": quantised})
     return files
 
 
@@ -163,11 +177,12 @@ def _onnx_artifact(path: Path, exporter: str) -> OnnxArtifact:
     )
 
 
-def _input_set(job: Job, length: int | None, source: str) -> InputSet:
+def _input_set(job: Job, length: int | None, source: str, raw: RawInputs | None) -> InputSet:
     return InputSet(
         sequence_length=length,
         samples=job.samples,
         inputs=artifact(job.folder.inputs(length)),
         reference=artifact(job.folder.reference(length)),
         source=source,
+        raw=raw,
     )

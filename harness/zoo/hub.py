@@ -23,10 +23,12 @@ _DEFAULTS["gpt2"] = ("gpt2", "GPT2LMHeadModel")
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """encode: (text, longest length) → ids with special tokens; source: whose tokenizer it is, in words."""
+    """encode: (text, longest length) → ids with special tokens; source: whose tokenizer it is, in words; save: write
+    its files into a folder."""
 
     encode: Callable[[str, int], list[int]]
     source: str
+    save: Callable[[Path], object]
 
 
 def origin_of(request: Request) -> str | None:
@@ -72,7 +74,7 @@ def tokenizer(origin: str | None, request: Request) -> Tokenizer:
                 own = AutoTokenizer.from_pretrained(origin, cache_dir=request.cache, trust_remote_code=False)
                 if _knows_no_words(own):
                     raise ValueError("there are no tokenizer files")
-            return Tokenizer(_encoder(own), "the model's own tokenizer")
+            return Tokenizer(_encoder(own), "the model's own tokenizer", own.save_pretrained)
         except HubError:
             if request.weights != "seeded":
                 raise
@@ -84,7 +86,7 @@ def minilm_tokenizer(why: str) -> Tokenizer:
     from transformers import AutoTokenizer  # noqa: PLC0415
 
     borrowed = AutoTokenizer.from_pretrained(_packaged("minilm-l6"), local_files_only=True)
-    return Tokenizer(_encoder(borrowed), f"MiniLM's tokenizer, because {why}")
+    return Tokenizer(_encoder(borrowed), f"MiniLM's tokenizer, because {why}", borrowed.save_pretrained)
 
 
 def _encoder(own: Any) -> Callable[[str, int], list[int]]:

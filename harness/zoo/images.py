@@ -2,46 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import io
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from harness.core.errors import UnavailableError
+from harness.core.schemas import ImagePreparation
 
 _SEED = 7
 """Of the crops only; apart from the measurement's seed, so that the inputs stay what they are when that changes."""
+
+_QUALITY = 95
+"""A camera's, rather than a web page's: the decoded picture stays close to the original."""
+
+Channels = tuple[float, float, float]
 
 SOURCE = "crops and flips of scikit-learn's sample photographs china.jpg and flower.jpg"
 
 
 def photographs(samples: int, preprocess: Callable[[Image.Image], NDArray[np.float32]]) -> NDArray[np.float32]:
     """`samples` different photographs through a model's own preprocessing, float32 (samples, 3, height, width)."""
-    originals = _originals()
-    random = np.random.default_rng(_SEED)
-    crops = (_crop(originals[index % len(originals)], index < len(originals), random) for index in range(samples))
-    return np.stack([preprocess(crop) for crop in crops])
+    return np.stack([preprocess(picture) for picture in _pictures(samples)])
 
 
-def preprocessing(
-    mean: tuple[float, float, float], std: tuple[float, float, float], size: int, margin: float = 0.875
-) -> Callable[[Image.Image], NDArray[np.float32]]:
-    """The usual ImageNet evaluation: resize the short side to size / margin, centre crop, scale to 0…1, normalise.
+def jpegs(samples: int) -> tuple[bytes, ...]:
+    """The same photographs as photographs() shows, as JPEG files."""
+    return tuple(_jpeg(picture) for picture in _pictures(samples))
 
-    `mean` and `std` are by channel, in units of the 0…1 scale; margin 0.875 is 224 of 256 pixels.
+
+def preprocessing(mean: Channels, std: Channels, size: int) -> Callable[[Image.Image], NDArray[np.float32]]:
+    """The usual ImageNet evaluation, as a function of a picture."""
+    return pixels_of(usual_preparation(mean, std, size))
+
+
+def usual_preparation(mean: Channels, std: Channels, size: int) -> ImagePreparation:
+    """The usual ImageNet evaluation: short side to size / 0.875 (256 for 224), centre crop, 0…1, normalise.
+
+    `mean` and `std` are by channel, in units of the 0…1 scale.
     """
+    return ImagePreparation(resize=round(size / 0.875), crop=size, resample="bicubic", mean=mean, std=std)
 
-    mean_of, std_of = np.asarray(mean, dtype=np.float32), np.asarray(std, dtype=np.float32)
+
+def pixels_of(how: ImagePreparation) -> Callable[[Image.Image], NDArray[np.float32]]:
+    """RGB picture → float32 (3, crop, crop), step by step as torchvision's ImageClassification preset does it."""
+    resample = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}[how.resample]
+    mean, std = np.asarray(how.mean, dtype=np.float32), np.asarray(how.std, dtype=np.float32)
 
     def apply(picture: Image.Image) -> NDArray[np.float32]:
-        scale = round(size / margin) / min(picture.size)
-        width, height = (round(extent * scale) for extent in picture.size)
-        resized = picture.resize((width, height), Image.Resampling.BICUBIC)
-        left, top = (width - size) // 2, (height - size) // 2
-        pixels = np.asarray(resized.crop((left, top, left + size, top + size)), dtype=np.float32) / np.float32(255)
-        normalised: NDArray[np.float32] = (pixels - mean_of) / std_of
-        return normalised.transpose(2, 0, 1)
+        short = min(picture.size)
+        # torchvision cuts the long side to whole pixels (transforms/functional.py, _compute_resized_output_size) …
+        width, height = (int(how.resize * extent / short) for extent in picture.size)
+        resized = picture.resize((width, height), resample)
+        # … and rounds the margins half to even (center_crop).
+        left, top = round((width - how.crop) / 2), round((height - how.crop) / 2)
+        cut = resized.crop((left, top, left + how.crop, top + how.crop))
+        pixels = np.asarray(cut, dtype=np.float32) / np.float32(255)
+        normalised: NDArray[np.float32] = (pixels - mean) / std
+        return np.ascontiguousarray(normalised.transpose(2, 0, 1))
 
     return apply
 
@@ -49,6 +69,19 @@ def preprocessing(
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 """Channel statistics of ImageNet's training set, as torchvision documents them."""
+
+
+def _pictures(samples: int) -> Iterator[Image.Image]:
+    originals = _originals()
+    random = np.random.default_rng(_SEED)
+    for index in range(samples):
+        yield _crop(originals[index % len(originals)], index < len(originals), random)
+
+
+def _jpeg(picture: Image.Image) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, format="JPEG", quality=_QUALITY)
+    return file.getvalue()
 
 
 def _crop(photograph: Image.Image, whole: bool, random: np.random.Generator) -> Image.Image:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.core.schemas import Weights
+from harness.core.schemas import Answer, Preparation, Weights
 from harness.zoo import ModelInfo
 
 if TYPE_CHECKING:
@@ -29,12 +29,23 @@ class Inputs:
 
 
 @dataclass(frozen=True)
+class Raw:
+    """The same inputs as a caller has them (texts in UTF-8, or JPEG files), how they become arrays, and outputs an
+    answer."""
+
+    items: tuple[bytes, ...]
+    preparation: Preparation
+    answer: Answer
+
+
+@dataclass(frozen=True)
 class Loaded:
     """A model ready to be exported.
 
     module: fp32, eval; takes tensors in the order of input_names and returns a tensor or tuple in that of output_names;
         None for a user's ONNX file, which is onnx_file.
     make_inputs: (samples, sequence length or None) → that many different inputs.
+    make_raw: the same, as a caller has them; None where the model's preprocessing is not known.
     sequence_inputs: names of the inputs whose axis 1 is the sequence; empty where nothing has a sequence.
     max_sequence: longest sequence the model has positions for.
     fixed_batch: the only batch size that a user's ONNX file takes; None where it is free.
@@ -47,6 +58,7 @@ class Loaded:
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
     make_inputs: Callable[[int, int | None], Inputs]
+    make_raw: Callable[[int, int | None], Raw] | None = None
     sequence_inputs: tuple[str, ...] = ()
     max_sequence: int | None = None
     attention: str | None = None

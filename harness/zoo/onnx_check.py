@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,8 @@ _GATES: Mapping[Precision, float] = {"fp32": 1e-4, "fp16": 2e-2}
 """Largest relative L2 between the reference and the exported file in ONNX Runtime: is the file what the model is?
 
 Whether a precision is good enough is the plan's gate on what a backend computes. fp16 has twice METHOD's 1e-2 here
-because a random MobileNetV2 is 1.2e-2 away with a file that is right.
+because a random MobileNetV2 is 1.2e-2 away with a file that is right. int8 has no limit: how much it loses lies in the
+model, and its rows show it.
 """
 _BATCHES = (1, 3)
 """Two batch sizes that the exporter's example did not have: an axis that it froze fails at one of them."""
@@ -67,11 +69,12 @@ def _check(
         parity = compare(outputs, {name: values[:batch] for name, values in trial.outputs.items()}, classifier)
     except ValueError as error:
         raise ExportError(f"The {precision} ONNX file at {where}: {error}.", "Try the other `--exporter`.") from error
-    if parity.relative_l2 is None or parity.max_abs is None or parity.relative_l2 > _GATES[precision]:
+    allowed = _GATES.get(precision, math.inf)
+    if parity.relative_l2 is None or parity.max_abs is None or parity.relative_l2 > allowed:
         found = "not finite" if parity.relative_l2 is None else f"{parity.relative_l2:.1e} away"
         raise ExportError(
             f"The {precision} ONNX file's outputs at {where} are {found} from the reference "
-            f"(relative L2, allowed {_GATES[precision]:g}).",
+            f"(relative L2, allowed {allowed:g}).",
             "Try the other `--exporter`, or leave this precision out of the plan.",
         )
     return OnnxCheck(

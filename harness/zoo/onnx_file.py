@@ -66,7 +66,7 @@ def _copy(source: Path, target: Path) -> None:
     """The user's bytes as they are; only weights in files beside it are gathered, because their names are bound."""
     model = onnx.load(source, load_external_data=False)
     if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.graph.initializer):
-        _save(onnx.load(source), target)
+        save(onnx.load(source), target)
     else:
         shutil.copyfile(source, target)
 
@@ -109,10 +109,10 @@ def write_fp16(source: Path, target: Path) -> None:
             del converted.model.graph.value_info[:]
     except Exception as error:
         raise ExportError(f"{source} could not be converted to fp16: {error}", "Leave fp16 out of its rows.") from error
-    _save(converted.model, target)
+    save(converted.model, target)
 
 
-def _save(model: Any, path: Path) -> None:
+def save(model: Any, path: Path) -> None:
     """Write a model, with the weights in a file beside it where they are too large for one."""
     beside = weights_beside(path)
     beside.unlink(missing_ok=True)

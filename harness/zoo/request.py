@@ -14,7 +14,7 @@ from harness.core.schemas import Artifact, ExportRecord, PlannedModel
 from harness.zoo import ModelInfo
 
 _LIBRARIES = ("torch", "torchvision", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy")
-_FORMAT = 1
+_FORMAT = 2
 """Raised when the code of an export changes what it writes, so that old files are made anew."""
 
 
@@ -55,9 +55,12 @@ def intact_record(folder: ModelFolder, request: str) -> ExportRecord | None:
 
 
 def covers(record: ExportRecord, planned: PlannedModel) -> bool:
-    """True where a record holds every sequence length and precision that the plan asks for."""
+    """True where a record holds every sequence length and precision, and the raw inputs, that the plan asks for."""
     lengths = {entry.sequence_length for entry in record.input_sets}
-    return set(planned.sequence_lengths or (None,)) <= lengths and set(planned.onnx_precisions) <= set(record.onnx)
+    raw = not planned.raw_inputs or all(entry.raw is not None for entry in record.input_sets)
+    return (
+        raw and set(planned.sequence_lengths or (None,)) <= lengths and set(planned.onnx_precisions) <= set(record.onnx)
+    )
 
 
 def merged(record: ExportRecord, planned: PlannedModel) -> PlannedModel:
@@ -67,6 +70,7 @@ def merged(record: ExportRecord, planned: PlannedModel) -> PlannedModel:
         update={
             "sequence_lengths": tuple(sorted(lengths | set(planned.sequence_lengths))),
             "onnx_precisions": tuple(dict.fromkeys((*record.onnx, *planned.onnx_precisions))),
+            "raw_inputs": planned.raw_inputs or any(entry.raw is not None for entry in record.input_sets),
         }
     )
 
@@ -77,7 +81,7 @@ def artifacts_of(record: ExportRecord) -> list[Artifact]:
     for onnx in record.onnx.values():
         found += [onnx] if onnx.external_data is None else [onnx, onnx.external_data]
     for inputs in record.input_sets:
-        found += [inputs.inputs, inputs.reference]
+        found += inputs.files()
     return found
 
 

@@ -27,8 +27,7 @@ def token_ids(encode: Encode, samples: int, sequence_length: int) -> NDArray[np.
     Row i reads on from sentence i; after the last sentence, rows start again one word later. Raises UsageError where
     the asked length is too short to hold a word, or to hold that many different texts.
     """
-    texts = sentences()
-    rows = [_row(encode, texts, index, sequence_length) for index in range(samples)]
+    rows = [_row(encode, text, sequence_length) for text in passages(samples, sequence_length)]
     ids = np.asarray(rows, dtype=np.int64)
     if len(np.unique(ids, axis=0)) < samples:
         raise UsageError(
@@ -38,14 +37,24 @@ def token_ids(encode: Encode, samples: int, sequence_length: int) -> NDArray[np.
     return ids
 
 
-def _row(encode: Encode, texts: list[str], index: int, length: int) -> list[int]:
+def passages(samples: int, words: int) -> list[str]:
+    """That many texts of at least so many words: what token_ids() reads."""
+    texts = sentences()
+    return [_passage(texts, index, words) for index in range(samples)]
+
+
+def _passage(texts: list[str], index: int, length: int) -> str:
     first, words = index % len(texts), index // len(texts)
     opening = texts[first].split()[words:]
     # A word is at least one token, so `length` words are enough whatever the tokenizer does.
     following = iter(texts[first + 1 :] + texts * (1 + length // 100))
     while len(opening) < length:
         opening += next(following).split()
-    found = encode(" ".join(opening), length)
+    return " ".join(opening)
+
+
+def _row(encode: Encode, text: str, length: int) -> list[int]:
+    found = encode(text, length)
     if len(found) != length:
         raise UsageError(
             f"A sequence of {length} tokens cannot be made with this tokenizer (it gave {len(found)}).",

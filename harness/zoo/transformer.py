@@ -12,11 +12,14 @@ import torch
 from torch import nn
 
 from harness.core.errors import ConfigError
+from harness.core.layout import ModelFolder
+from harness.core.schemas import Answer, TextPreparation
 from harness.zoo import ModelInfo, hub
 from harness.zoo.build import frozen
 from harness.zoo.hub import Tokenizer
-from harness.zoo.loaded import Arrays, Inputs, Loaded, Request
-from harness.zoo.text import SOURCE, token_ids
+from harness.zoo.loaded import Arrays, Inputs, Loaded, Raw, Request
+from harness.zoo.request import artifact
+from harness.zoo.text import SOURCE, passages, token_ids
 
 _INPUTS = ("input_ids", "attention_mask")
 
@@ -25,6 +28,7 @@ class Encoder(nn.Module):
     """(input_ids, attention_mask) → last_hidden_state (batch, sequence, hidden)."""
 
     output = "last_hidden_state"
+    answer: Answer = "embedding"
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -40,12 +44,14 @@ class Classifier(Encoder):
     """(input_ids, attention_mask) → logits (batch, classes)."""
 
     output = "logits"
+    answer = "top-5"
 
 
 class Decoder(Encoder):
     """(input_ids, attention_mask) → logits of the next token (batch, vocabulary), without a cache."""
 
     output = "next_token_logits"
+    answer = "next token"
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
         """One pass over the prompt; only the last position meets the vocabulary, as when serving."""
@@ -80,6 +86,7 @@ def load(request: Request) -> Loaded:
         input_names=_INPUTS,
         output_names=(wrapper.output,),
         make_inputs=functools.partial(_inputs, tokenizer, int(config.vocab_size), request.info.name),
+        make_raw=functools.partial(_raw, tokenizer, wrapper.answer, request),
         sequence_inputs=_INPUTS,
         max_sequence=getattr(config, "max_position_embeddings", None),
         attention=str(model.config._attn_implementation),
@@ -127,6 +134,20 @@ def _options(auto: Any, config: Any) -> dict[str, Any]:
         return {}
     built = transformers.MODEL_MAPPING[type(config)]
     return {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(built).parameters else {}
+
+
+def _raw(tokenizer: Tokenizer, answer: Answer, request: Request, samples: int, sequence_length: int | None) -> Raw:
+    folder = ModelFolder(request.folder).tokenizer
+    tokenizer.save(folder)
+    file = folder / "tokenizer.json"
+    if not file.is_file():
+        raise ConfigError(
+            f"The tokenizer of {request.info.name} has no tokenizer.json, which the e2e boundary reads.",
+            "Leave `boundaries: [e2e]` out for it, or save a fast tokenizer into its folder.",
+        )
+    saved = artifact(file).model_copy(update={"path": f"{folder.name}/{file.name}"})
+    items = tuple(text.encode() for text in passages(samples, sequence_length or 0))
+    return Raw(items, TextPreparation(tokenizer=saved), answer)
 
 
 def _inputs(tokenizer: Tokenizer, vocabulary: int, model: str, samples: int, sequence_length: int | None) -> Inputs:

@@ -15,10 +15,11 @@ from torch import nn
 
 from harness.core.errors import ConfigError, HubError
 from harness.core.names import unknown_name
+from harness.core.schemas import ImagePreparation
 from harness.zoo import ModelInfo
 from harness.zoo.build import frozen
-from harness.zoo.images import SOURCE, photographs
-from harness.zoo.loaded import Inputs, Loaded, Request
+from harness.zoo.images import SOURCE, jpegs, photographs
+from harness.zoo.loaded import Inputs, Loaded, Raw, Request
 from harness.zoo.seeded import seeded
 from harness.zoo.uninitialised import Uninitialised
 
@@ -40,6 +41,7 @@ def load(request: Request) -> Loaded:
         input_names=("pixel_values",),
         output_names=("logits",),
         make_inputs=functools.partial(_inputs, weights),
+        make_raw=functools.partial(_raw, weights),
     )
 
 
@@ -86,6 +88,23 @@ def _download(weights: Any, request: Request) -> dict[str, torch.Tensor]:
 def _inputs(weights: Any, samples: int, sequence_length: int | None) -> Inputs:
     del sequence_length  # an image has none
     return Inputs({"pixel_values": _pixels(weights, samples)}, f"{SOURCE}; transforms of {weights}")
+
+
+def _raw(weights: Any, samples: int, sequence_length: int | None) -> Raw:
+    del sequence_length
+    return Raw(jpegs(samples), _preparation(weights), "top-5")
+
+
+def _preparation(weights: Any) -> ImagePreparation:
+    """The weights' own transforms as plain numbers, so that a case needs no torchvision to apply them."""
+    preset = weights.transforms()
+    return ImagePreparation(
+        resize=preset.resize_size[0],
+        crop=preset.crop_size[0],
+        resample=preset.interpolation.value,
+        mean=tuple(preset.mean),
+        std=tuple(preset.std),
+    )
 
 
 def _pixels(weights: Any, samples: int) -> NDArray[np.float32]:

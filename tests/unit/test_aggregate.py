@@ -14,7 +14,7 @@ from harness import aggregate
 from harness.core import store
 from harness.core.errors import MissingInputError
 from harness.core.layout import Models, Results
-from harness.core.schemas import Case, Failed, Measured, Row, Summary
+from harness.core.schemas import Case, Failed, Measured, Plan, Row, Summary, Usage
 from tests.synthetic_results import (
     ENVIRONMENT_ID,
     MINILM,
@@ -27,6 +27,8 @@ from tests.synthetic_results import (
     matrix,
     measured,
     sha,
+    usage_of,
+    usage_sample,
 )
 
 EAGER = case_of(RESNET, "torch-eager", "fp32", 1)
@@ -282,6 +284,99 @@ def test_rounds_beyond_the_plan_are_ignored(tmp_path: Path) -> None:
     assert row.latency_ns is not None
     assert row.latency_ns.rounds == 3
     assert row.flags == ()
+
+
+# --- further rounds -----------------------------------------------------------------------------------------------
+
+
+def adaptive(folder: Folder, **settings: Any) -> None:
+    """Let the plan allow further rounds."""
+    plan = store.load(folder.results.plan, Plan, "make plan")
+    measurement = plan.measurement.model_copy(update=settings)
+    store.save(folder.results.plan, plan.model_copy(update={"measurement": measurement}))
+
+
+def test_further_rounds_are_joined_where_the_plan_allows_them(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    for number in (4, 5, 6):
+        folder.put(ORT, number)
+    adaptive(folder, max_rounds=5, target_interval=1e-6)
+    rows = {row.case_id: row for row in folder.summary().rows}
+    assert [row.latency_ns.rounds for row in rows.values() if row.latency_ns] == [3, 5]
+    assert rows[ORT.case_id].stopped == "round limit"
+    assert rows[EAGER.case_id].stopped == "interrupted"
+    assert all(not row.flags for row in rows.values())
+
+
+def test_a_further_round_that_is_missing_or_failed_is_no_missing_round(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.put(ORT, 4)
+    store.save_raw(folder.results.raw_file(ORT.case_id, 5), failed(ORT, 5))
+    adaptive(folder, max_rounds=9, target_interval=1e-6, budget_s=60.0)
+    rows = {row.case_id: row for row in folder.summary().rows}
+    assert "ROUNDS_MISSING" not in flags(rows[ORT.case_id])
+    assert (rows[ORT.case_id].stopped, rows[EAGER.case_id].stopped) == ("failed round", "time budget")
+
+
+def test_missing_rounds_are_still_counted_against_the_plans_own(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.results.raw_file(ORT.case_id, 2).unlink()
+    folder.put(ORT, 4)
+    adaptive(folder, max_rounds=4)
+    assert flags(folder.row())["ROUNDS_MISSING"] == "2 of 3 rounds; round 2: no record"
+
+
+def test_a_plan_without_further_rounds_stops_as_planned(tmp_path: Path) -> None:
+    assert Folder(tmp_path).row().stopped == "planned rounds"
+
+
+# --- what the monitor saw -----------------------------------------------------------------------------------------
+
+
+def test_usage_of_the_timed_loops_stands_in_the_row(tmp_path: Path) -> None:
+    usage = Folder(tmp_path).row().usage
+    assert usage is not None
+    assert (usage.rounds, usage.watched_ns, usage.cpu_percent_mean) == (3, 6_000_000_000, 196)
+
+
+def test_without_a_monitor_rows_keep_their_grade_and_a_note_says_so(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, watch=lambda _case_id, _number: None)
+    summary = folder.summary()
+    assert [(row.usage, row.grade) for row in summary.rows] == [(None, "A"), (None, "A")]
+    (note,) = summary.notes
+    assert note.startswith("6 records kept though nobody watched the machine")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"not json", "was not written by Inferometer"),
+        (usage_of(EAGER.case_id, 2).model_dump_json().encode(), "is of another case, round or plan"),
+        (usage_of(ORT.case_id, 2, plan_id="0ldp1an").model_dump_json().encode(), "is of another case, round or plan"),
+        (usage_of(ORT.case_id, 2).model_dump_json().encode()[:-40], "is not a valid Usage"),
+    ],
+)
+def test_a_damaged_or_foreign_witness_is_left_out_and_its_samples_are_not(
+    tmp_path: Path, content: bytes, says: str
+) -> None:
+    folder = Folder(tmp_path)
+    folder.results.usage_file(ORT.case_id, 2).write_bytes(content)
+    summary = folder.summary()
+    row = summary.rows[1]
+    assert (row.grade, row.usage.rounds if row.usage else None) == ("A", 2)
+    assert row.latency_ns is not None
+    assert row.latency_ns.rounds == 3
+    assert says in summary.notes[0]
+
+
+def test_a_neighbour_in_most_rounds_costs_the_rank(tmp_path: Path) -> None:
+    def crowded(case_id: str, number: int) -> Usage:
+        samples = [usage_sample(at * 250_000_000, others_percent=60.0) for at in range(1, 9)]
+        return usage_of(case_id, number, samples if case_id == ORT.case_id else ())
+
+    row = Folder(tmp_path, watch=crowded).row()
+    assert row.grade == "C"
+    assert "other processes used 0.60 CPUs" in flags(row)["COTENANT"]
 
 
 def test_csv_has_a_line_a_row_and_empty_cells_where_nothing_is_known(tmp_path: Path) -> None:

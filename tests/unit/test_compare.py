@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from harness.core.errors import (
     UsageError,
 )
 from harness.core.layout import Results
-from harness.core.schemas import Case, Comparison, Failed, Judgement, Measured, Summary
+from harness.core.schemas import Case, Comparison, Failed, Interval, Judgement, Measured, Summary
 from harness.measure import thresholds
 from harness.render import change, github
 from harness.render import comparison as tables
@@ -31,6 +33,7 @@ from tests.synthetic_results import (
     ENVIRONMENT_ID,
     MINILM,
     RESNET,
+    SPEED,
     Synthetic,
     environment,
     failed,
@@ -249,7 +252,7 @@ def test_when_everything_moved_the_machine_is_suspected_first(folders: Folders, 
     with pytest.raises(RegressionError):
         folders()
     assert folders.saved().common_ratio == pytest.approx(1.04, rel=0.01)
-    assert "The middle row moved by +4" in folders.current.comparison_report.read_text()
+    assert "The middle row moved by +3.9%" in folders.current.comparison_report.read_text()
 
 
 # --- what is refused ----------------------------------------------------------------------------------------------
@@ -385,6 +388,8 @@ def judged(current: Summary, text: str) -> dict[str, Judgement]:
         ("resnet50/openvino", ["resnet50-openvino-cpu-bf16-b1", SLOWED]),
         ("resnet50/openvino/fp32", [SLOWED]),
         ("res*/open*/fp32/b1", [SLOWED]),
+        ("*/openvino/fp32/b1/s32", ["minilm-l6-openvino-cpu-fp32-b1-s32"]),
+        ("resnet50/*/fp32/b1/compute/sync", [f"resnet50-{name}-cpu-fp32-b1" for name in sorted(SPEED)]),
         ("*/torch-script/fp32", [
             "minilm-l6-torch-script-cpu-fp32-b1-s128",
             "minilm-l6-torch-script-cpu-fp32-b1-s32",
@@ -401,9 +406,7 @@ def test_a_threshold_for_all_means_every_row_that_computes_and_can_run(after: Su
     assert set(judged(after, "latency_p50<1s")) == expected
 
 
-@pytest.mark.parametrize(
-    "selector", ["resnet51", "resnet50/noop", "resnet50/openvino/fp16", "resnet50/openvino/fp32/b2"]
-)
+@pytest.mark.parametrize("selector", ["resnet51", "resnet50/noop", "resnet50/openvino/fp16", "*/b2", "*/e2e"])
 def test_a_threshold_that_matches_nothing_is_a_mistake(after: Summary, selector: str) -> None:
     with pytest.raises(UsageError, match="matches no row") as caught:
         judged(after, f"{selector}:latency_p50<1s")
@@ -412,11 +415,11 @@ def test_a_threshold_that_matches_nothing_is_a_mistake(after: Summary, selector:
 
 @pytest.mark.parametrize("metric", thresholds.METRICS)
 def test_every_metric_has_a_figure_and_both_outcomes(metric: str) -> None:
-    current = summary(3, rounds=5).model_copy(update={})
+    current = summary(3)
     unit = next(unit for unit in thresholds.UNITS[thresholds.METRICS[metric].quantity] if unit)
     name = "resnet50/openvino/fp32"
     high, low = (judged(current, f"{name}:{metric}{sign}0.001{unit}")[SLOWED] for sign in (">", "<"))
-    assert (high.outcome, low.outcome) == (("PASS", "FAIL") if metric != "latency_p99" else ("PASS", "FAIL"))
+    assert (high.outcome, low.outcome) == ("PASS", "FAIL")
     assert high.value == low.value
 
 
@@ -466,7 +469,7 @@ def test_what_is_withheld_void_or_failed_does_not_pass() -> None:
     assert {one.outcome for one in found.values()} == {"UNKNOWN"}
     assert {one.value for one in found.values()} == {None}
     assert (found["resnet50-torch-script"].reason or "").startswith("failed: load: the process was killed")
-    assert found["resnet50-torch-eager"].reason == "grade F: PARITY_FAIL"
+    assert found["resnet50-torch-eager"].reason == "grade F: PARITY_FAIL, CI_NOT_MET"
     assert found["resnet50-torch-compile"].reason == "grade C: NOT_STEADY"
     assert (found["resnet50-openvino"].reason or "").startswith("withheld: 300 samples, 662 needed")
     assert judged(current, "resnet50/openvino:speedup>1")["resnet50-openvino-cpu-fp32-b1"].outcome == "UNKNOWN"
@@ -477,11 +480,28 @@ def test_only_skipped_rows_do_not_pass_either(after: Summary) -> None:
     assert (found.outcome, found.reason) == ("UNKNOWN", "skipped: ONNX Runtime's CPU provider has no bf16 kernels")
 
 
+def test_an_offline_row_has_a_throughput_and_no_latency(after: Summary) -> None:
+    rows = tuple(row.model_copy(update={"mode": "offline"}) if row.case_id == SLOWED else row for row in after.rows)
+    mixed = after.model_copy(update={"rows": rows})
+    assert SLOWED not in judged(mixed, "latency_p50<1s")
+    assert judged(mixed, "throughput>1/s")[SLOWED].outcome == "PASS"
+    found = judged(mixed, "*/offline:latency_p95<1s")[SLOWED]
+    assert (found.outcome, found.reason) == ("UNKNOWN", "offline mode has no latency of single batches")
+
+
+def test_a_percentile_has_its_own_interval(after: Summary) -> None:
+    row = next(row for row in after.rows if row.case_id == SLOWED)
+    assert row.latency_ns is not None
+    latency = row.latency_ns.model_copy(update={"percentile_ci95": {"p95": Interval(low=1.0, high=9e9)}})
+    known = after.model_copy(update={"rows": (row.model_copy(update={"latency_ns": latency}),)})
+    assert [judged(known, f"latency_{name}<1s")[SLOWED].clear for name in ("p90", "p95", "p50")] == [None, False, True]
+
+
 def test_thresholds_gate_without_a_baseline(equal: Folders, capsys: pytest.CaptureFixture[str]) -> None:
     found = equal.judge("resnet50:latency_p50<10s", "throughput>0.001/s;memory<100GiB")
     assert (found.baseline, found.rows) == (None, ())
     assert {one.outcome for one in found.judgements} == {"PASS"}
-    assert capsys.readouterr().out.splitlines()[-1] == "thresholds: 51 PASS."
+    assert capsys.readouterr().out.splitlines()[-1] == "thresholds: 49 PASS."
     with pytest.raises(RegressionError) as caught:
         equal.judge("resnet50/openvino/fp32:latency_p50<1us", "resnet50/openvino/fp32:latency_p99<10s")
     assert caught.value.problem == "thresholds: 1 FAIL, 1 PASS."
@@ -504,7 +524,7 @@ def eventful(folders: Folders, before: Summary) -> Folders:
 
     def event(case: Case, record: Measured) -> Measured | Failed:
         if case.case_id == "resnet50-onnxruntime-cpu-fp32-b1":
-            return failed(case, record.round, error="killed | \x1b[31mred\x1b[0m", hint="")
+            return failed(case, record.round, error="killed | out of memory")
         if case.case_id == "minilm-l6-openvino-cpu-fp32-b1-s32":
             placement = record.placement.model_copy(update={"settings": {"threads": 2, "streams": 1}})
             record = record.model_copy(update={"placement": placement})
@@ -558,17 +578,15 @@ def test_junit_has_every_row_and_every_threshold(eventful: Folders) -> None:
         assert suite.get("skipped") == str(len(list(suite.iter("skipped"))))
 
 
-def test_junit_stays_xml_whatever_a_reason_quotes(eventful: Folders) -> None:
-    with pytest.raises(RegressionError):
-        eventful()
-    case = next(
-        case for case in eventful.junit().iter("testcase") if "onnxruntime-cpu-fp32-b1" in str(case.get("name"))
-    )
-    lost = [skip.get("message") for skip in eventful.junit().iter("skipped") if "killed" in str(skip.get("message"))]
-    assert case is not None
-    assert lost == [
-        "NOT COMPARABLE: now failed: load: killed | \N{REPLACEMENT CHARACTER}[31mred\N{REPLACEMENT CHARACTER}[0m"
-    ]
+def test_junit_stays_xml_whatever_a_reason_quotes(folders: Folders, before: Summary) -> None:
+    def event(case: Case, record: Measured) -> Measured | Failed:
+        lost = case.case_id == SLOWED
+        return failed(case, record.round, error="<b> & \x1b[31mred\x1b[0m\x00") if lost else record
+
+    folders.put(before, summary(2, event))()
+    (said,) = [str(one.get("message")) for one in folders.junit().iter("skipped") if "<b>" in str(one.get("message"))]
+    unknown = "\N{REPLACEMENT CHARACTER}"
+    assert said == f"NOT COMPARABLE: now failed: load: <b> & {unknown}[31mred{unknown}[0m{unknown}"
 
 
 def test_the_json_is_complete_and_ratios_are_current_over_baseline(eventful: Folders) -> None:
@@ -579,7 +597,7 @@ def test_the_json_is_complete_and_ratios_are_current_over_baseline(eventful: Fol
     row = next(row for row in raw["rows"] if row["case_id"] == SLOWED)
     assert row["ratio"] == pytest.approx(1.06, rel=0.01)
     assert row["ci95"]["low"] < row["ratio"] < row["ci95"]["high"]
-    assert row["current_ns"] / row["baseline_ns"] == pytest.approx(row["ratio"], rel=0.01)
+    assert row["current_ns"] / row["baseline_ns"] == pytest.approx(row["ratio"])
 
 
 # --- GitHub -------------------------------------------------------------------------------------------------------
@@ -668,12 +686,9 @@ def test_a_long_table_is_cut_on_the_terminal_and_says_so(eventful: Folders) -> N
 
 
 def test_the_stage_imports_no_inference_library(equal: Folders) -> None:
-    import subprocess
-    import sys
-
     code = (
         "import sys; from harness import compare; compare.stage(sys.argv[1:]); "
-        "print([n for n in ('torch', 'onnx', 'onnxruntime', 'openvino', 'transformers', 'matplotlib') if n in sys.modules])"
+        "print([n for n in ('torch', 'onnx', 'onnxruntime', 'openvino', 'matplotlib') if n in sys.modules])"
     )
     command = [sys.executable, "-c", code, "--baseline", str(equal.baseline.root), "--results", str(equal.current.root)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)

@@ -12,7 +12,7 @@ from harness.core import store
 from harness.core.errors import MissingInputError, NewerFormatError
 from harness.core.layout import Results
 from harness.core.schemas import Summary
-from tests.synthetic_results import EFFICIENTNET, Synthetic, eventful, matrix
+from tests.synthetic_results import EFFICIENTNET, Synthetic, eventful, matrix, restless
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "report.md"
 
@@ -20,7 +20,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "report.md"
 @pytest.fixture(scope="module")
 def summary() -> Summary:
     cases = matrix((EFFICIENTNET,), batch_sizes=(1, 4, 16))
-    return Synthetic(models=(EFFICIENTNET,), cases=cases, change=eventful).summary()
+    return Synthetic(models=(EFFICIENTNET,), cases=cases, change=eventful, watch=restless).summary()
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_it_prints_where_the_report_lies_and_the_table_only_on_request(
 def test_conditions_stand_directly_above_each_table_of_numbers(results: Results) -> None:
     blocks = run(results, "--no-charts").split("\n\n")
     tables = [place for place, block in enumerate(blocks) if block.startswith("| backend")]
-    assert len(tables) == 3
+    assert len(tables) == 4
     assert all(blocks[place - 1].startswith("Conditions: ") for place in tables)
 
 

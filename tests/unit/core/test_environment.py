@@ -75,3 +75,28 @@ def test_collecting_imports_no_inference_library() -> None:
         "sys.exit(', '.join({'torch', 'onnxruntime', 'openvino'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True).stderr == "\n"
+
+
+def test_the_image_is_what_its_starter_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFEROMETER_IMAGE", "inferometer:cpu")
+    monkeypatch.setenv("INFEROMETER_IMAGE_DIGEST", "sha256:abc")
+    limits = environment.collect({}).limits
+    assert (limits.image, limits.image_digest) == ("inferometer:cpu", "sha256:abc")
+
+
+def test_runtimes_are_named_by_the_file_that_was_loaded(tmp_path: Path) -> None:
+    maps = tmp_path / "maps"
+    lines = [
+        "7f00-7f01 r-xp 00000000 08:01 99   /venv/lib/python3.11/site-packages/torch/lib/libgomp.so.1",
+        "7f01-7f02 rw-p 00001000 08:01 99   /venv/lib/python3.11/site-packages/torch/lib/libgomp.so.1",
+        "7f02-7f03 r-xp 00000000 08:01 98   /usr/lib/libiomp5.so",
+        "7f03-7f04 r-xp 00000000 08:01 97   /venv/lib/python3.11/site-packages/nvidia/lib/libcublas.so.13",
+        "7f04-7f05 rw-p 00000000 00:00 0",
+        "7f05-7f06 r-xp 00000000 08:01 96   /venv/lib/python3.11/site-packages/openvino/libs/libtbb.so.12",
+    ]
+    maps.write_text("\n".join(lines))
+    found = environment.loaded_runtimes(maps)
+    assert found == {
+        environment.RUNTIMES: "/usr/lib/libiomp5.so, openvino/libs/libtbb.so.12, torch/lib/libgomp.so.1"
+    }
+    assert environment.loaded_runtimes(tmp_path / "absent") == {}

@@ -40,6 +40,19 @@ def test_version_1_quota(tmp_path: Path, quota: str, cores: float | None) -> Non
     assert limits.cpu_quota(*tree(tmp_path, "1:cpu,cpuacct:/\n", **files)) == cores
 
 
+@pytest.mark.parametrize(
+    ("files", "periods"),
+    [
+        ({"cpu.stat": "usage_usec 5"}, None),
+        ({"cpu.stat": "nr_periods 9\nnr_throttled 4"}, 4),
+        ({"job__cpu.stat": "nr_throttled 0", "cpu.stat": "nr_throttled 7"}, 7),
+        ({"cpu__cpu.stat": "nr_periods 0\nnr_throttled 0\nthrottled_time 0"}, 0),
+    ],
+)
+def test_throttled_periods_at_any_level(tmp_path: Path, files: dict[str, str], periods: int | None) -> None:
+    assert limits.throttled_periods(*tree(tmp_path, "0::/job\n", **files)) == periods
+
+
 def test_version_2_takes_the_smallest_of_the_path_up_to_the_root(tmp_path: Path) -> None:
     files = {
         "outer__cpu.max": "300000 100000",

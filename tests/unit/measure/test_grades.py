@@ -77,6 +77,18 @@ def test_top1_is_judged_only_where_it_means_something(judged: bool, flagged: boo
     assert ("PARITY_FAIL" in findings(quiet(parity_timed=parity), checks)) == flagged
 
 
+@pytest.mark.parametrize(("cosine", "flagged"), [(0.969, True), (0.97, False)])
+def test_cosine_gate(cosine: float, flagged: bool) -> None:
+    parity = parity_of(CASE, EFFICIENTNET, relative_l2=0.2, cosine=cosine)
+    gate = Gate(relative_l2=0.3, cosine=0.97)
+    found = findings(quiet(parity_timed=parity), Checks(gate=gate, judge_top1=False, target_ci=0.01, calibration=False))
+    assert ("PARITY_FAIL" in found) == flagged
+    if flagged:
+        assert "0.9690" in found["PARITY_FAIL"].flag.detail
+    without = Checks(gate=Gate(relative_l2=0.3), judge_top1=False, target_ci=0.01, calibration=False)
+    assert "PARITY_FAIL" not in findings(quiet(parity_timed=parity), without)
+
+
 def test_nonfinite_outputs_void() -> None:
     parity = parity_of(CASE, EFFICIENTNET, relative_l2=None, nonfinite=3)
     found = findings(quiet(parity_timed=parity))
@@ -97,6 +109,15 @@ def test_placement_elsewhere_voids_even_in_one_round(field: str, ran: str) -> No
     found = findings(records)["PLACEMENT"]
     assert found.caps_at == "F"
     assert ran.partition(":")[0] in found.flag.detail
+
+
+def test_int8_that_ran_in_fp32_says_what_to_leave_out() -> None:
+    case = CASE.model_copy(update={"precision": "int8"})
+    records = quiet()
+    latency, parity = summarise.latency_of(records), summarise.worst_parity(records)
+    (found,) = grades.flags_for(case, records, latency, parity, CHECKS)
+    assert found.flag.detail == "fp32 on cpu ran where the label says int8 on cpu"
+    assert "leave int8 out" in found.flag.remedy
 
 
 def test_a_numbered_device_is_the_device() -> None:

@@ -9,6 +9,7 @@ import pytest
 from harness.core.schemas import Measurement
 from harness.measure import clock, loop
 from harness.measure.loop import measure, warm_up
+from harness.measure.modes import Sync
 
 MS = 1_000_000
 
@@ -38,7 +39,8 @@ class Scripted:
 def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scripted]:
     def make(latency: Callable[[int], int], select_ns: int = 0) -> Scripted:
         backend = Scripted(latency, select_ns)
-        monkeypatch.setattr(loop, "now_ns", lambda: backend.now_ns)
+        for module in (loop, clock):
+            monkeypatch.setattr(module, "now_ns", lambda: backend.now_ns)
         return backend
 
     return make
@@ -57,7 +59,7 @@ def drifting(number: int) -> int:
 
 def test_warm_up_ends_when_three_windows_agree(scripted: Make) -> None:
     backend = scripted(lambda number: (50 if number < 7 else 10) * MS)
-    found = warm_up(backend, 8, settings(window_s=0.05, warmup_min_s=0.0))
+    found = warm_up(Sync(backend, 8), settings(window_s=0.05, warmup_min_s=0.0))
     assert found.steady
     # Seven windows of one slow inference would agree too, if ten iterations were not asked for; then the first
     # window of fast ones disagrees with the slow, and the third agrees.
@@ -65,17 +67,17 @@ def test_warm_up_ends_when_three_windows_agree(scripted: Make) -> None:
 
 
 def test_warm_up_lasts_its_shortest_time(scripted: Make) -> None:
-    found = warm_up(scripted(lambda _: 10 * MS), 8, settings(window_s=0.05, warmup_min_s=0.4))
+    found = warm_up(Sync(scripted(lambda _: 10 * MS), 8), settings(window_s=0.05, warmup_min_s=0.4))
     assert (len(found.samples_ns), found.steady) == (40, True)
 
 
 def test_warm_up_has_its_fewest_iterations(scripted: Make) -> None:
-    found = warm_up(scripted(lambda _: 100 * MS), 8, settings(window_s=0.05, warmup_min_iterations=25))
+    found = warm_up(Sync(scripted(lambda _: 100 * MS), 8), settings(window_s=0.05, warmup_min_iterations=25))
     assert (len(found.samples_ns), found.steady) == (25, True)
 
 
 def test_warm_up_that_never_gets_steady_ends_at_its_limit_and_says_so(scripted: Make) -> None:
-    found = warm_up(scripted(drifting), 8, settings(window_s=0.05, warmup_max_s=2.0))
+    found = warm_up(Sync(scripted(drifting), 8), settings(window_s=0.05, warmup_max_s=2.0))
     assert not found.steady
     assert list(found.samples_ns) == [drifting(number) for number in range(len(found.samples_ns))]
     assert sum(found.samples_ns) >= 2_000 * MS
@@ -87,13 +89,13 @@ def test_windows_within_the_tolerance_agree_and_just_outside_do_not(scripted: Ma
         return lambda number: int(10 * MS * (1 + height * (number // 5 % 3)))  # a window of five is one step
 
     limits = {"window_s": 0.05, "warmup_max_s": 1.0}
-    assert warm_up(scripted(steps(0.0049)), 8, settings(**limits)).steady
-    assert not warm_up(scripted(steps(0.0051)), 8, settings(**limits)).steady
+    assert warm_up(Sync(scripted(steps(0.0049)), 8), settings(**limits)).steady
+    assert not warm_up(Sync(scripted(steps(0.0051)), 8), settings(**limits)).steady
 
 
 def test_warm_up_keeps_at_most_max_samples_and_goes_on(scripted: Make) -> None:
     backend = scripted(lambda _: MS // 100)
-    found = warm_up(backend, 8, settings(max_samples=50))
+    found = warm_up(Sync(backend, 8), settings(max_samples=50))
     assert len(found.samples_ns) == 50
     assert backend.done >= 4 * 5_000
     assert found.steady
@@ -102,7 +104,7 @@ def test_warm_up_keeps_at_most_max_samples_and_goes_on(scripted: Make) -> None:
 @pytest.mark.parametrize("max_samples", [1, 10, 63, 64, 65])
 def test_warm_up_rotates_over_all_inputs_whatever_fits_the_buffer(scripted: Make, max_samples: int) -> None:
     backend = scripted(lambda _: MS)
-    warm_up(backend, 64, settings(max_samples=max_samples))
+    warm_up(Sync(backend, 64), settings(max_samples=max_samples))
     assert backend.selected == [number % 64 for number in range(len(backend.selected))]
 
 
@@ -111,37 +113,37 @@ def ignore(index: int) -> None:
 
 
 def test_measuring_stops_when_the_answer_is_precise_enough(scripted: Make) -> None:
-    found = measure(scripted(lambda _: 5 * MS), 8, settings(), ignore)
+    found = measure(Sync(scripted(lambda _: 5 * MS), 8), settings(), ignore)
     assert found.stop == "converged"
     assert len(found.samples_ns) == 100  # min_samples: five blocks of 20
 
 
 def test_three_equal_blocks_are_too_few_samples_and_one_block_is_too_few_blocks(scripted: Make) -> None:
-    found = measure(scripted(lambda _: 5 * MS), 8, settings(min_samples=1), ignore)
+    found = measure(Sync(scripted(lambda _: 5 * MS), 8), settings(min_samples=1), ignore)
     assert (len(found.blocks), found.stop) == (3, "converged")
 
 
 def test_measuring_stops_at_the_time_limit_and_keeps_its_samples(scripted: Make) -> None:
-    found = measure(scripted(drifting), 8, settings(max_s=3.0), ignore)
+    found = measure(Sync(scripted(drifting), 8), settings(max_s=3.0), ignore)
     assert found.stop == "time limit"
     assert sum(found.samples_ns[:-1]) < 3_000 * MS <= sum(found.samples_ns)
 
 
 def test_one_inference_longer_than_the_time_limit_is_still_a_sample(scripted: Make) -> None:
-    found = measure(scripted(lambda _: 60_000 * MS), 8, settings(max_s=1.0), ignore)
+    found = measure(Sync(scripted(lambda _: 60_000 * MS), 8), settings(max_s=1.0), ignore)
     assert (list(found.samples_ns), found.stop) == ([60_000 * MS], "time limit")
     assert [block.iterations for block in found.blocks] == [1]
 
 
 @pytest.mark.parametrize("max_samples", [1, 19, 20, 50])
 def test_measuring_stops_at_the_sample_limit(scripted: Make, max_samples: int) -> None:
-    found = measure(scripted(lambda _: MS), 8, settings(max_samples=max_samples), ignore)
+    found = measure(Sync(scripted(lambda _: MS), 8), settings(max_samples=max_samples), ignore)
     assert (len(found.samples_ns), found.stop) == (max_samples, "sample limit")
 
 
 @pytest.mark.parametrize("latency_ns", [MS // 50, MS, 7 * MS, 300 * MS])
 def test_blocks_cover_all_samples_and_are_long_enough(scripted: Make, latency_ns: int) -> None:
-    found = measure(scripted(lambda number: latency_ns + number % 7 * latency_ns // 10), 8, settings(), ignore)
+    found = measure(Sync(scripted(lambda number: latency_ns + number % 7 * latency_ns // 10), 8), settings(), ignore)
     assert sum(block.iterations for block in found.blocks) == len(found.samples_ns)
     for block in found.blocks[:-1]:
         assert block.iterations >= 20
@@ -151,7 +153,7 @@ def test_blocks_cover_all_samples_and_are_long_enough(scripted: Make, latency_ns
 def test_inputs_rotate_and_the_callback_hears_which_one_ran_last(scripted: Make) -> None:
     backend = scripted(drifting)
     heard: list[tuple[int, int]] = []
-    found = measure(backend, 9, settings(max_s=5.0), lambda index: heard.append((index, backend.selected[-1])))
+    found = measure(Sync(backend, 9), settings(max_s=5.0), lambda index: heard.append((index, backend.selected[-1])))
     assert backend.selected == [number % 9 for number in range(len(found.samples_ns))]
     assert all(index == selected for index, selected in heard)
     assert len(heard) == len(found.blocks) > 2
@@ -163,7 +165,7 @@ def test_a_sample_holds_the_inference_and_nothing_else(scripted: Make) -> None:
     def after_block(index: int) -> None:
         backend.now_ns += 500 * MS
 
-    found = measure(backend, 8, settings(max_s=20.0), after_block)
+    found = measure(Sync(backend, 8), settings(max_s=20.0), after_block)
     assert list(found.samples_ns) == [MS + number for number in range(len(found.samples_ns))]
     # A block's wall time holds the choosing of inputs, as a caller's would, and not what happens between blocks.
     first = found.blocks[0]

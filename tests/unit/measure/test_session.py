@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from harness.core.schemas import Measurement, Placement
-from harness.measure import loop, session
+from harness.measure import clock, loop, session
+from harness.measure.modes import Sync
 from harness.measure.session import KEPT_OUTPUTS, Measurements, run_session
 
 MS = 1_000_000
@@ -89,10 +90,10 @@ def collector() -> Iterator[None]:
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Measurements]:
     def call(backend: Recording, **changes: float) -> Measurements:
-        for module in (loop, session):
+        for module in (loop, session, clock):
             monkeypatch.setattr(module, "now_ns", lambda: backend.now_ns)
         settings = Measurement.model_validate({"max_samples": 2_000, **changes})
-        return run_session(backend, BATCHES, reference, True, settings, backend.enter)
+        return run_session(backend, Sync(backend, BATCHES), reference, True, settings, backend.enter)
 
     return call
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.core.schemas import Block, Case, ColdCosts, Measured
+from harness.core.schemas import Block, Case, ColdCosts, Measured, Parity
 from harness.measure import summarise
 from tests.synthetic_results import RESNET, Synthetic, case_of, matrix, measured, parity_of
 
@@ -64,6 +64,23 @@ def test_parity_is_the_worst_of_all_rounds_before_and_while_timing() -> None:
     found = summarise.worst_parity(records)
     assert found is not None
     assert (found.relative_l2, found.cosine, found.top1_agreement) == (0.5, 0.1, 0.7)
+
+
+def test_top1_is_that_of_the_larger_check_and_of_the_worst_round() -> None:
+    def parity(samples: int, share: float) -> Parity:
+        return parity_of(CASE, RESNET, samples=samples, top1_agreement=share)
+
+    def top1(*rounds: tuple[Parity, Parity]) -> float | None:
+        records = [
+            measured(CASE, RESNET, n, parity_before=before, parity_timed=timed)
+            for n, (before, timed) in enumerate(rounds, 1)
+        ]
+        found = summarise.worst_parity(records)
+        return found.top1_agreement if found else None
+
+    assert top1((parity(64, 0.9), parity(8, 0.5))) == 0.9
+    assert top1((parity(64, 0.9), parity(128, 0.8))) == 0.8
+    assert top1((parity(64, 0.9), parity(64, 0.7)), (parity(64, 1.0), parity(8, 0.1))) == 0.7
 
 
 def test_distance_is_unknown_where_an_output_was_not_finite() -> None:

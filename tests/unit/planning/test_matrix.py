@@ -115,6 +115,23 @@ def test_fp16_onnx_is_planned_only_where_a_case_loads_it(monkeypatch: pytest.Mon
     assert plan({"backends": ["onnxruntime"]}, models=["resnet18"]).models[0].onnx_precisions == ("fp32",)
 
 
+def test_int8_onnx_is_planned_only_where_a_case_loads_it() -> None:
+    block = {"backends": ["torch-eager", "onnxruntime", "openvino"], "precisions": ["int8"]}
+    made = plan(block, models=["resnet18", "minilm-l6", "onnx:own.onnx"])
+    skipped = {(case.model, case.backend) for case in made.cases if case.skip_reason}
+    assert skipped == {
+        *((model, "torch-eager") for model in ("resnet18", "minilm-l6", "onnx:own.onnx")),
+        # Dynamic quantisation, which OpenVINO does not run in int8.
+        ("minilm-l6", "openvino"),
+        ("onnx:own.onnx", "openvino"),
+    }
+    assert {model.onnx_precisions for model in made.models} == {("fp32", "int8")}
+    alone = plan({**block, "backends": ["torch-eager", "openvino"]}, models=["resnet18", "minilm-l6"])
+    assert [model.onnx_precisions for model in alone.models] == [("fp32", "int8"), ("fp32",)]
+    reasons = {case.skip_reason for case in alone.cases if case.case_id.startswith("minilm-l6-openvino")}
+    assert all("fp32 layers" in (reason or "") for reason in reasons)
+
+
 def test_planned_sequence_lengths_are_those_of_the_cases() -> None:
     made = plan(
         {"backends": ["noop"], "sequence_lengths": [64, 16]}, {"backends": ["openvino"], "models": ["minilm-l6"]}
@@ -132,7 +149,7 @@ def test_the_plan_id_changes_with_what_decides_a_sample_and_nothing_else(field: 
     settings = Measurement()
     changed = settings.model_copy(update={field: other(getattr(settings, field))})
     assert changed != settings
-    same = field in ("rounds", "timeout_s")
+    same = field in ("rounds", "max_rounds", "target_interval", "budget_s", "timeout_s")
     assert (plan_id("cpu", changed) == plan_id("cpu", settings)) is same
 
 

@@ -10,7 +10,7 @@ from harness.core.errors import ConfigError, UsageError
 from harness.core.schemas import Plan
 from harness.planning.config import Config, parse_config
 from harness.planning.matrix import make_plan
-from harness.planning.overrides import Overrides, apply
+from harness.planning.overrides import DEFAULT_MAX_ROUNDS, Overrides, apply
 
 TWO_BLOCKS = {
     "models": ["minilm-l6", {"name": "resnet18", "weights": "seeded"}, "resnet50"],
@@ -48,6 +48,20 @@ def test_no_choice_changes_nothing() -> None:
 def test_a_chosen_list_replaces_the_list_of_every_block(choice: str, field: str, values: tuple[Any, ...]) -> None:
     data = {**TWO_BLOCKS, "matrix": [{**block, "backends": ["torch-eager"]} for block in TWO_BLOCKS["matrix"]]}
     assert column(planned(data, **{choice: values}), field) == set(values)
+
+
+QUANTISED = {"backends": ["onnxruntime"], "precisions": ["int8"]}
+
+
+def test_a_choice_that_leaves_nothing_of_a_block_drops_it() -> None:
+    data = {**TWO_BLOCKS, "matrix": [{"backends": ["torch-eager", "onnxruntime"]}, QUANTISED]}
+    assert column(planned(data, backends=("torch-eager",)), "precision") == {"fp32"}
+    assert column(planned(data, backends=("onnxruntime",)), "precision") == {"fp32", "int8"}
+    # Where nothing would be left, the plan says why.
+    with pytest.raises(ConfigError, match="none of these backends runs int8"):
+        planned({**TWO_BLOCKS, "matrix": [QUANTISED]}, backends=("torch-eager",))
+    with pytest.raises(ConfigError, match="Unknown backend"):
+        planned(data, backends=("torch-eagr",))
 
 
 def test_chosen_sequence_lengths_reach_text_models_only() -> None:
@@ -129,3 +143,25 @@ def test_blocks_that_a_choice_made_overlap_are_merged() -> None:
     ids = [case.case_id for case in plan.cases]
     assert sorted(ids) == sorted(set(ids))
     assert {case.model for case in plan.cases} == {"minilm-l6", "resnet18"}
+
+
+@pytest.mark.parametrize("choice", [{"target_interval": 0.005}, {"budget_s": 600.0}])
+def test_an_interval_or_a_budget_allows_further_rounds(choice: dict[str, Any]) -> None:
+    plan = planned(**choice)
+    assert plan.measurement.max_rounds == DEFAULT_MAX_ROUNDS
+    assert {name: getattr(plan.measurement, name) for name in choice} == choice
+    assert plan.plan_id == planned().plan_id
+    assert planned(rounds=30, **choice).measurement.max_rounds == 30
+
+
+def test_a_named_limit_of_rounds_is_kept() -> None:
+    assert planned(max_rounds=7, budget_s=60.0).measurement.max_rounds == 7
+    data = {**TWO_BLOCKS, "measurement": {"max_rounds": 9}}
+    assert planned(data, budget_s=60.0).measurement.max_rounds == 9
+    assert planned().measurement.max_rounds is None
+
+
+@pytest.mark.parametrize("choice", [{"rounds": 5, "max_rounds": 4}, {"rounds": 101}, {"max_rounds": 101}])
+def test_rounds_that_contradict_each_other(choice: dict[str, int]) -> None:
+    with pytest.raises(UsageError):
+        planned(**choice)

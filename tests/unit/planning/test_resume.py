@@ -48,20 +48,20 @@ def test_what_was_measured_is_kept_and_what_is_missing_is_not(results: Results) 
 
 def test_another_plan_is_measured_again(results: Results) -> None:
     put(results, plan_id="another")
-    assert not look(results).turns
+    assert not look(results).medians
 
 
 @pytest.mark.parametrize("artifacts", [{"model.onnx": "0" * 64}, {"gone.onnx": "0" * 64}])
 def test_another_artifact_is_measured_again(results: Results, artifacts: dict[str, str]) -> None:
     put(results, artifacts=artifacts)
-    assert not look(results).turns
+    assert not look(results).medians
 
 
 @pytest.mark.parametrize("change", [{"cpu": "another CPU"}, {"threads": 64}, {"libraries": {"torch": "9.9"}}])
 def test_another_machine_or_library_is_measured_again(results: Results, change: dict[str, Any]) -> None:
     store.save(results.environment("elsewhere"), made.environment(**change))
     put(results, environment_id="elsewhere")
-    assert not look(results).turns
+    assert not look(results).medians
 
 
 def test_another_commit_or_python_is_kept(results: Results) -> None:
@@ -75,17 +75,17 @@ def test_another_commit_or_python_is_kept(results: Results) -> None:
 @pytest.mark.parametrize("identity", [None, "never-written"])
 def test_an_unknown_machine_is_measured_again(results: Results, identity: str | None) -> None:
     put(results, environment_id=identity)
-    assert not look(results).turns
+    assert not look(results).medians
 
 
 def test_a_damaged_environment_is_measured_again(results: Results) -> None:
     results.environment(made.ENVIRONMENT_ID).write_text("{}")
-    assert not look(results).turns
+    assert not look(results).medians
 
 
 def test_a_failed_turn_is_tried_again(results: Results) -> None:
     store.save_raw(results.raw_file(CASE.case_id, 1), made.failed(CASE, 1))
-    assert not look(results).turns
+    assert not look(results).medians
     assert not look(results).notes
 
 
@@ -93,7 +93,7 @@ def test_a_damaged_file_is_named_and_measured_again(results: Results) -> None:
     path = results.raw_file(CASE.case_id, 1)
     path.write_bytes(path.read_bytes()[:-20])
     found = look(results)
-    assert not found.turns
+    assert not found.medians
     assert len(found.notes) == 1
     assert str(path) in found.notes[0]
     assert "measured again" in found.notes[0]
@@ -102,7 +102,7 @@ def test_a_damaged_file_is_named_and_measured_again(results: Results) -> None:
 def test_a_record_of_another_case_or_round_is_measured_again(results: Results) -> None:
     for changes in ({"case_id": "another"}, {"round": 2}):
         put(results, **changes)
-        assert not look(results).turns
+        assert not look(results).medians
 
 
 def test_the_environment_of_this_machine_is_comparable_with_itself(tmp_path: Path) -> None:

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from harness.core.schemas import Row, Summary
-from tests.synthetic_results import Synthetic, eventful
+from tests.synthetic_results import Synthetic, eventful, restless
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 @pytest.fixture(scope="session")
 def summary() -> Summary:
-    return Synthetic(change=eventful).summary()
+    return Synthetic(change=eventful, watch=restless).summary()
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,7 @@ def cells(text: str, first: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_latency_table(summary: Summary, golden: Golden, model: str) -> None:
-    golden(f"latency-{model}.md", latency_table(rows_of(summary, model)) + "\n")
+    golden(f"latency-{model}.md", latency_table(rows_of(summary, model), summary.exports[model]) + "\n")
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -69,10 +69,29 @@ def test_few_samples_say_so_instead_of_a_number(summary: Summary) -> None:
 
 
 def test_top1_of_random_weights_is_not_shown(summary: Summary) -> None:
-    header = latency_table(rows_of(summary, "resnet50")).splitlines()[0]
-    column = [cell.strip() for cell in header.split("|")].index("top-1") - 1
-    assert {line[column] for line in cells(latency_table(rows_of(summary, "resnet50")), "openvino")} == {"–"}
+    assert "top-1" not in header_of(latency_table(rows_of(summary, "resnet50")))
     assert "100%" in latency_table(rows_of(summary, "efficientnet-lite0"))
+
+
+def header_of(text: str) -> list[str]:
+    return [cell.strip() for cell in text.splitlines()[0].split("|")[1:-1]]
+
+
+def test_cosine_and_file_size_stand_only_where_precisions_differ(summary: Summary) -> None:
+    rows, export = rows_of(summary, "minilm-l6"), summary.exports["minilm-l6"]
+    both = latency_table(rows, export)
+    assert {"cosine", "file MiB"} <= set(header_of(both))
+    column = header_of(both).index("file MiB")
+    assert {line[column] for line in cells(both, "onnxruntime")} == {"91.0"}
+    assert {line[column] for line in cells(both, "torch-eager")} == {"90.0"}
+    fp32 = latency_table([row for row in rows if row.precision == "fp32"], export)
+    assert not {"cosine", "file MiB"} & set(header_of(fp32))
+    assert "file MiB" not in header_of(latency_table(rows))
+
+
+def test_a_trained_classifier_shows_top1_and_others_the_cosine(summary: Summary) -> None:
+    assert "cosine" not in header_of(latency_table(rows_of(summary, "efficientnet-lite0")))
+    assert "cosine" in header_of(latency_table(rows_of(summary, "resnet50")))  # random weights
 
 
 def test_pipes_and_line_breaks_stay_in_their_cell() -> None:

@@ -1,0 +1,43 @@
+"""Which boundaries and modes can be planned, alone and together, and why others cannot (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.backends import BACKENDS, BackendInfo
+from harness.core.errors import ConfigError
+from harness.core.schemas import Boundary, Device, Mode
+from harness.planning.config import Block
+from harness.zoo import ModelInfo
+
+
+def refuse_impossible(block: Block, backends: Sequence[BackendInfo], device: Device, where: str) -> None:
+    """Raise ConfigError for a boundary or mode of a block that no combination can use."""
+    if "transfer" in block.boundaries:
+        problem = "the transfer boundary is not measured yet"
+        if device == "cpu":
+            problem = "on a CPU there is nothing to transfer: inputs and outputs lie where it reads and writes them"
+        raise ConfigError(f"{where}.boundaries: {problem}.", "Use `compute` or `e2e`.")
+    other = [mode for mode in block.modes if mode != "sync"]
+    if "e2e" in block.boundaries and other:
+        raise ConfigError(
+            f"{where}: the e2e boundary is measured in sync mode, not in {other[0]} mode.",
+            "Make two blocks of it: one with `boundaries: [e2e]`, one with `modes`.",
+        )
+    for mode in block.modes:
+        if not any(mode in table.modes for table in backends):
+            able = ", ".join(name for name, table in BACKENDS.items() if mode in table.modes)
+            raise ConfigError(
+                f"{where}.modes: none of these backends has the {mode} mode.", f"These have: {able or 'none yet'}."
+            )
+
+
+def skipped(backend: str, table: BackendInfo, info: ModelInfo, boundary: Boundary, mode: Mode) -> str | None:
+    """Why this backend has no such mode, or this model no such boundary; None where both have."""
+    if mode not in table.modes:
+        return f"{backend} has no {mode} mode: {table.modes_not_offered.get(mode, 'not offered')}"
+    if boundary == "e2e" and table.artifact == "none":
+        return f"no e2e boundary: {backend} runs no model that text or pictures could be prepared for"
+    if boundary == "e2e" and not info.preprocessing:
+        return f"no e2e boundary: how text or pictures become inputs of {info.name} is not known"
+    return None

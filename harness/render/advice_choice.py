@@ -1,0 +1,126 @@
+"""Rules about what to run: which backend, whether a lower precision pays, when a slower start is repaid (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from harness.core.schemas import Row
+from harness.measure.ratios import Ratio, welch
+from harness.render import cold, ranking, units
+from harness.render.group import Group, Recommendation, listed, name
+
+WORTH = 1.05
+"""A lower precision that is known to gain less than this is not worth its loss."""
+
+MAX_LISTED = 6
+
+
+def backend_choice(group: Group) -> Iterator[Recommendation]:
+    """The fastest backend at batch 1 in fp32, or those between which it cannot be told."""
+    rows = [row for row in group.rows if row.batch_size == 1 and row.precision == "fp32" and row.mode == "sync"]
+    if len({row.backend for row in rows}) < 2:
+        return
+    fastest = ranking.winner(rows)
+    candidates = ranking.contenders(rows)
+    if fastest is not None:
+        second = min((row for row in rows if row is not fastest), key=_median)
+        ratio = _times(fastest, second)
+        ahead = f"{_ratio(ratio)} times as fast as" if ratio else "faster than"
+        text = (
+            f"{fastest.backend} is fastest at batch 1 in fp32: {_latency(fastest)}, {ahead} {second.backend}."
+        )
+        yield group.recommendation("backend", text, (fastest.case_id, second.case_id))
+    elif len(candidates) > 1:
+        names = listed([row.backend for row in candidates])
+        text = f"{names} cannot be told apart at batch 1 in fp32"
+        started = [row for row in candidates if row.cold_ns is not None]
+        if len(started) == len(candidates):
+            soonest = min(started, key=_until_first_answer)
+            seconds = units.duration(_until_first_answer(soonest))
+            text += f": {soonest.backend} gives its first answer soonest, after {seconds}"
+        yield group.recommendation("backend", f"{text}.", tuple(row.case_id for row in candidates))
+
+
+def precision_choice(group: Group) -> Iterator[Recommendation]:
+    """For each backend and lower precision: at which batch sizes it pays, and at which loss."""
+    full = {(row.backend, row.batch_size): row for row in group.rows if row.precision == "fp32"}
+    for rows in group.series():
+        found = [(row, full[row.backend, row.batch_size]) for row in rows if (row.backend, row.batch_size) in full]
+        if rows[0].precision == "fp32" or not found:
+            continue
+        rated = [(low, high, ratio) for low, high in found if (ratio := _times(low, high)) is not None]
+        pays = [(low, high, ratio) for low, high, ratio in rated if ratio.ci95.low > 1 and ratio.value >= WORTH]
+        fails = [(low, high, ratio) for low, high, ratio in rated if ratio.ci95.high < WORTH]
+        if not pays and not fails:
+            continue
+        parts = [f"pays {_gains(pays)}, at {_loss([low for low, _, _ in pays])}"] if pays else []
+        parts += [f"does not pay {_gains(fails)}"] if fails else []
+        ids = [row.case_id for low, high, _ in (*pays, *fails) for row in (low, high)]
+        yield group.recommendation("precision", f"{name(rows[0])} {' and '.join(parts)}.", tuple(ids))
+
+
+def start_up_cost(group: Group) -> Iterator[Recommendation]:
+    """After how many requests the faster backends have repaid their slower start, at the smallest batch."""
+    smallest = min(row.batch_size for row in group.rows)
+    repaid: list[tuple[str, Row]] = []
+    for row in group.rows:
+        baseline = group.by_id.get(row.speedup.baseline) if row.speedup else None
+        if row.batch_size == smallest and row.mode == "sync" and baseline is not None and ranking.is_ranked(baseline):
+            words = cold.break_even(row, baseline, group.export)
+            if words[0].isdigit():
+                repaid.append((words, row))
+    if not repaid:
+        return
+    shown = sorted(repaid, key=lambda pair: int(pair[0].replace(",", "")))[:MAX_LISTED]
+    first = group.by_id[shown[0][1].speedup.baseline] if shown[0][1].speedup else shown[0][1]
+    words = listed([f"{name(row)} after {count}" for count, row in shown])
+    text = (
+        f"against {name(first)} at batch {smallest}, export, load and compile are repaid by {words} "
+        "requests; a process that answers fewer is served sooner by the baseline."
+    )
+    yield group.recommendation("start-up cost", text, (first.case_id, *(row.case_id for _, row in shown)))
+
+
+def _times(fast: Row, slow: Row) -> Ratio | None:
+    """How many times as fast, with its interval; None with one round."""
+    if fast.latency_ns is None or slow.latency_ns is None:
+        return None
+    return welch(fast.latency_ns.process_medians, slow.latency_ns.process_medians)
+
+
+def _ratio(ratio: Ratio) -> str:
+    return f"{units.significant(ratio.value)} {units.interval(ratio.ci95)}"
+
+
+def _gains(rated: Sequence[tuple[Row, Row, Ratio]]) -> str:
+    batches = listed([str(low.batch_size) for low, _, _ in rated])
+    values = sorted(ratio.value for _, _, ratio in rated)
+    span = _ratio(rated[0][2]) if len(rated) == 1 else " to ".join(map(units.significant, (values[0], values[-1])))
+    return f"at batch {batches} ({span} times the speed of fp32)"
+
+
+def _loss(rows: Sequence[Row]) -> str:
+    """The worst parity of the rows, in words."""
+    distances = [row.parity.relative_l2 for row in rows if row.parity and row.parity.relative_l2 is not None]
+    words = [f"relative L2 {units.scientific(max(distances))}"] if distances else ["an unknown loss"]
+    agreements = [row.parity.top1_agreement for row in rows if row.parity and row.parity.top1_agreement is not None]
+    if agreements and rows[0].weights != "seeded":
+        words.append(f"top-1 agreement {units.percent(min(agreements))}")
+    elif cosines := [row.parity.cosine for row in rows if row.parity and row.parity.cosine is not None]:
+        words.append(f"cosine {units.cosine(min(cosines))}")
+    return ", ".join(words)
+
+
+def _latency(row: Row) -> str:
+    if row.latency_ns is None:
+        return units.ABSENT
+    unit = units.time_unit([row.latency_ns.median])
+    return f"{units.in_unit(row.latency_ns.median, unit)} {unit.name} {units.interval(row.latency_ns.ci95, unit.ns)}"
+
+
+def _until_first_answer(row: Row) -> float:
+    return cold.until_first_answer_ns(row.cold_ns) if row.cold_ns else float("inf")
+
+
+def _median(row: Row) -> float:
+    return row.latency_ns.median if row.latency_ns else float("inf")

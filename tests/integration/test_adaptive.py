@@ -1,0 +1,34 @@
+"""Further rounds and the monitor's witness through plan → run → aggregate → report."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fixtures.stages import Folder, two_lines
+
+pytestmark = pytest.mark.stages
+
+NOOP = {"backends": ["noop"]}
+
+
+def test_a_case_gets_rounds_until_the_limit_and_says_why_it_stopped(folder: Folder) -> None:
+    config = str(folder.configure(NOOP, rounds=2, window_s=0.05, max_s=0.5, block_s=0.1, min_samples=1_000_000))
+    assert folder("plan", "--config", config, "--target-interval", "0.0001%", "--max-rounds", "4").returncode == 0
+    assert folder("run").returncode == 0
+    summary = folder.summary()
+    (row,) = summary.rows
+    assert row.latency_ns is not None
+    assert (row.latency_ns.rounds, row.stopped) == (4, "round limit")
+    assert row.usage is not None
+    assert row.usage.rounds == 4
+    assert row.usage.monitor_share < 1
+    assert summary.notes == ()
+    assert folder("report", "--no-charts").returncode == 0
+    assert "of one CPU at most" in folder.results.report.read_text()
+
+
+@pytest.mark.parametrize("option", [("--budget", "10"), ("--target-interval", "7"), ("--max-rounds", "0")])
+def test_amounts_that_are_none_are_two_lines(folder: Folder, option: tuple[str, str]) -> None:
+    done = folder("plan", "--config", str(folder.configure(NOOP)), *option)
+    assert done.returncode == 2
+    assert f"`{option[1]}`" in two_lines(done)[0]

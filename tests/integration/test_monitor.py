@@ -1,0 +1,146 @@
+"""The monitor as `run` starts it: a process that watches a busy child and writes what it saw."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.core import store
+from harness.core.layout import Results
+from harness.core.schemas import Usage, UsageSample
+from harness.core.watching import End, Message, Phase, Watch
+from harness.measure import utilisation
+from tests.fixtures.stages import ROOT, until
+
+pytestmark = pytest.mark.stages
+
+INTERVAL_S = 0.05
+BUSY = "while True: pass"
+
+
+class Watching:
+    """A monitor and the results folder that it writes to."""
+
+    def __init__(self, root: Path) -> None:
+        self.results = Results(root)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "harness.monitor", "--interval", str(INTERVAL_S)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def tell(self, *messages: Message) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"".join(message.model_dump_json().encode() + b"\n" for message in messages))
+        self.process.stdin.flush()
+
+    def watch(self, pid: int, round_number: int = 1) -> Watch:
+        return Watch(pid=pid, case_id="a-case", round=round_number, plan_id="a-plan", results=str(self.results.root))
+
+    def close(self) -> str:
+        """End it; what it had to say on its error stream."""
+        _, errors = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0
+        return errors.decode()
+
+    def usage(self, round_number: int = 1) -> Usage:
+        return store.load(self.results.usage_file("a-case", round_number), Usage, "make run")
+
+
+@pytest.fixture
+def watching(tmp_path: Path) -> Iterator[Watching]:
+    found = Watching(tmp_path)
+    yield found
+    found.process.kill()
+    found.process.wait()
+
+
+@pytest.fixture
+def busy() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", BUSY]) as child:
+        yield child
+        child.kill()
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def work(pid: int, seconds: float) -> None:
+    """Wait until a process has used so much CPU, however busy the machine is."""
+    goal = cpu_s(pid) + seconds
+    assert until(lambda: cpu_s(pid) >= goal, guard_s=120)
+
+
+def test_a_busy_process_is_seen_phase_by_phase(watching: Watching, busy: subprocess.Popen[bytes]) -> None:
+    watching.tell(watching.watch(busy.pid), Phase(phase="load"))
+    work(busy.pid, 0.1)
+    watching.tell(Phase(phase="measure"))
+    work(busy.pid, 0.5)
+    watching.tell(Phase(phase="outputs check"), End())
+    assert watching.close() == ""
+
+    found = watching.usage()
+    assert (found.case_id, found.round, found.plan_id) == ("a-case", 1, "a-plan")
+    phases = list(dict.fromkeys(sample.phase for sample in found.samples))
+    assert phases == ["start", "load", "measure"]
+    assert [sample.at_ns for sample in found.samples] == sorted(sample.at_ns for sample in found.samples)
+    assert found.watched_ns == found.samples[-1].at_ns
+    assert found.interval_ns == int(INTERVAL_S * 1e9)
+    assert 0 < found.monitor_cpu_ns < found.watched_ns
+    assert found.pss_peak_bytes is None or found.pss_peak_bytes > 0
+
+    window = utilisation.timed(found)
+    assert window is not None
+    # Half a second of CPU was used in the window; how long that took, the machine decides.
+    assert window.cpu_percent_mean * window.watched_ns / 1e11 == pytest.approx(0.5, abs=0.2)
+    assert window.rss_peak_bytes > 1 << 20
+
+
+def test_what_it_cannot_read_says_why(watching: Watching, busy: subprocess.Popen[bytes]) -> None:
+    watching.tell(watching.watch(busy.pid), Phase(phase="measure"))
+    work(busy.pid, 0.1)
+    watching.tell(Phase(phase="outputs check"), End())
+    watching.close()
+    found = watching.usage()
+    optional = {name for name, field in UsageSample.model_fields.items() if type(None) in _types(field.annotation)}
+    for name in optional - {"steal_percent"}:
+        if any(getattr(sample, name) is None for sample in found.samples):
+            assert found.unavailable[name]
+
+
+def _types(annotation: object) -> tuple[object, ...]:
+    return getattr(annotation, "__args__", (annotation,))
+
+
+def test_a_process_that_vanishes_while_watched_leaves_what_was_seen(watching: Watching) -> None:
+    with subprocess.Popen([sys.executable, "-c", BUSY]) as child:
+        watching.tell(watching.watch(child.pid), Phase(phase="measure"))
+        work(child.pid, 0.3)
+        child.kill()
+    # Reaped: its pid is free. Phases that it went through before anyone read about them still come in.
+    watching.tell(Phase(phase="outputs check"), Phase(phase="record"), End())
+    assert watching.close() == ""
+    assert "measure" in {sample.phase for sample in watching.usage().samples}
+
+
+def test_a_process_that_is_gone_already_is_no_error_and_the_next_one_is_watched(
+    watching: Watching, busy: subprocess.Popen[bytes]
+) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    watching.tell(watching.watch(gone.pid), Phase(phase="load"), Phase(phase="measure"), End())
+    watching.tell(watching.watch(busy.pid, round_number=2), Phase(phase="measure"))
+    work(busy.pid, 0.1)
+    watching.tell(Phase(phase="record"), End())
+    assert watching.close() == ""
+    assert not watching.results.usage_file("a-case", 1).exists()
+    assert watching.usage(2).samples

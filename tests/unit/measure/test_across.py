@@ -1,0 +1,55 @@
+"""What only several rows together show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.core.schemas import Interval, Row
+from harness.measure.across import with_nonmonotone
+from tests.synthetic_results import EFFICIENTNET, Synthetic, matrix
+
+ROWS = Synthetic(models=(EFFICIENTNET,), cases=matrix((EFFICIENTNET,), backends=("noop", "openvino"))).summary().rows
+
+
+def row(batch: int, low: float, high: float, backend: str = "openvino", **changes: Any) -> Row:
+    """A row with a given interval in ms."""
+    found = next(one for one in ROWS if (one.backend, one.precision, one.batch_size) == (backend, "fp32", batch))
+    assert found.latency_ns is not None
+    ends = Interval(low=low * 1e6, high=high * 1e6)
+    latency = found.latency_ns.model_copy(update={"median": (low + high) / 2 * 1e6, "ci95": ends})
+    return found.model_copy(update={"latency_ns": latency, **changes})
+
+
+def flagged(*rows: Row) -> list[str]:
+    return [one.case_id for one in with_nonmonotone(rows) if any(flag.name == "NONMONOTONE" for flag in one.flags)]
+
+
+def test_rows_that_grow_with_the_batch_are_left_alone() -> None:
+    assert flagged(*ROWS) == []
+
+
+def test_a_small_batch_that_is_slower_than_a_larger_one_is_flagged() -> None:
+    found = with_nonmonotone([row(1, 6.1, 6.2), row(4, 3.8, 3.9), row(16, 9.0, 9.1)])
+    assert [one.grade for one in found] == ["B", "A", "A"]
+    flag = found[0].flags[-1]
+    assert (flag.name, flag.detail) == ("NONMONOTONE", "batch 1 takes 6.15 ms and batch 4 only 3.85 ms")
+
+
+@pytest.mark.parametrize("larger", [(5.9, 6.15), (6.1, 6.2)])
+def test_intervals_that_overlap_prove_nothing(larger: tuple[float, float]) -> None:
+    assert flagged(row(1, 6.1, 6.2), row(4, *larger)) == []
+
+
+def test_other_rows_are_not_compared() -> None:
+    slow, fast = row(1, 6.1, 6.2), row(4, 3.8, 3.9)
+    for change in ({"grade": "F"}, {"boundary": "e2e"}, {"mode": "offline"}, {"precision": "bf16"}, {"model": "x"}):
+        assert flagged(slow, fast.model_copy(update=change)) == []
+    one_round = fast.latency_ns and fast.latency_ns.model_copy(update={"ci95": None})
+    assert flagged(slow, fast.model_copy(update={"latency_ns": one_round})) == []
+    assert flagged(row(1, 6.1, 6.2, "noop"), row(4, 3.8, 3.9, "noop")) == []
+
+
+def test_a_worse_grade_stays() -> None:
+    assert with_nonmonotone([row(1, 6.1, 6.2, grade="C"), row(4, 3.8, 3.9)])[0].grade == "C"

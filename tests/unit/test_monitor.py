@@ -1,0 +1,90 @@
+"""The monitor's bookkeeping, with readings that a test makes up."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import psutil
+import pytest
+
+from harness import monitor
+from harness.core.watching import Watch
+from harness.monitor import Watched
+from tests.unit.measure.test_usage import MS, later
+
+WATCH = Watch(pid=1, case_id="a-case", round=2, plan_id="a-plan", results="results")
+
+
+class FakeProbe:
+    """Gives readings half a second apart, and is gone after `lives` of them."""
+
+    def __init__(self, lives: int = 1_000) -> None:
+        self.lives = lives
+        self.unavailable = {"temperature_c": "no sensor"}
+        self.pss_reads = 0
+        self._ticks = itertools.count()
+
+    def read(self, _at_ns: int) -> Any:
+        tick = next(self._ticks)
+        if tick >= self.lives:
+            raise psutil.NoSuchProcess(1)
+        return later(500 * tick, process_s=10 + 0.5 * tick, machine_s=100 + 0.6 * tick, monitor_s=1 + 0.001 * tick)
+
+    def pss_bytes(self) -> int:
+        self.pss_reads += 1
+        return 42
+
+
+def watched(probe: FakeProbe) -> Watched:
+    first = probe.read(0)
+    return Watched(WATCH, probe, first, first)  # type: ignore[arg-type]
+
+
+def test_no_sample_belongs_to_two_phases() -> None:
+    found = watched(FakeProbe())
+    found.enter("load")
+    found.look()
+    found.enter("measure")
+    found.look()
+    found.look()
+    found.enter("outputs check")
+    record = found.record(0.25)
+    assert [one.phase for one in record.samples] == ["start", "load", "load", "measure", "measure", "measure"]
+    assert [one.at_ns for one in record.samples] == [500 * MS * step for step in range(1, 7)]
+    assert (record.case_id, record.round, record.plan_id) == ("a-case", 2, "a-plan")
+    assert (record.interval_ns, record.watched_ns) == (250 * MS, 3_000 * MS)
+    assert record.monitor_cpu_ns == pytest.approx(6 * MS, abs=1)
+    assert record.unavailable == {"temperature_c": "no sensor"}
+
+
+def test_the_memory_map_is_read_once_and_only_when_the_timed_loop_is_over() -> None:
+    probe = FakeProbe()
+    found = watched(probe)
+    for phase in ("load", "compile", "warm-up", "measure"):
+        found.enter(phase)
+    assert probe.pss_reads == 0
+    found.enter("outputs check")
+    found.enter("record")
+    assert probe.pss_reads == 1
+    assert found.record(0.25).pss_peak_bytes == 42
+
+
+def test_a_process_that_vanished_keeps_what_was_seen_of_it() -> None:
+    found = watched(FakeProbe(lives=3))
+    found.enter("measure")
+    found.look()
+    found.enter("outputs check")
+    record = found.record(0.25)
+    assert [one.phase for one in record.samples] == ["start", "measure"]
+    assert record.pss_peak_bytes is None
+
+
+def test_messages_about_nobody_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(_message: Watch) -> Watched:
+        raise psutil.NoSuchProcess(1)
+
+    monkeypatch.setattr(Watched, "begin", gone)
+    assert monitor._obey(WATCH.model_dump_json().encode(), None, 0.25) is None
+    for line in (b'{"say":"phase","phase":"load"}', b'{"say":"end"}'):
+        assert monitor._obey(line, None, 0.25) is None

@@ -1,0 +1,62 @@
+"""run's loop over further rounds, with a crew that a test makes up."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness import run
+from harness.core.schemas import Failed, Measured
+from harness.planning.resume import Finished
+from harness.planning.schedule import Turn, schedule
+from tests.synthetic_results import RESNET, case_of, failed, measured, plan_of
+
+CASES = [case_of(RESNET, backend, "fp32", 1) for backend in ("torch-eager", "openvino")]
+
+
+class Crew:
+    """Measures at once; the rounds of openvino from `failing` on fail."""
+
+    def __init__(self, failing: int = 99) -> None:
+        self.failing = failing
+        self.turns: list[tuple[int, str]] = []
+        self.progress = SimpleNamespace(extend=lambda _number: None)
+
+    def measure(self, turn: Turn) -> Measured | Failed:
+        number, case = turn
+        self.turns.append((number, case.backend))
+        if case.backend == "openvino" and number >= self.failing:
+            return failed(case, number)
+        latency = 1_000_000 * (1 + number % 2)  # never narrow
+        return measured(case, RESNET, number, latency_ns=(latency,) * 10)
+
+
+def ran(crew: Any, **settings: Any) -> int:
+    plan = plan_of((RESNET,), CASES, rounds=2)
+    plan = plan.model_copy(update={"measurement": plan.measurement.model_copy(update=settings)})
+    return run._measure_all(plan, schedule(CASES, 2, 1), Finished(), crew)
+
+
+def test_rounds_go_on_to_the_limit() -> None:
+    crew = Crew()
+    assert ran(crew, max_rounds=4) == 0
+    assert sorted(crew.turns) == [(number, name) for number in (1, 2, 3, 4) for name in ("openvino", "torch-eager")]
+
+
+def test_a_case_that_fails_is_not_tried_again_in_every_pass() -> None:
+    crew = Crew(failing=3)
+    assert ran(crew, max_rounds=5) == 1
+    assert [number for number, name in crew.turns if name == "openvino"] == [1, 2, 3]
+    assert [number for number, name in crew.turns if name == "torch-eager"] == [1, 2, 3, 4, 5]
+
+
+def test_the_budget_ends_a_pass_in_its_middle_and_never_the_planned_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    crew = Crew()
+    monkeypatch.setattr(run, "now_ns", lambda: len(crew.turns) * 1_000_000_000)
+    assert ran(crew, max_rounds=9, budget_s=5.0) == 0
+    assert len(crew.turns) == 5
+    crew = Crew()
+    assert ran(crew, max_rounds=9, budget_s=0.5) == 0
+    assert len(crew.turns) == 4
