@@ -15,7 +15,8 @@ from harness.core.errors import FormatError, MissingInputError
 from harness.core.layout import Models, Results
 from harness.core.schemas import Environment, ExportRecord, Failed, Measured, Plan, Summary, Usage
 from harness.core.timestamps import utc_now
-from harness.measure.join import Notes, join
+from harness.measure.join import join
+from harness.measure.notes import Notes
 from harness.render.flat import csv_text
 
 

@@ -44,7 +44,8 @@ from harness.core.schemas import (
     Usage,
     UsageSample,
 )
-from harness.measure.join import Notes, join
+from harness.measure.join import join
+from harness.measure.notes import Notes
 
 PLAN_ID = "5f0c9a7e2b11"
 ENVIRONMENT_ID = "c0ffee123456"

@@ -741,7 +741,7 @@ class Comparison(Record):
     equivalence: float
     max_regression: float
     common_ratio: float | None
-    """Middle ratio of the compared rows: what they all share moved by this much. None with fewer than five."""
+    """Middle ratio of the compared rows: what they all share moved by this much. None with fewer than three."""
     differences: tuple[Difference, ...]
     rows: tuple[ComparedRow, ...]
     judgements: tuple[Judgement, ...]

@@ -20,7 +20,7 @@ SIGNIFICANCE = 0.05
 EQUIVALENCE = 0.01
 """METHOD 2.8: inside ±1%, two latencies are called the same."""
 
-MIN_COMMON = 5
+MIN_COMMON = 3
 """Compared rows from which on their middle ratio says something about what they share."""
 
 Key = tuple[str, str, str, str]

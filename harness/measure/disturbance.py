@@ -13,8 +13,9 @@ from harness.measure.grades import MAX_INTERVAL_HALF_WIDTH, Finding, finding
 
 MAX_LOST_SHARE = MAX_INTERVAL_HALF_WIDTH
 """Share of the CPU time that a case's threads want and others got. CPU time is conserved: who loses a share s of it
-takes up to 1 / (1 - s) as long, so beyond this share an error may be larger than the widest interval of a grade A row.
-What others do on CPUs that the case leaves free is not counted; that they share caches and memory is not seen here."""
+takes 1 / (1 - s) as long in all, so beyond this share the error may be larger than the widest interval of a grade A
+row (calculated, not measured). Threads that wait for the slowest of them lose more, a median over short inferences
+less. What others do on CPUs that the case leaves free is not counted; shared caches and memory are not seen here."""
 
 MIN_WATCHED_NS = 500_000_000
 """Shorter windows are not judged by CPU shares: the kernel counts in ticks of 10 ms (USER_HZ, proc(5)), and two ticks

@@ -137,8 +137,8 @@ def _placement(case: Case, records: Sequence[Measured]) -> list[Finding]:
     remedy = f"Ask for what {case.backend} really runs, or turn its automatic choice off; see `placement` in the row."
     if case.precision == "int8":
         remedy = (
-            f"Too little of `{case.model}` was quantised, or {case.backend} has no integer kernels for it: leave int8 out "
-            "of its rows; `placement` in the row counts what ran."
+            f"Too little of `{case.model}` was quantised, or {case.backend} has no integer kernels for it: leave int8 "
+            "out of its rows; `placement` in the row counts what ran."
         )
     return [finding("F", "PLACEMENT", detail, remedy)]
 

@@ -5,72 +5,19 @@ Records are asked for case by case and dropped once a row is made of them, so me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
 
 from harness.core.errors import FormatError, StorageError
-from harness.core.schemas import (
-    Case,
-    Environment,
-    ExportRecord,
-    Failed,
-    Measured,
-    Plan,
-    Row,
-    Summary,
-    Usage,
-    UsageSummary,
-)
-from harness.measure import admission, summarise, utilisation
+from harness.core.schemas import Case, Environment, ExportRecord, Failed, Measured, Plan, Row, Summary
+from harness.measure import admission, speedups, summarise
 from harness.measure.across import with_nonmonotone
 from harness.measure.grades import Checks
+from harness.measure.notes import Notes
 from harness.measure.summarise import CaseRecords
+from harness.measure.witness import LoadUsage, witnessed
 
 Load = Callable[[str, int], Measured | Failed | None]
 """(case id, round) → the record, None where there is none; raises FormatError or StorageError where it is unusable."""
-
-LoadUsage = Callable[[str, int], Usage | None]
-"""(case id, round) → what the monitor saw; raises as Load does."""
-
-MAX_NAMED = 20
-"""Damaged files that are named in the notes one by one; a thousand names would bury the other notes."""
-
-
-@dataclass
-class Notes:
-    """What was left out and why: records with the same reason count together, damaged files are named."""
-
-    other: list[str] = field(default_factory=list)
-    damaged: list[str] = field(default_factory=list)
-    reasons: dict[str, list[str]] = field(default_factory=dict)
-    unwatched: dict[str, list[str]] = field(default_factory=dict)
-
-    def leave_out(self, case_id: str, round_number: int, reason: str) -> None:
-        """Remember one record that exists and must not be used."""
-        self.reasons.setdefault(reason, []).append(f"{case_id}/{round_number}")
-
-    def nobody_watched(self, case_id: str, round_number: int, reason: str) -> None:
-        """Remember one record whose usage is not known."""
-        self.unwatched.setdefault(reason, []).append(f"{case_id}/{round_number}")
-
-    def lines(self) -> tuple[str, ...]:
-        """Everything that a reader of the summary has to know, one line each."""
-        lines = [*self.other, *self.damaged[:MAX_NAMED]]
-        if len(self.damaged) > MAX_NAMED:
-            lines.append(f"… and {len(self.damaged) - MAX_NAMED} more damaged files.")
-        for reason, names in self.reasons.items():
-            lines.append(f"{_counted(names)} left out ({_some(names)}): {reason}.")
-        for reason, names in self.unwatched.items():
-            lines.append(f"{_counted(names)} kept though nobody watched the machine ({_some(names)}): {reason}.")
-        return tuple(lines)
-
-
-def _counted(names: Sequence[str]) -> str:
-    return "1 record" if len(names) == 1 else f"{len(names)} records"
-
-
-def _some(names: Sequence[str]) -> str:
-    return f"{names[0]}{', …' if len(names) > 1 else ''}"
 
 
 def join(
@@ -100,7 +47,7 @@ def join(
         records = _records(
             plan, case, load, artifacts=artifacts.get(case.slug), machine=(environments, reference), notes=notes
         )
-        records = _witnessed(records, load_usage, environments, notes)
+        records = witnessed(records, load_usage, environments, notes)
         checks = checks_for(plan, case, exports.get(case.slug), calibration)
         rows.append(summarise.row_of(case, kinds[case.slug], records, plan.measurement, checks))
         medians[case.case_id] = summarise.round_medians(rows[-1], records.measured)
@@ -113,7 +60,7 @@ def join(
             "measured_to": max(started, default=None),
             "environments": {identity: environments[identity] for identity in sorted(used)},
             "notes": notes.lines(),
-            "rows": tuple(summarise.with_speedups(rows, medians, plan.report.baseline_backend, calibration)),
+            "rows": tuple(speedups.with_speedups(rows, medians, plan.report.baseline_backend, calibration)),
         }
     )
 
@@ -179,37 +126,6 @@ def _records(
         else:
             failed.append(found)
     return CaseRecords(tuple(measured), tuple(failed), tuple(left_out), tuple(damaged))
-
-
-def _witnessed(
-    records: CaseRecords, load_usage: LoadUsage, environments: Mapping[str, Environment], notes: Notes
-) -> CaseRecords:
-    """The records with what the monitor saw of each. Its files are a witness beside the samples: none is ever missed
-    so much that a sample is left out."""
-    if not records.measured:
-        return records
-    usage: dict[int, UsageSummary] = {}
-    for record in records.measured:
-        found = _usage(record, load_usage)
-        if isinstance(found, str):
-            notes.nobody_watched(record.case_id, record.round, found)
-        elif (window := utilisation.timed(found)) is not None:
-            usage[record.round] = window
-    where = environments.get(records.measured[0].environment_id or "")
-    return replace(records, usage=usage, environment=where)
-
-
-def _usage(record: Measured, load_usage: LoadUsage) -> Usage | str:
-    """What the monitor saw of a record's process, or why that is not known."""
-    try:
-        found = load_usage(record.case_id, record.round)
-    except (FormatError, StorageError) as error:
-        return error.problem.removesuffix(".")
-    if found is None:
-        return "the monitor left no usage record"
-    if (found.case_id, found.round, found.plan_id) != (record.case_id, record.round, record.plan_id):
-        return "the usage record beside it is of another case, round or plan"
-    return found
 
 
 def _rounds(plan: Plan, case: Case, load: Load) -> Iterator[tuple[int, Measured | Failed | str]]:

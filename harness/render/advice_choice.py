@@ -26,9 +26,7 @@ def backend_choice(group: Group) -> Iterator[Recommendation]:
         second = min((row for row in rows if row is not fastest), key=_median)
         ratio = _times(fastest, second)
         ahead = f"{_ratio(ratio)} times as fast as" if ratio else "faster than"
-        text = (
-            f"{fastest.backend} is fastest at batch 1 in fp32: {_latency(fastest)}, {ahead} {second.backend}."
-        )
+        text = f"{fastest.backend} is fastest at batch 1 in fp32: {_latency(fastest)}, {ahead} {second.backend}."
         yield group.recommendation("backend", text, (fastest.case_id, second.case_id))
     elif len(candidates) > 1:
         names = listed([row.backend for row in candidates])

@@ -74,7 +74,8 @@ def remarks(comparison: Comparison) -> list[str]:
     """What a reader must know before he believes the rows."""
     found = []
     common = comparison.common_ratio
-    if common is not None and abs(common - 1) > comparison.equivalence:
+    moved = any(row.verdict in ("SLOWER", "FASTER") for row in comparison.rows)
+    if moved and common is not None and abs(common - 1) > comparison.equivalence:
         found.append(
             f"The middle row moved by {change.percent(common)}: look first at what all rows share "
             "(neighbours and clock of the machine, a library), then at single rows."
@@ -171,7 +172,7 @@ def _sides(comparison: Comparison) -> str:
 def _guide(comparison: Comparison) -> str:
     margin, allowed = f"±{comparison.equivalence:.1%}", f"{comparison.max_regression:.1%}"
     lines = [
-        f"- **change** is that of the headline, the median of the process medians; {margin} is the margin of equivalence.",
+        f"- **change** is that of the headline, the median of process medians; {margin} is the margin of equivalence.",
         "- **SAME**: the whole interval lies inside the margin. **SLOWER**, **FASTER**: significant over all compared "
         "rows (Welch's t on log process medians, Holm) and beyond the margin. **AMBIGUOUS**: these rounds cannot tell.",
         f"- A slower row fails beyond {allowed}; a threshold fails on its point estimate, and without a sound figure.",

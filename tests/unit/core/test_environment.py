@@ -96,7 +96,5 @@ def test_runtimes_are_named_by_the_file_that_was_loaded(tmp_path: Path) -> None:
     ]
     maps.write_text("\n".join(lines))
     found = environment.loaded_runtimes(maps)
-    assert found == {
-        environment.RUNTIMES: "/usr/lib/libiomp5.so, openvino/libs/libtbb.so.12, torch/lib/libgomp.so.1"
-    }
+    assert found == {environment.RUNTIMES: "/usr/lib/libiomp5.so, openvino/libs/libtbb.so.12, torch/lib/libgomp.so.1"}
     assert environment.loaded_runtimes(tmp_path / "absent") == {}
