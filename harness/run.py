@@ -6,6 +6,7 @@ writes  results/raw/<case_id>/<round>.json, results/environments/<id>.json
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 
 from harness.core import cli, devices, limits, store
@@ -38,6 +39,7 @@ def stage(arguments: Sequence[str]) -> None:
         turns = schedule(plan.cases, max(settings.rounds, settings.max_rounds or 0), settings.seed)
         if options.force:
             _forget(turns, results)
+            _forget_compiled(turns, models)
         done = finished_turns(plan, turns, exports, results)
         for note in done.notes:
             cli.warn(note)
@@ -84,6 +86,12 @@ def _measure_all(plan: Plan, todo: Sequence[Turn], done: Finished, crew: Crew) -
         todo = further_turns(plan.cases, done.medians, settings, settings.seed, elapsed_s, failed)
         crew.progress.extend(len(todo))
     return len(failed)
+
+
+def _forget_compiled(turns: Sequence[Turn], models: Models) -> None:
+    """Take away compiled code as well, so that a forced run shows the full cost of compiling."""
+    for case_id, slug in {(case.case_id, case.slug) for _, case in turns}:
+        shutil.rmtree(models.folder(slug).compile_cache / case_id, ignore_errors=True)
 
 
 def _forget(turns: Sequence[Turn], results: Results) -> None:

@@ -1,6 +1,7 @@
 """Where every file lives: the only module that spells a directory.
 
-models/<slug>/{model.onnx, model-fp16.onnx, model-int8.onnx, weights.safetensors, inputs*.npz, reference*.npz, export.json}
+models/<slug>/{model.onnx, model-fp16.onnx, model-int8.onnx, weights.safetensors, inputs*.npz, reference*.npz,
+               export.json}
 models/<slug>/{raw-inputs*.npz, reference*-e2e.npz, tokenizer/}     for the e2e boundary
 results/plan.json
 results/environments/<environment_id>.json

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from harness.core.schemas import Case, Flag, Gate, Grade, Latency, Measured, Parity
+from harness.core.schemas import Case, Flag, Gate, Grade, Latency, Measured, Parity, Row
 from harness.measure import stats, typical
 
 MAX_INTERVAL_HALF_WIDTH = 0.05
@@ -69,6 +69,13 @@ def finding(caps_at: Grade, name: str, detail: str, remedy: str) -> Finding:
     return Finding(caps_at, Flag(name=name, detail=detail, remedy=remedy))
 
 
+def too_short(row: Row) -> bool:
+    """Whether the clock itself is more than 1% of a row's latency."""
+    if row.latency_ns is None or row.clock is None:
+        return False
+    return row.latency_ns.median < MIN_CLOCK_READS * row.clock.overhead_ns
+
+
 def grade(findings: Iterable[Finding]) -> Grade:
     """The worst grade that any finding leaves; A without findings."""
     return max((found.caps_at for found in findings), key=_ORDER.__getitem__, default="A")
@@ -87,10 +94,10 @@ def flags_for(
     `records` are the rounds that count, in round order; `parity` is the worst over them.
     """
     if checks.calibration:
-        return [_calibration(case)]
+        return [_calibration(case), *_on_purpose(records)]
     noise = [*_steady(records), *_intervals(records, latency, checks.target_ci), *_drift(latency)]
     proof = [*_parity(case, parity, records, checks), *_placement(case, records)]
-    return [*proof, *_timer(records, latency), *noise, *_compile(records)]
+    return [*proof, *_timer(records, latency), *noise, *_compile(records), *_on_purpose(records)]
 
 
 def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], checks: Checks) -> list[Finding]:
@@ -214,11 +221,18 @@ def _compile(records: Sequence[Measured]) -> list[Finding]:
     if not compiled or not all(cold.compile_cached for cold in compiled):
         return []
     detail = "every process found a compile cache, so the compile time shown is not the full cost"
-    return [finding("A", "COMPILE_CACHED", detail, "`make clean`, then `make bench`, shows the full cost.")]
+    return [finding("A", "COMPILE_CACHED", detail, "`make run FORCE=1` compiles anew and shows it.")]
+
+
+def _on_purpose(records: Sequence[Measured]) -> list[Finding]:
+    notes = dict.fromkeys(note for record in records for note in record.notes)
+    return [
+        finding("A", "ON_PURPOSE", note, "Never publish this row: it was made to test the harness.") for note in notes
+    ]
 
 
 def _calibration(case: Case) -> Finding:
     detail = f"{case.backend} computes nothing: its latency is what the harness itself costs"
     return finding(
-        "C", "CALIBRATION", detail, "Nothing to do: read it as the smallest latency that can be told from 0."
+        "A", "CALIBRATION", detail, "Nothing to do: read it as the smallest latency that can be told from 0."
     )

@@ -41,7 +41,7 @@ def guide(summary: Summary) -> str:
     lines += ways.guide_lines(summary.rows)
     if cost := monitor_cost(summary.rows):
         lines.append(
-            f"**meanwhile**: a process of its own watches the machine while the cases run. It took {cost} of one CPU "
-            "at most, in every number above."
+            "**meanwhile**: a process of its own reads a few kernel counters four times a second and at each change of "
+            f"phase while a case runs. It took {cost} of one CPU at most (the largest share of any process's life)."
         )
     return "\n".join(f"- {line}" for line in lines)

@@ -16,6 +16,8 @@ from harness.zoo import known_duration
 from harness.zoo.sources import parse_source
 
 _PHOTOGRAPHS = "photographs, 3 x 224 x 224"
+_TRANSFORMERS = ("vit_", "swin_", "maxvit_")
+"""How torchvision's transformers begin. Statically quantised, ViT-B/16 was lost (docs/decisions/0007-int8.md)."""
 _SENTENCES = "sentences, up to 512 tokens"
 
 
@@ -54,8 +56,8 @@ class ModelInfo:
 
     @property
     def quantisation(self) -> Quantisation:
-        """How int8 is made of it: statically for pictures, where we have real inputs to calibrate on."""
-        return "static" if self.kind == "image" else "dynamic"
+        """How int8 is made of it: statically for convolutional networks, dynamically for transformers and your own."""
+        return "static" if self.kind == "image" and not self.reference.startswith(_TRANSFORMERS) else "dynamic"
 
 
 def _torchvision(reference: str, parameters: int | None, prefix: str = "") -> ModelInfo:

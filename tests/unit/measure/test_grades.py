@@ -207,5 +207,9 @@ def test_a_backend_that_computes_nothing_is_never_ranked_and_never_void() -> Non
     checks = Checks(gate=GATE, judge_top1=True, target_ci=0.01, calibration=True)
     found = findings(quiet(parity_before=None, parity_timed=None), checks)
     assert set(found) == {grades.CALIBRATION}
-    assert found[grades.CALIBRATION].caps_at == "C"
-    assert "C" not in grades.RANKED
+    assert found[grades.CALIBRATION].caps_at == "A"
+
+
+def test_what_was_slowed_on_purpose_says_so() -> None:
+    found = findings(quiet(notes=("every inference was stretched by 1.05 on purpose",)))
+    assert "stretched by 1.05" in found["ON_PURPOSE"].flag.detail

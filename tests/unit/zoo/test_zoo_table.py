@@ -93,3 +93,20 @@ def test_table_imports_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("resnet50", "static"),
+        ("efficientnet-lite0", "static"),
+        ("torchvision:resnet34", "static"),
+        ("vit_b_16", "dynamic"),
+        ("torchvision:swin_t", "dynamic"),
+        ("minilm-l6", "dynamic"),
+        ("module:a.b:c", "dynamic"),
+        ("onnx:own.onnx", "dynamic"),
+    ],
+)
+def test_convolutional_networks_are_quantised_statically_and_transformers_dynamically(name: str, method: str) -> None:
+    assert model_info(name).quantisation == method
