@@ -127,7 +127,7 @@ def test_inputs_go_on_in_the_rotation_and_what_ran_last_is_known(device: Make) -
     assert len(timed.blocks) > 2
     assert all(index == done for index, done in heard)
     first = timed.blocks[0].iterations
-    assert found.submitted[1 : first + 1] == [number % 8 for number in range(first)]
+    assert found.submitted[: first + 2] == [(number - 1) % 8 for number in range(first + 2)]
 
 
 @pytest.mark.parametrize("size", [1, 2, 19])
