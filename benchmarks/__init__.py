@@ -1,0 +1,1 @@
+"""Speed and fidelity of the harness itself; run by hand, results in docs/speed.md."""

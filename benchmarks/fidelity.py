@@ -19,11 +19,16 @@ import sys
 import tempfile
 from pathlib import Path
 
+from harness.backends.base import Job as BackendJob
+from harness.backends.batches import nothing_exported
+from harness.backends.noop import Noop
 from harness.core import environment, limits, store
 from harness.core.jobs import Job
 from harness.core.layout import Models, Results
 from harness.core.schemas import Case, ExportRecord, Measured, Measurement, Plan
 from harness.measure.launcher import Worker
+from harness.measure.loop import measure
+from harness.measure.modes import Sync
 
 SETTINGS = Measurement(warmup_max_s=3.0, max_s=6.0, parity_samples=16)
 
@@ -66,6 +71,14 @@ with torch.inference_mode():
 }
 
 
+class _Silent:
+    """Nobody needs to know how the case gets on."""
+
+    def started(self, pid: int) -> None: ...
+
+    def entered(self, phase: str) -> None: ...
+
+
 def bare_median_ns(backend: str, folder: Path, threads: int) -> float:
     """Median of the bare loop in nanoseconds."""
     if backend == "openvino":
@@ -89,7 +102,7 @@ def _benchmark_app(folder: Path, threads: int) -> float:
 
 def harness_median_ns(worker: Worker, job: Job, results: Results) -> float:
     """Median of one process of the harness in nanoseconds."""
-    worker.run(job, lambda phase: None)
+    worker.run(job, _Silent())
     record = store.load_raw(results.raw_file(job.case.case_id, job.round))
     if not isinstance(record, Measured):
         raise SystemExit(f"{job.case.case_id} failed: {record.error}")
@@ -116,7 +129,7 @@ def main() -> None:
             ("onnxruntime", "bare loop"),
             ("openvino", "benchmark_app"),
         ):
-            case = next(c for c in plan.cases if c.slug == "resnet50" and c.backend == backend and c.batch_size == 1)
+            case = next(c for c in plan.cases if c.case_id == f"resnet50-{backend}-cpu-fp32-b1")
             job = Job(
                 case=case,
                 round=1,
@@ -153,15 +166,10 @@ def _print(label: str, pairs: list[tuple[float, float]]) -> None:
 
 
 def _noop_iteration_ns(plan: Plan, threads: int) -> float:
-    from harness.backends.base import Job as BackendJob
-    from harness.backends.noop import Noop
-    from harness.measure.loop import measure
-    from harness.measure.modes import Sync
-
     case = Case.model_validate({**plan.cases[0].model_dump(), "backend": "noop"})
-    backend = Noop(BackendJob(case, None, Path(), [{}] * 8, threads, Path()))  # type: ignore[arg-type]
+    backend = Noop(BackendJob(case, nothing_exported(case), Path(), [{}] * 8, threads, Path()))
     timed = [measure(Sync(backend, 8), Measurement(), lambda index: None) for _ in range(20)]
-    return statistics.median(block.wall_ns / block.iterations for t in timed for block in t.blocks)
+    return statistics.median(block.wall_ns / block.iterations for one in timed for block in one.blocks)
 
 
 if __name__ == "__main__":
