@@ -24,13 +24,20 @@ MARKS = (
     f"(what is not to be seen is narrower than the marker). {FILLS}"
 )
 
+OFFLINE_MARKS = (
+    "Marker: wall time of all blocks by their batches, median of the processes; bar: 95% CI over processes; small "
+    f"dots: the processes. {FILLS}"
+)
+
 
 def latency_figure(title: str, rows: Sequence[Row], caption: str) -> Figure:
     """Latency by backend, one panel a shape; `rows` are all rows of one table, measured or not."""
     unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
     panels = [Panel(shape_name(key), _latency_dots(found, unit)) for key, found in shapes(rows)]
-    axis = "time per batch, throughput mode" if rows[0].mode == "offline" else "latency of one batch"
-    return dot_figure(title, (MARKS, caption), panels, Axis(f"{axis} ({unit.name})"), columns=3)
+    offline = rows[0].mode == "offline"
+    axis = "time per batch, throughput mode" if offline else "latency of one batch"
+    marks = OFFLINE_MARKS if offline else MARKS
+    return dot_figure(title, (marks, caption), panels, Axis(f"{axis} ({unit.name})"), columns=3)
 
 
 def overview_figure(title: str, groups: Sequence[tuple[str, Sequence[Row]]], caption: str) -> Figure:
