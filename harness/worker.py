@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import faulthandler
 import importlib
+import importlib.util
 import os
 import sys
 import traceback
@@ -46,7 +47,8 @@ def stage(arguments: Sequence[str]) -> None:
     info = backend_info(options.backend)
     os.environ.update(info.environment)
     for module in info.preload:
-        importlib.import_module(module)
+        if importlib.util.find_spec(module.partition(".")[0]) is not None:
+            importlib.import_module(module)
     emit(Ready(threads=_own_threads()))
     for line in sys.stdin:
         job = Job.model_validate_json(line)

@@ -19,7 +19,7 @@ class BackendInfo:
 
     target: `module:Class`, imported only in the process that runs it.
     requires: importable modules whose absence makes the backend unavailable (said, never hidden).
-    preload: modules that the case server imports once, before it forks a process per case.
+    preload: modules that the case server imports once, where they are installed, before it forks a process per case.
     precisions: what can truly run, by device.
     artifact: what it loads: "module" (weights and Python code), "onnx", or "none".
     not_offered: why a precision is missing, shown in the report of a plan that asks for it.
@@ -49,6 +49,9 @@ class BackendInfo:
     compile_cache: bool = False
 
 
+_MODEL_CODE = ("torchvision", "transformers.modeling_utils", "transformers.models.auto.modeling_auto")
+"""What models are written with. Imported by every case alone it would take seconds, and stand in its load time."""
+
 _TORCH_INT8 = "int8 is measured through quantised ONNX files, which PyTorch does not run"
 _FP16_CPU = "CPU kernels compute fp16 by way of fp32 on most processors; use bf16"
 
@@ -77,7 +80,7 @@ BACKENDS: Mapping[str, BackendInfo] = {
         target="harness.backends.torch_eager:TorchEager",
         summary="PyTorch, one operator at a time: the reference and the baseline",
         requires=("torch",),
-        preload=("torch", "harness.zoo.build"),
+        preload=("torch", *_MODEL_CODE, "harness.zoo.build"),
         precisions={"cpu": ("fp32", "bf16")},
         artifact="module",
         not_offered={"fp16": _FP16_CPU, "int8": _TORCH_INT8},
@@ -86,7 +89,7 @@ BACKENDS: Mapping[str, BackendInfo] = {
         target="harness.backends.torch_script:TorchScript",
         summary="traced, frozen, torch.jit.optimize_for_inference",
         requires=("torch",),
-        preload=("torch", "harness.zoo.build"),
+        preload=("torch", *_MODEL_CODE, "harness.zoo.build"),
         precisions={"cpu": ("fp32", "bf16")},
         artifact="module",
         not_offered={"fp16": _FP16_CPU, "int8": _TORCH_INT8},
@@ -95,7 +98,7 @@ BACKENDS: Mapping[str, BackendInfo] = {
         target="harness.backends.torch_compile:TorchCompile",
         summary="torch.compile with the Inductor compiler",
         requires=("torch",),
-        preload=("torch", "torch._inductor.compile_fx", "harness.zoo.build"),
+        preload=("torch", "torch._inductor.compile_fx", *_MODEL_CODE, "harness.zoo.build"),
         precisions={"cpu": ("fp32", "bf16")},
         compile_cache=True,
         artifact="module",

@@ -24,6 +24,9 @@ too many in half a second are 4% of a CPU, less than MAX_LOST_SHARE of two threa
 MAX_CLOCK_DRIFT = 0.03
 """Between the mean clocks of the rounds (METHOD 2.9)."""
 
+FEW_FAULTS = 10
+"""Reads of some 0.1 ms each: a millisecond in a timed window of half a second or more tells nothing."""
+
 MAX_FAULTS_PER_INFERENCE = 0.01
 """Pages read from disk, for each inference: below it, at most one inference in a hundred waited for a disk, which the
 median and p99 do not show."""
@@ -109,7 +112,7 @@ def _thermal(one: Round) -> str | None:
 def _paging(one: Round) -> str | None:
     inferences = sum(block.iterations for block in one.record.blocks)
     faults = one.usage.major_faults
-    if faults <= MAX_FAULTS_PER_INFERENCE * inferences:
+    if faults <= max(FEW_FAULTS, MAX_FAULTS_PER_INFERENCE * inferences):
         return None
     return f"{faults} pages were read from disk in {inferences} inferences"
 

@@ -92,8 +92,8 @@ def test_heat_is_known_where_the_processor_counts_it() -> None:
     assert "8 times, up to 97 °C" in flag.flag.detail
 
 
-@pytest.mark.parametrize(("faults", "flagged"), [(2, False), (3, True)])
-def test_paging_counts_against_the_number_of_inferences(faults: int, flagged: bool) -> None:
+@pytest.mark.parametrize(("faults", "flagged"), [(10, False), (11, True)])
+def test_a_few_pages_tell_nothing_and_more_are_a_flag(faults: int, flagged: bool) -> None:
     one = usage().model_copy(update={"major_faults": faults})  # 200 inferences
     assert ("MAJOR_FAULTS" in found(one, one, one)) == flagged
 
