@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from harness.core import cli, store
 from harness.core.layout import Results
-from harness.core.schemas import Summary
+from harness.core.schemas import SelfTest, Summary
 from harness.render import charts
 from harness.render.document import document
+from harness.render.selftest import selftest_line
 from harness.render.tables import terminal_table
 
 
@@ -28,7 +29,10 @@ def stage(arguments: Sequence[str]) -> None:
     summary = store.load(results.summary, Summary, "make aggregate")
     found = charts.select(summary) if summary.charts and not options.no_charts else charts.Selection()
     _draw(found, results)
-    store.save_bytes(results.report, document(summary, found.links(results.charts.name), found.note).encode())
+    tested = store.load(results.selftest, SelfTest, "make selftest") if results.selftest.is_file() else None
+    proof = selftest_line(tested, results.selftest_table.name)
+    text = document(summary, found.links(results.charts.name), found.note, proof)
+    store.save_bytes(results.report, text.encode())
     if options.print:
         cli.say(terminal_table(summary))
     cli.say(f"Report: {results.report}")

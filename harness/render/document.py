@@ -20,8 +20,8 @@ Charts = Mapping[TableKey | None, Sequence[tuple[str, str]]]
 """Table → (alternative text, path relative to the report) of its charts; None: of the whole report."""
 
 
-def document(summary: Summary, charts: Charts, chart_note: str = "") -> str:
-    """The whole report. `chart_note` says which charts were not drawn, and why."""
+def document(summary: Summary, charts: Charts, chart_note: str = "", proof: str = "") -> str:
+    """The whole report. `chart_note`: which charts were not drawn, and why. `proof`: what the self-test found."""
     by_id = {row.case_id: row for row in summary.rows}
     tables = ranking.by_table(summary.rows)
     several = _ambiguous_titles(tables)
@@ -33,7 +33,7 @@ def document(summary: Summary, charts: Charts, chart_note: str = "") -> str:
         _optional("What the harness itself costs", _calibrated(summary, calibration)),
         _optional("Not measured", remarks.unmeasured_table(summary.rows)),
         _optional("Left out", "\n".join(f"- {escape(note)}" for note in summary.notes)),
-        section("How to read this", guide(summary)),
+        section("How to read this", guide(summary), proof),
         section("Environment", _provenance(summary), environment_table(summary.environments)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -34,6 +34,19 @@ def selftest_table(found: SelfTest) -> str:
     )
 
 
+def selftest_line(found: SelfTest | None, link: str) -> str:
+    """What a report says of the self-test, in a sentence."""
+    if found is None:
+        return "The self-test has not been run into this results folder: `make selftest` (some minutes)."
+    worst = max(abs(row.reported_ns / row.nominal_ns - 1) for row in found.rows)
+    return (
+        f"[Self-test]({link}) of {found.created_at} on {found.machine.cpu}: "
+        f"{'all targets met' if found.passed else 'a target was missed'}; known work reported within {worst:.2%}, "
+        f"{found.false_alarms} of {found.equal_trials} false alarms, "
+        f"{found.missed} of {found.slowed_trials} slow-downs of {found.slowdown - 1:.0%} missed."
+    )
+
+
 def _bias(row: SelfTestRow) -> list[str]:
     bias = row.reported_ns / row.nominal_ns - 1
     return [
