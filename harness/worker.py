@@ -213,7 +213,12 @@ def _emitter() -> Callable[[Event], None]:
 
     def emit(event: Event) -> None:
         # One short write per event: parent and forked child share the pipe, and short writes are not torn apart.
-        events.write(event.model_dump_json() + "\n")
+        try:
+            events.write(event.model_dump_json() + "\n")
+        except BrokenPipeError:
+            # The run stage was killed a moment ago, and the kernel's own signal is on its way: that is no failure of
+            # the case, and must not be recorded as one.
+            os._exit(1)
 
     return emit
 
