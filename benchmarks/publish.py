@@ -20,7 +20,7 @@ from harness.core import store
 from harness.core.layout import Results
 from harness.core.schemas import Row, Summary
 from harness.render import ranking, units
-from harness.render.conditions import conditions
+from harness.render.conditions import short_conditions
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -73,18 +73,19 @@ def headline_block(summary: Summary, folder: Path) -> str:
     lengths = sorted({row.sequence_length for row in rows if row.sequence_length})
     return (
         f"![Latency by backend, batch 1, three models]({folder}/charts/overview.png)\n\n"
-        f"{conditions(summary, rows)} Batch 1"
+        f"{short_conditions(summary, rows)} Batch 1"
         f"{''.join(f', sequence {length}' for length in lengths)}. "
         f"[The whole report]({folder}/report.md).\n\n{table}"
     )
 
 
 def _cells(row: Row) -> list[str]:
+    model = row.model if row.weights == "pretrained" else f"{row.model} ({row.weights} weights)"
     if row.latency_ns is None or row.grade == "F":
-        return [row.model, row.backend, row.precision, "void", "void", "void", row.grade or ""]
+        return [model, row.backend, row.precision, "void", "void", "void", row.grade or ""]
     speedup = "–" if row.speedup is None else f"{units.significant(row.speedup.ratio)}×"
     return [
-        row.model,
+        model,
         row.backend,
         row.precision,
         units.significant(row.latency_ns.median / 1e6),
