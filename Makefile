@@ -1,14 +1,16 @@
 # Inferometer: every stage as a target. `make` alone prints this list; README.md explains the stages.
 
-CONFIG      ?= configs/quickstart.yaml#? configuration to plan from
+CONFIG      ?= $(if $(filter cuda,$(DEVICE)),configs/cuda.yaml,configs/quickstart.yaml)#? configuration to plan from
 DEVICE      ?=#? cpu or cuda, instead of the configuration's
 MODELS      ?=#? comma-separated models, instead of the configuration's; name@seeded sets the weights
 BACKENDS    ?=#? comma-separated backends
-PRECISIONS  ?=#? comma-separated: fp32,fp16,bf16,int8
+PRECISIONS  ?=#? comma-separated: fp32,tf32,fp16,bf16,int8
 BATCHES     ?=#? comma-separated batch sizes
 SEQ_LENGTHS ?=#? comma-separated sequence lengths of text models
-BOUNDARIES  ?=#? comma-separated: compute,e2e
+BOUNDARIES  ?=#? comma-separated: compute,transfer,e2e
 MODES       ?=#? comma-separated: sync,pipelined,offline
+SETTINGS    ?=#? comma-separated named settings of the backends, as static+graph
+TUNE        ?=#? 1: try each backend's settings once, and measure the fastest fully
 ROUNDS      ?=#? fresh processes per case
 MAX_ROUNDS  ?=#? further rounds, up to this, for cases whose interval is wide
 INTERVAL    ?=#? half-width of the 95% interval that ends a case's rounds, as 0.5%
@@ -20,14 +22,15 @@ THRESHOLD   ?=#? limits to compare with, as latency_p50<100ms; several with ; be
 MAX_REGRESSION ?=#? slow-down that compare accepts, as 5%
 TRIALS      ?=#? trials of make selftest (7)
 FORCE       ?=#? 1: measure and export anew what is already there
-RUN         ?= auto#? local, docker, or auto: docker where an engine answers and the image is built
+RUN         ?= auto#? local, docker, auto (docker where an engine answers and the image is built), or system: this PYTHON as it is
+PYTHONS     ?=#? backend=path of a Python that has its libraries, comma-separated, as tensorrt=/opt/trt/bin/python
 TORCH_INDEX ?=#? extra package index that has a CPU-only torch for this platform
 DOCKER      ?= docker#? container engine
 PYTHON      ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,$(shell $(p) -c 'import sys; 0x30b0000 <= sys.hexversion < 0x30e0000 and print("$(p)")' 2>/dev/null)))
 
 # Every choice reaches the stages through the environment, so that no value is ever read by a shell.
-export CONFIG DEVICE MODELS BACKENDS PRECISIONS BATCHES SEQ_LENGTHS BOUNDARIES MODES ROUNDS MAX_ROUNDS INTERVAL BUDGET \
-       RESULTS MODELS_DIR TORCH_INDEX TRIALS BASELINE THRESHOLD MAX_REGRESSION
+export CONFIG DEVICE MODELS BACKENDS PRECISIONS BATCHES SEQ_LENGTHS BOUNDARIES MODES SETTINGS ROUNDS MAX_ROUNDS \
+       INTERVAL BUDGET RESULTS MODELS_DIR TORCH_INDEX TRIALS BASELINE THRESHOLD MAX_REGRESSION PYTHONS
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -36,20 +39,23 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 VENV  := .venv
-STAGE  = $(VENV)/bin/python -m harness
+STAGE  = $(if $(filter system,$(RUN)),$(PYTHON),$(VENV)/bin/python) -m harness
 PLACE  = --results "$$RESULTS"
 PLAN   = $(STAGE).plan --config "$$CONFIG" $(if $(DEVICE),--device "$$DEVICE") --models "$$MODELS" --backends "$$BACKENDS" \
          --precisions "$$PRECISIONS" --batches "$$BATCHES" --seq-lengths "$$SEQ_LENGTHS" \
-         --boundaries "$$BOUNDARIES" --modes "$$MODES" $(if $(ROUNDS),--rounds "$$ROUNDS") \
+         --boundaries "$$BOUNDARIES" --modes "$$MODES" --settings "$$SETTINGS" $(if $(TUNE),--tune) \
+         $(if $(ROUNDS),--rounds "$$ROUNDS") \
          $(if $(MAX_ROUNDS),--max-rounds "$$MAX_ROUNDS") $(if $(INTERVAL),--target-interval "$$INTERVAL") $(if $(BUDGET),--budget "$$BUDGET") $(PLACE)
 EXPORT = $(STAGE).export $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
-MEASURE = $(STAGE).run $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
+ENGINES = $(STAGE).build_engine $(PLACE) --models-dir "$$MODELS_DIR" --python "$$PYTHONS" $(if $(FORCE),--force)
+ROOF = $(STAGE).roof $(PLACE) $(if $(FORCE),--force)
+MEASURE = $(STAGE).run $(PLACE) --models-dir "$$MODELS_DIR" --python "$$PYTHONS" $(if $(FORCE),--force)
 AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR"
 REPORT = $(STAGE).report $(PLACE)
 COMPARE = $(STAGE).compare $(PLACE) $(if $(BASELINE),--baseline "$$BASELINE") --threshold "$$THRESHOLD" \
           $(if $(MAX_REGRESSION),--max-regression "$$MAX_REGRESSION")
 
-.PHONY: help bench plan export engines run aggregate report compare selftest profile models test check where clean distclean
+.PHONY: help bench plan export engines roof run aggregate report compare selftest profile models test check where clean distclean
 
 help: ## Print this help
 	@echo "Usage: make <target> [VARIABLE=value …]"
@@ -58,9 +64,11 @@ help: ## Print this help
 	@echo
 	@awk '/^[A-Z_]+ +\?=.*#\? / {name = $$1; split($$0, parts, "#\\? "); value = $$0; sub(/^[A-Z_]+ +\?= */, "", value); sub(/#\? .*/, "", value); if (name == "PYTHON") next; printf "  %-14s %s%s\n", name, parts[2], value == "" ? "" : " (" value ")"}' $(firstword $(MAKEFILE_LIST))
 
-bench: where ## Do everything: plan, export, run, aggregate, report
+bench: where ## Do everything: plan, export, engines and roof on a GPU, run, aggregate, report
 	@$(PLAN)
 	@$(EXPORT)
+	@$(ENGINES)
+	@$(ROOF)
 	@code=0; $(MEASURE) || code=$$?; \
 	if [ $$code -ne 0 ] && [ $$code -ne 10 ]; then exit $$code; fi; \
 	$(AGGREGATE); $(REPORT) --print; exit $$code  # 10: some cases failed; the report says which
@@ -71,8 +79,11 @@ plan: where ## Expand the configuration into cases and say about how long they t
 export: where ## Turn the plan's models into ONNX, weights, inputs and reference outputs
 	@$(EXPORT)
 
-engines: ## Build TensorRT engines (not in this version)
-	@echo "TensorRT engines are not in this version yet; every other backend runs without them." >&2; exit 2
+engines: where ## Build the TensorRT engines that the plan needs, for this very GPU
+	@$(ENGINES)
+
+roof: where ## Measure what the GPU can do at most: matrix products, copies, launches
+	@$(ROOF)
 
 run: where ## Measure what the plan owes and the results lack
 	@$(MEASURE)
@@ -109,14 +120,15 @@ check: where ## Lint, format, types and import contracts
 IMAGE = inferometer:$(if $(filter cuda,$(DEVICE)),cuda,cpu)
 HAVE_IMAGE = $(DOCKER) image inspect $(IMAGE) >/dev/null 2>&1
 
-where: $(VENV)/.installed
+where: $(if $(filter system,$(RUN)),,$(VENV)/.installed)
 	@case "$(RUN)" in \
 	local) ;; \
+	system) echo "Running with $(PYTHON) as it is." ;; \
 	auto) if $(DOCKER) info >/dev/null 2>&1; then \
 	        echo "Running in $(VENV): a container engine answers, but this version has no image to run in yet."; \
 	      else echo "Running in $(VENV): no container engine answers."; fi ;; \
 	docker) printf 'Error: RUN=docker needs the image %s, and this version has no Dockerfile to build it from yet.\nHint:  RUN=local does everything in %s.\n' "$(IMAGE)" "$(VENV)" >&2; exit 2 ;; \
-	*) printf 'Error: RUN=%s is not known.\nHint:  RUN=local, RUN=docker or RUN=auto.\n' "$(RUN)" >&2; exit 2 ;; \
+	*) printf 'Error: RUN=%s is not known.\nHint:  RUN=local, RUN=docker, RUN=system or RUN=auto.\n' "$(RUN)" >&2; exit 2 ;; \
 	esac
 
 $(VENV)/.installed: pyproject.toml constraints.txt

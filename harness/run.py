@@ -15,7 +15,9 @@ from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.schemas import ExportRecord, Measured, Plan
 from harness.measure.clock import now_ns
+from harness.measure.tuning import FIRST_ROUND, losers
 from harness.planning.adaptive import further_turns, is_over_budget
+from harness.planning.interpreters import interpreters
 from harness.planning.resume import Finished, finished_turns
 from harness.planning.schedule import Turn, schedule
 from harness.running.crew import Crew
@@ -28,8 +30,12 @@ def stage(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--isolation", choices=("fork", "spawn"), default="fork", help="how a case gets its fresh process"
     )
+    parser.add_argument(
+        "--python", action="append", default=[], metavar="BACKEND=PATH", help="interpreter that has a backend's libraries"
+    )
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
+    others = interpreters(options.python)
     results, models = Results(options.results), Models(options.models_dir)
     plan = store.load(results.plan, Plan, "make plan")
     devices.require(plan.device)
@@ -40,16 +46,17 @@ def stage(arguments: Sequence[str]) -> None:
         if options.force:
             _forget(turns, results)
             _forget_compiled(turns, models)
-        done = finished_turns(plan, turns, exports, results)
+        done = finished_turns(plan, turns, exports, results, frozenset(others))
         for note in done.notes:
             cli.warn(note)
         owed = [turn for turn in turns if turn[0] <= settings.rounds]
         todo = [turn for turn in owed if not done.has(turn)]
+        todo = [turn for turn in todo if not _lost(turn, plan, done)]
         todo = todo or further_turns(plan.cases, done.medians, settings, settings.seed, 0.0)
         threads = settings.threads or limits.threads()
         cli.say(_announcement(plan, owed, todo, threads))
         fork = options.isolation == "fork"
-        with Crew(plan, models, results, threads, len(todo), fork) as crew:
+        with Crew(plan, models, results, threads, len(todo), fork, others) as crew:
             failures = _measure_all(plan, todo, done, crew)
     if failures:
         raise CasesFailedError(
@@ -75,17 +82,26 @@ def _measure_all(plan: Plan, todo: Sequence[Turn], done: Finished, crew: Crew) -
     failed: list[str] = []
     while todo:
         for turn in todo:
+            if _lost(turn, plan, done):
+                crew.progress.extend(-1)
+                continue
             if turn[0] > settings.rounds and is_over_budget(settings, (now_ns() - started) / 1e9):
                 break
             record = crew.measure(turn)
             if isinstance(record, Measured):
-                done.add(record)
+                done.add(record, turn[1].precision)
             else:
                 failed.append(record.case_id)
         elapsed_s = (now_ns() - started) / 1e9
         todo = further_turns(plan.cases, done.medians, settings, settings.seed, elapsed_s, failed)
         crew.progress.extend(len(todo))
     return len(failed)
+
+
+def _lost(turn: Turn, plan: Plan, done: Finished) -> bool:
+    """True for a further round of a setting that another one beat in the first: it is reported as tried."""
+    number, case = turn
+    return number > FIRST_ROUND and case.tuned and case.case_id in losers(plan.cases, done.medians, done.unsound)
 
 
 def _forget_compiled(turns: Sequence[Turn], models: Models) -> None:

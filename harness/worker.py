@@ -13,6 +13,7 @@ import faulthandler
 import importlib
 import importlib.util
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -36,6 +37,10 @@ from harness.measure.modes import MODES, Mode
 from harness.measure.session import run_session
 
 
+_OUT_OF_MEMORY = re.compile(r"out of memory|failed to allocate|cudaErrorMemoryAllocation|bad allocation", re.IGNORECASE)
+"""How torch, CUDA, ONNX Runtime and TensorRT say it; each has an exception type of its own."""
+
+
 def stage(arguments: Sequence[str]) -> None:
     """Serve jobs until standard input ends; with --once, measure one job in this very process."""
     parser = cli.parser("harness.worker", __doc__)
@@ -49,7 +54,8 @@ def stage(arguments: Sequence[str]) -> None:
     for module in info.preload:
         if importlib.util.find_spec(module.partition(".")[0]) is not None:
             importlib.import_module(module)
-    emit(Ready(threads=_own_threads()))
+    absent = tuple(name for name in info.requires if importlib.util.find_spec(name.partition(".")[0]) is None)
+    emit(Ready(threads=_own_threads(), absent=absent))
     for line in sys.stdin:
         job = Job.model_validate_json(line)
         if options.once:
@@ -117,7 +123,7 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
         mode, reference = EndToEnd(backend, raw.items, raw.prepare, raw.answer), raw.reference
     found = run_session(backend, mode, reference, export.classifier, job.measurement, enter)
     enter("record")
-    where = environment.collect({**backend.build_facts(), **environment.loaded_runtimes()})
+    where = environment.collect({**backend.build_facts(), **environment.loaded_runtimes()}, case.device)
     environment_id = environment.environment_id(where)
     store.save(results.environment(environment_id), where)
     return Measured(
@@ -169,8 +175,10 @@ def artifacts(export: ExportRecord, case: Case) -> dict[str, str]:
 def _failed(job: Job, error: Exception, phase: str, log: Path) -> Failed:
     if isinstance(error, InferometerError):
         problem, hint = error.problem, error.hint
-    elif isinstance(error, MemoryError):
-        problem, hint = "Out of memory.", "Try a smaller batch (BATCHES=…), or a machine with more memory."
+    elif isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)):
+        where, batch = ("GPU memory" if job.case.device == "cuda" else "memory"), job.case.batch_size
+        smaller = f"Try BATCHES={batch // 2}" if batch > 1 else "Try a smaller model"
+        problem, hint = f"Out of {where} at batch {batch}.", f"{smaller}, or a device with more memory."
     else:
         problem = (
             f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else '(no message)'}"

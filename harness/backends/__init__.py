@@ -10,7 +10,27 @@ from dataclasses import dataclass, field
 
 from harness.core.errors import ConfigError
 from harness.core.names import unknown_name
-from harness.core.schemas import Device, Mode, Precision, Quantisation
+from harness.core.schemas import Device, Kind, Mode, Precision, Quantisation
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A named way to run a backend; the name stands in every row that was measured with it.
+
+    options: what the backend's class is told (base.Job.options).
+    variant: which form of the ONNX file it loads (ExportRecord.onnx_variants); None: the plain one.
+    kinds: models that it makes a difference for.
+    tried: whether `tune: true` measures it beside the others.
+    """
+
+    summary: str
+    options: Mapping[str, str | int | bool] = field(default_factory=dict)
+    variant: str | None = None
+    kinds: tuple[Kind, ...] = ("image", "text", "tensor")
+    tried: bool = True
+
+
+PLAIN: Mapping[str, Setting] = {"default": Setting("as the library comes")}
 
 
 @dataclass(frozen=True)
@@ -21,7 +41,8 @@ class BackendInfo:
     requires: importable modules whose absence makes the backend unavailable (said, never hidden).
     preload: modules that the case server imports once, where they are installed, before it forks a process per case.
     precisions: what can truly run, by device.
-    artifact: what it loads: "module" (weights and Python code), "onnx", or "none".
+    artifact: what it loads: "module" (weights and Python code), "onnx", "engine" (built from ONNX on this very GPU), or
+        "none".
     not_offered: why a precision is missing, shown in the report of a plan that asks for it.
     not_quantised: why int8 files of one kind of quantisation are not run.
     computes: False for a backend that only measures the harness; such rows are never ranked.
@@ -30,6 +51,8 @@ class BackendInfo:
     modes: how it can run; each mode needs its calls of base.py.
     modes_not_offered: why a mode is missing, shown in the report of a plan that asks for it.
     compile_cache: True when compiling takes so long that later processes reuse the first one's work.
+    settings: named ways to run it, by device; the first is what a case gets whose configuration names none.
+    transfers: True where it can copy inputs and outputs as part of a sample on a GPU: the transfer boundary.
     """
 
     target: str
@@ -47,13 +70,60 @@ class BackendInfo:
         default_factory=lambda: {"pipelined": "a call of it runs one request at a time"}
     )
     compile_cache: bool = False
+    settings: Mapping[Device, Mapping[str, Setting]] = field(default_factory=dict)
+    transfers: bool = False
+
+    def settings_on(self, device: Device) -> Mapping[str, Setting]:
+        """Its named settings on a device, the usual one first."""
+        return self.settings.get(device, PLAIN)
+
+    def modes_on(self, device: Device) -> tuple[Mode, ...]:
+        """How it can run there. A GPU's stream is a queue: every backend can have two passes in flight on it."""
+        return ("sync", "pipelined", "offline") if device == "cuda" else self.modes
 
 
 _MODEL_CODE = ("torchvision", "transformers.modeling_utils", "transformers.models.auto.modeling_auto")
 """What models are written with. Imported by every case alone it would take seconds, and stand in its load time."""
 
+_CUDA_FLOATS: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16")
+_TF32_CPU = "TF32 is a GPU's way to multiply"
 _TORCH_INT8 = "int8 is measured through quantised ONNX files, which PyTorch does not run"
 _FP16_CPU = "CPU kernels compute fp16 by way of fp32 on most processors; use bf16"
+
+_EAGER_CUDA = {
+    "default": Setting("convolutions in channels_last"),
+    "nchw": Setting("convolutions as the weights lie", {"channels_last": False}, kinds=("image",)),
+    "graph": Setting("one CUDA graph for each input batch", {"graph": True}, tried=False),
+}
+_SCRIPT_CUDA = {"default": Setting("convolutions in channels_last")}
+_COMPILE_CUDA = {
+    "reduce-overhead": Setting("CUDA graphs", {"mode": "reduce-overhead"}),
+    "default": Setting("as torch.compile comes", {"mode": "default"}, tried=False),
+    "max-autotune": Setting("every template tried; compiles for minutes", {"mode": "max-autotune"}, tried=False),
+}
+_ORT_CUDA = {
+    "graph": Setting("CUDA graph", {"graph": True}),
+    "plain": Setting("kernels launched one by one", tried=False),
+    "nhwc+graph": Setting("convolutions in NHWC, CUDA graph", {"graph": True, "nhwc": True}, kinds=("image",)),
+    "fused+graph": Setting(
+        "attention and normalisations as ONNX Runtime's own operators, CUDA graph",
+        {"graph": True},
+        variant="fused",
+        kinds=("text",),
+    ),
+}
+_TENSORRT = {
+    "static+graph": Setting("an engine for exactly this batch, CUDA graph", {"profiles": "static", "graph": True}),
+    "dynamic+graph": Setting(
+        "one engine for all batches of the plan, CUDA graph", {"profiles": "dynamic", "graph": True}
+    ),
+    "static": Setting("an engine for exactly this batch, no graph", {"profiles": "static"}, tried=False),
+    "static+graph+fp16io": Setting(
+        "the same as static+graph with fp16 inputs and outputs",
+        {"profiles": "static", "graph": True, "fp16_io": True},
+        tried=False,
+    ),
+}
 
 BACKENDS: Mapping[str, BackendInfo] = {
     "noop": BackendInfo(
@@ -61,7 +131,7 @@ BACKENDS: Mapping[str, BackendInfo] = {
         summary="does nothing: the harness's own cost as a row",
         requires=(),
         preload=("numpy",),
-        precisions={"cpu": ("fp32",)},
+        precisions={"cpu": ("fp32",), "cuda": ("fp32",)},
         artifact="none",
         not_offered=dict.fromkeys(("fp16", "bf16", "int8"), "noop computes nothing"),
         computes=False,
@@ -71,7 +141,7 @@ BACKENDS: Mapping[str, BackendInfo] = {
         summary="waits a known time (models spin:50us, spin:1ms, …): the harness's own error as a row",
         requires=(),
         preload=("numpy",),
-        precisions={"cpu": ("fp32",)},
+        precisions={"cpu": ("fp32",), "cuda": ("fp32",)},
         artifact="none",
         not_offered=dict.fromkeys(("fp16", "bf16", "int8"), "spin computes nothing"),
         computes=False,
@@ -81,28 +151,34 @@ BACKENDS: Mapping[str, BackendInfo] = {
         summary="PyTorch, one operator at a time: the reference and the baseline",
         requires=("torch",),
         preload=("torch", *_MODEL_CODE, "harness.zoo.build"),
-        precisions={"cpu": ("fp32", "bf16")},
+        precisions={"cpu": ("fp32", "bf16"), "cuda": _CUDA_FLOATS},
         artifact="module",
-        not_offered={"fp16": _FP16_CPU, "int8": _TORCH_INT8},
+        not_offered={"fp16": _FP16_CPU, "tf32": _TF32_CPU, "int8": _TORCH_INT8},
+        transfers=True,
+        settings={"cuda": _EAGER_CUDA},
     ),
     "torch-script": BackendInfo(
         target="harness.backends.torch_script:TorchScript",
         summary="traced, frozen, torch.jit.optimize_for_inference",
         requires=("torch",),
         preload=("torch", *_MODEL_CODE, "harness.zoo.build"),
-        precisions={"cpu": ("fp32", "bf16")},
+        precisions={"cpu": ("fp32", "bf16"), "cuda": _CUDA_FLOATS},
         artifact="module",
-        not_offered={"fp16": _FP16_CPU, "int8": _TORCH_INT8},
+        not_offered={"fp16": _FP16_CPU, "tf32": _TF32_CPU, "int8": _TORCH_INT8},
+        transfers=True,
+        settings={"cuda": _SCRIPT_CUDA},
     ),
     "torch-compile": BackendInfo(
         target="harness.backends.torch_compile:TorchCompile",
         summary="torch.compile with the Inductor compiler",
         requires=("torch",),
         preload=("torch", "torch._inductor.compile_fx", *_MODEL_CODE, "harness.zoo.build"),
-        precisions={"cpu": ("fp32", "bf16")},
+        precisions={"cpu": ("fp32", "bf16"), "cuda": _CUDA_FLOATS},
         compile_cache=True,
         artifact="module",
-        not_offered={"fp16": _FP16_CPU, "int8": _TORCH_INT8},
+        not_offered={"fp16": _FP16_CPU, "tf32": _TF32_CPU, "int8": _TORCH_INT8},
+        transfers=True,
+        settings={"cuda": _COMPILE_CUDA},
     ),
     "onnxruntime": BackendInfo(
         target="harness.backends.onnxruntime:OnnxRuntime",
@@ -110,12 +186,38 @@ BACKENDS: Mapping[str, BackendInfo] = {
         requires=("onnxruntime",),
         preload=("onnxruntime",),
         environment={"ORT_DISABLE_TELEMETRY": "1"},
-        precisions={"cpu": ("fp32", "int8")},
+        precisions={"cpu": ("fp32", "int8"), "cuda": ("fp32", "tf32", "fp16")},
         artifact="onnx",
+        transfers=True,
+        settings={"cuda": _ORT_CUDA},
         not_offered={
+            "tf32": _TF32_CPU,
             "fp16": "ONNX Runtime's CPU provider has few fp16 kernels and casts to fp32 around the others",
             "bf16": "ONNX Runtime's CPU provider has no bf16 kernels",
         },
+    ),
+    "onnxruntime-tensorrt": BackendInfo(
+        target="harness.backends.onnxruntime_tensorrt:OnnxRuntimeTensorrt",
+        summary="ONNX Runtime's TensorRT provider, its engines kept between processes",
+        requires=("onnxruntime", "pycuda"),
+        preload=("onnxruntime",),
+        environment={"ORT_DISABLE_TELEMETRY": "1"},
+        precisions={"cuda": ("fp32", "tf32", "fp16")},
+        artifact="onnx",
+        transfers=True,
+        compile_cache=True,
+        not_offered={"bf16": "not measured through this provider yet", "int8": "not measured through it yet"},
+    ),
+    "tensorrt": BackendInfo(
+        target="harness.backends.tensorrt:TensorRt",
+        summary="TensorRT's own runtime with an engine built for this GPU",
+        requires=("tensorrt", "pycuda"),
+        preload=("numpy",),
+        precisions={"cuda": ("fp32", "tf32", "fp16", "bf16", "int8")},
+        artifact="engine",
+        transfers=True,
+        settings={"cuda": _TENSORRT},
+        not_quantised={"dynamic": "TensorRT reads QDQ models, and these activations are quantised while running"},
     ),
     "openvino": BackendInfo(
         target="harness.backends.openvino:OpenVino",

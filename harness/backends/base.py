@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.core.errors import CaseError
-from harness.core.schemas import Case, ExportRecord, Placement
+from harness.core.schemas import Case, EngineRecord, ExportRecord, Placement
 
 Array = NDArray[np.generic]
 Batch = Mapping[str, Array]
@@ -26,6 +27,8 @@ class Job:
     batches: the different input batches, each of case.batch_size items, that rotate while timing.
     threads: intra-op threads to use, the same for every backend.
     cache: a folder where compiled code may be kept between processes.
+    options: of the case's setting (harness.backends.Setting).
+    engine: what `build_engine` made for the case; None where the backend loads none.
     """
 
     case: Case
@@ -34,17 +37,24 @@ class Job:
     batches: Sequence[Batch]
     threads: int
     cache: Path
+    options: Mapping[str, str | int | bool] = field(default_factory=dict)
+    engine: EngineRecord | None = None
 
 
 class Backend(ABC):
     """One way to run a model.
 
     Order of calls: load → compile → (select → infer → synchronize → outputs)… → placement → close. At the e2e boundary
-    feed stands in place of select; in pipelined mode submit and wait in place of infer and synchronize.
+    feed stands in place of select; in pipelined mode on a CPU submit and wait in place of infer and synchronize; at the
+    transfer boundary upload and download surround infer.
     """
 
     compiles = False
     """True when compile() does work whose time is a cold cost of its own."""
+
+    stream: Any = None
+    """On a GPU, from load() on: the pycuda Stream that infer(), upload() and download() enqueue on, so that one event
+    clock times every backend (harness/measure/device.py). None on a CPU."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -74,6 +84,14 @@ class Backend(ABC):
         The e2e boundary's: inside the clock, as part of inference. The arrays stay as they are until the next feed().
         """
         raise CaseError(f"{self.job.case.backend} takes no new inputs while it runs.", "Leave `boundaries: [e2e]` out.")
+
+    def upload(self) -> None:
+        """Enqueue the copy of the selected batch from pinned host memory to where infer() reads it."""
+        raise CaseError(f"{self.job.case.backend} copies no inputs.", "Leave `boundaries: [transfer]` out.")
+
+    def download(self) -> None:
+        """Enqueue the copy of the outputs of the last infer() to pinned host memory."""
+        raise CaseError(f"{self.job.case.backend} copies no outputs.", "Leave `boundaries: [transfer]` out.")
 
     def submit(self) -> None:
         """Start one forward pass of the selected batch and return at once: the pipelined mode's, two in flight."""

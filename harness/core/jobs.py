@@ -26,6 +26,8 @@ class Ready(Record):
 
     event: Literal["ready"] = "ready"
     threads: int
+    absent: tuple[str, ...] = ()
+    """Modules that the backend requires and this interpreter does not have."""
 
 
 class Started(Record):

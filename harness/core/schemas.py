@@ -4,6 +4,8 @@ A `schema_version` is raised when a reader of the old version would misread or r
 
     Plan          1  first format
     ExportRecord  1  first format
+    EngineRecord  1  first format
+    Roof          1  first format
     Environment   1  first format
     RawRecord     1  first format: Measured | Failed, sealed with a checksum (core/store.py)
     Usage         1  first format
@@ -19,7 +21,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Device = Literal["cpu", "cuda"]
-Precision = Literal["fp32", "fp16", "bf16", "int8"]
+Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8"]
+"""`tf32`: fp32 tensors whose products a GPU may compute with 10-bit mantissas; `fp32` means that it may not."""
 Boundary = Literal["compute", "transfer", "e2e"]
 Mode = Literal["sync", "pipelined", "offline"]
 Weights = Literal["pretrained", "seeded", "own"]
@@ -112,6 +115,8 @@ class PlannedModel(Record):
     """False where no case of it loads anything, so that there is nothing to export."""
     onnx_precisions: tuple[Precision, ...] = ()
     """ONNX files that the cases of this plan need."""
+    onnx_variants: tuple[str, ...] = ()
+    """Further ONNX files that settings of this plan load, as `fp16-fused` (ExportRecord.onnx_variants)."""
     raw_inputs: bool = False
     """True where a case of this plan has the e2e boundary and needs texts or JPEG files."""
 
@@ -130,6 +135,10 @@ class Case(Record):
     boundary: Boundary
     mode: Mode
     weights: Weights
+    setting: str = "default"
+    """Name of the way to run the backend, from its entry in the table of backends (harness/backends/__init__.py)."""
+    tuned: bool = False
+    """True where this is one of several settings that are tried: the fastest of round 1 gets the other rounds."""
     skip_reason: str | None = None
     """Set where the combination cannot run at all; such a case is reported and never started."""
 
@@ -250,6 +259,20 @@ class OnnxCheck(Record):
     max_abs: float
 
 
+class Work(Record):
+    """Arithmetic and memory traffic of one forward pass, for the roofline."""
+
+    sequence_length: int | None
+    flops_per_item: int
+    """2 per multiply-add, counted by torch's FlopCounterMode with the attention's products included."""
+    parameters: int
+    """Weights that every pass reads at least once, whatever the batch."""
+    input_bytes_per_item: int
+    output_elements_per_item: int
+    uncounted: tuple[str, ...] = ()
+    """Operators that the counter does not know, by name."""
+
+
 class ExportRecord(Record):
     """What `export` made of one model."""
 
@@ -269,11 +292,94 @@ class ExportRecord(Record):
     module: Artifact | None
     """Weights for the PyTorch backends; None for a user's ONNX file, which has no module."""
     onnx: dict[Precision, OnnxArtifact]
+    onnx_variants: dict[str, OnnxArtifact] = {}
+    """Further forms of those files by `<precision>-<variant>`: `fp16-fused` (attention and normalisations as ONNX
+    Runtime's own operators), which only some backends read."""
+    work: tuple[Work, ...] = ()
+    """What one item costs at least, by sequence length; empty where nothing could be counted."""
     input_sets: tuple[InputSet, ...]
     checks: tuple[OnnxCheck, ...]
     versions: dict[str, str]
     seconds: dict[str, float]
     """Wall seconds by step: load, inputs, reference, onnx, onnx-fp16, calibration, onnx-int8, check."""
+
+
+# --- engines/<name>.json ------------------------------------------------------------------------------------------
+
+
+class Profile(Record):
+    """Range of one input's shapes that an engine takes, and the one it was tuned for."""
+
+    minimum: tuple[int, ...]
+    optimum: tuple[int, ...]
+    maximum: tuple[int, ...]
+
+
+class EngineRequest(Record):
+    """What decides an engine, apart from where it is built."""
+
+    onnx: str
+    """Name of the ONNX file in the model's folder."""
+    onnx_sha256: str
+    precision: Precision
+    profiles: dict[str, Profile]
+    """By input name."""
+    workspace_bytes: int | None = None
+    optimization_level: int | None = None
+    hardware_compatible: bool = False
+    version_compatible: bool = False
+    fp16_io: bool = False
+    """Inputs and outputs in fp16, so that no cast and half the traffic is needed at the ends."""
+
+
+class EngineRecord(Record):
+    """A TensorRT engine and where it may run: only on the GPU, driver and TensorRT that it was built with."""
+
+    schema_version: Literal[1] = 1
+    key: str
+    """Hash of the request and of all that follows up to `driver`: an engine is built anew only when it changes."""
+    request: EngineRequest
+    tensorrt: str
+    gpu: str
+    sm: str
+    """Compute capability, `9.0`."""
+    driver: str
+    engine: Artifact
+    """Path below the model's folder: `engines/<name>.plan`."""
+    build_s: float
+    parity: Parity
+    """Of the finished engine against the fp32 reference, over all inputs of its optimum shape."""
+    kept_fp32: tuple[str, ...]
+    """Layers that were kept in fp32 because their fp16 form failed the parity check; empty where none had to be."""
+    layers: int
+    precisions: dict[str, int]
+    """Layers by the precision of their output, as the engine's own inspector tells."""
+    timing_cache_sha256: str | None
+    builder: dict[str, str]
+    """Flags and tactic sources that the builder was given, in words."""
+
+
+# --- roof.json ---------------------------------------------------------------------------------------------------
+
+
+class Roof(Record):
+    """Measured limits of one device: nothing that runs on it is faster."""
+
+    schema_version: Literal[1] = 1
+    created_at: str
+    environment_id: str
+    device: str
+    """Name of the GPU."""
+    uuid: str
+    flops: dict[Precision, float]
+    """Best matrix product, FLOP/s, 2 a multiply-add."""
+    copy_bytes_per_s: float
+    """Best device-to-device copy, bytes read plus bytes written."""
+    launch_ns: float
+    """Device time of one more dependent empty kernel in a CUDA graph."""
+    h2d_bytes_per_s: float | None = None
+    d2h_bytes_per_s: float | None = None
+    """Copies from and to pinned host memory."""
 
 
 # --- environments/<id>.json --------------------------------------------------------------------------------------
@@ -330,6 +436,30 @@ class Software(Record):
     """Build facts that change numbers: torch's parallel backend and oneDNN, ONNX Runtime's build, …"""
 
 
+class Gpu(Record):
+    """The GPU that a case ran on, as NVML tells. Only what does not change while a run goes on."""
+
+    name: str
+    uuid: str
+    sm: str
+    """Compute capability, `9.0`."""
+    memory_bytes: int
+    driver: str
+    cuda: str
+    """Newest CUDA version that the driver serves."""
+    vbios: str | Unavailable
+    persistence: str | Unavailable
+    ecc: str | Unavailable
+    mig: str | Unavailable
+    power_limit_w: float | Unavailable
+    power_limit_default_w: float | Unavailable
+    max_sm_mhz: int | Unavailable
+    max_memory_mhz: int | Unavailable
+    pcie: str | Unavailable
+    """Generation and width of the link, `gen5 x16`."""
+    bar1_bytes: int | Unavailable
+
+
 class Environment(Record):
     """Where a sample was taken; stored once under its hash, named by every raw file."""
 
@@ -337,6 +467,8 @@ class Environment(Record):
     machine: Machine
     limits: Limits
     software: Software
+    gpu: Gpu | None = None
+    """None where the case did not run on one."""
 
 
 # --- raw/<case_id>/<round>.json ----------------------------------------------------------------------------------
@@ -354,6 +486,10 @@ class Block(Record):
 
     iterations: int
     wall_ns: int
+    device_ns: int | None = None
+    """Offline mode on a GPU: between events before the first and behind the last inference of the block."""
+    enqueue_ns: int | None = None
+    """Offline mode on a GPU: host time until the last submission returned."""
 
 
 class Parity(Record):
@@ -415,6 +551,21 @@ class SplitSamples(Record):
     postprocess: tuple[int, ...]
 
 
+class DeviceSamples(Record):
+    """The same samples as a GPU's event clock and the submitting host saw them, in ns (harness/measure/device.py)."""
+
+    clock: Clock
+    """Name, resolution, and the device time between two events recorded back to back."""
+    device_ns: tuple[int, ...]
+    """Between two events on the backend's own stream, around all that one sample enqueues."""
+    enqueue_ns: tuple[int, ...]
+    """Host time until the submission returned."""
+    h2d_ns: tuple[int, ...] = ()
+    """Transfer boundary: copy from pinned host memory, the pass, and the copy back. Together they are device_ns."""
+    compute_ns: tuple[int, ...] = ()
+    d2h_ns: tuple[int, ...] = ()
+
+
 class Measured(RawBase):
     status: Literal["measured"] = "measured"
     artifacts: dict[str, str]
@@ -426,6 +577,8 @@ class Measured(RawBase):
     """Empty in offline mode, which waits for a block and not for a batch: its blocks are its samples."""
     split_ns: SplitSamples | None = None
     """For the e2e boundary."""
+    device: DeviceSamples | None = None
+    """On a GPU; its tuples are empty in offline mode, whose blocks carry their own."""
     blocks: tuple[Block, ...]
     steady: bool
     """The three warm-up windows agreed."""
@@ -455,6 +608,21 @@ RawRecord = Annotated[Measured | Failed, Field(discriminator="status")]
 # --- raw/<case_id>/<round>.usage.json ----------------------------------------------------------------------------
 
 
+class GpuSample(Record):
+    """One reading of the whole card by NVML; None where it does not tell (the reason stands in Usage.unavailable)."""
+
+    sm_mhz: int | None
+    memory_mhz: int | None
+    temperature_c: int | None
+    power_w: float | None
+    utilisation_percent: int | None
+    memory_used_bytes: int | None
+    reasons: tuple[str, ...]
+    """Why the clock is held back, by NVML's names: `hw_slowdown`, `sw_power_cap`, `sw_thermal`, …"""
+    other_processes: int | None
+    """Compute processes that are not the case's; None where process ids cannot be told apart."""
+
+
 class UsageSample(Record):
     """What the machine and the case's process did since the sample before; None where it cannot be read."""
 
@@ -478,6 +646,7 @@ class UsageSample(Record):
     """Periods in which the cgroup's CPU quota held its processes back."""
     thermal_events: int | None = None
     """Times that heat lowered the clock, as the processor itself counts them."""
+    gpu: GpuSample | None = None
 
 
 class Usage(Record):
@@ -491,6 +660,8 @@ class Usage(Record):
     samples: tuple[UsageSample, ...]
     pss_peak_bytes: int | None
     """Proportional set size (shared pages by share), read once, after the timed loop: reading it stops the process."""
+    gpu_memory_before_bytes: int | None = None
+    """Memory in use on the whole card before the case's process came to it."""
     unavailable: dict[str, str]
     """Why a field is None."""
     monitor_cpu_ns: int
@@ -558,6 +729,24 @@ class Speedup(Record):
     baseline: str
 
 
+class GpuUsage(Record):
+    """What the card did while a row was timed, over all its rounds."""
+
+    sm_mhz_min: int | None
+    sm_mhz_mean: float | None
+    sm_mhz_max: int | None
+    memory_mhz_mean: float | None
+    temperature_c_max: int | None
+    power_w_mean: float | None
+    power_w_max: float | None
+    utilisation_percent_mean: float | None
+    memory_peak_bytes: int | None
+    """Growth of the memory in use on the whole card since before the process: NVML cannot see into PID namespaces."""
+    reasons: dict[str, float]
+    """Share of the samples in which the clock was held back, by reason."""
+    other_processes_max: int | None
+
+
 class UsageSummary(Record):
     """What the monitor saw while a row was timed (phase `measure`), over all its rounds. 100% is one CPU."""
 
@@ -588,6 +777,37 @@ class UsageSummary(Record):
     """Why a figure is None, by the name of the counter."""
     monitor_share: float
     """CPU time that the monitor itself took, as a share of the time it watched; the largest of the rounds."""
+    gpu: GpuUsage | None = None
+
+
+class DeviceTimes(Record):
+    """A row by the GPU's event clock: medians of the process medians, in nanoseconds a batch."""
+
+    clock: Clock
+    device: float
+    device_ci95: Interval | None
+    enqueue: float
+    h2d: float | None = None
+    compute: float | None = None
+    d2h: float | None = None
+    """The parts of the transfer boundary."""
+    overlap: float | None = None
+    """Share of the copies' time that was hidden behind computing: 0 one after the other, 1 all of it."""
+
+
+class Roofline(Record):
+    """A row against what its device can do at most."""
+
+    flops: int
+    """Of one batch."""
+    bytes: int
+    """Least memory traffic of one batch: weights, inputs and outputs once."""
+    flops_share: float
+    """Achieved FLOP/s over the best measured matrix product of that precision."""
+    bytes_share: float
+    """Least traffic over device time, over the best measured copy."""
+    limit: Literal["compute", "memory", "launch", "host"]
+    """What bounds the row."""
 
 
 class Flag(Record):
@@ -609,6 +829,7 @@ class Row(Record):
     boundary: Boundary
     mode: Mode
     weights: Weights
+    setting: str = "default"
     kind: Kind
     status: Status
     grade: Grade | None
@@ -618,6 +839,11 @@ class Row(Record):
     latency_ns: Latency | None
     split: Split | None = None
     """For the e2e boundary."""
+    device_ns: DeviceTimes | None = None
+    """On a GPU."""
+    roofline: Roofline | None = None
+    tried: bool = False
+    """True for a setting that was measured to choose among several and is not the fastest of its backend."""
     throughput_per_s: float | None
     """Items per second of wall time of the timed loop."""
     speedup: Speedup | None
@@ -657,6 +883,9 @@ class Summary(Record):
     rounds: int
     exports: dict[str, ExportRecord]
     """By model name: what the rows were measured on, and the export's own cost."""
+    engines: dict[str, EngineRecord] = {}
+    """By the path that rows name among their artifacts, below the model's folder, with the slug before it."""
+    roof: Roof | None = None
     notes: tuple[str, ...]
     """Damaged or foreign files that were left out, by name."""
     rows: tuple[Row, ...]

@@ -26,7 +26,7 @@ def _series(rows: Iterable[Row]) -> list[list[Row]]:
         sound = row.latency_ns is not None and row.grade != "F"
         if sound and not any(flag.name == CALIBRATION for flag in row.flags):
             key = (row.model, row.weights, row.backend, row.device, row.precision, row.sequence_length)
-            found.setdefault((*key, row.boundary, row.mode), []).append(row)
+            found.setdefault((*key, row.boundary, row.mode, row.setting), []).append(row)
     return [sorted(group, key=lambda row: row.batch_size) for group in found.values()]
 
 

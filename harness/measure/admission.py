@@ -1,22 +1,36 @@
 """Which raw records may stand in one summary: same plan, same artifacts, same machine (pure).
 
+Library versions must agree within a backend, and not between backends: TensorRT may need another interpreter than torch.
 Each check answers with what differs, in words, or None.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from harness.core.schemas import Environment, ExportRecord, Failed, Measured
+from harness.core.schemas import EngineRecord, Environment, ExportRecord, Failed, Measured
 
 
-def known_artifacts(export: ExportRecord | None) -> dict[str, str]:
-    """sha256 by path of every file that the current export holds."""
+@dataclass(frozen=True)
+class References:
+    """Ids of the environments that records must agree with; None and nothing where no two differ, the usual case.
+
+    machine: in machine, limits and GPU. libraries: in everything, by backend.
+    """
+
+    machine: str | None = None
+    libraries: Mapping[str, str] = field(default_factory=dict)
+
+
+def known_artifacts(export: ExportRecord | None, engines: Iterable[EngineRecord] = ()) -> dict[str, str]:
+    """sha256 by path of every file that the current export, and the engines built from it, hold."""
     if export is None:
         return {}
-    files = [file for onnx in export.onnx.values() for file in onnx.files()]
+    files = [file for onnx in (*export.onnx.values(), *export.onnx_variants.values()) for file in onnx.files()]
+    files += [record.engine for record in engines]
     files += [export.module] if export.module else []
     files += [file for inputs in export.input_sets for file in inputs.files()]
     return {file.path: file.sha256 for file in files}
@@ -40,28 +54,45 @@ def foreign_artifact(record: Measured, known: Mapping[str, str]) -> str | None:
 
 
 def foreign_machine(
-    environment_id: str | None, environments: Mapping[str, Environment], reference: str | None
+    environment_id: str | None, backend: str, environments: Mapping[str, Environment], references: References
 ) -> str | None:
-    """What differs between a record's environment and the reference environment."""
+    """What differs between a record's environment and the ones that it must agree with."""
     if environment_id is None or environment_id not in environments:
         return f"its environment record {environment_id or '(none)'} cannot be read"
-    if reference is None or environment_id == reference:
-        return None
-    differences = [
-        f"{name} {ours} instead of {theirs}"
-        for name, ours, theirs in differing(environments[environment_id], environments[reference])
-    ]
+    ours = environments[environment_id]
+    found: list[tuple[str, Any, Any]] = []
+    if references.machine is not None:
+        found += differing(ours, environments[references.machine], libraries=False)
+    if not found and backend in references.libraries:
+        found += differing(ours, environments[references.libraries[backend]])
+    differences = [f"{name} {left} instead of {right}" for name, left, right in found]
     return f"measured elsewhere: {'; '.join(differences[:3])}" if differences else None
 
 
-def reference_environment(used: Iterable[tuple[str, str]], environments: Mapping[str, Environment]) -> str | None:
-    """The environment that the rest must agree with: the one of most records, then of the latest.
+def references(used: Sequence[tuple[str, str, str]], environments: Mapping[str, Environment]) -> References:
+    """What the records agree on: (backend, environment id, start time) of each → the environments to agree with."""
+    machine = _most_common([(identity, at) for _, identity, at in used], environments, libraries=False)
+    alike = {
+        identity
+        for identity, found in environments.items()
+        if machine is not None and not differing(found, environments[machine], libraries=False)
+    }
+    libraries: dict[str, str] = {}
+    for backend in dict.fromkeys(name for name, _, _ in used):
+        own = [(identity, at) for name, identity, at in used if name == backend and identity in alike]
+        best = _most_common(own, environments, libraries=True)
+        if best is not None:
+            libraries[backend] = best
+    return References(machine, libraries)
 
-    `used` holds (environment id, start time) of the records. Environments that agree count together.
-    """
+
+def _most_common(
+    used: Iterable[tuple[str, str]], environments: Mapping[str, Environment], libraries: bool
+) -> str | None:
+    """The environment of most records, then of the latest. Environments that agree count together."""
     counts: Counter[str] = Counter()
     latest: dict[str, tuple[str, str]] = {}
-    group_of = _groups(environments)
+    group_of = _groups(environments, libraries)
     for environment_id, started_at in used:
         group = group_of.get(environment_id)
         if group is not None:
@@ -75,21 +106,25 @@ def reference_environment(used: Iterable[tuple[str, str]], environments: Mapping
 
 def all_agree(environments: Mapping[str, Environment]) -> bool:
     """True where no two environments differ in what makes samples incomparable."""
-    return len(set(_groups(environments).values())) <= 1
+    return len(set(_groups(environments, libraries=True).values())) <= 1
 
 
-def differing(ours: Environment, theirs: Environment) -> list[tuple[str, Any, Any]]:
+def differing(ours: Environment, theirs: Environment, libraries: bool = True) -> list[tuple[str, Any, Any]]:
     """(name, our value, their value) of each fact that makes samples incomparable."""
-    left, right = _facts(ours), _facts(theirs)
+    left, right = _facts(ours, libraries), _facts(theirs, libraries)
     names = [name for name in {**left, **right} if left.get(name) != right.get(name)]
     return [(name, left.get(name, "absent"), right.get(name, "absent")) for name in names]
 
 
-def _groups(environments: Mapping[str, Environment]) -> dict[str, str]:
-    return {identity: repr(sorted(_facts(found).items())) for identity, found in environments.items()}
+def _groups(environments: Mapping[str, Environment], libraries: bool) -> dict[str, str]:
+    return {identity: repr(sorted(_facts(found, libraries).items())) for identity, found in environments.items()}
 
 
-def _facts(environment: Environment) -> dict[str, Any]:
+def _facts(environment: Environment, libraries: bool) -> dict[str, Any]:
     facts = {f"machine.{name}": value for name, value in environment.machine.model_dump().items()}
     facts |= {f"limits.{name}": value for name, value in environment.limits.model_dump().items()}
+    if environment.gpu is not None:
+        facts |= {f"gpu.{name}": value for name, value in environment.gpu.model_dump().items()}
+    if not libraries:
+        return facts
     return facts | {f"library {name}": value for name, value in environment.software.libraries.items()}

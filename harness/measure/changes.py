@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from harness.core.schemas import Difference, Environment, Row, Summary
@@ -12,10 +12,11 @@ INSTALLED = frozenset(
     {
         *("machine.os", "machine.kernel", "machine.microcode"),
         *("limits.container", "limits.image", "limits.image_digest"),
+        *("gpu.driver", "gpu.cuda", "gpu.vbios", "gpu.uuid"),
     }
 )
-"""Facts that an upgrade brings, as it brings libraries: whether it made anything slower is what a gate is asked. All
-other facts say what the machine is and how much of it could be used: across them only machines would be compared."""
+"""Facts that an upgrade brings, as it brings libraries: whether it made anything slower is what a gate is asked. So is
+another card of the same name. All other facts say what the machine is and how much of it could be used: across them only machines would be compared."""
 
 MEMORY_TOLERANCE = 0.02
 """Share by which the memory of one machine differs: how much of it the kernel keeps changes with each release."""
@@ -72,8 +73,19 @@ def _about(summary: Summary) -> dict[str, str]:
 
 
 def _environment(summary: Summary) -> Environment | None:
-    """Any of them: aggregate lets records into one summary only where machine, limits and libraries agree."""
-    return next(iter(summary.environments.values()), None)
+    """Any of them with the libraries of all: aggregate lets records into one summary only where the machine agrees, and
+    the libraries within each backend."""
+    found = list(summary.environments.values())
+    if not found:
+        return None
+    names = sorted({name for one in found for name in one.software.libraries})
+    libraries = {name: " / ".join(_versions(name, found)) for name in names}
+    software = found[0].software.model_copy(update={"libraries": libraries})
+    return found[0].model_copy(update={"software": software})
+
+
+def _versions(name: str, environments: Sequence[Environment]) -> list[str]:
+    return sorted({one.software.libraries[name] for one in environments if name in one.software.libraries})
 
 
 def _placement(row: Row) -> dict[str, str]:

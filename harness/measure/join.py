@@ -11,9 +11,11 @@ from harness.core.errors import FormatError, StorageError
 from harness.core.schemas import Case, Environment, ExportRecord, Failed, Measured, Plan, Row, Summary
 from harness.measure import admission, speedups, summarise
 from harness.measure.across import with_nonmonotone
+from harness.measure.admission import References
 from harness.measure.grades import Checks
 from harness.measure.notes import Notes
 from harness.measure.summarise import CaseRecords
+from harness.measure.tuning import with_tried
 from harness.measure.witness import LoadUsage, witnessed
 
 Load = Callable[[str, int], Measured | Failed | None]
@@ -36,7 +38,7 @@ def join(
     exports: by slug. environments: by id. calibration: names of backends that compute nothing. notes: what was
     already found unusable; what this function leaves out is added.
     """
-    reference = _reference(plan, environments, load)
+    agreed = _references(plan, environments, load)
     artifacts = {slug: admission.known_artifacts(export) for slug, export in exports.items()}
     kinds = {model.slug: model.kind for model in plan.models}
     rows: list[Row] = []
@@ -45,7 +47,7 @@ def join(
     started: list[str] = []
     for case in plan.cases:
         records = _records(
-            plan, case, load, artifacts=artifacts.get(case.slug), machine=(environments, reference), notes=notes
+            plan, case, load, artifacts=artifacts.get(case.slug), machine=(environments, agreed), notes=notes
         )
         records = witnessed(records, load_usage, environments, notes)
         checks = checks_for(plan, case, exports.get(case.slug), calibration)
@@ -53,7 +55,7 @@ def join(
         medians[case.case_id] = summarise.round_medians(rows[-1], records.measured)
         used.update(record.environment_id for record in records.measured if record.environment_id)
         started += [record.started_at for record in records.measured]
-    rows = with_nonmonotone(rows)
+    rows = with_nonmonotone(with_tried(rows, plan.cases, medians))
     return _blank(plan, exports, created_at).model_copy(
         update={
             "measured_from": min(started, default=None),
@@ -103,7 +105,7 @@ def _records(
     load: Load,
     *,
     artifacts: Mapping[str, str] | None,
-    machine: tuple[Mapping[str, Environment], str | None],
+    machine: tuple[Mapping[str, Environment], References],
     notes: Notes,
 ) -> CaseRecords:
     measured: list[Measured] = []
@@ -116,7 +118,7 @@ def _records(
             notes.damaged.append(found)
             continue
         reason = _refusal(found, plan.plan_id, case.case_id, number) or (
-            _foreign(found, artifacts, *machine) if isinstance(found, Measured) else None
+            _foreign(found, case.backend, artifacts, *machine) if isinstance(found, Measured) else None
         )
         if reason is not None:
             left_out.append((number, reason))
@@ -150,25 +152,26 @@ def _refusal(record: Measured | Failed, plan_id: str, case_id: str, number: int)
 
 def _foreign(
     record: Measured,
+    backend: str,
     artifacts: Mapping[str, str] | None,
     environments: Mapping[str, Environment],
-    reference: str | None,
+    agreed: References,
 ) -> str | None:
     if artifacts is None and record.artifacts:
         return "the model's export.json cannot be read, so what was measured cannot be told"
     return admission.foreign_artifact(record, artifacts or {}) or admission.foreign_machine(
-        record.environment_id, environments, reference
+        record.environment_id, backend, environments, agreed
     )
 
 
-def _reference(plan: Plan, environments: Mapping[str, Environment], load: Load) -> str | None:
-    """The environment that all records must agree with; None where no two differ, the usual case."""
+def _references(plan: Plan, environments: Mapping[str, Environment], load: Load) -> References:
+    """The environments that records must agree with."""
     if admission.all_agree(environments):
-        return None
-    used = (
-        (found.environment_id, found.started_at)
+        return References()
+    used = [
+        (case.backend, found.environment_id, found.started_at)
         for case in plan.cases
         for _, found in _rounds(plan, case, load)
         if isinstance(found, Measured) and found.plan_id == plan.plan_id and found.environment_id
-    )
-    return admission.reference_environment(used, environments)
+    ]
+    return admission.references(used, environments)

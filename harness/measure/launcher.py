@@ -21,11 +21,15 @@ START_TIMEOUT_S = 300.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the process of a case ended: exit code (negative: minus the signal), its last phase, whether by our limit."""
+    """How the process of a case ended: exit code (negative: minus the signal), its last phase, whether by our limit.
+
+    absent: modules that the backend requires and its interpreter lacks; then no process was started.
+    """
 
     code: int
     phase: str
     timed_out: bool = False
+    absent: tuple[str, ...] = ()
 
 
 class Observer(Protocol):
@@ -39,13 +43,19 @@ class Observer(Protocol):
 
 
 class Worker:
-    """One worker process. With fork=False each job gets a freshly started interpreter instead of a fork."""
+    """One worker process. With fork=False each job gets a freshly started interpreter instead of a fork.
 
-    def __init__(self, backend: str, threads: int, log: Path, fork: bool = True) -> None:
-        self._command = [sys.executable, "-m", "harness.worker", "--backend", backend]
+    interpreter: the Python that has the backend's libraries, where it is not this one.
+    """
+
+    def __init__(
+        self, backend: str, threads: int, log: Path, fork: bool = True, interpreter: Path | None = None
+    ) -> None:
+        self._command = [str(interpreter or sys.executable), "-m", "harness.worker", "--backend", backend]
         self._fork = fork
         self._log = log
-        self._environment = _environment(threads)
+        self._environment = _environment(threads, own=interpreter is None)
+        self._absent: tuple[str, ...] = ()
         self._process: subprocess.Popen[bytes] | None = None
         self._case_pid: int | None = None
 
@@ -54,6 +64,8 @@ class Worker:
         try:
             if self._process is None:
                 self._start()
+            if self._absent:
+                return Outcome(code=0, phase="start", absent=self._absent)
             self._send(job)
         except (BrokenPipeError, EOFError):
             return Outcome(code=self._reap() or 1, phase="start")
@@ -84,8 +96,10 @@ class Worker:
                 # Its own session: Ctrl-C on the terminal reaches the run stage alone, which then ends its workers.
                 start_new_session=True,
             )
-        if not isinstance(self._next(START_TIMEOUT_S), Ready):
+        ready = self._next(START_TIMEOUT_S)
+        if not isinstance(ready, Ready):
             raise TimeoutError(f"the worker's libraries were not imported within {START_TIMEOUT_S:g} s")
+        self._absent = ready.absent
 
     def _send(self, job: Job) -> None:
         pipe = self._running().stdin
@@ -159,8 +173,12 @@ def _kill_group(pid: int) -> None:
             return
 
 
-def _environment(threads: int) -> dict[str, str]:
-    """Every thread pool that reads the environment gets the same number; OpenBLAS (NumPy) is kept out of the way."""
+def _environment(threads: int, own: bool) -> dict[str, str]:
+    """Every thread pool that reads the environment gets the same number; OpenBLAS (NumPy) is kept out of the way.
+
+    own: False for another interpreter, which must not find packages that were built for this one.
+    """
+    inherited = os.environ.get("PYTHONPATH") if own else None
     return {
         **os.environ,
         "OMP_NUM_THREADS": str(threads),
@@ -168,5 +186,5 @@ def _environment(threads: int) -> dict[str, str]:
         "OPENBLAS_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")])),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), inherited])),
     }

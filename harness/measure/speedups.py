@@ -15,11 +15,12 @@ def with_speedups(
 
     Absent where either side is void or the backend computes nothing (`uncounted`).
     """
-    baselines = {
-        _peers(row): row
-        for row in rows
-        if row.backend == baseline_backend and row.precision == "fp32" and row.status == "measured" and row.grade != "F"
-    }
+    baselines: dict[tuple[object, ...], Row] = {}
+    for row in rows:
+        sound = row.status == "measured" and row.grade != "F" and not row.tried
+        if row.backend == baseline_backend and row.precision == "fp32" and sound:
+            # The plan has a backend's usual setting first: others are further ways to run the same baseline.
+            baselines.setdefault(_peers(row), row)
     return [_with_speedup(row, baselines.get(_peers(row)), medians, uncounted) for row in rows]
 
 

@@ -48,6 +48,10 @@ class Block(_Section):
     """Used for text models only."""
     boundaries: Annotated[tuple[Boundary, ...], Field(min_length=1)] = ("compute",)
     modes: Annotated[tuple[Mode, ...], Field(min_length=1)] = ("sync",)
+    settings: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    """Named settings of the backends; a backend that has none of them runs with its usual one."""
+    tune: bool = False
+    """Try each backend's short list of settings in round 1, and give the other rounds to the fastest."""
 
 
 class Config(_Section):

@@ -11,6 +11,7 @@ from harness.core.names import unknown_name
 from harness.core.schemas import Boundary, Case, Device, Measurement, Mode, Plan, PlannedModel, Precision
 from harness.core.store import digest_of
 from harness.planning.config import Block, Config, ModelEntry
+from harness.planning.settings import refuse_unknown, settings_of
 from harness.planning.ways import refuse_impossible, skipped
 from harness.zoo import ModelInfo, model_info
 
@@ -59,12 +60,17 @@ def case_id(
     sequence_length: int | None,
     boundary: Boundary = "compute",
     mode: Mode = "sync",
+    setting: str = "",
 ) -> str:
-    """The readable id of a case, such as `minilm-l6-openvino-cpu-fp32-b8-s128-offline`; also its folder's name."""
+    """The readable id of a case, such as `minilm-l6-openvino-cpu-fp32-b8-s128-offline`; also its folder's name.
+
+    `setting`: its name where it is not the usual one of the backend.
+    """
     sequence = "" if sequence_length is None else f"-s{sequence_length}"
-    # The usual boundary and mode are not spelled out: most ids stay short.
+    # The usual boundary, mode and setting are not spelled out: most ids stay short.
     kind = ("" if boundary == "compute" else f"-{boundary}") + ("" if mode == "sync" else f"-{mode}")
-    return f"{slug}-{backend}-{device}-{precision}-b{batch_size}{sequence}{kind}"
+    way = f"-{setting}" if setting else ""
+    return f"{slug}-{backend}-{device}-{precision}-b{batch_size}{sequence}{kind}{way}"
 
 
 Models = Mapping[str, tuple[ModelEntry, ModelInfo]]
@@ -100,41 +106,37 @@ def _expand(config: Config, models: Models, source: str) -> Iterator[Case]:
         for name in selected:
             entry, info = models[name]
             for backend, table in backends:
-                for precision, boundary, mode in product(block.precisions, block.boundaries, block.modes):
-                    skip = _skip_reason(table, info, config.device, precision)
-                    skip = skip or skipped(backend, table, info, boundary, mode)
-                    lengths = block.sequence_lengths if info.kind == "text" else (None,)
-                    for batch_size, length in product(block.batch_sizes, lengths):
-                        shape = (precision, batch_size, length, boundary, mode)
-                        yield _case(entry, info, backend, config.device, *shape, skip)
+                yield from _of_backend(block, entry, info, backend, table, config.device)
 
 
-def _case(
-    entry: ModelEntry,
-    info: ModelInfo,
-    backend: str,
-    device: Device,
-    precision: Precision,
-    batch_size: int,
-    sequence_length: int | None,
-    boundary: Boundary,
-    mode: Mode,
-    skip_reason: str | None,
-) -> Case:
-    return Case(
-        case_id=case_id(info.slug, backend, device, precision, batch_size, sequence_length, boundary, mode),
-        model=entry.name,
-        slug=info.slug,
-        backend=backend,
-        device=device,
-        precision=precision,
-        batch_size=batch_size,
-        sequence_length=sequence_length,
-        boundary=boundary,
-        mode=mode,
-        weights=entry.weights or info.default_weights,
-        skip_reason=skip_reason,
-    )
+def _of_backend(
+    block: Block, entry: ModelEntry, info: ModelInfo, backend: str, table: BackendInfo, device: Device
+) -> Iterator[Case]:
+    """Every combination of a block's lists for one model and backend."""
+    settings = settings_of(block, table, device, info.kind)
+    usual = next(iter(table.settings_on(device)))
+    lengths = block.sequence_lengths if info.kind == "text" else (None,)
+    for precision, boundary, mode in product(block.precisions, block.boundaries, block.modes):
+        skip = _skip_reason(table, info, device, precision)
+        skip = skip or skipped(backend, table, info, device, boundary, mode)
+        for batch_size, length, setting in product(block.batch_sizes, lengths, settings):
+            way = "" if setting == usual else setting
+            yield Case(
+                case_id=case_id(info.slug, backend, device, precision, batch_size, length, boundary, mode, way),
+                model=entry.name,
+                slug=info.slug,
+                backend=backend,
+                device=device,
+                precision=precision,
+                batch_size=batch_size,
+                sequence_length=length,
+                boundary=boundary,
+                mode=mode,
+                weights=entry.weights or info.default_weights,
+                setting=setting,
+                tuned=len(settings) > 1 and block.tune,
+                skip_reason=skip,
+            )
 
 
 def _selected(block: Block, models: Models, where: str) -> Sequence[str]:
@@ -168,6 +170,7 @@ def _refuse_impossible(block: Block, backends: Sequence[tuple[str, BackendInfo]]
             )
 
     refuse_impossible(block, [table for _, table in backends], device, where)
+    refuse_unknown(block, backends, device, where)
 
 
 def _backends_on(device: Device) -> list[str]:
@@ -201,9 +204,7 @@ def _unique(cases: Iterable[Case], source: str, merge: bool) -> list[Case]:
 def _planned(entry: ModelEntry, info: ModelInfo, cases: Sequence[Case]) -> PlannedModel:
     own = [case for case in cases if case.model == entry.name and case.skip_reason is None]
     lengths = {case.sequence_length for case in own if case.sequence_length is not None}
-    precisions: dict[Precision, None] = {"fp32": None}
-    onnx = [case for case in own if backend_info(case.backend).artifact == "onnx"]
-    precisions.update({case.precision: None for case in onnx if case.precision in ("fp16", "int8")})
+    files = {("fp32", None): None, **{_file(case): None for case in own if _reads_onnx(case)}}
     return PlannedModel(
         name=entry.name,
         slug=info.slug,
@@ -211,6 +212,17 @@ def _planned(entry: ModelEntry, info: ModelInfo, cases: Sequence[Case]) -> Plann
         kind=info.kind,
         exported=any(backend_info(case.backend).artifact != "none" for case in own),
         sequence_lengths=tuple(sorted(lengths)),
-        onnx_precisions=tuple(precisions),
+        onnx_precisions=tuple(dict.fromkeys(precision for precision, _ in files)),
+        onnx_variants=tuple(f"{precision}-{variant}" for precision, variant in files if variant is not None),
         raw_inputs=any(case.boundary == "e2e" for case in own),
     )
+
+
+def _reads_onnx(case: Case) -> bool:
+    return backend_info(case.backend).artifact in ("onnx", "engine")
+
+
+def _file(case: Case) -> tuple[Precision, str | None]:
+    """(precision, variant) of the ONNX file that a case starts from: there is none of its own for tf32 and bf16."""
+    precision: Precision = case.precision if case.precision in ("fp16", "int8") else "fp32"
+    return precision, backend_info(case.backend).settings_on(case.device)[case.setting].variant

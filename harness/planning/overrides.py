@@ -10,7 +10,7 @@ from harness.core.errors import UsageError
 from harness.core.schemas import Boundary, Device, Measurement, Mode, Precision
 from harness.planning.config import Block, Config, ModelEntry
 
-_LISTS = ("backends", "precisions", "batch_sizes", "sequence_lengths", "boundaries", "modes")
+_LISTS = ("backends", "precisions", "batch_sizes", "sequence_lengths", "boundaries", "modes", "settings")
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Overrides:
     sequence_lengths: Sequence[int] = ()
     boundaries: Sequence[Boundary] = ()
     modes: Sequence[Mode] = ()
+    settings: Sequence[str] = ()
+    tune: bool = False
     rounds: int | None = None
     max_rounds: int | None = None
     target_interval: float | None = None
@@ -69,9 +71,13 @@ def _measurement(settings: Measurement, chosen: Overrides) -> Measurement:
 
 
 def _matrix(config: Config, chosen: Overrides) -> tuple[Block, ...]:
-    replaced: dict[str, tuple[object, ...]] = {
+    replaced: dict[str, object] = {
         name: tuple(getattr(chosen, name)) for name in _LISTS if getattr(chosen, name)
     }
+    if chosen.settings:
+        replaced["tune"] = False
+    if chosen.tune:
+        replaced.update(tune=True, settings=None)
     # Not every boundary has every mode: a choice of one must not meet what some block says about the other.
     if chosen.boundaries:
         replaced.setdefault("modes", ("sync",))

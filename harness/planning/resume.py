@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from harness.core import environment, store
 from harness.core.errors import FormatError, InferometerError
 from harness.core.layout import Results
-from harness.core.schemas import Environment, ExportRecord, Measured, Plan
+from harness.core.schemas import Environment, ExportRecord, Gate, Measured, Plan, Precision
 from harness.measure import admission
 from harness.measure.typical import batch_ns
 from harness.planning.schedule import Turn
@@ -16,9 +16,14 @@ from harness.planning.schedule import Turn
 
 @dataclass
 class Finished:
-    """What need not be measured again (case id → round → process median in ns), and damaged files by name."""
+    """What need not be measured again (case id → round → process median in ns), and damaged files by name.
 
+    unsound: ids of cases whose outputs are further from the reference than their gate allows.
+    """
+
+    gates: Mapping[Precision, Gate] = field(default_factory=dict)
     medians: dict[str, dict[int, float]] = field(default_factory=dict)
+    unsound: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
     def has(self, turn: Turn) -> bool:
@@ -26,18 +31,28 @@ class Finished:
         number, case = turn
         return number in self.medians.get(case.case_id, {})
 
-    def add(self, record: Measured) -> None:
-        """Remember a measured record."""
+    def add(self, record: Measured, precision: Precision) -> None:
+        """Remember a measured record of a case in that precision."""
         self.medians.setdefault(record.case_id, {})[record.round] = batch_ns(record)
+        gate, parity = self.gates.get(precision), record.parity_before
+        if gate and parity and (parity.relative_l2 is None or parity.relative_l2 > gate.relative_l2):
+            self.unsound.add(record.case_id)
 
 
 def finished_turns(
-    plan: Plan, turns: Sequence[Turn], exports: Mapping[str, ExportRecord], results: Results
+    plan: Plan,
+    turns: Sequence[Turn],
+    exports: Mapping[str, ExportRecord],
+    results: Results,
+    elsewhere: frozenset[str] = frozenset(),
 ) -> Finished:
-    """Look at the raw files of the given turns. Failed ones are tried again; damaged ones are named."""
-    found = Finished()
-    here = environment.collect({})
-    comparable: dict[str | None, bool] = {None: False}
+    """Look at the raw files of the given turns. Failed ones are tried again; damaged ones are named.
+
+    elsewhere: backends whose libraries another interpreter has, so that this one's versions say nothing about them.
+    """
+    found = Finished(plan.gates)
+    here = environment.collect({}, plan.device)
+    comparable: dict[tuple[str | None, bool], bool] = {}
     known = {model: admission.known_artifacts(export) for model, export in exports.items()}
     for number, case in turns:
         path = results.raw_file(case.case_id, number)
@@ -52,15 +67,15 @@ def finished_turns(
             continue
         if (record.case_id, record.round) != (case.case_id, number):  # moved or copied: aggregate refuses it
             continue
-        identity = record.environment_id
-        if identity not in comparable:
-            comparable[identity] = _same_environment(identity, here, results)
-        if comparable[identity] and admission.foreign_artifact(record, known.get(case.model, {})) is None:
-            found.add(record)
+        asked = (record.environment_id, case.backend not in elsewhere)
+        if asked not in comparable:
+            comparable[asked] = _same_environment(*asked, here, results)
+        if comparable[asked] and admission.foreign_artifact(record, known.get(case.model, {})) is None:
+            found.add(record, case.precision)
     return found
 
 
-def _same_environment(identity: str | None, here: Environment, results: Results) -> bool:
+def _same_environment(identity: str | None, libraries: bool, here: Environment, results: Results) -> bool:
     """Whether samples of that environment could stand beside samples taken here and now."""
     if identity is None:
         return False
@@ -68,4 +83,4 @@ def _same_environment(identity: str | None, here: Environment, results: Results)
         there = store.load(results.environment(identity), Environment, "make run")
     except InferometerError:
         return False
-    return not admission.differing(there, here)
+    return not admission.differing(there, here, libraries)

@@ -32,9 +32,11 @@ def refuse_impossible(block: Block, backends: Sequence[BackendInfo], device: Dev
             )
 
 
-def skipped(backend: str, table: BackendInfo, info: ModelInfo, boundary: Boundary, mode: Mode) -> str | None:
+def skipped(
+    backend: str, table: BackendInfo, info: ModelInfo, device: Device, boundary: Boundary, mode: Mode
+) -> str | None:
     """Why this backend has no such mode, or this model no such boundary; None where both have."""
-    if mode not in table.modes:
+    if mode not in table.modes_on(device):
         return f"{backend} has no {mode} mode: {table.modes_not_offered.get(mode, 'not offered')}"
     if boundary == "e2e" and table.artifact == "none":
         return f"no e2e boundary: {backend} runs no model that text or pictures could be prepared for"

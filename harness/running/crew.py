@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -36,14 +38,27 @@ class _Watcher:
 
 
 class Crew:
-    """Measures turns of a plan; a context manager that ends every process it started."""
+    """Measures turns of a plan; a context manager that ends every process it started.
 
-    def __init__(self, plan: Plan, models: Models, results: Results, threads: int, turns: int, fork: bool) -> None:
+    interpreters: by backend, for those whose libraries this Python does not have.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        models: Models,
+        results: Results,
+        threads: int,
+        turns: int,
+        fork: bool,
+        interpreters: Mapping[str, Path],
+    ) -> None:
         self._plan = plan
         self._models = models
         self._results = results
         self._threads = threads
         self._fork = fork
+        self._interpreters = interpreters
         self._workers: dict[str, Worker] = {}
         self._stack = ExitStack()
         self.progress = RunProgress(turns)
@@ -80,7 +95,8 @@ class Crew:
 
     def _worker(self, backend: str) -> Worker:
         if backend not in self._workers:
-            self._workers[backend] = Worker(backend, self._threads, self._results.worker_log(backend), self._fork)
+            log, interpreter = self._results.worker_log(backend), self._interpreters.get(backend)
+            self._workers[backend] = Worker(backend, self._threads, log, self._fork, interpreter)
             self._stack.callback(self._workers[backend].close)
         return self._workers[backend]
 

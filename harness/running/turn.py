@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 
-from harness.backends import backend_info
 from harness.core import store
 from harness.core.errors import StorageError
 from harness.core.jobs import Job
@@ -23,8 +21,7 @@ def measure_turn(job: Job, worker: Worker, results: Results, observer: Observer)
         # The log of an earlier try as well: a process that never began must not be explained by it.
         for old in (raw, log, results.usage_file(case_id, job.round)):
             old.unlink(missing_ok=True)
-    absent = [name for name in backend_info(job.case.backend).requires if importlib.util.find_spec(name) is None]
-    outcome = Outcome(code=0, phase="start") if absent else worker.run(job, observer)
+    outcome = worker.run(job, observer)
     if outcome.code == StorageError.exit_code:
         raise StorageError(
             f"The disk is full or not writable: {raw} could not be written.",
@@ -32,7 +29,7 @@ def measure_turn(job: Job, worker: Worker, results: Results, observer: Observer)
         )
     if raw.is_file() and not outcome.timed_out:
         return store.load_raw(raw)
-    error, hint = _absent_library(absent) if absent else _explain(outcome, job)
+    error, hint = _absent_library(outcome.absent) if outcome.absent else _explain(outcome, job)
     record = Failed(
         case_id=case_id,
         round=job.round,
@@ -69,4 +66,7 @@ def _explain(outcome: Outcome, job: Job) -> tuple[str, str]:
 
 
 def _absent_library(absent: Sequence[str]) -> tuple[str, str]:
-    return f"{', '.join(absent)} is not installed.", f"Install it: pip install {' '.join(absent)}."
+    return (
+        f"{', '.join(absent)} is not installed.",
+        f"Install it: pip install {' '.join(absent)}; or name an interpreter that has it: PYTHONS=<backend>=<path>.",
+    )

@@ -18,6 +18,7 @@ from harness.planning.config import parse_config, read_config
 from harness.planning.estimate import estimate, in_words
 from harness.planning.matrix import make_plan, plan_id
 
+ON_CPU = [name for name, info in BACKENDS.items() if "cpu" in info.precisions]
 CONFIGS = sorted(Path(__file__).parents[3].joinpath("configs").rglob("*.yaml"))
 
 
@@ -162,7 +163,7 @@ def test_the_plan_id_changes_with_the_device_and_not_with_the_cases() -> None:
 names = st.sampled_from(["resnet18", "minilm-l6", "module:a.b:c", "module:a.c:c", "onnx:x/m.onnx", "onnx:y/m.onnx"])
 block_lists = st.fixed_dictionaries(
     {
-        "backends": st.lists(st.sampled_from([*BACKENDS]), min_size=1, unique=True),
+        "backends": st.lists(st.sampled_from(ON_CPU), min_size=1, unique=True),
         "precisions": st.just(["fp32"]),
         "batch_sizes": st.lists(st.integers(1, 300), min_size=1, max_size=4, unique=True),
         "sequence_lengths": st.lists(st.integers(1, 300), min_size=1, max_size=3, unique=True),
@@ -181,13 +182,8 @@ def test_case_ids_are_unique_and_can_name_folders(models: list[str], block: dict
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
-def test_every_configuration_that_we_ship_plans_or_says_what_is_missing(path: Path) -> None:
-    config = read_config(path)
-    if config.device == "cuda" and not all("cuda" in info.precisions for info in BACKENDS.values()):
-        with pytest.raises(ConfigError, match="does not run on cuda"):
-            make_plan(config, str(path), "")
-        return
-    made = make_plan(config, str(path), "")
+def test_every_configuration_that_we_ship_plans(path: Path) -> None:
+    made = make_plan(read_config(path), str(path), "")
     assert any(case.skip_reason is None for case in made.cases)
     low, high = estimate(made)
     assert 0 < low <= high

@@ -1,0 +1,38 @@
+"""Which named settings a block of the matrix asks of each backend (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.backends import BackendInfo
+from harness.core.errors import ConfigError
+from harness.core.names import unknown_name
+from harness.core.schemas import Device, Kind
+from harness.planning.config import Block
+
+Backends = Sequence[tuple[str, BackendInfo]]
+
+
+def refuse_unknown(block: Block, backends: Backends, device: Device, where: str) -> None:
+    """Raise ConfigError for a setting that none of the block's backends has, and for settings beside `tune`."""
+    known = list(dict.fromkeys(name for _, table in backends for name in table.settings_on(device)))
+    for name in block.settings or ():
+        if name not in known:
+            problem, hint = unknown_name("setting", name, known)
+            raise ConfigError(f"{where}.settings: {problem}", hint)
+    if block.settings and block.tune:
+        raise ConfigError(
+            f"{where}: `tune` tries every setting, and `settings` names some.", "Leave one of the two out."
+        )
+
+
+def settings_of(block: Block, table: BackendInfo, device: Device, kind: Kind) -> tuple[str, ...]:
+    """Names of the settings that a backend is measured with, at least one.
+
+    What makes no difference for a kind of model is left out; a block that names settings of other backends alone
+    leaves this one its usual setting.
+    """
+    fitting = {name: setting for name, setting in table.settings_on(device).items() if kind in setting.kinds}
+    if block.tune:
+        return tuple(name for name, setting in fitting.items() if setting.tried)
+    return tuple(name for name in fitting if name in (block.settings or ())) or (next(iter(fitting)),)

@@ -1,0 +1,109 @@
+"""Every CUDA backend on a small convolutional network: right outputs, right place, right precision, right clocks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from harness.core.schemas import Failed, Measured, Row, Summary
+from tests.gpu.conftest import Gpu, has
+
+BACKENDS = ["torch-eager", "torch-script", "torch-compile", "onnxruntime"] + ["tensorrt"] * has("tensorrt")
+HUNGRY = "module:tests.fixtures.models:hungry"
+
+
+def rows_of(summary: Summary, backends: Sequence[str] = BACKENDS) -> list[Row]:
+    assert {row.backend for row in summary.rows} >= set(backends)
+    unmeasured = [(row.case_id, row.reason) for row in summary.rows if row.status != "measured"]
+    assert unmeasured == []
+    return list(summary.rows)
+
+
+def test_outputs_placement_precision_and_clocks(gpu: Gpu) -> None:
+    summary = gpu.bench({"backends": BACKENDS, "precisions": ["fp32", "tf32", "fp16"], "batch_sizes": [1, 4]})
+    rows = rows_of(summary)
+    assert len(rows) == len(BACKENDS) * 3 * 2
+    void = {row.case_id: [flag.detail for flag in row.flags] for row in rows if row.grade == "F"}
+    assert void == {}
+    for row in rows:
+        assert row.placement is not None
+        assert (row.placement.device, row.placement.precision) == ("cuda", row.precision), row.case_id
+    for record in gpu.records().values():
+        assert isinstance(record, Measured)
+        assert record.device is not None
+        assert len(record.device.device_ns) == len(record.latency_ns) == len(record.device.enqueue_ns)
+        slack = record.device.clock.resolution_ns
+        for device, host in zip(record.device.device_ns, record.latency_ns, strict=True):
+            assert 0 < device <= host + slack, record.case_id
+
+
+def test_every_setting_computes_the_same(gpu: Gpu) -> None:
+    settings = {
+        "torch-eager": ["default", "nchw", "graph"],
+        "torch-compile": ["reduce-overhead", "default"],
+        "onnxruntime": ["graph", "plain", "nhwc+graph"],
+        "tensorrt": ["static+graph", "dynamic+graph", "static", "static+graph+fp16io"],
+    }
+    blocks = [
+        {"backends": [name], "precisions": ["fp16"], "batch_sizes": [4], "settings": settings[name]}
+        for name in BACKENDS
+        if name in settings
+    ]
+    rows = rows_of(gpu.bench(*blocks), list(settings) if has("tensorrt") else list(settings)[:-1])
+    assert {(row.backend, row.setting) for row in rows} == {
+        (b["backends"][0], s) for b in blocks for s in b["settings"]
+    }
+    assert [row.case_id for row in rows if row.grade == "F"] == []
+
+
+def test_modes_and_the_transfer_boundary(gpu: Gpu) -> None:
+    summary = gpu.bench(
+        {"backends": BACKENDS, "precisions": ["fp16"], "batch_sizes": [4], "modes": ["sync", "pipelined", "offline"]},
+        {"backends": BACKENDS, "precisions": ["fp16"], "batch_sizes": [4], "boundaries": ["transfer"]},
+    )
+    rows = rows_of(summary)
+    assert {row.mode for row in rows} == {"sync", "pipelined", "offline"}
+    for row in rows:
+        assert row.device_ns is not None, row.case_id
+        assert row.grade != "F", (row.case_id, [flag.detail for flag in row.flags])
+        if row.boundary == "transfer":
+            parts = [row.device_ns.h2d, row.device_ns.compute, row.device_ns.d2h]
+            assert all(part is not None and part > 0 for part in parts)
+
+
+def test_running_out_of_memory_is_a_failed_row_and_the_run_goes_on(gpu: Gpu) -> None:
+    gpu.prepare({"backends": ["torch-eager"], "batch_sizes": [1, 8]}, models=(HUNGRY,))
+    done = gpu.measured()
+    assert done.returncode == 10
+    found = {record.case_id.rpartition("-b")[2]: record for record in gpu.records().values()}
+    full, fine = found["8"], found["1"]
+    assert isinstance(full, Failed)
+    assert full.error == "Out of GPU memory at batch 8."
+    assert "BATCHES=4" in full.hint
+    assert isinstance(fine, Measured)
+
+
+@pytest.mark.skipif(not has("tensorrt"), reason="no TensorRT here")
+def test_an_engine_of_another_gpu_is_refused_by_name(gpu: Gpu) -> None:
+    gpu.prepare({"backends": ["tensorrt"], "precisions": ["fp16"], "batch_sizes": [1]})
+    (record,) = gpu.models.root.glob("*/engines/*.json")
+    content = json.loads(record.read_text())
+    content["gpu"] = "NVIDIA Imaginary 9000"
+    record.write_text(json.dumps(content))
+    gpu.measured()
+    (found,) = gpu.records().values()
+    assert isinstance(found, Failed)
+    assert "NVIDIA Imaginary 9000" in found.error
+
+
+@pytest.mark.skipif(not has("tensorrt"), reason="no TensorRT here")
+def test_a_missing_engine_says_what_to_type(gpu: Gpu) -> None:
+    gpu.prepare({"backends": ["tensorrt"], "precisions": ["fp16"], "batch_sizes": [1]})
+    for file in gpu.models.root.glob("*/engines/*"):
+        file.unlink()
+    gpu.measured()
+    (found,) = gpu.records().values()
+    assert isinstance(found, Failed)
+    assert "make engines" in found.hint

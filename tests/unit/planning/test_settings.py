@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.backends import BACKENDS
+from harness.core.errors import ConfigError
+from harness.core.schemas import Plan
+from harness.planning.config import parse_config
+from harness.planning.matrix import make_plan
+
+
+def plan(model: str = "resnet18", **block: Any) -> Plan:
+    config = {"device": "cuda", "models": [{"name": model, "weights": "seeded"}], "matrix": [block]}
+    return make_plan(parse_config(config, "x.yaml"), "x.yaml", "")
+
+
+def test_without_a_word_every_backend_runs_in_its_usual_setting_and_the_id_stays_short() -> None:
+    cases = plan(backends=["onnxruntime", "tensorrt"]).cases
+    assert [case.setting for case in cases] == ["graph", "static+graph"]
+    assert [case.case_id for case in cases] == [
+        "resnet18-onnxruntime-cuda-fp32-b1",
+        "resnet18-tensorrt-cuda-fp32-b1",
+    ]
+    assert not any(case.tuned for case in cases)
+
+
+def test_named_settings_reach_the_backends_that_have_them_and_stand_in_the_id() -> None:
+    cases = plan(backends=["onnxruntime", "tensorrt"], settings=["plain", "nhwc+graph"]).cases
+    assert [(case.backend, case.setting) for case in cases] == [
+        ("onnxruntime", "plain"),
+        ("onnxruntime", "nhwc+graph"),
+        ("tensorrt", "static+graph"),
+    ]
+    assert cases[0].case_id == "resnet18-onnxruntime-cuda-fp32-b1-plain"
+
+
+@pytest.mark.parametrize(("model", "left_out"), [("resnet18", "fused+graph"), ("bert-base", "nhwc+graph")])
+def test_tuning_tries_the_short_list_that_fits_the_model(model: str, left_out: str) -> None:
+    cases = plan(model, backends=["onnxruntime", "torch-script"], tune=True).cases
+    tried = [case.setting for case in cases if case.backend == "onnxruntime"]
+    listed = BACKENDS["onnxruntime"].settings_on("cuda")
+    assert tried == [name for name, one in listed.items() if one.tried and name != left_out]
+    assert all(case.tuned for case in cases if case.backend == "onnxruntime")
+    # One setting alone is not tried against anything.
+    assert [case.tuned for case in cases if case.backend == "torch-script"] == [False]
+
+
+def test_a_variant_is_exported_only_where_a_setting_loads_it() -> None:
+    assert plan("bert-base", backends=["onnxruntime"], precisions=["fp16"]).models[0].onnx_variants == ()
+    tuned = plan("bert-base", backends=["onnxruntime"], precisions=["fp16"], tune=True).models[0]
+    assert (tuned.onnx_precisions, tuned.onnx_variants) == (("fp32", "fp16"), ("fp16-fused",))
+
+
+def test_an_unknown_setting_names_what_there_is() -> None:
+    with pytest.raises(ConfigError, match="Unknown setting `grpah`") as found:
+        plan(backends=["onnxruntime"], settings=["grpah"])
+    assert "graph" in found.value.hint
+
+
+def test_settings_and_tuning_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match="tune"):
+        plan(backends=["onnxruntime"], settings=["graph"], tune=True)
+
+
+def test_a_cpu_has_one_setting_with_the_old_ids() -> None:
+    config = {"models": [{"name": "resnet18", "weights": "seeded"}], "matrix": [{"backends": ["onnxruntime"]}]}
+    (case,) = make_plan(parse_config(config, "x.yaml"), "x.yaml", "").cases
+    assert (case.case_id, case.setting) == ("resnet18-onnxruntime-cpu-fp32-b1", "default")
