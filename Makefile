@@ -38,7 +38,10 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
-VENV  := .venv
+# A GPU machine has an environment of its own: onnxruntime and onnxruntime-gpu are one module and exclude each other.
+SUITE := $(if $(filter cuda,$(DEVICE)),cuda,cpu)
+VENV  := .venv$(if $(filter cuda,$(SUITE)),-cuda)
+LOCK  := constraints$(if $(filter cuda,$(SUITE)),-cuda).txt
 STAGE  = $(if $(filter system,$(RUN)),$(PYTHON),$(VENV)/bin/python) -m harness
 PLACE  = --results "$$RESULTS"
 PLAN   = $(STAGE).plan --config "$$CONFIG" $(if $(DEVICE),--device "$$DEVICE") --models "$$MODELS" --backends "$$BACKENDS" \
@@ -50,12 +53,13 @@ EXPORT = $(STAGE).export $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--fo
 ENGINES = $(STAGE).build_engine $(PLACE) --models-dir "$$MODELS_DIR" --python "$$PYTHONS" $(if $(FORCE),--force)
 ROOF = $(STAGE).roof $(PLACE) $(if $(FORCE),--force)
 MEASURE = $(STAGE).run $(PLACE) --models-dir "$$MODELS_DIR" --python "$$PYTHONS" $(if $(FORCE),--force)
+ENERGY = $(STAGE).energy $(PLACE) --models-dir "$$MODELS_DIR" --python "$$PYTHONS" $(if $(FORCE),--force)
 AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR"
 REPORT = $(STAGE).report $(PLACE)
 COMPARE = $(STAGE).compare $(PLACE) $(if $(BASELINE),--baseline "$$BASELINE") --threshold "$$THRESHOLD" \
           $(if $(MAX_REGRESSION),--max-regression "$$MAX_REGRESSION")
 
-.PHONY: help bench plan export engines roof run aggregate report compare selftest profile models test check where clean distclean
+.PHONY: help bench plan export engines roof run energy aggregate report compare selftest profile models test check where clean distclean
 
 help: ## Print this help
 	@echo "Usage: make <target> [VARIABLE=value …]"
@@ -88,6 +92,9 @@ roof: where ## Measure what the GPU can do at most: matrix products, copies, lau
 run: where ## Measure what the plan owes and the results lack
 	@$(MEASURE)
 
+energy: where ## Measure joules an inference of the plan's cases on a GPU, after `make run` and apart from it
+	@$(ENERGY)
+
 aggregate: where ## Join the plan with the raw samples: summary.json, summary.csv
 	@$(AGGREGATE)
 
@@ -117,7 +124,7 @@ check: where ## Lint, format, types and import contracts
 
 # --- where stages run ---------------------------------------------------------------------------------------------
 
-IMAGE = inferometer:$(if $(filter cuda,$(DEVICE)),cuda,cpu)
+IMAGE = inferometer:$(SUITE)
 HAVE_IMAGE = $(DOCKER) image inspect $(IMAGE) >/dev/null 2>&1
 
 where: $(if $(filter system,$(RUN)),,$(VENV)/.installed)
@@ -131,12 +138,16 @@ where: $(if $(filter system,$(RUN)),,$(VENV)/.installed)
 	*) printf 'Error: RUN=%s is not known.\nHint:  RUN=local, RUN=docker, RUN=system or RUN=auto.\n' "$(RUN)" >&2; exit 2 ;; \
 	esac
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml $(LOCK)
 	@if [ -z "$(PYTHON)" ]; then printf 'Error: no Python 3.11 to 3.13 was found.\nHint:  install one, or name it: make %s PYTHON=/path/to/python3.\n' "$(MAKECMDGOALS)" >&2; exit 2; fi
-	@echo "Installing the pinned set of constraints.txt into $(VENV) (once; some minutes) …"
+	@if [ "$(SUITE)" = cuda ] && ! $(PYTHON) -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null; then \
+	  printf 'Error: DEVICE=cuda was asked for and there is no NVIDIA driver (libcuda.so.1) here.\nHint:  Run with DEVICE=cpu, or on a machine with an NVIDIA GPU (in a container: `--gpus all`).\n' >&2; exit 5; fi
+	@echo "Installing the pinned set of $(LOCK) into $(VENV) (once; some minutes) …"
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--extra-index-url "$$TORCH_INDEX") \
-	  --constraint constraints.txt --editable '.[cpu,dev]'
+	  --constraint $(LOCK) --editable '.[$(SUITE),dev]'
+	@if [ "$(SUITE)" = cuda ] && ! $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check '.[tensorrt]'; then \
+	  echo "TensorRT was not installed: the vendor's package index is out of reach. Its rows will say so." >&2; fi
 	@touch $@
 
 clean: ## Remove results (published ones stay)
@@ -146,4 +157,4 @@ clean: ## Remove results (published ones stay)
 distclean: clean ## Remove results, exported models and the virtual environment
 	@if [ ! -d "$$MODELS_DIR" ]; then exit 0; fi; \
 	find "$$MODELS_DIR" -mindepth 1 -maxdepth 1 ! -name .gitkeep -exec rm -rf {} +
-	@rm -rf $(VENV) *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv .venv-cuda *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -5,6 +5,7 @@
     results/plan.json
        │ export        model → weights, ONNX, inputs, reference outputs     models/<model>/
        │ run           a fresh process per case and round                   results/raw/<case>/<round>.json
+       │ energy        joules an inference, in a pass of its own            results/energy/<case>.json
        │ aggregate     join plan with raw                                   results/summary.{json,csv}
        │ report        tables and charts                                    results/report.md, charts/*.png
        │ compare       with an earlier summary, with limits: exit code      results/comparison.{md,json}, junit.xml

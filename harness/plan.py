@@ -66,7 +66,9 @@ def _parser() -> cli.Parser:
     parser.add_argument("--seq-lengths", type=_list(_positive), default=(), help=text)
     parser.add_argument("--boundaries", type=_list(_one_of("boundary", Boundary)), default=(), help=text)
     parser.add_argument("--modes", type=_list(_one_of("mode", Mode)), default=(), help=text)
-    parser.add_argument("--settings", type=_list(str), default=(), help="named settings of the backends; excludes --tune")
+    parser.add_argument(
+        "--settings", type=_list(str), default=(), help="named settings of the backends; excludes --tune"
+    )
     parser.add_argument("--tune", action="store_true", help="try each backend's settings and measure the fastest fully")
     parser.add_argument("--rounds", type=_positive, help="fresh processes per case, instead of the configuration's")
     parser.add_argument("--max-rounds", type=_positive, help="further rounds, up to this, where the interval is wide")

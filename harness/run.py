@@ -31,7 +31,11 @@ def stage(arguments: Sequence[str]) -> None:
         "--isolation", choices=("fork", "spawn"), default="fork", help="how a case gets its fresh process"
     )
     parser.add_argument(
-        "--python", action="append", default=[], metavar="BACKEND=PATH", help="interpreter that has a backend's libraries"
+        "--python",
+        action="append",
+        default=[],
+        metavar="BACKEND=PATH",
+        help="interpreter that has a backend's libraries",
     )
     cli.add_folders(parser)
     options = parser.parse_args(arguments)

@@ -22,20 +22,23 @@ from typing import IO, NoReturn
 
 from harness.backends import backend_info
 from harness.backends import base as backends
+from harness.backends.base import construct
 from harness.backends.batches import NO_BATCHES, load_batches, load_raw_batches, nothing_exported
+from harness.backends.onnx_of import onnx_of
 from harness.backends.slowdown import slow_down, slowdown_of
-from harness.core import cli, environment, store
+from harness.core import cli, environment, gpu, store
 from harness.core.errors import InferometerError, StorageError
 from harness.core.jobs import Ended, Entered, Event, Job, Ready, Started
-from harness.core.layout import Models, Results
+from harness.core.layout import ModelFolder, Models, Results
 from harness.core.orphans import die_with_parent
-from harness.core.schemas import Case, ExportRecord, Failed, Measured
+from harness.core.schemas import Case, EngineRecord, ExportRecord, Failed, Measured
 from harness.core.timestamps import utc_now
+from harness.engines.request import Options, Place, engine_for
 from harness.measure.clock import calibrate
 from harness.measure.endtoend import EndToEnd
-from harness.measure.modes import MODES, Mode
+from harness.measure.mode_choice import mode_for
+from harness.measure.modes import Mode
 from harness.measure.session import run_session
-
 
 _OUT_OF_MEMORY = re.compile(r"out of memory|failed to allocate|cudaErrorMemoryAllocation|bad allocation", re.IGNORECASE)
 """How torch, CUDA, ONNX Runtime and TensorRT say it; each has an exception type of its own."""
@@ -106,21 +109,29 @@ def _measure_and_exit(job: Job, emit: Callable[[Event], None]) -> NoReturn:
 
 def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measured:
     case, started_at = job.case, utc_now()
-    folder = Models(Path(job.models)).folder(case.slug)
-    if backend_info(case.backend).artifact == "none":
+    folder, info = Models(Path(job.models)).folder(case.slug), backend_info(case.backend)
+    if info.artifact == "none":
         export, batches = nothing_exported(case), NO_BATCHES
     else:
         export = store.load(folder.record, ExportRecord, "make export")
         batches = load_batches(folder.root, export, case, job.measurement.parity_samples)
-    backend = _construct(backends.Job(case, export, folder.root, batches.inputs, job.threads, folder.compile_cache))
+    options = info.settings_on(case.device)[case.setting].options
+    engine = _engine(case, options, folder) if info.artifact == "engine" else None
+    backend = construct(
+        info.target,
+        backends.Job(
+            case, export, folder.root, batches.inputs, job.threads, folder.compile_cache, options, engine=engine
+        ),
+    )
     factor = slowdown_of(case.backend)
     if factor is not None:
         slow_down(backend, factor)
-    mode: Mode = MODES[case.mode](backend, len(batches.inputs))
-    reference = batches.reference
+    mode: Mode
     if case.boundary == "e2e":
         raw = load_raw_batches(folder.root, export, case, job.measurement.parity_samples)
         mode, reference = EndToEnd(backend, raw.items, raw.prepare, raw.answer), raw.reference
+    else:
+        mode, reference = mode_for(case, backend, len(batches.inputs)), batches.reference
     found = run_session(backend, mode, reference, export.classifier, job.measurement, enter)
     enter("record")
     where = environment.collect({**backend.build_facts(), **environment.loaded_runtimes()}, case.device)
@@ -132,12 +143,13 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
         plan_id=job.plan_id,
         started_at=started_at,
         environment_id=environment_id,
-        artifacts=artifacts(export, case),
+        artifacts=artifacts(export, case, engine),
         threads=job.threads,
         clock=calibrate(),
         warmup_ns=tuple(found.warm_up.samples_ns),
         latency_ns=tuple(found.timed.samples_ns),
         split_ns=found.split,
+        device=found.device,
         blocks=found.timed.blocks,
         steady=found.warm_up.steady,
         stop=found.timed.stop,
@@ -150,14 +162,20 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
     )
 
 
-def _construct(job: backends.Job) -> backends.Backend:
-    module, _, name = backend_info(job.case.backend).target.partition(":")
-    found: backends.Backend = getattr(importlib.import_module(module), name)(job)
+def _engine(case: Case, options: Options, folder: ModelFolder) -> EngineRecord:
+    """The engine of a case, its file checked against its hash."""
+    from harness.engines import api  # noqa: PLC0415 - TensorRT, in the process of a backend that needs it anyway
+
+    card = gpu.facts()
+    here = Place(api.version(), card.name, card.sm, card.driver)
+    records = [store.load(path, EngineRecord, "make engines") for path in sorted(folder.engines.glob("*.json"))]
+    found = engine_for(case, options, records, here)
+    store.check_artifact(folder.root, found.engine, "make engines")
     return found
 
 
-def artifacts(export: ExportRecord, case: Case) -> dict[str, str]:
-    """sha256 by file name of what the case loads: model file, inputs, reference."""
+def artifacts(export: ExportRecord, case: Case, engine: EngineRecord | None = None) -> dict[str, str]:
+    """sha256 by file name of what the case loads: model file or engine, inputs, reference."""
     kind = backend_info(case.backend).artifact
     files = [
         file
@@ -165,8 +183,11 @@ def artifacts(export: ExportRecord, case: Case) -> dict[str, str]:
         if inputs.sequence_length == case.sequence_length
         for file in inputs.files(case.boundary)
     ]
+    if engine is not None:
+        files.append(engine.engine)
     if kind == "onnx":
-        files += (export.onnx.get(case.precision) or export.onnx["fp32"]).files()
+        variant = backend_info(case.backend).settings_on(case.device)[case.setting].variant
+        files += onnx_of(export, case.precision, variant).files()
     if kind == "module" and export.module is not None:
         files.append(export.module)
     return {file.path: file.sha256 for file in files}

@@ -148,7 +148,7 @@ def test_help_is_the_default_and_lists_every_target_and_variable() -> None:
     assert make("help").stdout == done.stdout
 
 
-@pytest.mark.parametrize("target", ["engines", "profile"])
+@pytest.mark.parametrize("target", ["profile"])
 def test_a_target_of_a_later_version_fails_with_one_line(target: str) -> None:
     done = make(target)
     assert done.returncode == 2

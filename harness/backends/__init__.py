@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from harness.core.errors import ConfigError
 from harness.core.names import unknown_name
@@ -90,21 +91,26 @@ _TF32_CPU = "TF32 is a GPU's way to multiply"
 _TORCH_INT8 = "int8 is measured through quantised ONNX files, which PyTorch does not run"
 _FP16_CPU = "CPU kernels compute fp16 by way of fp32 on most processors; use bf16"
 
+_ASK_NVML = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+"""What asks for a GPU while the case server imports must not start CUDA in it: CUDA does not survive a fork."""
+
+_GRAPH = Setting("one CUDA graph for each input batch, so that no input is copied", {"graph": True}, tried=False)
 _EAGER_CUDA = {
     "default": Setting("convolutions in channels_last"),
-    "nchw": Setting("convolutions as the weights lie", {"channels_last": False}, kinds=("image",)),
-    "graph": Setting("one CUDA graph for each input batch", {"graph": True}, tried=False),
+    "nchw": Setting("convolutions as the weights lie", {"channels_last": False}, kinds=("image",), tried=False),
+    "graph": _GRAPH,
 }
-_SCRIPT_CUDA = {"default": Setting("convolutions in channels_last")}
+_SCRIPT_CUDA = {"default": Setting("convolutions in channels_last"), "graph": _GRAPH}
 _COMPILE_CUDA = {
     "reduce-overhead": Setting("CUDA graphs", {"mode": "reduce-overhead"}),
     "default": Setting("as torch.compile comes", {"mode": "default"}, tried=False),
+    "default+graph": Setting(_GRAPH.summary, {"mode": "default", "graph": True}, tried=False),
     "max-autotune": Setting("every template tried; compiles for minutes", {"mode": "max-autotune"}, tried=False),
 }
 _ORT_CUDA = {
     "graph": Setting("CUDA graph", {"graph": True}),
     "plain": Setting("kernels launched one by one", tried=False),
-    "nhwc+graph": Setting("convolutions in NHWC, CUDA graph", {"graph": True, "nhwc": True}, kinds=("image",)),
+    "nhwc+graph": Setting("convolutions in NHWC, CUDA graph", {"graph": True, "nhwc": True}, kinds=("image", "tensor")),
     "fused+graph": Setting(
         "attention and normalisations as ONNX Runtime's own operators, CUDA graph",
         {"graph": True},
@@ -119,11 +125,22 @@ _TENSORRT = {
     ),
     "static": Setting("an engine for exactly this batch, no graph", {"profiles": "static"}, tried=False),
     "static+graph+fp16io": Setting(
-        "the same as static+graph with fp16 inputs and outputs",
+        "static+graph with inputs and outputs in fp16",
         {"profiles": "static", "graph": True, "fp16_io": True},
-        tried=False,
+        kinds=("image", "tensor"),
     ),
 }
+
+_torch = partial(
+    BackendInfo,
+    requires=("torch",),
+    precisions={"cpu": ("fp32", "bf16"), "cuda": _CUDA_FLOATS},
+    artifact="module",
+    not_offered={"fp16": _FP16_CPU, "tf32": _TF32_CPU, "int8": _TORCH_INT8},
+    environment=_ASK_NVML,
+    transfers=True,
+)
+"""What PyTorch's three backends have in common."""
 
 BACKENDS: Mapping[str, BackendInfo] = {
     "noop": BackendInfo(
@@ -133,7 +150,7 @@ BACKENDS: Mapping[str, BackendInfo] = {
         preload=("numpy",),
         precisions={"cpu": ("fp32",), "cuda": ("fp32",)},
         artifact="none",
-        not_offered=dict.fromkeys(("fp16", "bf16", "int8"), "noop computes nothing"),
+        not_offered=dict.fromkeys(("tf32", "fp16", "bf16", "int8"), "noop computes nothing"),
         computes=False,
     ),
     "spin": BackendInfo(
@@ -143,41 +160,26 @@ BACKENDS: Mapping[str, BackendInfo] = {
         preload=("numpy",),
         precisions={"cpu": ("fp32",), "cuda": ("fp32",)},
         artifact="none",
-        not_offered=dict.fromkeys(("fp16", "bf16", "int8"), "spin computes nothing"),
+        not_offered=dict.fromkeys(("tf32", "fp16", "bf16", "int8"), "spin computes nothing"),
         computes=False,
     ),
-    "torch-eager": BackendInfo(
+    "torch-eager": _torch(
         target="harness.backends.torch_eager:TorchEager",
         summary="PyTorch, one operator at a time: the reference and the baseline",
-        requires=("torch",),
         preload=("torch", *_MODEL_CODE, "harness.zoo.build"),
-        precisions={"cpu": ("fp32", "bf16"), "cuda": _CUDA_FLOATS},
-        artifact="module",
-        not_offered={"fp16": _FP16_CPU, "tf32": _TF32_CPU, "int8": _TORCH_INT8},
-        transfers=True,
         settings={"cuda": _EAGER_CUDA},
     ),
-    "torch-script": BackendInfo(
+    "torch-script": _torch(
         target="harness.backends.torch_script:TorchScript",
         summary="traced, frozen, torch.jit.optimize_for_inference",
-        requires=("torch",),
         preload=("torch", *_MODEL_CODE, "harness.zoo.build"),
-        precisions={"cpu": ("fp32", "bf16"), "cuda": _CUDA_FLOATS},
-        artifact="module",
-        not_offered={"fp16": _FP16_CPU, "tf32": _TF32_CPU, "int8": _TORCH_INT8},
-        transfers=True,
         settings={"cuda": _SCRIPT_CUDA},
     ),
-    "torch-compile": BackendInfo(
+    "torch-compile": _torch(
         target="harness.backends.torch_compile:TorchCompile",
         summary="torch.compile with the Inductor compiler",
-        requires=("torch",),
         preload=("torch", "torch._inductor.compile_fx", *_MODEL_CODE, "harness.zoo.build"),
-        precisions={"cpu": ("fp32", "bf16"), "cuda": _CUDA_FLOATS},
         compile_cache=True,
-        artifact="module",
-        not_offered={"fp16": _FP16_CPU, "tf32": _TF32_CPU, "int8": _TORCH_INT8},
-        transfers=True,
         settings={"cuda": _COMPILE_CUDA},
     ),
     "onnxruntime": BackendInfo(
@@ -193,7 +195,8 @@ BACKENDS: Mapping[str, BackendInfo] = {
         not_offered={
             "tf32": _TF32_CPU,
             "fp16": "ONNX Runtime's CPU provider has few fp16 kernels and casts to fp32 around the others",
-            "bf16": "ONNX Runtime's CPU provider has no bf16 kernels",
+            "int8": "measured on a CPU: the CUDA provider computes quantised ONNX files in fp32",
+            "bf16": "ONNX Runtime has bf16 kernels for a few operators only",
         },
     ),
     "onnxruntime-tensorrt": BackendInfo(
@@ -228,7 +231,7 @@ BACKENDS: Mapping[str, BackendInfo] = {
         precisions={"cpu": ("fp32", "bf16", "int8")},
         modes=("sync", "pipelined", "offline"),
         artifact="onnx",
-        not_offered={"fp16": _FP16_CPU},
+        not_offered={"tf32": _TF32_CPU, "fp16": _FP16_CPU},
         not_quantised={
             "dynamic": "OpenVINO runs dynamically quantised ONNX in fp32 layers, which int8 would not be the label of"
         },

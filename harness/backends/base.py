@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -118,3 +119,10 @@ class Backend(ABC):
 
     def close(self) -> None:  # noqa: B027 - most backends hold nothing that outlives the process
         """Give back what outlives the process."""
+
+
+def construct(target: str, job: Job) -> Backend:
+    """The backend of a table entry's `module:Class`; imports its libraries."""
+    module, _, name = target.partition(":")
+    found: Backend = getattr(importlib.import_module(module), name)(job)
+    return found

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pycuda.driver as driver
+from pycuda import driver
 
 from harness.backends.base import Array
 

@@ -4,59 +4,80 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from harness.backends.base import Array, Backend, Batch
+from harness.backends.base import Array, Backend, Batch, Job
+from harness.backends.torch_cpu import OnCpu
+from harness.backends.torch_place import Call, Place, Tensors
 from harness.core.schemas import Placement
 from harness.zoo.build import build_module
 
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 class TorchBackend(Backend):
-    """infer() is one call of the module on tensors that already lie in memory; excludes all conversion."""
+    """infer() is one call of the module on tensors that already lie where it reads them; excludes all conversion."""
 
     provider = "ATen"
 
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self.compiles = type(self).compiles or bool(job.options.get("graph"))
+
     def load(self) -> None:
         """Rebuild the module with the exported weights and turn every input batch into tensors."""
-        torch.set_num_threads(self.job.threads)
-        if torch.get_num_interop_threads() != 1:  # may be set once in a process
-            torch.set_num_interop_threads(1)
+        self._place = _place_of(self.job)
+        self.stream = self._place.stream
         # Entered for the life of the process: entering it per call would charge PyTorch some microseconds each time.
         self._inference_mode = torch.inference_mode()
         self._inference_mode.__enter__()
-        self._dtype = _DTYPES[self.job.case.precision]
-        self._module = build_module(self.job.export, self.job.folder).to(self._dtype)
-        names = [spec.name for spec in self.job.export.inputs]
-        self._inputs = [tuple(self._tensor(batch[name]) for name in names) for batch in self.job.batches]
-        self._call: Callable[..., Any] = self._module
-        self._arguments = self._inputs[0]
+        dtype = _DTYPES[self.job.case.precision]
+        self._module = self._place.module(build_module(self.job.export, self.job.folder), dtype)
+        self._inputs = self._place.inputs([self._ordered(batch) for batch in self.job.batches], dtype)
+        self._calls: list[Call] = [self._module] * len(self._inputs.sets)
+        self._result: Any = None
+        self._downloaded: Tensors = ()
+        self._use(0)
+        self._place.synchronize()
+
+    def compile(self) -> None:
+        """Compile where the backend does, and make the calls that a device needs before its work is steady."""
+        self._calls = self._place.settle(self._compiled(), self._inputs.sets)
+        self._use(0)
 
     def select(self, index: int) -> None:
         """Point the next call at a batch."""
-        self._arguments = self._inputs[index]
+        self._use(self._inputs.select(index))
 
     def feed(self, batch: Batch) -> None:
-        """Make tensors on the arrays' own memory; only below fp32 are floats converted."""
-        tensors = (torch.from_numpy(batch[spec.name]) for spec in self.job.export.inputs)
-        self._arguments = tuple(self._in_precision(tensor) for tensor in tensors)
+        """Make the arrays the next call's: on a CPU by tensors on their memory, on a GPU by copies."""
+        self._arguments = self._inputs.feed(self._ordered(batch))
+
+    def upload(self) -> None:
+        """Enqueue the copy of the selected batch."""
+        self._inputs.upload()
 
     def infer(self) -> None:
         """Call the module once."""
         self._result = self._call(*self._arguments)
 
+    def download(self) -> None:
+        """Enqueue the copy of the last result."""
+        self._downloaded = self._inputs.download(self._results())
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        self._place.synchronize()
+
     def outputs(self) -> dict[str, Array]:
-        """The last result as fp32 arrays (bf16 has no NumPy type)."""
-        result = self._result if isinstance(self._result, tuple) else (self._result,)
-        specs = self.job.export.outputs
+        """The last result as fp32 arrays (bf16 has no NumPy type); at the transfer boundary, what was downloaded."""
+        found = self._downloaded or self._results()
         return {
-            spec.name: (value.float() if value.is_floating_point() else value).clone().numpy()
-            for spec, value in zip(specs, result, strict=True)
+            spec.name: (value.float() if value.is_floating_point() else value).to("cpu", copy=True).numpy()
+            for spec, value in zip(self.job.export.outputs, found, strict=True)
         }
 
     def placement(self) -> Placement:
@@ -65,45 +86,50 @@ class TorchBackend(Backend):
         census = Counter({str(dtype): 0 for dtype in {tensor.dtype for tensor in tensors}})
         for tensor in tensors:
             census[str(tensor.dtype)] += math.prod(tensor.shape)
-        devices = sorted({tensor.device.type for tensor in tensors})
+        floating = {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
+        names = sorted(_NAMES.get(dtype, str(dtype)) for dtype in floating)
         return Placement(
-            device="+".join(devices),
-            precision=self._ran_precision(tensors),
+            device="+".join(sorted({tensor.device.type for tensor in tensors})),
+            precision=self._ran_precision(self._place.precision(names)),
             provider=self.provider,
-            settings={
-                "threads": torch.get_num_threads(),
-                "interop_threads": torch.get_num_interop_threads(),
-                "onednn": bool(torch.backends.mkldnn.enabled),
-                "float32_matmul_precision": torch.get_float32_matmul_precision(),
-                **self._settings(),
-            },
+            settings={**self._place.settings(self._module), **self._settings()},
             dtype_census=dict(census),
         )
 
     def build_facts(self) -> dict[str, str]:
-        """Parallel backend and CPU capability of this PyTorch."""
-        wanted = ("ATen parallel backend", "OpenMP", "Math Kernel Library", "Intel(R) MKL-DNN")
-        lines = [*torch.__config__.parallel_info().splitlines(), *torch.__config__.show().splitlines()]
-        facts = {line.strip(" -") for line in lines if any(word in line for word in wanted)}
-        return {"torch": "; ".join(sorted(facts)), "torch_cpu_capability": torch.backends.cpu.get_cpu_capability()}
+        """Facts about this PyTorch that change numbers where it ran."""
+        return dict(self._place.build_facts())
 
     def close(self) -> None:
-        """Leave inference mode."""
+        """Let go of every result, leave inference mode, and give the device back."""
+        self._result, self._downloaded = None, ()
         self._inference_mode.__exit__(None, None, None)
+        self._place.close()
+
+    def _compiled(self) -> Call:
+        """What stands in for the module after compiling."""
+        return self._module
 
     def _settings(self) -> dict[str, str | int | float | bool]:
         return {}
 
-    def _ran_precision(self, tensors: list[torch.nn.Parameter]) -> str:
-        floating = {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
-        names = sorted(_NAMES.get(dtype, str(dtype)) for dtype in floating)
-        # Below "highest", oneDNN may multiply fp32 matrices in bf16: then fp32 is not what ran.
-        if names == ["fp32"] and torch.get_float32_matmul_precision() != "highest":
-            return f"fp32 with {torch.get_float32_matmul_precision()}-precision matmul"
-        return "+".join(names)
+    def _ran_precision(self, precision: str) -> str:
+        """`precision` is what parameters and switches tell; a backend that knows better says so."""
+        return precision
 
-    def _tensor(self, array: Array) -> torch.Tensor:
-        return self._in_precision(torch.from_numpy(array.copy()))
+    def _use(self, index: int) -> None:
+        self._call, self._arguments = self._calls[index], self._inputs.sets[index]
 
-    def _in_precision(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(self._dtype) if tensor.is_floating_point() else tensor
+    def _results(self) -> Tensors:
+        return self._result if isinstance(self._result, tuple) else (self._result,)
+
+    def _ordered(self, batch: Batch) -> list[Array]:
+        return [batch[spec.name] for spec in self.job.export.inputs]
+
+
+def _place_of(job: Job) -> Place:
+    if job.case.device == "cpu":
+        return OnCpu(job.threads)
+    from harness.backends.torch_cuda import OnCuda  # noqa: PLC0415 - imports pycuda, which a CPU machine lacks
+
+    return OnCuda(job)

@@ -8,13 +8,25 @@ from pathlib import Path
 
 import torch
 from torch._dynamo.utils import counters
+from torch._inductor.cudagraph_trees import get_manager
 
 from harness.backends.torch_base import TorchBackend
+from harness.backends.torch_place import Call
+from harness.backends.torch_ran import Compiled, compiled_of, with_shortfalls
 from harness.core.errors import CaseError
+
+_COMPILERS = {"cpu": ("CXX", "g++", "clang++"), "cuda": ("CC", "gcc", "clang")}
+"""By device: the variable that names a compiler, and those that are found without it. On a GPU Triton compiles the
+launcher of every kernel as C."""
 
 
 class TorchCompile(TorchBackend):
-    """Static shapes; the compiled code is kept below the model's folder, so that only the first process pays."""
+    """Static shapes; the compiled code is kept below the model's folder, so that only the first process pays.
+
+    Option `mode`: torch.compile's own. Where it includes CUDA graphs, a call first copies its inputs into the graph's
+    (part of the sample: that is what torch.compile does for its users), except at the transfer and e2e boundaries,
+    where the one set of inputs is declared static.
+    """
 
     compiles = True
     provider = "Inductor"
@@ -24,26 +36,60 @@ class TorchCompile(TorchBackend):
         return self._cache.is_dir() and any(self._cache.iterdir())
 
     def compile(self) -> None:
-        """Compile by calling once, as users do."""
-        if not any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "g++", "clang++")):
+        """Compile by calling, as users do; on a GPU also record the CUDA graphs, so that none is recorded later."""
+        variable, *names = _COMPILERS[self.job.case.device]
+        if not any(shutil.which(name) for name in (os.environ.get(variable, names[0]), *names)):
             raise CaseError(
-                "torch.compile needs a C++ compiler and there is none.", "Install one: apt-get install g++."
+                f"torch.compile needs a compiler ({' or '.join(names)}) and there is none.",
+                f"Install one: apt-get install {names[0]}.",
             )
+        # Read whenever something is compiled, also by the compiling processes that start from here on.
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(self._cache)
-        self._call = torch.compile(self._module, dynamic=False)
-        self._call(*self._inputs[0])
+        os.environ["TRITON_CACHE_DIR"] = str(self._cache / "triton")
+        counters.clear()
+        super().compile()
+        self._recorded = self._cuda_graphs()
+
+    def close(self) -> None:
+        """On a GPU compiled code holds CUDA graphs: it goes before the device."""
+        if self.stream is not None:
+            self._calls, self._call, self._result = [], self._module, None
+            torch._dynamo.reset()
+        super().close()
+
+    def _compiled(self) -> Call:
+        if self._inputs.fixed:
+            for tensor in self._inputs.sets[0]:
+                torch._dynamo.mark_static_address(tensor)
+        call: Call = torch.compile(self._module, dynamic=False, mode=self._mode)
+        call(*self._inputs.sets[0])
+        return call
+
+    def _settings(self) -> dict[str, str | int | float | bool]:
+        return {**({} if self._mode is None else {"mode": self._mode}), **self._counted().settings()}
+
+    def _ran_precision(self, precision: str) -> str:
+        counted = self._counted()
+        if not counted.graphs:
+            return "nothing compiled: ran eagerly"
+        # On a CPU a break costs little beside the work, and stands in the settings; on a GPU the host's time decides.
+        return precision if self.stream is None else with_shortfalls(precision, counted.shortfalls())
+
+    @property
+    def _mode(self) -> str | None:
+        mode = self.job.options.get("mode")
+        return None if mode is None else str(mode)
 
     @property
     def _cache(self) -> Path:
         return (self.job.cache / self.job.case.case_id).resolve()
 
-    def _settings(self) -> dict[str, str | int | float | bool]:
-        return {
-            "graphs": counters["stats"]["unique_graphs"],
-            "graph_breaks": sum(counters["graph_break"].values()),
-        }
+    def _counted(self) -> Compiled:
+        return compiled_of(counters, self._cuda_graphs(), self._recorded)
 
-    def _ran_precision(self, tensors: list[torch.nn.Parameter]) -> str:
-        if not counters["stats"]["unique_graphs"]:
-            return "nothing compiled: ran eagerly"
-        return super()._ran_precision(tensors)
+    def _cuda_graphs(self) -> int | None:
+        """CUDA graphs that Inductor has recorded; None where the mode asks for none."""
+        if not torch._inductor.list_mode_options(self._mode or "default").get("triton.cudagraphs"):
+            return None
+        manager = get_manager(torch.cuda.current_device(), create_if_none_exists=False)
+        return 0 if manager is None else sum(1 + root.num_descendants() for root in manager.get_roots())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import torch
 
 from harness.backends.torch_base import TorchBackend
+from harness.backends.torch_place import Call
 
 
 class TorchScript(TorchBackend):
@@ -15,15 +17,23 @@ class TorchScript(TorchBackend):
     compiles = True
     provider = "TorchScript"
 
-    def compile(self) -> None:
+    def _compiled(self) -> Call:
         """Trace with the first input, freeze, optimise."""
         with warnings.catch_warnings():
             # Tracing warns about shapes that become constants; the case has one shape, and its outputs are checked.
             warnings.simplefilter("ignore")
-            traced = torch.jit.trace(self._module, self._inputs[0], check_trace=False)  # type: ignore[no-untyped-call]
+            traced = torch.jit.trace(self._module, self._inputs.sets[0], check_trace=False)  # type: ignore[no-untyped-call]
             self._script = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
-            self._call = self._script
+        return self._script
 
     def _settings(self) -> dict[str, str | int | float | bool]:
         nodes = [node.kind() for node in self._script.inlined_graph.nodes()]
-        return {"graph_nodes": len(nodes), "mkldnn_nodes": sum("mkldnn" in kind for kind in nodes)}
+        found: dict[str, str | int | float | bool] = {"graph_nodes": len(nodes)}
+        if self.stream is None:
+            return found | {"mkldnn_nodes": sum("mkldnn" in kind for kind in nodes)}
+        # What the executor made of the graph stands in the one that ran last, not in the one that was optimised.
+        ran: Any = torch._C._last_executed_optimized_graph()
+        return found | {
+            "cudnn_nodes": sum("cudnn" in kind for kind in nodes),
+            "fused_groups": len(ran.findAllNodes("prim::TensorExprGroup")),
+        }

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psutil
 
-from harness.core import limits
-from harness.core.schemas import Environment, Limits, Machine, Software, Unavailable
+from harness.core import gpu, limits
+from harness.core.schemas import Device, Environment, Limits, Machine, Software, Unavailable
 from harness.core.store import digest_of
 
 LIBRARIES = (
@@ -25,8 +25,20 @@ LIBRARIES = (
     "onnxruntime-gpu",
     "openvino",
     "tensorrt",
+    "tensorrt-cu12-bindings",
+    "tensorrt-cu13-bindings",
+    "nvidia-cudnn-cu12",
+    "nvidia-cudnn-cu13",
+    "nvidia-cublas",
+    "nvidia-cublas-cu12",
+    "triton",
+    "pycuda",
+    "cuda-bindings",
+    "nvidia-ml-py",
     "numpy",
 )
+"""Distributions whose versions decide a number or how it was taken; only those that are installed are recorded."""
+
 _FEATURES = (
     "avx2",
     "avx512f",
@@ -45,9 +57,13 @@ _SYS_CPU = Path("/sys/devices/system/cpu")
 _RUNTIME = re.compile(r"lib(gomp|iomp5|omp|tbb|mkl_(rt|core|\w*thread)|\w*openblas\w*|blis|dnnl|onednn)\b[^/]*\.so")
 
 
-def collect(build: dict[str, str]) -> Environment:
-    """Read the environment of this process; `build` adds facts that only a backend's library can tell."""
-    return Environment(machine=_machine(), limits=_limits(), software=_software(build))
+def collect(build: dict[str, str], device: Device = "cpu") -> Environment:
+    """Read the environment of this process; `build` adds facts that only a backend's library can tell.
+
+    On a GPU this starts CUDA's driver in the process and raises UnavailableError where NVML cannot name the card.
+    """
+    card = gpu.facts() if device == "cuda" else None
+    return Environment(machine=_machine(), limits=_limits(), software=_software(build), gpu=card)
 
 
 def environment_id(environment: Environment) -> str:

@@ -2,12 +2,14 @@
 
 models/<slug>/{model.onnx, model-fp16.onnx, model-int8.onnx, weights.safetensors, inputs*.npz, reference*.npz,
                export.json}
+models/<slug>/engines/<name>.{plan,json}      models/timing-cache/<TensorRT>-<GPU>.cache
 models/<slug>/{raw-inputs*.npz, reference*-e2e.npz, tokenizer/}     for the e2e boundary
 results/plan.json
 results/environments/<environment_id>.json
 results/raw/<case_id>/<round>.usage.json      what the monitor saw meanwhile
 results/raw/<case_id>/<round>.json            and <round>.log while a case runs or after it failed
 results/summary.json  summary.csv  report.md  charts/*.png
+results/energy/<case_id>.json                 energy/runs/… the timings of that pass
 results/selftest.json  selftest.md  selftest/<trial>/…
 results/comparison.json  comparison.md  junit.xml
 """
@@ -72,6 +74,13 @@ class Results:
     def selftest_trials(self) -> Path:
         return self.root / "selftest"
 
+    def energy_file(self, case_id: str) -> Path:
+        return self.root / "energy" / f"{case_id}.json"
+
+    @property
+    def energy_runs(self) -> Path:
+        return self.root / "energy" / "runs"
+
     @property
     def charts(self) -> Path:
         return self.root / "charts"
@@ -108,6 +117,10 @@ class Models:
     def folder(self, slug: str) -> ModelFolder:
         return ModelFolder(self.root / slug)
 
+    def timing_cache(self, tensorrt: str, gpu: str) -> Path:
+        """What TensorRT learned about kernels; it belongs to a version and a type of GPU."""
+        return self.root / "timing-cache" / f"{tensorrt}-{gpu.replace(' ', '-')}.cache"
+
 
 @dataclass(frozen=True)
 class ModelFolder:
@@ -126,6 +139,16 @@ class ModelFolder:
     @property
     def compile_cache(self) -> Path:
         return self.root / "compile-cache"
+
+    @property
+    def engines(self) -> Path:
+        return self.root / "engines"
+
+    def engine(self, name: str) -> Path:
+        return self.engines / f"{name}.plan"
+
+    def engine_record(self, name: str) -> Path:
+        return self.engines / f"{name}.json"
 
     def onnx(self, precision: str) -> Path:
         return self.root / ("model.onnx" if precision == "fp32" else f"model-{precision}.onnx")

@@ -9,6 +9,7 @@ A `schema_version` is raised when a reader of the old version would misread or r
     Environment   1  first format
     RawRecord     1  first format: Measured | Failed, sealed with a checksum (core/store.py)
     Usage         1  first format
+    Energy        1  first format
     SelfTest      1  first format
     Summary       1  first format
     Comparison    1  first format
@@ -669,6 +670,35 @@ class Usage(Record):
     watched_ns: int
 
 
+# --- energy/<case_id>.json ---------------------------------------------------------------------------------------
+
+
+class Energy(Record):
+    """What one inference of a case costs in electricity: measured back to back, in a pass of its own."""
+
+    schema_version: Literal[1] = 1
+    case_id: str
+    plan_id: str
+    created_at: str
+    environment_id: str | None
+    gpu: str
+    uuid: str
+    batch_size: int
+    idle_w: float
+    """Mean power of the card over `idle_ns`, before the first case came to it."""
+    idle_ns: int
+    energy_j: float
+    """By the card's own counter over the window: everything, idle power included."""
+    window_ns: int
+    """From the first timed inference to the last, with what little lies between the blocks."""
+    busy_ns: int
+    """The blocks' part of it."""
+    batches: int
+    joules_per_inference: float
+    """Of one batch: (energy_j - idle_w x window) / batches."""
+    joules_per_item: float
+
+
 # --- summary.json ------------------------------------------------------------------------------------------------
 
 
@@ -745,6 +775,10 @@ class GpuUsage(Record):
     reasons: dict[str, float]
     """Share of the samples in which the clock was held back, by reason."""
     other_processes_max: int | None
+    samples: int = 0
+    """Looks at the card in the timed windows together."""
+    memory_before_bytes: int | None = None
+    """In use on the whole card before the case's process came to it; the most of all rounds."""
 
 
 class UsageSummary(Record):

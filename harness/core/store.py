@@ -117,20 +117,29 @@ def load_raw(path: Path) -> Measured | Failed:
 
 def sha256_file(path: Path) -> str:
     """Hex digest of a file's content."""
+    digest = hashlib.sha256()  # hashlib.file_digest is not in the Python 3.10 that TensorRT 8.6 needs
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def check_artifacts(folder: Path, export: ExportRecord) -> None:
     """Raise MalformedFileError when a file of an export is missing or has changed since."""
-    files: list[Artifact] = [file for onnx in export.onnx.values() for file in onnx.files()]
+    plain, variants = export.onnx.values(), export.onnx_variants.values()
+    files: list[Artifact] = [file for onnx in (*plain, *variants) for file in onnx.files()]
     files += [export.module] if export.module else []
     files += [file for inputs in export.input_sets for file in inputs.files()]
     for file in files:
-        path = folder / file.path
-        if not path.is_file() or sha256_file(path) != file.sha256:
-            state = "has changed since it was exported" if path.is_file() else "is missing"
-            raise MalformedFileError(f"{path} {state}.", "Run `make export`: it makes the file again.")
+        check_artifact(folder, file, "make export")
+
+
+def check_artifact(folder: Path, file: Artifact, made_by: str) -> None:
+    """Raise MalformedFileError when a file is missing or has changed since it was made."""
+    path = folder / file.path
+    if not path.is_file() or sha256_file(path) != file.sha256:
+        state = "has changed since it was made" if path.is_file() else "is missing"
+        raise MalformedFileError(f"{path} {state}.", f"Run `{made_by}`: it makes the file again.")
 
 
 def tail(log: Path, lines: int = 40) -> str:

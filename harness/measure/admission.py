@@ -1,6 +1,6 @@
 """Which raw records may stand in one summary: same plan, same artifacts, same machine (pure).
 
-Library versions must agree within a backend, and not between backends: TensorRT may need another interpreter than torch.
+Library versions must agree within a backend, not between backends: TensorRT may need another interpreter than torch.
 Each check answers with what differs, in words, or None.
 """
 

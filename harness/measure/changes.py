@@ -16,7 +16,8 @@ INSTALLED = frozenset(
     }
 )
 """Facts that an upgrade brings, as it brings libraries: whether it made anything slower is what a gate is asked. So is
-another card of the same name. All other facts say what the machine is and how much of it could be used: across them only machines would be compared."""
+another card of the same name. All other facts say what the machine is and how much of it could be used: across them
+only machines would be compared."""
 
 MEMORY_TOLERANCE = 0.02
 """Share by which the memory of one machine differs: how much of it the kernel keeps changes with each release."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.core.schemas import Environment, Grade, Measured, UsageSummary
+from harness.core.schemas import Environment, GpuUsage, Grade, Measured, UsageSummary
+from harness.measure import gpu_disturbance
+from harness.measure.clock_drift import drift
 from harness.measure.grades import MAX_INTERVAL_HALF_WIDTH, Finding, finding
 
 MAX_LOST_SHARE = MAX_INTERVAL_HALF_WIDTH
@@ -20,9 +22,6 @@ less. What others do on CPUs that the case leaves free is not counted; shared ca
 MIN_WATCHED_NS = 500_000_000
 """Shorter windows are not judged by CPU shares: the kernel counts in ticks of 10 ms (USER_HZ, proc(5)), and two ticks
 too many in half a second are 4% of a CPU, less than MAX_LOST_SHARE of two threads."""
-
-MAX_CLOCK_DRIFT = 0.03
-"""Between the mean clocks of the rounds (METHOD 2.9)."""
 
 FEW_FAULTS = 10
 """Reads of some 0.1 ms each: a millisecond in a timed window of half a second or more tells nothing."""
@@ -38,6 +37,11 @@ class Round:
 
     record: Measured
     usage: UsageSummary
+
+    @property
+    def cpus(self) -> int:
+        """CPUs that the case needs all the time."""
+        return _cpus_wanted(self.record)
 
 
 Check = Callable[[Round], str | None]
@@ -57,7 +61,30 @@ def findings(
     found += _in_rounds("CPU_QUOTA", rounds, _quota, _QUOTA)
     found += _in_rounds("THERMAL", rounds, _thermal, _HOT)
     found += _in_rounds("MAJOR_FAULTS", rounds, _paging, _PAGED)
-    return [*found, *_clock(rounds)]
+    return [*found, *(_card(rounds) if any(map(_on_gpu, records)) else _clock(rounds))]
+
+
+def _card(rounds: Sequence[Round]) -> list[Finding]:
+    """What disturbed the card; its clock decides such a row, and the processor's does not."""
+    found = _in_rounds("THERMAL", rounds, _of_card(gpu_disturbance.thermal), gpu_disturbance.HOT)
+    found += _in_rounds("HW_SLOWDOWN", rounds, _of_card(gpu_disturbance.slowdown), gpu_disturbance.SLOWED)
+    found += _in_rounds("COTENANT", rounds, _of_card(gpu_disturbance.company), gpu_disturbance.SHARED)
+    seen = [one.usage.gpu for one in rounds if one.usage.gpu is not None]
+    found += gpu_disturbance.foreign_memory(seen)
+    return [*found, *gpu_disturbance.power_cap(seen), *gpu_disturbance.clock(seen)]
+
+
+def _of_card(check: Callable[[GpuUsage], str | None]) -> Check:
+    return lambda one: None if one.usage.gpu is None else check(one.usage.gpu)
+
+
+def _on_gpu(record: Measured) -> bool:
+    return record.placement.device.partition(":")[0] == "cuda"
+
+
+def _cpus_wanted(record: Measured) -> int:
+    """On a GPU only the thread that submits works all the time, however many the case was given."""
+    return 1 if _on_gpu(record) else record.threads
 
 
 _QUIET = "Stop what else runs on this machine, then `make run FORCE=1`."
@@ -80,7 +107,7 @@ def _in_rounds(name: str, rounds: Sequence[Round], check: Check, remedy: str) ->
 
 
 def _cotenant(one: Round, cpus: int) -> str | None:
-    wanted = min(one.record.threads, cpus)
+    wanted = min(one.cpus, cpus)
     others = one.usage.others_percent_mean / 100
     lost = max(0.0, others - (cpus - wanted))
     if one.usage.watched_ns < MIN_WATCHED_NS or lost <= MAX_LOST_SHARE * wanted:
@@ -91,10 +118,10 @@ def _cotenant(one: Round, cpus: int) -> str | None:
 
 def _steal(one: Round) -> str | None:
     stolen = (one.usage.steal_percent_mean or 0) / 100
-    if one.usage.watched_ns < MIN_WATCHED_NS or stolen <= MAX_LOST_SHARE * one.record.threads:
+    if one.usage.watched_ns < MIN_WATCHED_NS or stolen <= MAX_LOST_SHARE * one.cpus:
         return None
-    share = stolen / one.record.threads
-    return f"the hypervisor kept {stolen:.2f} CPUs: {share:.0%} of {one.record.threads}, {MAX_LOST_SHARE:.0%} allowed"
+    share = stolen / one.cpus
+    return f"the hypervisor kept {stolen:.2f} CPUs: {share:.0%} of {one.cpus}, {MAX_LOST_SHARE:.0%} allowed"
 
 
 def _quota(one: Round) -> str | None:
@@ -119,18 +146,12 @@ def _paging(one: Round) -> str | None:
 
 def _clock(rounds: Sequence[Round]) -> list[Finding]:
     means = [one.usage.frequency_mhz_mean for one in rounds if one.usage.frequency_mhz_mean]
-    if not means or 1 - min(means) / max(means) <= MAX_CLOCK_DRIFT:
-        return []
-    detail = (
-        f"the mean clock of the rounds lay between {min(means):,.0f} and {max(means):,.0f} MHz, "
-        f"{1 - min(means) / max(means):.1%} apart, {MAX_CLOCK_DRIFT:.0%} allowed"
-    )
     remedy = "Fix the clock (governor `performance`, turbo off) or let the machine warm up, then `make run FORCE=1`."
-    return [finding("C", "CLOCK_DRIFT", detail, remedy)]
+    return drift(means, "the", remedy)
 
 
 def _oversubscribed(records: Sequence[Measured], environment: Environment) -> list[Finding]:
-    threads, room = max(record.threads for record in records), environment.limits.threads
+    threads, room = max(map(_cpus_wanted, records)), environment.limits.threads
     if threads <= room:
         return []
     detail = f"{threads} threads on {room} CPUs by affinity and quota: they wait for each other"

@@ -1,4 +1,4 @@
-"""The modes: how one block of inferences is run and timed. Every mode reads the one clock.
+"""The modes: how one block of inferences is run and timed. Every mode reads the one clock; on a GPU, device_modes.py.
 
 sync       one in flight; a sample is the time from submitting a batch until its answer is complete
 pipelined  two in flight; a sample is the same, and holds the wait behind the batch before
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from harness.core import schemas
-from harness.core.schemas import Block, SplitSamples
+from harness.core.schemas import Block, DeviceSamples, SplitSamples
 from harness.measure import clock
 from harness.measure.stats import median
 
@@ -75,6 +75,11 @@ class Mode(ABC):
         del used
         return None
 
+    def device(self, used: int) -> DeviceSamples | None:
+        """The first `used` samples as a GPU saw them, where there is one. Asked before the backend is closed."""
+        del used
+        return None
+
     def centre_ns(self, block: Block, samples: array[int]) -> float:
         """What one batch took in a block: the median of its samples, where there are any."""
         return median(samples) if self.has_latencies else block.wall_ns / block.iterations
@@ -123,22 +128,27 @@ class Offline(Mode):
     ) -> Block:
         """Time the block as a whole. The very first one is a single batch, to learn how long one takes."""
         select, infer, batches, now_ns = self._backend.select, self._backend.infer, self.batches, clock.now_ns
-        wanted = self._iterations(block_ns, min_iterations, None if deadline is None else deadline - now_ns())
-        iterations = min(wanted, len(samples) - first)
+        iterations = self._planned(len(samples) - first, block_ns, min_iterations, deadline)
         start = now_ns()
         for position in range(first, first + iterations):
             select(position % batches)
             infer()
         self._backend.synchronize()
         wall_ns = now_ns() - start
-        self._batch_ns = max(1.0, wall_ns / iterations)
+        self._learn(iterations, wall_ns)
         return Block(iterations=iterations, wall_ns=wall_ns)
 
-    def _iterations(self, block_ns: int, min_iterations: int, left_ns: int | None) -> int:
+    def _planned(self, room: int, block_ns: int, min_iterations: int, deadline: int | None) -> int:
+        """How many batches the next block takes, at most `room`."""
         if self._batch_ns is None:
             return 1
         wanted = max(min_iterations, math.ceil(block_ns / self._batch_ns))
-        return max(1, wanted if left_ns is None else min(wanted, math.ceil(left_ns / self._batch_ns)))
+        if deadline is not None:
+            wanted = min(wanted, math.ceil((deadline - clock.now_ns()) / self._batch_ns))
+        return min(room, max(1, wanted))
+
+    def _learn(self, iterations: int, wall_ns: int) -> None:
+        self._batch_ns = max(1.0, wall_ns / iterations)
 
 
 class Pipelined(Mode):

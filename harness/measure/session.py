@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness import parity
-from harness.core.schemas import ColdCosts, Measurement, Memory, Parity, Placement, SplitSamples
+from harness.core.schemas import ColdCosts, DeviceSamples, Measurement, Memory, Parity, Placement, SplitSamples
 from harness.measure import memory
 from harness.measure.clock import now_ns
 from harness.measure.loop import Timed, WarmUp, measure, warm_up
@@ -54,6 +54,7 @@ class Measurements:
     warm_up: WarmUp
     timed: Timed
     split: SplitSamples | None
+    device: DeviceSamples | None
     parity_before: Parity | None
     parity_timed: Parity | None
     placement: Placement
@@ -88,11 +89,14 @@ def run_session(
     enter("outputs check")
     after = parity.worst(parity.compare(out, reference(index), classifier) for index, out in kept if out)
     placement = backend.placement()
+    used = len(timed.samples_ns)
+    split, device = mode.split(used), mode.device(used)
     backend.close()
     return Measurements(
         warm_up=warmed,
         timed=timed,
-        split=mode.split(len(timed.samples_ns)),
+        split=split,
+        device=device,
         parity_before=before,
         parity_timed=after,
         placement=placement,

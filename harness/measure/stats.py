@@ -2,6 +2,9 @@
 
 The replication unit is the process, not the iteration: iterations of one process share its memory layout, its thread
 placement and the machine's mood, so an interval over them is far too narrow (docs/decisions/0003-intervals.md).
+
+Written without SciPy: the measuring process stops by these rules, and an interpreter with TensorRT need not have more
+than NumPy.
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from harness.core.schemas import Block, Interval
 
@@ -40,11 +42,11 @@ def early_stopping_samples(quantile: float, confidence: float = 0.99) -> int:
     """Fewest samples n for which LoadGen's early stopping gives an estimate of a percentile.
 
     With at most t = 1 of n independent samples above a value, the chance that the true percentile is still above it is
-    P[Binomial(n, 1 - quantile) <= 1] = I_quantile(n - 1, 2) (early_stopping.cc, `odds` with h = n - t, tolerance 0);
-    n is the smallest for which that is below 1 - confidence.
+    P[Binomial(n, 1 - quantile) <= 1] = q^n + n (1 - q) q^(n - 1) (early_stopping.cc, `odds` with h = n - t, tolerance
+    0); n is the smallest for which that is below 1 - confidence.
     """
     samples = 2
-    while special.betainc(samples - 1, 2, quantile) >= 1 - confidence:
+    while quantile**samples + samples * (1 - quantile) * quantile ** (samples - 1) >= 1 - confidence:
         samples += 1
     return samples
 
@@ -162,5 +164,25 @@ def ratio_of_rounds(baseline: Mapping[int, float], other: Mapping[int, float]) -
 
 @cache
 def t_critical(degrees_of_freedom: int) -> float:
-    """Two-sided critical value of Student's t at CONFIDENCE."""
-    return float(special.stdtrit(degrees_of_freedom, (1 + CONFIDENCE) / 2))
+    """Two-sided critical value of Student's t at CONFIDENCE, by bisection of its distribution."""
+    low, high = 0.0, math.pi / 2
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if _t_within(middle, degrees_of_freedom) < CONFIDENCE else (low, middle)
+    return math.sqrt(degrees_of_freedom) * math.tan(low)
+
+
+def _t_within(angle: float, degrees_of_freedom: int) -> float:
+    """P[|T| <= sqrt(v) tan(angle)] for a whole number v of degrees of freedom (Abramowitz and Stegun 26.7.3, 26.7.4).
+
+    Both are a sum of powers of the angle's cosine, each term a fraction of the one before: even powers for an even v,
+    odd ones for an odd v.
+    """
+    odd = degrees_of_freedom % 2
+    square = math.cos(angle) ** 2
+    term = math.cos(angle) if odd else 1.0
+    total = 0.0
+    for power in range(odd, degrees_of_freedom - 1, 2):
+        total += term
+        term *= square * (power + 1) / (power + 2)
+    partial = math.sin(angle) * total
+    return (angle + partial) * 2 / math.pi if odd else partial

@@ -22,6 +22,8 @@ from harness.core.schemas import (
     UsageSummary,
 )
 from harness.measure import disturbance, grades, order_statistics, rounds, split, stats, typical, utilisation
+from harness.measure.device_grades import device_findings
+from harness.measure.device_times import device_of
 from harness.measure.grades import Checks, Finding, finding
 
 
@@ -49,7 +51,7 @@ def row_of(case: Case, kind: Kind, records: CaseRecords, settings: Measurement, 
     if case.skip_reason is not None:
         return _empty_row(case, kind, "skipped", reason=case.skip_reason)
     if records.measured:
-        lost = _lost(records, settings.rounds)
+        lost = _lost(records, _rounds_owed(case, records, settings))
         if not checks.calibration:
             lost += disturbance.findings(records.measured, records.usage, records.environment)
         row = _measured_row(case, kind, records.measured, checks, lost)
@@ -152,12 +154,16 @@ def round_medians(row: Row, records: Sequence[Measured]) -> dict[int, float]:
 def _measured_row(case: Case, kind: Kind, records: Sequence[Measured], checks: Checks, lost: Sequence[Finding]) -> Row:
     latency = typical.offline_of(records) if case.mode == "offline" else latency_of(records)
     parity = worst_parity(records)
+    device = device_of(records)
     findings = [*grades.flags_for(case, records, latency, parity, checks), *lost]
+    if not checks.calibration:
+        findings += device_findings(case, latency, device)
     return _empty_row(case, kind, "measured", findings=findings).model_copy(
         update={
             "grade": grades.grade(findings),
             "latency_ns": latency,
             "split": split.split_of(records),
+            "device_ns": device,
             "throughput_per_s": throughput_of(case.batch_size, records),
             "parity": parity,
             "placement": records[-1].placement,
@@ -191,6 +197,7 @@ def _empty_row(
         boundary=case.boundary,
         mode=case.mode,
         weights=case.weights,
+        setting=case.setting,
         kind=kind,
         status=status,
         grade=None,
@@ -208,6 +215,12 @@ def _empty_row(
         artifacts={},
         flags=tuple(found.flag for found in findings),
     )
+
+
+def _rounds_owed(case: Case, records: CaseRecords, settings: Measurement) -> int:
+    """A setting that another one beat in round 1 gets no further rounds, and misses none."""
+    only_tried = case.tuned and {record.round for record in records.measured} == {1}
+    return 1 if only_tried else settings.rounds
 
 
 def _lost(records: CaseRecords, rounds: int) -> list[Finding]:

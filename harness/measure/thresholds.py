@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import Literal
 
 from harness.core.errors import UsageError
-from harness.core.schemas import Interval, Judgement, Quantity, Row
+from harness.core.schemas import DeviceTimes, Interval, Judgement, Quantity, Row
 from harness.measure import grades
 from harness.measure.stats import PERCENTILE_MIN_SAMPLES
 
@@ -166,6 +166,10 @@ def _operator(text: str) -> Literal["<", "<=", ">", ">="]:
     raise AssertionError(text)  # the pattern admits no other
 
 
+def _device(found: DeviceTimes | None) -> Figure:
+    return (None, None) if found is None else (found.device, found.device_ci95)
+
+
 def _latency(name: str) -> Metric:
     def of(row: Row) -> Figure:
         latency = row.latency_ns
@@ -181,6 +185,7 @@ def _latency(name: str) -> Metric:
 
 METRICS: Mapping[str, Metric] = {
     **{f"latency_{name}": _latency(name) for name in ("median", "p50", "p90", "p95", "p99", "max", "mean")},
+    "device_median": Metric("ns", lambda row: _device(row.device_ns)),
     "throughput": Metric("per_s", lambda row: (row.throughput_per_s, None)),
     "memory": Metric("bytes", lambda row: (row.memory_bytes, None)),
     "speedup": Metric("ratio", lambda row: (row.speedup.ratio, row.speedup.ci95) if row.speedup else (None, None)),

@@ -29,9 +29,7 @@ def losers(
     )
 
 
-def with_tried(
-    rows: Sequence[Row], cases: Sequence[Case], medians: Mapping[str, Mapping[int, float]]
-) -> list[Row]:
+def with_tried(rows: Sequence[Row], cases: Sequence[Case], medians: Mapping[str, Mapping[int, float]]) -> list[Row]:
     """Rows with `tried` set on every setting that another one beat; `rows` in the order of the plan's `cases`."""
     unsound = {row.case_id for row in rows if row.grade in (None, "F")}
     beaten = losers(cases, medians, unsound)

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from harness.core.schemas import Usage, UsageSample, UsageSummary
+from harness.measure import gpu_usage
 
 TIMED_PHASE = "measure"
 """The phase of a session in which samples are taken; loading and checking are not what a row is about."""
@@ -57,6 +58,7 @@ def timed(usage: Usage) -> UsageSummary | None:
         thermal_events=_total("thermal_events", samples),
         unavailable=usage.unavailable,
         monitor_share=usage.monitor_cpu_ns / usage.watched_ns if usage.watched_ns else 0.0,
+        gpu=gpu_usage.seen([one.gpu for one in samples if one.gpu is not None], usage.gpu_memory_before_bytes),
     )
 
 
@@ -96,6 +98,7 @@ def merged(rounds: Sequence[UsageSummary]) -> UsageSummary | None:
         thermal_events=_total("thermal_events", rounds),
         unavailable={name: reason for one in rounds for name, reason in one.unavailable.items()},
         monitor_share=max(one.monitor_share for one in rounds),
+        gpu=gpu_usage.together([one.gpu for one in rounds if one.gpu is not None]),
     )
 
 

@@ -20,6 +20,7 @@ Positive = Annotated[int, Field(ge=1)]
 DEFAULT_GATES: Mapping[Precision, Gate] = {
     # Starting gates of METHOD.md §3, against fp32 eager with the same weights; int8 by docs/decisions/0007-int8.md.
     "fp32": Gate(relative_l2=1e-4, top1_agreement=0.995),
+    "tf32": Gate(relative_l2=5e-3, top1_agreement=0.995),
     "fp16": Gate(relative_l2=1e-2, top1_agreement=0.995),
     "bf16": Gate(relative_l2=3e-2, top1_agreement=0.95),
     "int8": Gate(relative_l2=3e-1, cosine=0.97, top1_agreement=0.80),

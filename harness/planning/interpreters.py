@@ -21,7 +21,9 @@ def interpreters(texts: Sequence[str]) -> dict[str, Path]:
     for text in (part for given in texts for part in given.split(",") if part):
         backend, sign, path = text.partition("=")
         if not sign or not path:
-            raise UsageError(f"`{text}` is not <backend>=<python>.", "For example: PYTHONS=tensorrt=/opt/trt/bin/python.")
+            raise UsageError(
+                f"`{text}` is not <backend>=<python>.", "For example: PYTHONS=tensorrt=/opt/trt/bin/python."
+            )
         if backend not in BACKENDS:
             raise UsageError(*unknown_name("backend", backend, BACKENDS))
         executable = shutil.which(path)

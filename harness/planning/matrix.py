@@ -10,6 +10,7 @@ from harness.core.errors import ConfigError
 from harness.core.names import unknown_name
 from harness.core.schemas import Boundary, Case, Device, Measurement, Mode, Plan, PlannedModel, Precision
 from harness.core.store import digest_of
+from harness.engines.request import VARIANT as ENGINE_VARIANT
 from harness.planning.config import Block, Config, ModelEntry
 from harness.planning.settings import refuse_unknown, settings_of
 from harness.planning.ways import refuse_impossible, skipped
@@ -204,7 +205,7 @@ def _unique(cases: Iterable[Case], source: str, merge: bool) -> list[Case]:
 def _planned(entry: ModelEntry, info: ModelInfo, cases: Sequence[Case]) -> PlannedModel:
     own = [case for case in cases if case.model == entry.name and case.skip_reason is None]
     lengths = {case.sequence_length for case in own if case.sequence_length is not None}
-    files = {("fp32", None): None, **{_file(case): None for case in own if _reads_onnx(case)}}
+    files = {("fp32", None): None, **{file: None for case in own for file in _files(case)}}
     return PlannedModel(
         name=entry.name,
         slug=info.slug,
@@ -218,11 +219,18 @@ def _planned(entry: ModelEntry, info: ModelInfo, cases: Sequence[Case]) -> Plann
     )
 
 
-def _reads_onnx(case: Case) -> bool:
-    return backend_info(case.backend).artifact in ("onnx", "engine")
-
-
-def _file(case: Case) -> tuple[Precision, str | None]:
-    """(precision, variant) of the ONNX file that a case starts from: there is none of its own for tf32 and bf16."""
+def _files(case: Case) -> list[tuple[Precision, str | None]]:
+    """(precision, variant) of the ONNX files that a case starts from: there is none of its own for tf32 and bf16."""
+    info = backend_info(case.backend)
     precision: Precision = case.precision if case.precision in ("fp16", "int8") else "fp32"
-    return precision, backend_info(case.backend).settings_on(case.device)[case.setting].variant
+    if info.artifact == "onnx":
+        return [(precision, info.settings_on(case.device)[case.setting].variant)]
+    if info.artifact != "engine":
+        return []
+    if precision == "int8":
+        return [("int8", None)]
+    # Which of the two an engine is built from depends on the TensorRT that will build it.
+    return [(one, ENGINE_VARIANT) for one in dict.fromkeys((FP32, precision))]
+
+
+FP32: Precision = "fp32"

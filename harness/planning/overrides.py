@@ -71,9 +71,7 @@ def _measurement(settings: Measurement, chosen: Overrides) -> Measurement:
 
 
 def _matrix(config: Config, chosen: Overrides) -> tuple[Block, ...]:
-    replaced: dict[str, object] = {
-        name: tuple(getattr(chosen, name)) for name in _LISTS if getattr(chosen, name)
-    }
+    replaced: dict[str, object] = {name: tuple(getattr(chosen, name)) for name in _LISTS if getattr(chosen, name)}
     if chosen.settings:
         replaced["tune"] = False
     if chosen.tune:

@@ -10,23 +10,25 @@ from harness.core.schemas import Boundary, Device, Mode
 from harness.planning.config import Block
 from harness.zoo import ModelInfo
 
+_SYNC_ONLY: tuple[Boundary, ...] = ("transfer", "e2e")
+"""Boundaries whose samples have parts: with another batch in flight a part would hold the wait for it."""
+
 
 def refuse_impossible(block: Block, backends: Sequence[BackendInfo], device: Device, where: str) -> None:
     """Raise ConfigError for a boundary or mode of a block that no combination can use."""
-    if "transfer" in block.boundaries:
-        problem = "the transfer boundary is not measured yet"
-        if device == "cpu":
-            problem = "on a CPU there is nothing to transfer: inputs and outputs lie where it reads and writes them"
+    if "transfer" in block.boundaries and device == "cpu":
+        problem = "on a CPU there is nothing to transfer: inputs and outputs lie where it reads and writes them"
         raise ConfigError(f"{where}.boundaries: {problem}.", "Use `compute` or `e2e`.")
     other = [mode for mode in block.modes if mode != "sync"]
-    if "e2e" in block.boundaries and other:
-        raise ConfigError(
-            f"{where}: the e2e boundary is measured in sync mode, not in {other[0]} mode.",
-            "Make two blocks of it: one with `boundaries: [e2e]`, one with `modes`.",
-        )
+    for boundary in block.boundaries:
+        if boundary in _SYNC_ONLY and other:
+            raise ConfigError(
+                f"{where}: the {boundary} boundary is measured in sync mode, not in {other[0]} mode.",
+                f"Make two blocks of it: one with `boundaries: [{boundary}]`, one with `modes`.",
+            )
     for mode in block.modes:
-        if not any(mode in table.modes for table in backends):
-            able = ", ".join(name for name, table in BACKENDS.items() if mode in table.modes)
+        if not any(mode in table.modes_on(device) for table in backends):
+            able = ", ".join(name for name, table in BACKENDS.items() if mode in table.modes_on(device))
             raise ConfigError(
                 f"{where}.modes: none of these backends has the {mode} mode.", f"These have: {able or 'none yet'}."
             )
@@ -38,6 +40,8 @@ def skipped(
     """Why this backend has no such mode, or this model no such boundary; None where both have."""
     if mode not in table.modes_on(device):
         return f"{backend} has no {mode} mode: {table.modes_not_offered.get(mode, 'not offered')}"
+    if boundary == "transfer" and not table.transfers:
+        return f"no transfer boundary: {backend} has no inputs and outputs of its own to copy"
     if boundary == "e2e" and table.artifact == "none":
         return f"no e2e boundary: {backend} runs no model that text or pictures could be prepared for"
     if boundary == "e2e" and not info.preprocessing:

@@ -1,10 +1,10 @@
-"""What the machine did while the rows of one table were timed: CPU, memory, faults, I/O, clock (pure)."""
+"""What the machine did while the rows of one table were timed: CPU, memory, faults, I/O, clock, GPU (pure)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from harness.core.schemas import Row, UsageSummary
+from harness.core.schemas import GpuUsage, Row, UsageSummary
 from harness.render import units
 from harness.render.markdown import escape, table
 from harness.render.units import ABSENT
@@ -26,9 +26,26 @@ COLUMNS: dict[str, tuple[Cell, tuple[str, ...]]] = {
 }
 """Header → its cell, and the figures without which it is left out: a column of dashes tells nothing."""
 
+GPU_COLUMNS: dict[str, Callable[[GpuUsage], str]] = {
+    "SM MHz": lambda card: _span(card.sm_mhz_min, card.sm_mhz_max),
+    "memory MHz": lambda card: _thousands(card.memory_mhz_mean),
+    "card °C": lambda card: _whole(card.temperature_c_max),
+    "card W": lambda card: _pair(card.power_w_mean, card.power_w_max),
+    "card %": lambda card: _whole(card.utilisation_percent_mean),
+    "card MiB": lambda card: ABSENT if card.memory_peak_bytes is None else units.mib(card.memory_peak_bytes),
+    "clock held back by": lambda card: ", ".join(f"{name} {share:.0%}" for name, share in card.reasons.items()),
+}
+"""Header → its cell, of rows that ran on a GPU; left out where no row fills it."""
+
 EXPLAINED = (
     "Mean / peak over the timed loops of all rounds, as the monitor saw them; 100% is one CPU. Page faults: minor + "
     "major (read from disk). Throttled: periods in which the cgroup's quota held the processes back."
+)
+
+EXPLAINED_GPU = (
+    " Of the card by NVML, about four looks a second: SM clock lowest – highest, memory clock and utilisation mean, "
+    "temperature highest, power mean / highest, memory as growth on the whole card since before the process; what held "
+    "the clock back in what share of the looks."
 )
 
 
@@ -39,6 +56,7 @@ def meanwhile_table(rows: Sequence[Row]) -> str:
         return ""
     seen = [usage for _, usage in watched]
     shown = {name: cell for name, (cell, needs) in COLUMNS.items() if _known(seen, needs)}
+    shown |= _card_columns(seen)
     by_length = any(row.sequence_length for row, _ in watched)
     lines = [
         [
@@ -52,7 +70,8 @@ def meanwhile_table(rows: Sequence[Row]) -> str:
     missing = {name: reason for usage in seen for name, reason in usage.unavailable.items()}
     reasons = [f"{name.replace('_', ' ')}: {escape(reason)}" for name, reason in sorted(missing.items())]
     absent = f" Not available: {'; '.join(reasons)}." if reasons else ""
-    return f"{table(headers, lines)}\n\n{EXPLAINED}{absent}"
+    card = EXPLAINED_GPU if any(usage.gpu for usage in seen) else ""
+    return f"{table(headers, lines)}\n\n{EXPLAINED}{card}{absent}"
 
 
 def monitor_cost(rows: Sequence[Row]) -> str | None:
@@ -65,6 +84,16 @@ def _known(seen: Sequence[UsageSummary], needs: Sequence[str]) -> bool:
     return all(any(getattr(usage, name) is not None for usage in seen) for name in needs)
 
 
+def _card_columns(seen: Sequence[UsageSummary]) -> dict[str, Cell]:
+    cards = [usage.gpu for usage in seen if usage.gpu is not None]
+    filled = {name: cell for name, cell in GPU_COLUMNS.items() if any(cell(card) not in ("", ABSENT) for card in cards)}
+    return {name: _of_card(cell) for name, cell in filled.items()}
+
+
+def _of_card(cell: Callable[[GpuUsage], str]) -> Cell:
+    return lambda seen: ABSENT if seen.gpu is None else cell(seen.gpu) or ABSENT
+
+
 def _pair(mean: float | None, peak: float | None) -> str:
     return ABSENT if mean is None else f"{mean:.0f} / {_whole(peak)}"
 
@@ -75,6 +104,10 @@ def _span(low: float | None, high: float | None) -> str:
 
 def _whole(value: float | None) -> str:
     return ABSENT if value is None else f"{value:.0f}"
+
+
+def _thousands(value: float | None) -> str:
+    return ABSENT if value is None else f"{value:,.0f}"
 
 
 def _count(value: int | None) -> str:

@@ -21,7 +21,10 @@ MAX_GROUPS = 8
 MAX_NAMED = 4
 """Rows that are named one by one; the others are those of the batch sizes and backends that the text names."""
 
-DISTURBANCES = ("COTENANT", "STEAL", "CPU_QUOTA", "OVERSUBSCRIBED", "THERMAL", "CLOCK_DRIFT", "MAJOR_FAULTS")
+DISTURBANCES = (
+    *("COTENANT", "STEAL", "CPU_QUOTA", "OVERSUBSCRIBED", "THERMAL", "HW_SLOWDOWN", "POWER_CAP"),
+    *("CLOCK_DRIFT", "MAJOR_FAULTS"),
+)
 
 RULES: Sequence[Callable[[Group], Iterable[Recommendation]]] = (
     backend_choice,

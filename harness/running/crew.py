@@ -64,7 +64,7 @@ class Crew:
         self.progress = RunProgress(turns)
 
     def __enter__(self) -> Self:
-        self._monitor = Monitor(self._results.worker_log("monitor"))
+        self._monitor = Monitor(self._results.worker_log("monitor"), self._plan.device)
         self._stack.callback(self._monitor.close)
         self._stack.enter_context(self.progress)
         return self

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from harness.core.jobs import Job
+from harness.core.schemas import Device
 from harness.core.store import translate_storage_errors
 from harness.core.watching import End, Message, Phase, Watch
 
@@ -15,13 +16,13 @@ from harness.core.watching import End, Message, Phase, Watch
 class Monitor:
     """A monitor process. Its records are a witness beside the samples: without it nothing is lost but the witness."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, device: Device = "cpu") -> None:
         with translate_storage_errors(log):
             log.parent.mkdir(parents=True, exist_ok=True)
             file = log.open("wb")
         with file:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "harness.monitor"],
+            self._process = subprocess.Popen(  # noqa: S603 - our own module, fixed words
+                [sys.executable, "-m", "harness.monitor", "--device", device],
                 stdin=subprocess.PIPE,
                 stderr=file,
                 start_new_session=True,

@@ -13,7 +13,7 @@ from harness.core import limits, store
 from harness.core.errors import ExportError, UsageError
 from harness.core.layout import ModelFolder
 from harness.core.schemas import ExportRecord, InputSet, OnnxArtifact, PlannedModel, Precision, RawInputs
-from harness.zoo import ModelInfo, int8, onnx_file
+from harness.zoo import ModelInfo, int8, onnx_file, onnx_variants
 from harness.zoo.build import family_of, save_weights
 from harness.zoo.exporting_raw import raw_inputs
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Request
@@ -67,13 +67,18 @@ def export_model(job: Job, step: Step, seconds: Mapping[str, float], compare: Co
             with step("raw inputs"):
                 raw = raw_inputs(loaded, inputs, job.folder, job.samples)
         onnx = _onnx_files(job, loaded, inputs[job.lengths[0]].arrays, step)
+        variants = onnx_variants.write_all(
+            job.planned.onnx_variants, loaded, examples(inputs[job.lengths[0]].arrays), job.folder, job.options, step
+        )
         with step("check"):
             threads = limits.threads()
             trials = trials_of(loaded, job.planned.sequence_lengths, threads)
+            names: list[tuple[Precision, str]] = [(precision, precision) for precision in onnx]
+            names += [(onnx_variants.precision_of(name), name) for name in variants if onnx_variants.is_checkable(name)]
             checks = tuple(
                 check
-                for precision in onnx
-                for check in check_file(job.folder.onnx(precision), precision, loaded, trials, compare, threads)
+                for precision, name in names
+                for check in check_file(job.folder.onnx(name), precision, loaded, trials, compare, threads)
             )
         module = None
         if loaded.module is not None:
@@ -92,6 +97,7 @@ def export_model(job: Job, step: Step, seconds: Mapping[str, float], compare: Co
         outputs=tensor_specs([t.outputs for t in trials], loaded.output_names, loaded.fixed_batch),
         module=module,
         onnx=onnx,
+        onnx_variants={name: _onnx_artifact(job.folder.onnx(name), how) for name, how in variants.items()},
         input_sets=tuple(_input_set(job, length, inputs[length].source, raw.get(length)) for length in job.lengths),
         checks=checks,
         versions=versions(),
@@ -143,12 +149,16 @@ def _write_references(job: Job, loaded: Loaded, inputs: Mapping[int | None, Inpu
         np.savez(job.folder.reference(length), allow_pickle=False, **outputs)
 
 
+def examples(arrays: Arrays) -> Arrays:
+    """The exporter's example inputs."""
+    return {name: values[:_EXAMPLES] for name, values in arrays.items()}
+
+
 def _onnx_files(job: Job, loaded: Loaded, arrays: Arrays, step: Step) -> dict[Precision, OnnxArtifact]:
     """The fp32 file, which every other one is made from, and those the plan asks for besides."""
     fp32 = job.folder.onnx("fp32")
-    examples = {name: values[:_EXAMPLES] for name, values in arrays.items()}
     with step("onnx"):
-        how = onnx_file.write_fp32(loaded, examples, fp32, job.options)
+        how = onnx_file.write_fp32(loaded, examples(arrays), fp32, job.options)
     files: dict[Precision, OnnxArtifact] = {"fp32": _onnx_artifact(fp32, how)}
     if "fp16" in job.planned.onnx_precisions:
         with step("onnx-fp16"):

@@ -49,6 +49,7 @@ class Loaded:
     sequence_inputs: names of the inputs whose axis 1 is the sequence; empty where nothing has a sequence.
     max_sequence: longest sequence the model has positions for.
     fixed_batch: the only batch size that a user's ONNX file takes; None where it is free.
+    heads, hidden_size: of a transformer's attention, as its configuration has them; None for other models.
     attention: what PyTorch computes the attention by; set_attention chooses it. None where there is no choice.
     """
 
@@ -65,6 +66,8 @@ class Loaded:
     set_attention: Callable[[str], None] | None = None
     onnx_file: Path | None = None
     fixed_batch: int | None = None
+    heads: int | None = None
+    hidden_size: int | None = None
 
     def require_module(self) -> nn.Module:
         """The module, where the caller knows that there is one: a family gives a module or an ONNX file."""

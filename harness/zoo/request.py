@@ -14,7 +14,7 @@ from harness.core.schemas import Artifact, ExportRecord, PlannedModel
 from harness.zoo import ModelInfo
 
 _LIBRARIES = ("torch", "torchvision", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy")
-_FORMAT = 2
+_FORMAT = 3
 """Raised when the code of an export changes what it writes, so that old files are made anew."""
 
 
@@ -58,9 +58,9 @@ def covers(record: ExportRecord, planned: PlannedModel) -> bool:
     """True where a record holds every sequence length and precision, and the raw inputs, that the plan asks for."""
     lengths = {entry.sequence_length for entry in record.input_sets}
     raw = not planned.raw_inputs or all(entry.raw is not None for entry in record.input_sets)
-    return (
-        raw and set(planned.sequence_lengths or (None,)) <= lengths and set(planned.onnx_precisions) <= set(record.onnx)
-    )
+    files = set(planned.onnx_precisions) <= set(record.onnx)
+    variants = set(planned.onnx_variants) <= set(record.onnx_variants)
+    return raw and files and variants and set(planned.sequence_lengths or (None,)) <= lengths
 
 
 def merged(record: ExportRecord, planned: PlannedModel) -> PlannedModel:
@@ -70,6 +70,7 @@ def merged(record: ExportRecord, planned: PlannedModel) -> PlannedModel:
         update={
             "sequence_lengths": tuple(sorted(lengths | set(planned.sequence_lengths))),
             "onnx_precisions": tuple(dict.fromkeys((*record.onnx, *planned.onnx_precisions))),
+            "onnx_variants": tuple(dict.fromkeys((*record.onnx_variants, *planned.onnx_variants))),
             "raw_inputs": planned.raw_inputs or any(entry.raw is not None for entry in record.input_sets),
         }
     )
@@ -78,7 +79,7 @@ def merged(record: ExportRecord, planned: PlannedModel) -> PlannedModel:
 def artifacts_of(record: ExportRecord) -> list[Artifact]:
     """Every file that a record vouches for."""
     found: list[Artifact] = [] if record.module is None else [record.module]
-    for onnx in record.onnx.values():
+    for onnx in (*record.onnx.values(), *record.onnx_variants.values()):
         found += [onnx] if onnx.external_data is None else [onnx, onnx.external_data]
     for inputs in record.input_sets:
         found += inputs.files()

@@ -91,6 +91,8 @@ def load(request: Request) -> Loaded:
         max_sequence=getattr(config, "max_position_embeddings", None),
         attention=str(model.config._attn_implementation),
         set_attention=model.set_attn_implementation,
+        heads=getattr(config, "num_attention_heads", None),
+        hidden_size=getattr(config, "hidden_size", None),
     )
 
 

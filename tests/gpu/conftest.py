@@ -1,7 +1,7 @@
 """GPU tests: real cards, real libraries, the stages as a user runs them.
 
-They need the libraries of DEVICE=cuda and skip elsewhere. Run them with `python -m pytest tests/gpu -rs`; where TensorRT
-lives in another interpreter, name it first: PYTHONS=tensorrt=/path/to/python (docs/gpu-machine.md).
+They need the libraries of DEVICE=cuda and skip elsewhere. Run them with `python -m pytest tests/gpu -rs`; where
+TensorRT lives in another interpreter, name it first: PYTHONS=tensorrt=/path/to/python (docs/gpu-machine.md).
 """
 
 from __future__ import annotations

@@ -397,7 +397,7 @@ def test_an_export_whose_files_changed_is_refused(folder: Folder) -> None:
     done = folder("run")
     assert done.returncode == 4
     error, hint = two_lines(done)
-    assert "model.onnx has changed since it was exported" in error
+    assert "model.onnx has changed since it was made" in error
     assert "make export" in hint
 
 

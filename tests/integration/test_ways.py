@@ -158,7 +158,7 @@ def test_a_damaged_raw_file_is_noticed(ran: Folder) -> None:
         path.write_bytes(whole[:-1])
         done = ran("run")
         assert done.returncode != 0
-        assert f"{path} has changed since it was exported" in done.stderr
+        assert f"{path} has changed since it was made" in done.stderr
     finally:
         path.write_bytes(whole)
 

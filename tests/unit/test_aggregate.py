@@ -238,6 +238,17 @@ def test_build_facts_of_another_backend_do_not_part_environments(tmp_path: Path)
     assert folder.summary().notes == ()
 
 
+def test_backends_may_live_in_interpreters_with_other_libraries(tmp_path: Path) -> None:
+    elsewhere = environment(libraries={"onnxruntime": "1.32.0", "numpy": "1.26.4"})
+    folder = Folder(tmp_path, environments={ENVIRONMENT_ID: environment(), "0ther": elsewhere})
+    for number in (1, 2, 3):
+        folder.put(ORT, number, environment_id="0ther")
+    summary = folder.summary()
+    assert summary.notes == ()
+    assert set(summary.environments) == {ENVIRONMENT_ID, "0ther"}
+    assert all(row.latency_ns is not None and row.latency_ns.rounds == 3 for row in summary.rows[:2])
+
+
 @pytest.mark.parametrize("environment_id", [None, "neverseen"])
 def test_a_record_without_a_known_machine_is_left_out(tmp_path: Path, environment_id: str | None) -> None:
     folder = Folder(tmp_path)

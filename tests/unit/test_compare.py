@@ -25,7 +25,17 @@ from harness.core.errors import (
     UsageError,
 )
 from harness.core.layout import Results
-from harness.core.schemas import Case, Comparison, Failed, Interval, Judgement, Measured, Summary
+from harness.core.schemas import (
+    Case,
+    Clock,
+    Comparison,
+    DeviceTimes,
+    Failed,
+    Interval,
+    Judgement,
+    Measured,
+    Summary,
+)
 from harness.measure import thresholds
 from harness.render import change, github
 from harness.render import comparison as tables
@@ -413,9 +423,17 @@ def test_a_threshold_that_matches_nothing_is_a_mistake(after: Summary, selector:
     assert "resnet50/openvino" in caught.value.hint
 
 
+def with_device(found: Summary) -> Summary:
+    """As if every row had run on a GPU."""
+    clock = Clock(name="CUDA events", resolution_ns=500.0, overhead_ns=1_000)
+    times = DeviceTimes(clock=clock, device=2e6, device_ci95=Interval(low=1.9e6, high=2.1e6), enqueue=1e4)
+    rows = tuple(row.model_copy(update={"device_ns": times}) for row in found.rows)
+    return found.model_copy(update={"rows": rows})
+
+
 @pytest.mark.parametrize("metric", thresholds.METRICS)
 def test_every_metric_has_a_figure_and_both_outcomes(metric: str) -> None:
-    current = summary(3)
+    current = with_device(summary(3))
     unit = next(unit for unit in thresholds.UNITS[thresholds.METRICS[metric].quantity] if unit)
     name = "resnet50/openvino/fp32"
     high, low = (judged(current, f"{name}:{metric}{sign}0.001{unit}")[SLOWED] for sign in (">", "<"))

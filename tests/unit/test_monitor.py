@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 
 from harness import monitor
+from harness.core.nvml import Card
 from harness.core.watching import Watch
-from harness.monitor import Watched
+from harness.measure.gpu_probe import GpuProbe
+from harness.monitor import View, Watched
+from tests.fixtures.nvml import FakeDriver, FakeNvml
 from tests.unit.measure.test_usage import MS, later
 
 WATCH = Watch(pid=1, case_id="a-case", round=2, plan_id="a-plan", results="results")
@@ -49,7 +55,7 @@ def test_no_sample_belongs_to_two_phases() -> None:
     found.look()
     found.look()
     found.enter("outputs check")
-    record = found.record(0.25)
+    record = found.record(View())
     assert [one.phase for one in record.samples] == ["start", "load", "load", "measure", "measure", "measure"]
     assert [one.at_ns for one in record.samples] == [500 * MS * step for step in range(1, 7)]
     assert (record.case_id, record.round, record.plan_id) == ("a-case", 2, "a-plan")
@@ -67,7 +73,7 @@ def test_the_memory_map_is_read_once_and_only_when_the_timed_loop_is_over() -> N
     found.enter("outputs check")
     found.enter("record")
     assert probe.pss_reads == 1
-    assert found.record(0.25).pss_peak_bytes == 42
+    assert found.record(View()).pss_peak_bytes == 42
 
 
 def test_a_process_that_vanished_keeps_what_was_seen_of_it() -> None:
@@ -75,16 +81,52 @@ def test_a_process_that_vanished_keeps_what_was_seen_of_it() -> None:
     found.enter("measure")
     found.look()
     found.enter("outputs check")
-    record = found.record(0.25)
+    record = found.record(View())
     assert [one.phase for one in record.samples] == ["start", "measure"]
     assert record.pss_peak_bytes is None
 
 
 def test_messages_about_nobody_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(_message: Watch) -> Watched:
+    def gone(*_message: Any) -> Watched:
         raise psutil.NoSuchProcess(1)
 
     monkeypatch.setattr(Watched, "begin", gone)
-    assert monitor._obey(WATCH.model_dump_json().encode(), None, 0.25) is None
+    assert monitor._obey(WATCH.model_dump_json().encode(), None, View()) is None
     for line in (b'{"say":"phase","phase":"load"}', b'{"say":"end"}'):
-        assert monitor._obey(line, None, 0.25) is None
+        assert monitor._obey(line, None, View()) is None
+
+
+def test_a_look_at_the_card_belongs_to_the_phase_in_which_it_is_taken() -> None:
+    library = FakeNvml(DeviceGetComputeRunningProcesses=[SimpleNamespace(pid=WATCH.pid)])
+    found = watched(FakeProbe())
+    found.gpu = GpuProbe(Card(library, "the card"))
+    found.enter("measure")
+    found.look()
+    found.enter("outputs check")
+    looks = [(one.phase, one.gpu is not None) for one in found.record(View()).samples]
+    assert looks == [("start", False), ("measure", True), ("measure", False)]
+
+
+def test_memory_of_the_card_is_read_before_the_process_comes_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    library, order = FakeNvml(), list[str]()
+
+    def probe(_pid: int) -> FakeProbe:
+        order.extend(name for name, *_ in library.calls)
+        return FakeProbe()
+
+    monkeypatch.setattr(monitor, "Probe", probe)
+    found = Watched.begin(WATCH, Card(library, "the card"))
+    assert order == ["DeviceGetMemoryInfo"]
+    assert found.record(View()).gpu_memory_before_bytes == 5 << 30
+
+
+def test_a_card_that_cannot_be_read_is_said_once_and_stands_in_every_record(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda _name: FakeDriver())
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # type: ignore[arg-type]
+    view = View.on("cuda", 0.25)
+    assert "nvidia-ml-py is not installed" in capsys.readouterr().err
+    assert view.card is None
+    assert "nvidia-ml-py is not installed" in watched(FakeProbe()).record(view).unavailable["gpu"]
+    assert "gpu" not in watched(FakeProbe()).record(View.on("cpu", 0.25)).unavailable

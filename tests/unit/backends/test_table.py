@@ -28,7 +28,8 @@ def test_the_target_is_a_class_in_a_file_of_the_backends_name(name: str) -> None
 
 
 def test_no_file_of_a_backend_is_left_out_of_the_table() -> None:
-    shared = {"__init__", "base", "batches", "torch_base", "slowdown", "ran", "onnxruntime_kernels"}
+    shared = {"__init__", "base", "batches", "cuda", "cuda_graph", "slowdown", "ran", "onnxruntime_kernels"}
+    shared |= {f"torch_{part}" for part in ("base", "place", "cpu", "cuda", "cuda_inputs", "graphs", "ran")}
     files = {path.stem for path in (ROOT / "harness/backends").glob("*.py")} - shared
     assert files == {name.replace("-", "_") for name in NAMES}
 
@@ -62,7 +63,7 @@ def test_every_precision_is_offered_or_explained_on_every_device(name: str) -> N
 @pytest.mark.parametrize("name", NAMES)
 def test_artifacts_are_of_a_known_kind_and_summaries_are_one_line(name: str) -> None:
     info = backend_info(name)
-    assert info.artifact in ("module", "onnx", "none")
+    assert info.artifact in ("module", "onnx", "engine", "none")
     assert info.computes is (info.artifact != "none")
     assert info.summary
     assert "\n" not in info.summary

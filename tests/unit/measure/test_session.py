@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.core.schemas import Measurement, Placement
+from harness.core.schemas import Clock, DeviceSamples, Measurement, Placement
 from harness.measure import clock, loop, session
 from harness.measure.modes import Sync
 from harness.measure.session import KEPT_OUTPUTS, Measurements, run_session
@@ -209,3 +209,22 @@ def test_an_error_leaves_the_phase_that_it_happened_in(run: Run, name: str) -> N
     entered = [call for call in backend.calls if call.startswith("[")]
     expected = {"infer": "[first inference]", "outputs": "[reference check]", "placement": "[outputs check]"}
     assert entered[-1] == expected.get(name, f"[{name}]")
+
+
+def test_the_gpus_clock_is_asked_before_its_context_goes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = Recording()
+    clock_of_events = Clock(name="CUDA events", resolution_ns=500.0, overhead_ns=1)
+
+    def device(mode: Sync, used: int) -> DeviceSamples:
+        backend.note("device")
+        return DeviceSamples(clock=clock_of_events, device_ns=(MS,) * used, enqueue_ns=(MS,) * used)
+
+    monkeypatch.setattr(Sync, "device", device)
+    found = run(backend)
+    assert backend.calls[-2:] == ["device", "close"]
+    assert found.device is not None
+    assert len(found.device.device_ns) == len(found.timed.samples_ns)
+
+
+def test_a_cpu_has_no_device_samples(run: Run) -> None:
+    assert run(Recording()).device is None

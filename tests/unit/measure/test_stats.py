@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -174,3 +176,13 @@ def ar1(rng: np.random.Generator, rho: float, count: int) -> np.ndarray:
     shocks = rng.normal(size=count) * math.sqrt(1 - rho**2)
     shocks[0] = rng.normal()
     return lfilter([1], [1, -rho], shocks)
+
+
+@pytest.mark.parametrize("degrees", [*range(1, 40), 99, 100, 1_000, 9_999])
+def test_critical_values_are_scipys(degrees: int) -> None:
+    assert stats.t_critical(degrees) == pytest.approx(scipy_stats.t.ppf(0.975, degrees), rel=1e-9)
+
+
+def test_the_rules_that_stop_a_process_need_no_scipy() -> None:
+    code = "import sys; sys.modules['scipy'] = None; from harness.measure import loop, session, mode_choice, endtoend"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

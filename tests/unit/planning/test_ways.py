@@ -71,6 +71,34 @@ def test_what_cannot_be_is_refused_with_a_way_out(block: dict[str, Any], words: 
     assert hint in error.hint
 
 
+def on_gpu(**block: Any) -> Plan:
+    return plan({"backends": ["torch-eager", "noop"], **block}, device="cuda")
+
+
+def test_the_transfer_boundary_is_a_gpus_and_of_backends_that_copy() -> None:
+    cases = on_gpu(boundaries=["transfer"]).cases
+    assert {case.boundary for case in cases} == {"transfer"}
+    reasons = {case.backend: case.skip_reason for case in cases}
+    assert reasons == {
+        "torch-eager": None,
+        "noop": "no transfer boundary: noop has no inputs and outputs of its own to copy",
+    }
+
+
+def test_every_backend_of_a_gpu_has_every_mode() -> None:
+    cases = on_gpu(modes=["sync", "pipelined", "offline"]).cases
+    assert {case.mode for case in cases} == {"sync", "pipelined", "offline"}
+    assert {case.skip_reason for case in cases} == {None}
+
+
+@pytest.mark.parametrize("boundary", ["transfer", "e2e"])
+def test_a_boundary_with_parts_is_measured_one_at_a_time(boundary: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        on_gpu(boundaries=[boundary], modes=["pipelined"])
+    assert f"the {boundary} boundary is measured in sync mode, not in pipelined mode" in caught.value.problem
+    assert f"`boundaries: [{boundary}]`" in caught.value.hint
+
+
 def test_a_backend_without_the_mode_is_skipped_with_the_reason() -> None:
     made = plan({"backends": ["openvino", "onnxruntime", "torch-eager"], "modes": ["pipelined"]})
     reasons = {case.backend: case.skip_reason for case in made.cases}

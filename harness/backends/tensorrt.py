@@ -1,0 +1,183 @@
+"""tensorrt: one infer() is one execute_async_v3, or one launch of the CUDA graph that holds it; nothing is copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorrt as trt
+
+from harness.backends.base import Array, Backend, Batch, Job
+from harness.backends.cuda import Cuda, DeviceArray
+from harness.backends.cuda_graph import Graph
+from harness.core.errors import CaseError
+from harness.core.schemas import Placement
+from harness.engines import api, layers
+
+Tensors = Mapping[str, DeviceArray]
+
+
+class TensorRt(Backend):
+    """An engine built for this GPU. Input batches lie on the device, each with its own graph; outputs are shared."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        if job.engine is None:
+            raise CaseError(f"No engine was found for {job.case.case_id}.", "Run `make engines` first.")
+        self._record = job.engine
+        self._graphs: list[Graph] = []
+
+    def load(self) -> None:
+        """Deserialise the engine, put every input batch on the device, and capture a graph for each."""
+        case = self.job.case
+        self._log = _Log()
+        self._cuda = Cuda()
+        self.stream = self._cuda.stream
+        self._runtime = trt.Runtime(self._log)
+        self._engine = self._runtime.deserialize_cuda_engine((self.job.folder / self._record.engine.path).read_bytes())
+        if self._engine is None:
+            raise self._refused("was not deserialised")
+        self._context = self._engine.create_execution_context()
+        if self._context is None:
+            raise self._refused("has no execution context")
+        names = [self._engine.get_tensor_name(index) for index in range(self._engine.num_io_tensors)]
+        inputs = [name for name in names if self._engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT]
+        prepared = [self._typed(batch, inputs) for batch in self.job.batches]
+        for name in inputs:
+            if not self._context.set_input_shape(name, prepared[0][name].shape):
+                raise self._refused(f"does not take {name} of shape {prepared[0][name].shape}")
+        self._outputs = {name: self._output(name) for name in names if name not in inputs}
+        for name, output in self._outputs.items():
+            self._context.set_tensor_address(name, output.address)
+        if case.boundary == "compute":
+            self._sets: list[Tensors] = [self._on_device(batch) for batch in prepared]
+        else:
+            self._sets = [self._on_device(prepared[0])]
+            self._pinned = [{name: self._cuda.pinned(array) for name, array in one.items()} for one in prepared]
+            self._received = {name: self._cuda.pinned_like(output) for name, output in self._outputs.items()}
+        self._input_names = inputs
+        self._calls = [self._call(tensors) for tensors in self._sets]
+        self._infer = self._calls[0]
+        self._chosen = 0
+
+    def select(self, index: int) -> None:
+        """Point the next launch at a batch, or the next upload at pinned arrays."""
+        if self.job.case.boundary == "compute":
+            self._infer = self._calls[index]
+            if not self._graphs:
+                self._bind(self._sets[index])
+        self._chosen = index
+
+    def feed(self, batch: Batch) -> None:
+        """Copy arrays to where the engine reads them."""
+        arrays = self._typed(batch, self._input_names)
+        self._cuda.upload(self._sets[0], arrays)
+        self._fed = arrays  # the copies are asynchronous: the arrays must outlive them
+
+    def infer(self) -> None:
+        """Enqueue once."""
+        self._infer()
+
+    def upload(self) -> None:
+        """Enqueue the copies of the chosen batch."""
+        self._cuda.upload(self._sets[0], self._pinned[self._chosen])
+
+    def download(self) -> None:
+        """Enqueue the copies of the outputs."""
+        self._cuda.download(self._received, self._outputs)
+
+    def synchronize(self) -> None:
+        """Wait for the stream."""
+        self.stream.synchronize()
+
+    def outputs(self) -> dict[str, Array]:
+        """Copies as fp32, by the export's names."""
+        found = {name: self._cuda.fetch(output) for name, output in self._outputs.items()}
+        return {name: _as_fp32(found[name]) for name in (spec.name for spec in self.job.export.outputs)}
+
+    def placement(self) -> Placement:
+        """The precision of the engine's own layers; see harness/engines/layers.py for what proves it."""
+        record = self._record
+        precision = layers.precision_of(
+            record.precisions, record.request.precision, record.engine.size_bytes, self.job.export.parameters
+        )
+        return Placement(
+            device="cuda",
+            precision=precision,
+            provider=f"TensorRT {api.version()}",
+            settings={
+                "profiles": str(self.job.options.get("profiles", "static")),
+                "cuda_graph": bool(self._graphs),
+                "fp16_io": record.request.fp16_io,
+                "kept_fp32": len(record.kept_fp32),
+                "layers": record.layers,
+                **record.builder,
+            },
+            dtype_census=record.precisions,
+        )
+
+    def build_facts(self) -> dict[str, str]:
+        """TensorRT's version."""
+        return {"tensorrt": api.version()}
+
+    def close(self) -> None:
+        """Graphs first, then what they point into, then the context."""
+        for graph in self._graphs:
+            graph.close()
+        del self._context, self._engine, self._runtime
+        self._cuda.close()
+
+    def _call(self, tensors: Tensors) -> Callable[[], None]:
+        """What one infer() does on these tensors."""
+        self._bind(tensors)
+        self._enqueue()  # TensorRT allocates on the first call of a shape, which no graph could capture
+        self.stream.synchronize()
+        if not self.job.options.get("graph"):
+            return self._enqueue
+        graph = Graph(self.stream, self._enqueue)
+        self._graphs.append(graph)
+        return graph.launch
+
+    def _bind(self, tensors: Tensors) -> None:
+        for name, tensor in tensors.items():
+            self._context.set_tensor_address(name, tensor.address)
+
+    def _enqueue(self) -> None:
+        if not self._context.execute_async_v3(self.stream.handle):
+            raise self._refused("could not be enqueued")
+
+    def _on_device(self, batch: Batch) -> Tensors:
+        return {name: self._cuda.put(array) for name, array in batch.items()}
+
+    def _output(self, name: str) -> DeviceArray:
+        shape = tuple(self._context.get_tensor_shape(name))
+        return self._cuda.empty(shape, np.dtype(trt.nptype(self._engine.get_tensor_dtype(name))))
+
+    def _typed(self, batch: Batch, names: list[str]) -> Batch:
+        """The arrays in the types that the engine reads: TensorRT 8 has no int64 inputs."""
+        kinds = {name: np.dtype(trt.nptype(self._engine.get_tensor_dtype(name))) for name in names}
+        return {name: np.ascontiguousarray(batch[name], dtype=kinds[name]) for name in names}
+
+    def _refused(self, what: str) -> CaseError:
+        reasons = " | ".join(self._log.errors) or "TensorRT gave no reason"
+        return CaseError(
+            f"The engine {self._record.engine.path} {what}: {reasons}", "Build it again: `make engines FORCE=1`."
+        )
+
+
+class _Log(trt.ILogger):  # type: ignore[misc]
+    """Keeps what TensorRT reports as errors."""
+
+    def __init__(self) -> None:
+        trt.ILogger.__init__(self)
+        self.errors: list[str] = []
+
+    def log(self, severity: Any, message: str) -> None:
+        """Called by the library."""
+        if severity in (trt.ILogger.INTERNAL_ERROR, trt.ILogger.ERROR):
+            self.errors.append(message)
+
+
+def _as_fp32(array: Array) -> Array:
+    return array.astype(np.float32) if array.dtype == np.float16 else array

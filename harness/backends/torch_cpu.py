@@ -1,0 +1,86 @@
+"""PyTorch on a CPU: tensors on the arrays' own memory, as many threads as every other backend has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from harness.backends.base import Array
+from harness.backends.torch_place import Call, Inputs, Place, Tensors
+
+
+class OnCpu(Place):
+    """Sets the thread counts of the process; nothing else has to be prepared."""
+
+    def __init__(self, threads: int) -> None:
+        use_threads(threads)
+
+    def module(self, module: nn.Module, dtype: torch.dtype) -> nn.Module:
+        """The module itself, its floats converted."""
+        return module.to(dtype)
+
+    def inputs(self, batches: Sequence[Sequence[Array]], dtype: torch.dtype) -> Inputs:
+        """A copy of every batch as tensors."""
+        return Resident([tuple(_typed(array.copy(), dtype) for array in batch) for batch in batches], dtype)
+
+    def settle(self, call: Call, sets: Sequence[Tensors]) -> list[Call]:
+        """The call itself, for every set."""
+        return [call] * len(sets)
+
+    def precision(self, floating: Sequence[str]) -> str:
+        """Below "highest", oneDNN may multiply fp32 matrices in bf16: then fp32 is not what ran."""
+        if list(floating) == ["fp32"] and torch.get_float32_matmul_precision() != "highest":
+            return f"fp32 with {torch.get_float32_matmul_precision()}-precision matmul"
+        return "+".join(floating)
+
+    def settings(self, module: nn.Module) -> dict[str, str | int | float | bool]:
+        """Threads, and what may change how products are computed."""
+        del module
+        return {
+            "threads": torch.get_num_threads(),
+            "interop_threads": torch.get_num_interop_threads(),
+            "onednn": bool(torch.backends.mkldnn.enabled),
+            "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        }
+
+    def build_facts(self) -> dict[str, str]:
+        """Parallel backend and CPU capability of this PyTorch."""
+        return host_facts()
+
+
+def use_threads(threads: int) -> None:
+    """Let operators on the host use so many threads, and run one operator at a time."""
+    torch.set_num_threads(threads)
+    if torch.get_num_interop_threads() != 1:  # may be set once in a process
+        torch.set_num_interop_threads(1)
+
+
+def host_facts() -> dict[str, str]:
+    """Parallel backend and CPU capability of this PyTorch, wherever its tensors lie."""
+    wanted = ("ATen parallel backend", "OpenMP", "Math Kernel Library", "Intel(R) MKL-DNN")
+    lines = [*torch.__config__.parallel_info().splitlines(), *torch.__config__.show().splitlines()]
+    facts = {line.strip(" -") for line in lines if any(word in line for word in wanted)}
+    return {"torch": "; ".join(sorted(facts)), "torch_cpu_capability": torch.backends.cpu.get_cpu_capability()}
+
+
+class Resident(Inputs):
+    """Every batch lies in memory; new arrays become tensors without a copy unless their floats are converted."""
+
+    def __init__(self, sets: Sequence[Tensors], dtype: torch.dtype) -> None:
+        self.sets = sets
+        self._dtype = dtype
+
+    def select(self, index: int) -> int:
+        """Every batch has a set of its own."""
+        return index
+
+    def feed(self, arrays: Sequence[Array]) -> Tensors:
+        """Tensors on the arrays' own memory; only below fp32 are floats converted."""
+        return tuple(_typed(array, self._dtype) for array in arrays)
+
+
+def _typed(array: Array, dtype: torch.dtype) -> torch.Tensor:
+    tensor = torch.from_numpy(array)
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor

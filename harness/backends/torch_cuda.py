@@ -1,0 +1,179 @@
+"""PyTorch on a GPU: on the harness's own stream, TF32 as the label says, convolutions in channels_last."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import nn
+
+from harness.backends.base import Array, Job
+from harness.backends.cuda import Cuda
+from harness.backends.torch_cpu import host_facts, use_threads
+from harness.backends.torch_cuda_inputs import Fixed, Resident
+from harness.backends.torch_graphs import Replay
+from harness.backends.torch_place import Call, Inputs, Place, Tensors
+from harness.backends.torch_ran import gpu_precision
+from harness.core.errors import CaseError
+
+WARM_UP_CALLS = 3
+"""Calls after which a pass counts as settled. cuDNN has then chosen its algorithms, TorchScript's executor has made a
+profiling and an optimised call, and torch.compile has warmed up, recorded and once replayed its CUDA graph."""
+
+_DEVICE = "cuda"
+_CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
+_SDPA = ("flash", "mem_efficient", "cudnn", "math")
+"""Kernels that scaled_dot_product_attention may choose from; torch.backends.cuda tells which are enabled."""
+
+
+class OnCuda(Place):
+    """Makes the harness's stream the current one for the life of the process: every kernel, copy and replay of PyTorch
+    then goes to the stream that the event clock reads.
+
+    Options: `channels_last: False` leaves convolutions as the weights lie; `graph: True` captures a CUDA graph.
+    """
+
+    def __init__(self, job: Job) -> None:
+        use_threads(job.threads)  # for what is done on the host: loading, and conversions at the e2e boundary
+        self._options = job.options
+        self._boundary = job.case.boundary
+        self._replays: list[Replay] = []
+        self._format = torch.contiguous_format
+        if torch.version.cuda is None:
+            raise CaseError("This PyTorch was built without CUDA.", "Install a CUDA build: `pip install -e .[cuda]`.")
+        self._cuda = Cuda()
+        self.stream = self._cuda.stream
+        try:
+            torch.cuda.init()  # type: ignore[no-untyped-call]
+        except (RuntimeError, AssertionError) as error:
+            raise CaseError(
+                f"PyTorch for CUDA {torch.version.cuda} cannot use the GPU: {str(error).strip().splitlines()[0]}",
+                "Compare the driver's CUDA version in `nvidia-smi` with it.",
+            ) from error
+        self._stream = torch.cuda.ExternalStream(int(self.stream.handle))  # type: ignore[no-untyped-call]
+        torch.cuda.set_stream(self._stream)
+        # The older of two interfaces: after the newer one, PyTorch refuses to answer some of its own questions.
+        torch.backends.cuda.matmul.allow_tf32 = job.case.precision == "tf32"
+        torch.backends.cudnn.allow_tf32 = job.case.precision == "tf32"
+        torch.backends.cudnn.benchmark = True
+
+    def module(self, module: nn.Module, dtype: torch.dtype) -> nn.Module:
+        """The module on the device, converted there; its weights in channels_last where it has convolutions."""
+        if self._options.get("channels_last", True) and any(
+            isinstance(part, _CONVOLUTIONS) for part in module.modules()
+        ):
+            self._format = torch.channels_last
+        moved: nn.Module = module.to(_DEVICE).to(dtype).to(memory_format=self._format)
+        return moved
+
+    def inputs(self, batches: Sequence[Sequence[Array]], dtype: torch.dtype) -> Inputs:
+        """compute: every batch on the device. transfer and e2e: one set of tensors that batches are copied into."""
+        first = self._on_device(batches[0], dtype)
+        if self._boundary == "compute":
+            return Resident([first, *(self._on_device(batch, dtype) for batch in batches[1:])])
+        # At the e2e boundary batches come through feed().
+        pinned = [self._pinned(batch, dtype) for batch in batches] if self._boundary == "transfer" else []
+        return Fixed(first, pinned)
+
+    def settle(self, call: Call, sets: Sequence[Tensors]) -> list[Call]:
+        """Warm up, then capture a graph for each set where that was asked for."""
+        for _ in range(WARM_UP_CALLS):
+            call(*sets[0])
+        self.synchronize()
+        if not self._options.get("graph"):
+            return [call] * len(sets)
+        pool = torch.cuda.graph_pool_handle()
+        self._replays = [Replay(call, arguments, self._stream, pool) for arguments in sets]
+        return list(self._replays)
+
+    def precision(self, floating: Sequence[str]) -> str:
+        """The parameters' types, and TF32 as its switches stand."""
+        return gpu_precision(
+            floating,
+            matmul_tf32=torch.backends.cuda.matmul.allow_tf32,
+            convolution_tf32=torch.backends.cudnn.allow_tf32,
+        )
+
+    def settings(self, module: nn.Module) -> dict[str, str | int | float | bool]:
+        """TF32, layout, attention, CUDA graphs of our own, and at the transfer boundary how batches lie on the host."""
+        found: dict[str, str | int | float | bool] = {
+            "threads": torch.get_num_threads(),
+            "tf32_matmul": bool(torch.backends.cuda.matmul.allow_tf32),
+            "tf32_convolution": bool(torch.backends.cudnn.allow_tf32),
+            "captured_graphs": len(self._replays),
+        }
+        weights = [part.weight for part in module.modules() if isinstance(part, _CONVOLUTIONS)]
+        if weights:
+            found["channels_last"] = all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
+            found["cudnn_benchmark"] = bool(torch.backends.cudnn.benchmark)
+        attention = _attention(module)
+        if attention is not None:
+            found["attention"] = attention
+            found["sdpa_kernels"] = "+".join(
+                name for name in _SDPA if getattr(torch.backends.cuda, f"{name}_sdp_enabled")()
+            )
+        if self._boundary == "transfer":
+            found["pinned_inputs"] = "in the types and layout of the device's"
+        return found
+
+    def build_facts(self) -> Mapping[str, str]:
+        """The host's facts, versions of the CUDA libraries in use, and the GPUs that the kernels were built for."""
+        return {
+            **host_facts(),
+            "torch_cuda_runtime": str(torch.version.cuda),
+            "torch_cudnn": str(torch.backends.cudnn.version()),  # type: ignore[no-untyped-call]
+            "torch_cublas": _cublas_version(),
+            "torch_cuda_architectures": " ".join(torch.cuda.get_arch_list()),
+        }
+
+    def synchronize(self) -> None:
+        """Wait for the stream."""
+        self.stream.synchronize()
+
+    def close(self) -> None:
+        """Graphs first, then the stream, then the context that both belong to."""
+        self.synchronize()
+        for replay in self._replays:
+            replay.close()
+        self._replays = []
+        torch.cuda.set_stream(torch.cuda.default_stream())
+        self._cuda.close()
+
+    def _on_device(self, batch: Sequence[Array], dtype: torch.dtype) -> Tensors:
+        return tuple(self._laid_out(torch.from_numpy(array).to(_DEVICE, copy=True), dtype) for array in batch)
+
+    def _pinned(self, batch: Sequence[Array], dtype: torch.dtype) -> Tensors:
+        tensors = (self._laid_out(torch.from_numpy(array), dtype) for array in batch)
+        return tuple(torch.empty_like(tensor, pin_memory=True).copy_(tensor) for tensor in tensors)
+
+    def _laid_out(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        typed = tensor.to(dtype) if tensor.is_floating_point() else tensor
+        return typed.contiguous(memory_format=self._format) if typed.ndim == 4 else typed
+
+
+def _attention(module: nn.Module) -> str | None:
+    """Which attention a transformers model was told to use, or torch's own module; None where there is none."""
+    for part in module.modules():
+        name = getattr(getattr(part, "config", None), "_attn_implementation", None)
+        if name is not None:
+            return str(name)
+    return (
+        "nn.MultiheadAttention" if any(isinstance(part, nn.MultiheadAttention) for part in module.modules()) else None
+    )
+
+
+def _cublas_version() -> str:
+    """As the loaded library tells (cublasGetProperty: 0 major, 1 minor, 2 patch), or why it does not."""
+    name = f"libcublas.so.{str(torch.version.cuda).partition('.')[0]}"
+    try:
+        library = ctypes.CDLL(name)
+    except OSError as error:
+        return f"unavailable: {error}"
+    number = ctypes.c_int()
+    parts = []
+    for kind in range(3):
+        if library.cublasGetProperty(kind, ctypes.byref(number)):
+            return f"unavailable: cublasGetProperty({kind}) failed"
+        parts.append(str(number.value))
+    return ".".join(parts)

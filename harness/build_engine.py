@@ -1,0 +1,203 @@
+"""Build the TensorRT engines that the plan needs, each checked against the fp32 reference on this very GPU.
+
+reads   results/plan.json, models/<slug>/export.json and the ONNX files, inputs and references that it names
+writes  models/<slug>/engines/<name>.{plan,json}, models/timing-cache/<TensorRT>-<GPU>.cache
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import parity
+from harness.backends import BACKENDS
+from harness.backends.base import Job, construct
+from harness.backends.batches import load_batches
+from harness.core import cli, devices, gpu, store
+from harness.core.errors import ExportError, FormatError, InferometerError, MissingInputError, UnavailableError
+from harness.core.layout import ModelFolder, Models, Results
+from harness.core.schemas import Case, EngineRecord, EngineRequest, ExportRecord, Parity, Plan
+from harness.engines import request as requests
+from harness.engines.request import Options, Place
+from harness.measure.clock import now_ns
+from harness.planning.interpreters import interpreters
+
+Wanted = Sequence[tuple[Case, Options]]
+
+
+def stage(arguments: Sequence[str]) -> None:
+    """Build what is missing or out of date; one engine that fails does not keep the others from being built."""
+    parser = cli.parser("harness.build_engine", __doc__)
+    parser.add_argument("--force", action="store_true", help="build anew even where nothing changed")
+    parser.add_argument("--models", nargs="+", metavar="NAME", help="only these models of the plan")
+    parser.add_argument(
+        "--python", action="append", default=[], metavar="BACKEND=PATH", help="interpreter that has TensorRT"
+    )
+    cli.add_folders(parser)
+    options = parser.parse_args(arguments)
+    others = interpreters(options.python)
+    plan = store.load(Results(options.results).plan, Plan, "make plan")
+    wanted = _wanted(plan, options.models)
+    if not wanted:
+        return
+    for backend in {case.backend for cases in wanted.values() for case, _ in cases} & set(others):
+        _continue_in(others[backend], options)
+    devices.require(plan.device)
+    place = _here()
+    models = Models(options.models_dir)
+    failures: list[str] = []
+    for slug, cases in wanted.items():
+        failures += _of_model(plan, slug, cases, place, models, options.force)
+    if failures:
+        raise ExportError(
+            f"{len(failures)} engines were not built. {' | '.join(failures)}",
+            "The rows that need them will fail; leave tensorrt out of them, or mend what is named above.",
+        )
+
+
+def _wanted(plan: Plan, names: Sequence[str] | None) -> dict[str, list[tuple[Case, Options]]]:
+    """Runnable cases that load an engine, with their setting's options, by the model's slug."""
+    found: dict[str, list[tuple[Case, Options]]] = {}
+    for case in plan.cases:
+        info = BACKENDS[case.backend]
+        if info.artifact == "engine" and case.skip_reason is None and (not names or case.model in names):
+            options = info.settings_on(case.device)[case.setting].options
+            found.setdefault(case.slug, []).append((case, options))
+    return found
+
+
+def _continue_in(python: Path, options: argparse.Namespace) -> None:
+    """Become the same stage in the interpreter that has TensorRT. It must not find packages made for this one."""
+    given = vars(options)
+    words = ["--results", str(given["results"]), "--models-dir", str(given["models_dir"])]
+    words += ["--force"] if given["force"] else []
+    words += ["--models", *given["models"]] if given["models"] else []
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    os.execve(python, [str(python), "-m", "harness.build_engine", *words], environment)  # noqa: S606
+
+
+def _here() -> Place:
+    """This machine, as engines know it."""
+    try:
+        from harness.engines import api  # noqa: PLC0415 - TensorRT, which only this stage and its backend need
+    except ImportError as error:
+        raise UnavailableError(
+            f"The plan needs TensorRT engines and TensorRT cannot be imported: {error}.",
+            "Install it, name an interpreter that has it (PYTHONS=tensorrt=<path>), or leave it out: BACKENDS=….",
+        ) from error
+    card = gpu.facts()
+    return Place(api.version(), card.name, card.sm, card.driver)
+
+
+@dataclass(frozen=True)
+class _Model:
+    """One model whose engines are built."""
+
+    plan: Plan
+    export: ExportRecord
+    folder: ModelFolder
+    cases: Wanted
+    place: Place
+    cache: Path
+
+
+def _of_model(plan: Plan, slug: str, cases: Wanted, place: Place, models: Models, force: bool) -> list[str]:
+    """Build the engines of one model; returns what went wrong, one line an engine."""
+    from harness.engines import api  # noqa: PLC0415
+
+    folder = models.folder(slug)
+    export = store.load(folder.record, ExportRecord, "make export")
+    typed = api.strongly_typed()
+    source = {case.precision: requests.source_of(export, case.precision, typed) for case, _ in cases}
+    model = _Model(plan, export, folder, cases, place, models.timing_cache(place.tensorrt, place.gpu))
+    problems = []
+    for request in requests.requests(cases, export, source):
+        name = requests.name_of(request)
+        if not force and _is_current(folder, name, requests.key_of(request, place)):
+            cli.say(f"{slug}: engine {name} is up to date")
+            continue
+        cli.say(f"{slug}: building engine {name} …")
+        try:
+            record = _build(model, request, name)
+        except InferometerError as error:
+            cli.warn(f"{slug}: {name} was not built. {error.problem}")
+            problems.append(f"{slug} {name}: {error.problem}")
+        else:
+            cli.say(f"{slug}: {_told(record)}")
+    return problems
+
+
+def _is_current(folder: ModelFolder, name: str, key: str) -> bool:
+    try:
+        record = store.load(folder.engine_record(name), EngineRecord, "make engines")
+    except (FormatError, MissingInputError):
+        return False
+    file = folder.root / record.engine.path
+    return record.key == key and file.is_file() and store.sha256_file(file) == record.engine.sha256
+
+
+def _build(model: _Model, request: EngineRequest, name: str) -> EngineRecord:
+    """Build and check one engine, and save its record."""
+    from harness.engines.checked import build_checked  # noqa: PLC0415
+
+    gate = model.plan.gates.get(request.precision)
+    record = build_checked(
+        model.folder,
+        request,
+        name,
+        model.place,
+        model.cache,
+        timed=_timed,
+        check=lambda built: _checked(model, built),
+        limit=gate.relative_l2 if gate else None,
+    )
+    store.save(model.folder.engine_record(name), record)
+    return record
+
+
+def _timed(build: Callable[[], Any]) -> tuple[Any, float]:
+    started_ns = now_ns()
+    built = build()
+    return built, (now_ns() - started_ns) / 1e9
+
+
+def _checked(model: _Model, record: EngineRecord) -> Parity | None:
+    """The worst distance from the reference over all stored inputs, through the backend that will measure it."""
+    case, options = _check_case(model, record.request)
+    batches = load_batches(model.folder.root, model.export, case, model.plan.measurement.parity_samples)
+    job = Job(
+        case, model.export, model.folder.root, batches.inputs, 1, model.folder.compile_cache, options, engine=record
+    )
+    backend = construct(BACKENDS[case.backend].target, job)
+    backend.load()
+    found = []
+    for index in range(len(batches.inputs)):
+        backend.select(index)
+        backend.infer()
+        backend.synchronize()
+        found.append(parity.compare(backend.outputs(), batches.reference(index), model.export.classifier))
+    backend.close()
+    return parity.worst(found)
+
+
+def _check_case(model: _Model, request: EngineRequest) -> tuple[Case, Options]:
+    """A case of the plan that the engine serves, of the shape that it was tuned for where there is one."""
+    tuned = next(iter(request.profiles.values())).optimum[0]
+    fitting = [(case, options) for case, options in model.cases if requests.serves(request, case, options)]
+    return min(fitting, key=lambda one: abs(one[0].batch_size - tuned))
+
+
+def _told(record: EngineRecord) -> str:
+    layers = ", ".join(f"{count} {name}" for name, count in record.precisions.items()) or f"{record.layers} layers"
+    far = "not finite" if record.parity.relative_l2 is None else f"{record.parity.relative_l2:.1e} from the reference"
+    kept = f", {len(record.kept_fp32)} layers kept in fp32" if record.kept_fp32 else ""
+    size = f"{record.engine.size_bytes / (1 << 20):.0f} MiB"
+    return f"{record.engine.path}: {record.build_s:.0f} s, {size}, {layers}, {far}{kept}"
+
+
+if __name__ == "__main__":
+    cli.main(stage)

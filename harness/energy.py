@@ -1,0 +1,151 @@
+"""energy: what an inference costs in electricity, in a pass of its own: timings are taken elsewhere and not touched.
+
+Before the first case the card's idle power is read; then every case runs back to back in a fresh process for some
+seconds, and the card's own energy counter is read at both ends. Nothing is ever set on the card.
+
+reads   results/plan.json, models/<model>/export.json and the files that it names; NVML
+writes  results/energy/<case_id>.json; the timings of this pass below results/energy/runs/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from harness.backends import BACKENDS
+from harness.core import cli, devices, gpu, limits, store
+from harness.core.errors import CaseError, CasesFailedError, FormatError, UsageError
+from harness.core.jobs import Job
+from harness.core.layout import Models, Results
+from harness.core.lock import exclusive
+from harness.core.nvml import Card, first_card
+from harness.core.schemas import Case, Energy, Failed, Plan
+from harness.measure.energy import MIN_WINDOW_S, Spent, energy_of, metered_cases, settings_for
+from harness.measure.launcher import Worker
+from harness.planning.interpreters import interpreters
+from harness.render.units import count, significant
+from harness.running.metering import PhaseMeter, idle
+from harness.running.turn import measure_turn
+
+DEFAULT_WINDOW_S = 6.0
+
+
+def stage(arguments: Sequence[str]) -> None:
+    """Measure the energy of every case of the plan that has none yet."""
+    parser = cli.parser("harness.energy", __doc__)
+    parser.add_argument("--window", type=float, default=DEFAULT_WINDOW_S, help="seconds a case is watched (at least 5)")
+    parser.add_argument("--force", action="store_true", help="measure anew what is already there")
+    parser.add_argument(
+        "--python",
+        action="append",
+        default=[],
+        metavar="BACKEND=PATH",
+        help="interpreter with a backend's libraries",
+    )
+    cli.add_folders(parser)
+    options = parser.parse_args(arguments)
+    if options.window < MIN_WINDOW_S:
+        raise UsageError(f"--window {options.window:g} is too short.", f"At least {MIN_WINDOW_S:g} seconds.")
+    others = interpreters(options.python)
+    results, models = Results(options.results), Models(options.models_dir)
+    plan = store.load(results.plan, Plan, "make plan")
+    if plan.device != "cuda":
+        raise UsageError("Energy is read from a GPU, and this plan is for a CPU.", "make plan DEVICE=cuda")
+    devices.require(plan.device)
+    with exclusive(results.lock):
+        computing = [name for name, info in BACKENDS.items() if info.computes]
+        todo = [
+            (name, case)
+            for name, case in metered_cases(plan.cases, computing)
+            if options.force or not _has(results.energy_file(name), plan.plan_id)
+        ]
+        if not todo:
+            cli.say("Every case has its energy already; --force measures anew.")
+            return
+        with _Pass(plan, results, models, first_card(), options.window, others) as measuring:
+            failures = sum(not measuring.measure(name, case) for name, case in todo)
+    if failures:
+        raise CasesFailedError(
+            f"The energy of {count(failures, 'case')} is not known; the others are measured.",
+            "Each was named above with its reason; the same command tries only those again.",
+        )
+
+
+def _has(path: Path, plan_id: str) -> bool:
+    if not path.is_file():
+        return False
+    try:
+        return store.load(path, Energy, "make energy").plan_id == plan_id
+    except FormatError:
+        return False
+
+
+class _Pass:
+    """One pass over cases: a worker per backend, one card; a context manager that ends every process it started."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        results: Results,
+        models: Models,
+        card: Card,
+        window_s: float,
+        interpreters: Mapping[str, Path],
+    ) -> None:
+        self._plan, self._results, self._models = plan, results, models
+        self._card, self._facts = card, gpu.facts_of(card)
+        self._settings = settings_for(plan.measurement, window_s)
+        self._threads = plan.measurement.threads or limits.threads()
+        self._interpreters = interpreters
+        self._workers: dict[str, Worker] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> _Pass:
+        self._idle: Spent = idle(self._card, MIN_WINDOW_S)
+        cli.say(f"{self._facts.name}: {self._idle.watts:.0f} W idle.")
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stack.close()
+
+    def measure(self, name: str, case: Case) -> bool:
+        """Measure one case, save and say its energy; False where it is not known."""
+        runs, meter = Results(self._results.energy_runs), PhaseMeter(self._card)
+        job = Job(
+            case=case,
+            round=1,
+            plan_id=self._plan.plan_id,
+            measurement=self._settings,
+            threads=self._threads,
+            results=str(runs.root),
+            models=str(self._models.root),
+        )
+        record = measure_turn(job, self._worker(case.backend, runs), runs, meter)
+        spent = meter.spent()
+        if isinstance(record, Failed) or spent is None:
+            cli.warn(f"{name}: {record.error if isinstance(record, Failed) else 'it was never timed'}")
+            return False
+        try:
+            found = energy_of(record, case.batch_size, spent, self._idle, self._facts)
+        except CaseError as error:
+            cli.warn(f"{name}: {error.problem} {error.hint}")
+            return False
+        store.save(self._results.energy_file(name), found)
+        cli.say(
+            f"{name}: {significant(found.joules_per_inference)} J an inference, {significant(found.joules_per_item)} J "
+            f"an item, at {spent.watts:.0f} W of which {self._idle.watts:.0f} W idle."
+        )
+        return True
+
+    def _worker(self, backend: str, runs: Results) -> Worker:
+        if backend not in self._workers:
+            self._workers[backend] = Worker(
+                backend, self._threads, runs.worker_log(backend), True, self._interpreters.get(backend)
+            )
+            self._stack.callback(self._workers[backend].close)
+        return self._workers[backend]
+
+
+if __name__ == "__main__":
+    cli.main(stage)

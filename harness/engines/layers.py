@@ -1,0 +1,54 @@
+"""What an engine says of its own layers: how many there are, and in which precision their weights are."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+FUSED = "fused"
+"""Layers that TensorRT compiled into one node of its own, of whose inside the inspector tells nothing."""
+
+_TYPES = {"Half": "fp16", "Float": "fp32", "BFloat16": "bf16", "Int8": "int8", "FP8": "fp8"}
+
+FP16_BYTES_A_WEIGHT = 3.0
+"""An engine file holds its weights once: about 2 bytes each in fp16, 4 in fp32. Between the two lies the limit."""
+
+
+def inspect(engine: Any, json_format: Any) -> list[Mapping[str, Any]]:
+    """The engine's layers as its inspector tells them; a layer of which it tells the name alone has only that."""
+    text = engine.create_engine_inspector().get_engine_information(json_format)
+    found = json.loads(text)["Layers"]
+    return [layer if isinstance(layer, dict) else {"Name": layer} for layer in found]
+
+
+def precisions(layers: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Layers with weights by the precision of these, and `fused` ones."""
+    found: Counter[str] = Counter()
+    for layer in layers:
+        weights = layer.get("Weights")
+        if isinstance(weights, dict) and weights.get("Count"):
+            kind = str(weights.get("Type"))
+            found[_TYPES.get(kind, kind)] += 1
+        elif "ForeignNode" in str(layer.get("Name")) or str(layer.get("LayerType")) == "Myelin":
+            found[FUSED] += 1
+    return dict(found)
+
+
+def precision_of(census: Mapping[str, int], asked: str, engine_bytes: int, parameters: int | None) -> str:
+    """One word for the precision that an engine computes in.
+
+    Where the inspector tells: that of most layers with weights. Where everything is fused, the size of the file tells
+    whether its weights are stored in two bytes or in four; bf16 cannot be told from fp16 by it, nor TF32 from fp32.
+    """
+    known = {name: count for name, count in census.items() if name != FUSED}
+    if known and sum(known.values()) >= census.get(FUSED, 0):
+        most = max(known, key=lambda name: known[name])
+        return asked if (asked, most) == ("tf32", "fp32") else most
+    if not parameters:
+        return "unknown: the engine is fused and its parameters are not known"
+    half = engine_bytes / parameters < FP16_BYTES_A_WEIGHT
+    if half:
+        return asked if asked in ("fp16", "bf16") else "fp16"
+    return asked if asked in ("fp32", "tf32") else "fp32"

@@ -1,0 +1,326 @@
+"""The PyTorch backends as they run on a GPU, on a make-believe one: PyTorch is real and its "device" is the CPU; the
+driver, streams, CUDA graphs and page-locked memory are stand-ins that write down what they are asked."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from harness import backends
+from harness.backends.base import Job
+from harness.backends.batches import nothing_exported
+from harness.core.errors import CaseError
+from harness.core.schemas import Case, TensorSpec
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.stages
+
+BATCHES = 8
+
+
+class FakeGraph:
+    """A CUDA graph whose launch is counted."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.log, self.launched = log, 0
+
+    def replay(self) -> None:
+        self.launched += 1
+
+    def reset(self) -> None:
+        self.log.append("graph reset")
+
+
+class FakeCapture:
+    """torch.cuda.graph: writes down the stream; what is called inside runs at once."""
+
+    log: ClassVar[list[str]] = []
+
+    def __init__(self, graph: FakeGraph, *, pool: object, stream: object, capture_error_mode: str) -> None:
+        self.log.append(f"capture on {stream} in {pool} {capture_error_mode}")
+
+    def __enter__(self) -> None:
+        self.log.append("begin")
+
+    def __exit__(self, *problem: object) -> None:
+        self.log.append("end")
+
+
+def forget() -> None:
+    """Modules that were imported with one driver must not meet the next test's, nor a real one."""
+    for name in ("cuda", "torch_cuda"):
+        sys.modules.pop(f"harness.backends.{name}", None)
+        if hasattr(backends, name):
+            delattr(backends, name)
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The make-believe GPU; what was asked of it, in order."""
+    found: list[str] = []
+
+    def says(word: str, answer: Any = None) -> Any:
+        return lambda *arguments: found.append(word) or answer
+
+    driver: Any = ModuleType("pycuda.driver")
+    context = SimpleNamespace(push=says("push"), pop=says("pop"))
+    driver.init = says("driver init")
+    driver.Device = lambda index: SimpleNamespace(retain_primary_context=lambda: context)
+    driver.Stream = lambda flags: SimpleNamespace(handle=77, synchronize=says("synchronize"))
+    package: Any = ModuleType("pycuda")
+    package.driver = driver
+    monkeypatch.setitem(sys.modules, "pycuda", package)
+    monkeypatch.setitem(sys.modules, "pycuda.driver", driver)
+    forget()
+
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "init", says("torch init"))
+    monkeypatch.setattr(torch.cuda, "ExternalStream", lambda handle: f"stream {handle}")
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda: "default stream")
+    monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: found.append(f"current: {stream}"))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: FakeGraph(found))
+    monkeypatch.setattr(torch.cuda, "graph", type("Capture", (FakeCapture,), {"log": found}))
+    plain = torch.empty_like
+    monkeypatch.setattr(torch, "empty_like", lambda like, **options: plain(like))
+
+    from harness.backends import torch_cuda
+
+    monkeypatch.setattr(torch_cuda, "_DEVICE", "cpu")
+    yield found
+    forget()
+
+
+@pytest.fixture
+def switches() -> Any:
+    """Leaves PyTorch's global switches as they were."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark
+    yield
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = before
+
+
+def module() -> Any:
+    torch.manual_seed(3)
+    nn = torch.nn
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 5)).eval().requires_grad_(False)
+
+
+def arrays() -> list[dict[str, Any]]:
+    random = np.random.default_rng(5)
+    return [{"pixels": random.standard_normal((2, 3, 8, 8)).astype(np.float32)} for _ in range(BATCHES)]
+
+
+def expected(index: int) -> Any:
+    with torch.inference_mode():
+        return module()(torch.from_numpy(arrays()[index]["pixels"])).numpy()
+
+
+def loaded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **asked: Any) -> Any:
+    """A backend after load() and, where it has one, compile()."""
+    from harness.backends import torch_base
+
+    monkeypatch.setattr(torch_base, "build_module", lambda export, folder: module())
+    options = asked.pop("options", {})
+    case = Case(
+        **(dict.fromkeys(("case_id", "model", "slug"), "tiny") | {"backend": name, "device": "cuda", "mode": "sync"}),
+        **({"precision": "fp32", "boundary": "compute"} | asked),
+        batch_size=2,
+        sequence_length=None,
+        weights="seeded",
+    )
+    specs = {
+        "inputs": (TensorSpec(name="pixels", dtype="float32", shape=("batch", 3, 8, 8)),),
+        "outputs": (TensorSpec(name="scores", dtype="float32", shape=("batch", 5)),),
+    }
+    export = nothing_exported(case).model_copy(update=specs)
+    target, _, kind = backends.BACKENDS[name].target.partition(":")
+    made = getattr(importlib.import_module(target), kind)(
+        Job(case, export, tmp_path, arrays(), 2, tmp_path / "cache", options)
+    )
+    made.load()
+    if made.compiles:
+        made.compile()
+    return made
+
+
+def answer(backend: Any, index: int) -> Any:
+    backend.select(index)
+    backend.infer()
+    backend.synchronize()
+    return backend.outputs()["scores"]
+
+
+@pytest.mark.parametrize("name", ["torch-eager", "torch-script"])
+@pytest.mark.usefixtures("switches")
+def test_every_batch_is_answered_on_the_harness_stream(
+    name: str, log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = loaded(name, tmp_path, monkeypatch)
+    assert log[:4] == ["driver init", "push", "torch init", "current: stream 77"]
+    assert backend.stream.handle == 77
+    for index in range(BATCHES):
+        np.testing.assert_allclose(answer(backend, index), expected(index), rtol=1e-4, atol=1e-5)
+    settings = backend.placement().settings
+    assert settings["channels_last"] is True
+    assert settings["captured_graphs"] == 0
+    backend.close()
+    assert log[-3:] == ["current: default stream", "synchronize", "pop"]
+
+
+@pytest.mark.parametrize(("precision", "allowed"), [("fp32", False), ("tf32", True), ("bf16", False)])
+@pytest.mark.usefixtures("switches")
+def test_the_label_is_what_the_switches_and_parameters_say(
+    precision: str, allowed: bool, log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = not allowed
+    backend = loaded("torch-eager", tmp_path, monkeypatch, precision=precision)
+    assert backend.placement().precision == precision
+    assert torch.backends.cuda.matmul.allow_tf32 is torch.backends.cudnn.allow_tf32 is allowed
+    torch.backends.cudnn.allow_tf32 = True
+    assert backend.placement().precision == {"fp32": "fp32+tf32"}.get(precision, precision)
+    backend.close()
+
+
+@pytest.mark.usefixtures("switches")
+def test_layout_is_an_option(log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = loaded("torch-eager", tmp_path, monkeypatch, options={"channels_last": False})
+    assert backend.placement().settings["channels_last"] is False
+    np.testing.assert_allclose(answer(backend, 3), expected(3), rtol=1e-4, atol=1e-5)
+    backend.close()
+
+
+@pytest.mark.usefixtures("switches")
+def test_a_graph_is_captured_for_every_batch_and_freed_before_the_context(
+    log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = loaded("torch-eager", tmp_path, monkeypatch, options={"graph": True})
+    assert log.count("capture on stream 77 in pool thread_local") == BATCHES
+    np.testing.assert_allclose(answer(backend, 6), expected(6), rtol=1e-4, atol=1e-5)
+    replays = backend._calls
+    assert [replay._graph.launched for replay in replays] == [0] * 6 + [1, 0]
+    assert backend.placement().settings["captured_graphs"] == BATCHES
+    backend.close()
+    assert log[-11:] == ["graph reset"] * BATCHES + ["current: default stream", "synchronize", "pop"]
+
+
+@pytest.mark.usefixtures("switches")
+def test_what_cannot_be_captured_names_another_setting_and_memory_that_ran_out_stays_what_it_is(
+    log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from harness.backends.torch_graphs import Replay
+
+    def fails(problem: Exception) -> Any:
+        def call() -> None:
+            raise problem
+
+        return call
+
+    with pytest.raises(CaseError, match="stream is capturing") as caught:
+        Replay(fails(RuntimeError("not permitted when stream is capturing\nmore")), (), "stream", "pool")
+    assert "SETTINGS" in caught.value.hint
+    assert "more" not in caught.value.problem
+    with pytest.raises(torch.OutOfMemoryError):
+        Replay(fails(torch.OutOfMemoryError("CUDA out of memory")), (), "stream", "pool")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.usefixtures("switches")
+def test_transfers_are_calls_of_their_own(
+    precision: str, log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = loaded("torch-eager", tmp_path, monkeypatch, boundary="transfer", precision=precision)
+    near = {"rtol": 1e-4, "atol": 1e-5} if precision == "fp32" else {"rtol": 0.1, "atol": 0.05}
+
+    def passed(index: int, *, upload: bool = True, download: bool = True) -> Any:
+        backend.select(index)
+        if upload:
+            backend.upload()
+        backend.infer()
+        if download:
+            backend.download()
+        backend.synchronize()
+        return backend.outputs()["scores"]
+
+    first = passed(1)
+    np.testing.assert_allclose(first, expected(1), **near)
+    np.testing.assert_allclose(passed(4), expected(4), **near)
+    np.testing.assert_array_equal(passed(1), first)
+    np.testing.assert_array_equal(passed(5, upload=False), first)
+    np.testing.assert_array_equal(passed(5, download=False), first)
+    backend.close()
+
+
+@pytest.mark.usefixtures("switches")
+def test_the_e2e_boundary_copies_arrays_into_the_same_tensors(
+    log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = loaded("torch-eager", tmp_path, monkeypatch, boundary="e2e", options={"graph": True})
+    addresses = [tensor.data_ptr() for tensor in backend._arguments]
+    backend.feed(arrays()[2])
+    assert [tensor.data_ptr() for tensor in backend._arguments] == addresses
+    np.testing.assert_array_equal(backend._arguments[0].numpy(), arrays()[2]["pixels"])
+    assert log.count("capture on stream 77 in pool thread_local") == 1
+    backend.close()
+
+
+@pytest.mark.usefixtures("switches")
+def test_a_cuda_graph_that_inductor_skipped_passes_for_no_precision(
+    log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tensors lie on the CPU here, for which Inductor makes none: exactly what must be noticed on a GPU."""
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    plain = loaded("torch-compile", tmp_path, monkeypatch, options={"mode": "default"})
+    np.testing.assert_allclose(answer(plain, 2), expected(2), rtol=1e-4, atol=1e-5)
+    assert plain.placement().precision == "fp32"
+    assert plain.placement().settings["graphs"] == 1
+    plain.close()
+    backend = loaded("torch-compile", tmp_path, monkeypatch, options={"mode": "reduce-overhead"})
+    found = backend.placement()
+    assert found.precision == "fp32, but its CUDA graph was skipped,"
+    assert found.settings["mode"] == "reduce-overhead"
+    backend.close()
+
+
+@pytest.mark.usefixtures("switches")
+def test_a_pytorch_that_cannot_use_the_gpu_says_so(
+    log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise RuntimeError("The NVIDIA driver on your system is too old\n(found version 11040)")
+
+    monkeypatch.setattr(torch.cuda, "init", refuse)
+    with pytest.raises(CaseError, match="too old") as caught:
+        loaded("torch-eager", tmp_path, monkeypatch)
+    assert "nvidia-smi" in caught.value.hint
+    monkeypatch.setattr(torch.version, "cuda", None)
+    with pytest.raises(CaseError, match="without CUDA"):
+        loaded("torch-eager", tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["torch-eager", "torch-script", "torch-compile"])
+def test_what_the_case_server_imports_starts_no_cuda(name: str) -> None:
+    """A child forked after cuInit cannot use the GPU. NVML answers here as it does on a machine that has one."""
+    info = backends.BACKENDS[name]
+    code = (
+        "import importlib, torch\n"
+        "def refuse(): raise SystemExit('the case server asked CUDA for its devices')\n"
+        "torch._C._cuda_getDeviceCount = torch._C._cuda_init = refuse\n"
+        "torch.cuda._raw_device_count_nvml = lambda: 1\n"
+        f"for name in {info.preload!r}: importlib.import_module(name)\n"
+        "print(torch.cuda.is_available(), torch.cuda.is_initialized())"
+    )
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("CUDA_VISIBLE")}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment | info.environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, ["True", "False"]), done.stderr

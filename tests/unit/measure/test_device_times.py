@@ -1,0 +1,79 @@
+"""Device samples and blocks of a row's processes → its figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.core.schemas import Block, Clock, DeviceSamples, Measured, Row
+from harness.measure.device_times import device_of
+from tests import synthetic_results as made
+
+CASE = made.case_of(made.RESNET, "torch-eager", "fp32", 4)
+EVENTS = Clock(name="CUDA events", resolution_ns=500.0, overhead_ns=1_200)
+
+
+def samples(*device: int, **more: Any) -> DeviceSamples:
+    return DeviceSamples(clock=EVENTS, device_ns=device, enqueue_ns=more.pop("enqueue", device), **more)
+
+
+def record(number: int, found: DeviceSamples | None, **changes: Any) -> Measured:
+    return made.measured(CASE, made.RESNET, number, device=found, **changes)
+
+
+def test_a_row_is_the_median_of_process_medians_not_of_pooled_samples() -> None:
+    rounds = [(10, 10, 10), (14, 14, 14, 14, 14, 14, 14), (11, 11, 90)]
+    found = device_of([record(n, samples(*values, enqueue=(n,))) for n, values in enumerate(rounds, 1)])
+    assert found is not None
+    assert (found.device, found.enqueue, found.clock) == (11, 2, EVENTS)
+    assert found.device_ci95 is not None
+    assert found.device_ci95.low < 11 < found.device_ci95.high
+    assert (found.h2d, found.compute, found.d2h, found.overlap) == (None,) * 4
+
+
+def test_one_process_has_no_interval() -> None:
+    found = device_of([record(1, samples(10, 12, 11))])
+    assert found is not None
+    assert (found.device, found.device_ci95) == (11, None)
+
+
+def test_the_parts_of_the_transfer_boundary_are_medians_as_well() -> None:
+    parts = {"h2d_ns": (1, 3, 2), "compute_ns": (5, 5, 5), "d2h_ns": (4, 4, 9)}
+    found = device_of([record(n, samples(10, 12, 16, **parts)) for n in (1, 2)])
+    assert found is not None
+    assert (found.h2d, found.compute, found.d2h) == (2, 5, 4)
+
+
+def test_offline_blocks_count_by_their_batches() -> None:
+    def blocks(*found: tuple[int, int, int]) -> tuple[Block, ...]:
+        return tuple(Block(iterations=n, wall_ns=d + 9, device_ns=d, enqueue_ns=e) for n, d, e in found)
+
+    one = record(1, samples(), latency_ns=(), blocks=blocks((10, 1_000, 50), (30, 2_000, 150)))
+    other = record(2, samples(), latency_ns=(), blocks=blocks((10, 950, 40)))
+    found = device_of([one, other])
+    assert found is not None
+    assert (found.device, found.enqueue) == ((75 + 95) / 2, (5 + 4) / 2)
+
+
+def test_without_a_gpu_there_are_none() -> None:
+    assert device_of([record(1, None), record(2, None)]) is None
+    assert device_of([record(1, samples(), latency_ns=())]) is None  # nothing was timed
+
+
+def test_the_summary_has_them_and_what_they_prove() -> None:
+    def on_gpu(case: Any, found: Measured) -> Measured:
+        device = tuple(value - 9_000 for value in found.latency_ns)
+        return found.model_copy(update={"device": samples(*device)})
+
+    (row,) = made.Synthetic(models=(made.RESNET,), cases=[CASE], change=on_gpu).summary().rows
+    assert isinstance(row, Row)
+    assert row.device_ns is not None
+    assert row.latency_ns is not None
+    assert row.device_ns.device == pytest.approx(row.latency_ns.median - 9_000)
+    assert "ENQUEUE_BOUND" in {flag.name for flag in row.flags}
+
+
+def test_a_row_of_a_cpu_is_as_it_was() -> None:
+    (row,) = made.Synthetic(models=(made.RESNET,), cases=[CASE]).summary().rows
+    assert (row.device_ns, row.flags, row.grade) == (None, (), "A")

@@ -1,0 +1,114 @@
+"""The energy pass with a card and a worker that a test makes up: when the counter is read, and what is said."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness import energy
+from harness.core import store
+from harness.core.errors import CasesFailedError, UnavailableError, UsageError
+from harness.core.jobs import Job
+from harness.core.layout import Results
+from harness.core.nvml import Card
+from harness.core.schemas import Block, Energy, Failed, Measured
+from harness.running import metering
+from tests.fixtures.nvml import FakeDriver, FakeNvml, NVMLError_NotSupported
+from tests.synthetic_results import EFFICIENTNET, case_of, failed, measured, plan_of
+
+GOOD = case_of(EFFICIENTNET, "onnxruntime", "fp32", 4).model_copy(update={"device": "cuda"})
+BAD = case_of(EFFICIENTNET, "torch-eager", "fp32", 4).model_copy(update={"device": "cuda"})
+PHASES = ("load", "reference check", "warm-up", "measure", "outputs check", "record")
+S = 1_000_000_000
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Results:
+    """A plan of two cases on a card that uses 70 W at rest; every reading is 6 s after the one before."""
+    plan = plan_of((EFFICIENTNET,), [GOOD, BAD]).model_copy(update={"device": "cuda"})
+    found = Results(tmp_path)
+    store.save(found.plan, plan)
+    counter = itertools.accumulate([0, 420_000, 0, 3_000_000, 0, 3_000_000])
+    library = FakeNvml(DeviceGetTotalEnergyConsumption=lambda _card: next(counter), DeviceGetComputeRunningProcesses=[])
+    clock = itertools.count(0, 6 * S)
+    monkeypatch.setattr(ctypes, "CDLL", lambda _name: FakeDriver())
+    monkeypatch.setitem(sys.modules, "pynvml", library)  # type: ignore[arg-type]
+    monkeypatch.setattr(metering, "now_ns", lambda: next(clock))
+    monkeypatch.setattr(metering.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(energy, "Worker", lambda *_arguments: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(energy, "measure_turn", turn)
+    return found
+
+
+def turn(job: Job, _worker: Any, _results: Results, observer: metering.PhaseMeter) -> Measured | Failed:
+    assert (job.case.mode, job.measurement.max_s) == ("offline", 6.0)
+    if job.case.backend == BAD.backend:
+        observer.entered("load")
+        return failed(job.case, 1)
+    for phase in PHASES:
+        observer.entered(phase)
+    blocks = (Block(iterations=1_000, wall_ns=5 * S),)
+    return measured(job.case, EFFICIENTNET, 1, 10).model_copy(update={"blocks": blocks, "latency_ns": ()})
+
+
+def run(results: Results, *more: str) -> None:
+    energy.stage(["--results", str(results.root), *more])
+
+
+def test_a_case_is_saved_with_its_energy_and_a_failed_one_is_named(
+    results: Results, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(CasesFailedError, match="The energy of 1 case is not known"):
+        run(results)
+    found = store.load(results.energy_file(GOOD.case_id), Energy, "make energy")
+    assert (found.idle_w, found.energy_j, found.window_ns) == (70, 3_000, 6 * S)
+    assert found.joules_per_inference == pytest.approx(2.58)
+    assert not results.energy_file(BAD.case_id).exists()
+    said = capsys.readouterr()
+    assert "70 W idle" in said.out
+    assert f"{GOOD.case_id}: 2.58 J an inference, 0.645 J an item, at 500 W" in said.out
+    assert BAD.case_id in said.err
+
+
+def test_what_has_its_energy_is_not_measured_again(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CasesFailedError):
+        run(results)
+    asked: list[str] = []
+
+    def remember(job: Job, *_rest: Any) -> Failed:
+        asked.append(job.case.case_id)
+        return failed(job.case, 1)
+
+    monkeypatch.setattr(energy, "measure_turn", remember)
+    monkeypatch.setattr(metering, "read", lambda _card: metering.Meter(0, len(asked)))
+    monkeypatch.setattr(energy, "idle", lambda _card, _seconds: energy.Spent(350.0, 5 * S))
+    with pytest.raises(CasesFailedError):
+        run(results)
+    assert asked == [BAD.case_id]
+    with pytest.raises(CasesFailedError):
+        run(results, "--force")
+    assert asked == [BAD.case_id, GOOD.case_id, BAD.case_id]
+
+
+def test_a_plan_for_a_cpu_and_a_short_window_are_refused(results: Results) -> None:
+    with pytest.raises(UsageError, match="too short"):
+        run(results, "--window", "2")
+    store.save(results.plan, plan_of((EFFICIENTNET,), [GOOD]))
+    with pytest.raises(UsageError, match="for a CPU"):
+        run(results)
+
+
+def test_a_card_without_a_counter_and_a_card_in_use_are_refused() -> None:
+    blind = Card(
+        FakeNvml(DeviceGetTotalEnergyConsumption=NVMLError_NotSupported(), DeviceGetComputeRunningProcesses=[]), "card"
+    )
+    with pytest.raises(UnavailableError, match="does not count its energy"):
+        metering.idle(blind, 0)
+    with pytest.raises(UnavailableError, match="in use"):
+        metering.idle(Card(FakeNvml(), "the card"), 0)
