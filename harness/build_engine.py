@@ -173,14 +173,17 @@ def _checked(model: _Model, record: EngineRecord) -> Parity | None:
         case, model.export, model.folder.root, batches.inputs, 1, model.folder.compile_cache, options, engine=record
     )
     backend = construct(BACKENDS[case.backend].target, job)
-    backend.load()
     found = []
-    for index in range(len(batches.inputs)):
-        backend.select(index)
-        backend.infer()
-        backend.synchronize()
-        found.append(parity.compare(backend.outputs(), batches.reference(index), model.export.classifier))
-    backend.close()
+    try:
+        backend.load()
+        for index in range(len(batches.inputs)):
+            backend.select(index)
+            backend.infer()
+            backend.synchronize()
+            found.append(parity.compare(backend.outputs(), batches.reference(index), model.export.classifier))
+    finally:
+        # A CUDA context that is left pushed aborts this process at its end, whatever it has to say.
+        backend.close()
     return parity.worst(found)
 
 

@@ -24,16 +24,15 @@ from harness.backends import backend_info
 from harness.backends import base as backends
 from harness.backends.base import construct
 from harness.backends.batches import NO_BATCHES, load_batches, load_raw_batches, nothing_exported
-from harness.backends.onnx_of import onnx_of
+from harness.backends.loads import artifacts, engine_of
 from harness.backends.slowdown import slow_down, slowdown_of
-from harness.core import cli, environment, gpu, store
+from harness.core import cli, environment, store
 from harness.core.errors import InferometerError, StorageError
 from harness.core.jobs import Ended, Entered, Event, Job, Ready, Started
-from harness.core.layout import ModelFolder, Models, Results
+from harness.core.layout import Models, Results
 from harness.core.orphans import die_with_parent
-from harness.core.schemas import Case, EngineRecord, ExportRecord, Failed, Measured
+from harness.core.schemas import ExportRecord, Failed, Measured
 from harness.core.timestamps import utc_now
-from harness.engines.request import Options, Place, engine_for
 from harness.measure.clock import calibrate
 from harness.measure.endtoend import EndToEnd
 from harness.measure.mode_choice import mode_for
@@ -115,10 +114,10 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
     else:
         export = store.load(folder.record, ExportRecord, "make export")
         batches = load_batches(folder.root, export, case, job.measurement.parity_samples)
-    options = info.settings_on(case.device)[case.setting].options
-    engine = _engine(case, options, folder) if info.artifact == "engine" else None
+    options = info.settings_on(case.device)[case.setting].told()
+    engine = engine_of(case, options, export, folder) if info.artifact == "engine" else None
     backend = construct(
-        info.target,
+        info.target_on(case.device),
         backends.Job(
             case, export, folder.root, batches.inputs, job.threads, folder.compile_cache, options, engine=engine
         ),
@@ -160,37 +159,6 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
         cold_ns=found.cold_ns,
         notes=() if factor is None else (f"every inference was stretched by {factor:g} on purpose",),
     )
-
-
-def _engine(case: Case, options: Options, folder: ModelFolder) -> EngineRecord:
-    """The engine of a case, its file checked against its hash."""
-    from harness.engines import api  # noqa: PLC0415 - TensorRT, in the process of a backend that needs it anyway
-
-    card = gpu.facts()
-    here = Place(api.version(), card.name, card.sm, card.driver)
-    records = [store.load(path, EngineRecord, "make engines") for path in sorted(folder.engines.glob("*.json"))]
-    found = engine_for(case, options, records, here)
-    store.check_artifact(folder.root, found.engine, "make engines")
-    return found
-
-
-def artifacts(export: ExportRecord, case: Case, engine: EngineRecord | None = None) -> dict[str, str]:
-    """sha256 by file name of what the case loads: model file or engine, inputs, reference."""
-    kind = backend_info(case.backend).artifact
-    files = [
-        file
-        for inputs in export.input_sets
-        if inputs.sequence_length == case.sequence_length
-        for file in inputs.files(case.boundary)
-    ]
-    if engine is not None:
-        files.append(engine.engine)
-    if kind == "onnx":
-        variant = backend_info(case.backend).settings_on(case.device)[case.setting].variant
-        files += onnx_of(export, case.precision, variant).files()
-    if kind == "module" and export.module is not None:
-        files.append(export.module)
-    return {file.path: file.sha256 for file in files}
 
 
 def _failed(job: Job, error: Exception, phase: str, log: Path) -> Failed:

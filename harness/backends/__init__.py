@@ -9,36 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from harness.backends import settings
+from harness.backends.settings import Setting
 from harness.core.errors import ConfigError
 from harness.core.names import unknown_name
-from harness.core.schemas import Device, Kind, Mode, Precision, Quantisation
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A named way to run a backend; the name stands in every row that was measured with it.
-
-    options: what the backend's class is told (base.Job.options).
-    variant: which form of the ONNX file it loads (ExportRecord.onnx_variants); None: the plain one.
-    kinds: models that it makes a difference for.
-    tried: whether `tune: true` measures it beside the others.
-    """
-
-    summary: str
-    options: Mapping[str, str | int | bool] = field(default_factory=dict)
-    variant: str | None = None
-    kinds: tuple[Kind, ...] = ("image", "text", "tensor")
-    tried: bool = True
-
-
-PLAIN: Mapping[str, Setting] = {"default": Setting("as the library comes")}
+from harness.core.schemas import Device, Mode, Precision, Quantisation
 
 
 @dataclass(frozen=True)
 class BackendInfo:
     """One backend.
 
-    target: `module:Class`, imported only in the process that runs it.
+    target: `module:Class`, imported only in the process that runs it; targets: by device, where there are several.
     requires: importable modules whose absence makes the backend unavailable (said, never hidden).
     preload: modules that the case server imports once, where they are installed, before it forks a process per case.
     precisions: what can truly run, by device.
@@ -73,10 +55,15 @@ class BackendInfo:
     compile_cache: bool = False
     settings: Mapping[Device, Mapping[str, Setting]] = field(default_factory=dict)
     transfers: bool = False
+    targets: Mapping[Device, str] = field(default_factory=dict)
+
+    def target_on(self, device: Device) -> str:
+        """Its class for a device."""
+        return self.targets.get(device, self.target)
 
     def settings_on(self, device: Device) -> Mapping[str, Setting]:
         """Its named settings on a device, the usual one first."""
-        return self.settings.get(device, PLAIN)
+        return self.settings.get(device, settings.PLAIN)
 
     def modes_on(self, device: Device) -> tuple[Mode, ...]:
         """How it can run there. A GPU's stream is a queue: every backend can have two passes in flight on it."""
@@ -93,43 +80,6 @@ _FP16_CPU = "CPU kernels compute fp16 by way of fp32 on most processors; use bf1
 
 _ASK_NVML = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 """What asks for a GPU while the case server imports must not start CUDA in it: CUDA does not survive a fork."""
-
-_GRAPH = Setting("one CUDA graph for each input batch, so that no input is copied", {"graph": True}, tried=False)
-_EAGER_CUDA = {
-    "default": Setting("convolutions in channels_last"),
-    "nchw": Setting("convolutions as the weights lie", {"channels_last": False}, kinds=("image",), tried=False),
-    "graph": _GRAPH,
-}
-_SCRIPT_CUDA = {"default": Setting("convolutions in channels_last"), "graph": _GRAPH}
-_COMPILE_CUDA = {
-    "reduce-overhead": Setting("CUDA graphs", {"mode": "reduce-overhead"}),
-    "default": Setting("as torch.compile comes", {"mode": "default"}, tried=False),
-    "default+graph": Setting(_GRAPH.summary, {"mode": "default", "graph": True}, tried=False),
-    "max-autotune": Setting("every template tried; compiles for minutes", {"mode": "max-autotune"}, tried=False),
-}
-_ORT_CUDA = {
-    "graph": Setting("CUDA graph", {"graph": True}),
-    "plain": Setting("kernels launched one by one", tried=False),
-    "nhwc+graph": Setting("convolutions in NHWC, CUDA graph", {"graph": True, "nhwc": True}, kinds=("image", "tensor")),
-    "fused+graph": Setting(
-        "attention and normalisations as ONNX Runtime's own operators, CUDA graph",
-        {"graph": True},
-        variant="fused",
-        kinds=("text",),
-    ),
-}
-_TENSORRT = {
-    "static+graph": Setting("an engine for exactly this batch, CUDA graph", {"profiles": "static", "graph": True}),
-    "dynamic+graph": Setting(
-        "one engine for all batches of the plan, CUDA graph", {"profiles": "dynamic", "graph": True}
-    ),
-    "static": Setting("an engine for exactly this batch, no graph", {"profiles": "static"}, tried=False),
-    "static+graph+fp16io": Setting(
-        "static+graph with inputs and outputs in fp16",
-        {"profiles": "static", "graph": True, "fp16_io": True},
-        kinds=("image", "tensor"),
-    ),
-}
 
 _torch = partial(
     BackendInfo,
@@ -167,20 +117,20 @@ BACKENDS: Mapping[str, BackendInfo] = {
         target="harness.backends.torch_eager:TorchEager",
         summary="PyTorch, one operator at a time: the reference and the baseline",
         preload=("torch", *_MODEL_CODE, "harness.zoo.build"),
-        settings={"cuda": _EAGER_CUDA},
+        settings={"cuda": settings.EAGER_CUDA},
     ),
     "torch-script": _torch(
         target="harness.backends.torch_script:TorchScript",
         summary="traced, frozen, torch.jit.optimize_for_inference",
         preload=("torch", *_MODEL_CODE, "harness.zoo.build"),
-        settings={"cuda": _SCRIPT_CUDA},
+        settings={"cuda": settings.SCRIPT_CUDA},
     ),
     "torch-compile": _torch(
         target="harness.backends.torch_compile:TorchCompile",
         summary="torch.compile with the Inductor compiler",
         preload=("torch", "torch._inductor.compile_fx", *_MODEL_CODE, "harness.zoo.build"),
         compile_cache=True,
-        settings={"cuda": _COMPILE_CUDA},
+        settings={"cuda": settings.COMPILE_CUDA},
     ),
     "onnxruntime": BackendInfo(
         target="harness.backends.onnxruntime:OnnxRuntime",
@@ -191,7 +141,8 @@ BACKENDS: Mapping[str, BackendInfo] = {
         precisions={"cpu": ("fp32", "int8"), "cuda": ("fp32", "tf32", "fp16")},
         artifact="onnx",
         transfers=True,
-        settings={"cuda": _ORT_CUDA},
+        settings={"cuda": settings.ORT_CUDA},
+        targets={"cuda": "harness.backends.onnxruntime_cuda:OnnxRuntimeOnGpu"},
         not_offered={
             "tf32": _TF32_CPU,
             "fp16": "ONNX Runtime's CPU provider has few fp16 kernels and casts to fp32 around the others",
@@ -219,7 +170,7 @@ BACKENDS: Mapping[str, BackendInfo] = {
         precisions={"cuda": ("fp32", "tf32", "fp16", "bf16", "int8")},
         artifact="engine",
         transfers=True,
-        settings={"cuda": _TENSORRT},
+        settings={"cuda": settings.TENSORRT},
         not_quantised={"dynamic": "TensorRT reads QDQ models, and these activations are quantised while running"},
     ),
     "openvino": BackendInfo(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import tensorrt as trt
+from pycuda import driver
 
 from harness.backends.base import Array, Backend, Batch, Job
 from harness.backends.cuda import Cuda, DeviceArray
@@ -16,6 +18,9 @@ from harness.core.schemas import Placement
 from harness.engines import api, layers
 
 Tensors = Mapping[str, DeviceArray]
+
+_OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|failed to allocate", re.IGNORECASE)
+"""How TensorRT's log says it, which is where its functions leave their reasons."""
 
 
 class TensorRt(Backend):
@@ -30,6 +35,12 @@ class TensorRt(Backend):
 
     def load(self) -> None:
         """Deserialise the engine, put every input batch on the device, and capture a graph for each."""
+        try:
+            self._load()
+        except driver.MemoryError as error:
+            raise self._out_of_memory() from error
+
+    def _load(self) -> None:
         case = self.job.case
         self._log = _Log()
         self._cuda = Cuda()
@@ -41,6 +52,8 @@ class TensorRt(Backend):
         self._context = self._engine.create_execution_context()
         if self._context is None:
             raise self._refused("has no execution context")
+        # Looked up once: they are called for every inference where there is no graph.
+        self._execute, self._handle = self._context.execute_async_v3, int(self.stream.handle)
         names = [self._engine.get_tensor_name(index) for index in range(self._engine.num_io_tensors)]
         inputs = [name for name in names if self._engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT]
         prepared = [self._typed(batch, inputs) for batch in self.job.batches]
@@ -122,11 +135,13 @@ class TensorRt(Backend):
         return {"tensorrt": api.version()}
 
     def close(self) -> None:
-        """Graphs first, then what they point into, then the context."""
+        """Graphs first, then what they point into, then the context. Safe after a load() that failed half-way."""
         for graph in self._graphs:
             graph.close()
-        del self._context, self._engine, self._runtime
-        self._cuda.close()
+        for name in ("_execute", "_context", "_engine", "_runtime"):
+            vars(self).pop(name, None)
+        if "_cuda" in vars(self):
+            self._cuda.close()
 
     def _call(self, tensors: Tensors) -> Callable[[], None]:
         """What one infer() does on these tensors."""
@@ -144,7 +159,7 @@ class TensorRt(Backend):
             self._context.set_tensor_address(name, tensor.address)
 
     def _enqueue(self) -> None:
-        if not self._context.execute_async_v3(self.stream.handle):
+        if not self._execute(self._handle):
             raise self._refused("could not be enqueued")
 
     def _on_device(self, batch: Batch) -> Tensors:
@@ -161,9 +176,16 @@ class TensorRt(Backend):
 
     def _refused(self, what: str) -> CaseError:
         reasons = " | ".join(self._log.errors) or "TensorRT gave no reason"
+        if _OUT_OF_MEMORY.search(reasons):
+            return self._out_of_memory()
         return CaseError(
             f"The engine {self._record.engine.path} {what}: {reasons}", "Build it again: `make engines FORCE=1`."
         )
+
+    def _out_of_memory(self) -> CaseError:
+        batch = self.job.case.batch_size
+        smaller = f"Try BATCHES={batch // 2}" if batch > 1 else "Try a smaller model"
+        return CaseError(f"Out of GPU memory at batch {batch}.", f"{smaller}, or a device with more memory.")
 
 
 class _Log(trt.ILogger):  # type: ignore[misc]

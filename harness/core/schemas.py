@@ -325,6 +325,8 @@ class EngineRequest(Record):
     precision: Precision
     profiles: dict[str, Profile]
     """By input name."""
+    dynamic: bool = False
+    """For all shapes of a plan, though there may be only one; else for exactly one."""
     workspace_bytes: int | None = None
     optimization_level: int | None = None
     hardware_compatible: bool = False

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.core import store
-from harness.core.layout import ModelFolder
 from harness.core.errors import ExportError
+from harness.core.layout import ModelFolder
 from harness.core.schemas import Artifact, EngineRecord, EngineRequest, Parity
 from harness.engines import api
 from harness.engines.build import Built, build

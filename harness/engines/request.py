@@ -47,6 +47,7 @@ def requests(
             onnx_sha256=onnx.sha256,
             precision=case.precision,
             profiles=_profiles(export, shapes),
+            dynamic=dynamic,
             workspace_bytes=_mib(options.get("workspace_mib")),
             optimization_level=_level(options.get("optimization_level")),
             hardware_compatible=bool(options.get("hardware_compatible", False)),
@@ -72,16 +73,21 @@ def key_of(request: EngineRequest, place: Place) -> str:
     return digest_of(request.model_dump(mode="json"), place.tensorrt, place.gpu, place.sm, place.driver)
 
 
-def engine_for(case: Case, options: Options, records: Iterable[EngineRecord], here: Place) -> EngineRecord:
+def engine_for(
+    case: Case, options: Options, export: ExportRecord, records: Iterable[EngineRecord], here: Place
+) -> EngineRecord:
     """The engine that serves a case on this machine.
 
-    Raises MissingInputError where none was built, CaseError naming both sides where the only ones belong elsewhere.
+    Raises MissingInputError where none was built, or only from ONNX files of an earlier export; CaseError naming both
+    sides where the only ones belong elsewhere.
     """
-    fitting = [record for record in records if serves(record.request, case, options)]
+    shaped = [record for record in records if serves(record.request, case, options)]
+    fitting = [record for record in shaped if record.request.onnx_sha256 in _onnx_hashes(export)]
     if not fitting:
         shape = f"batch {case.batch_size}" + (f", sequence {case.sequence_length}" if case.sequence_length else "")
+        earlier = ": those that are there were built from an earlier export" if shaped else ""
         raise MissingInputError(
-            f"There is no {case.precision} engine of {case.model} for {shape} ({case.setting}).",
+            f"There is no {case.precision} engine of {case.model} for {shape} ({case.setting}){earlier}.",
             "Run `make engines` first.",
         )
     at_home = [record for record in fitting if place_of(record) == here]
@@ -102,10 +108,13 @@ def place_of(record: EngineRecord) -> Place:
 def serves(request: EngineRequest, case: Case, options: Options) -> bool:
     """Whether an engine of this request runs the case as its setting asks."""
     alike = (request.precision, request.fp16_io) == (case.precision, bool(options.get("fp16_io", False)))
-    static = all(one.minimum == one.maximum for one in request.profiles.values())
-    if not alike or static == (options.get("profiles") == "dynamic"):
+    if not alike or request.dynamic != (options.get("profiles") == "dynamic"):
         return False
     return all(_covers(one, case) for one in request.profiles.values())
+
+
+def _onnx_hashes(export: ExportRecord) -> set[str]:
+    return {onnx.sha256 for onnx in (*export.onnx.values(), *export.onnx_variants.values())}
 
 
 def _covers(profile: Profile, case: Case) -> bool:

@@ -13,7 +13,7 @@ from harness.core import limits, store
 from harness.core.errors import ExportError, UsageError
 from harness.core.layout import ModelFolder
 from harness.core.schemas import ExportRecord, InputSet, OnnxArtifact, PlannedModel, Precision, RawInputs
-from harness.zoo import ModelInfo, int8, onnx_file, onnx_variants
+from harness.zoo import ModelInfo, int8, onnx_file, onnx_forms
 from harness.zoo.build import family_of, save_weights
 from harness.zoo.exporting_raw import raw_inputs
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Request
@@ -67,14 +67,14 @@ def export_model(job: Job, step: Step, seconds: Mapping[str, float], compare: Co
             with step("raw inputs"):
                 raw = raw_inputs(loaded, inputs, job.folder, job.samples)
         onnx = _onnx_files(job, loaded, inputs[job.lengths[0]].arrays, step)
-        variants = onnx_variants.write_all(
+        variants = onnx_forms.write_all(
             job.planned.onnx_variants, loaded, examples(inputs[job.lengths[0]].arrays), job.folder, job.options, step
         )
         with step("check"):
             threads = limits.threads()
             trials = trials_of(loaded, job.planned.sequence_lengths, threads)
             names: list[tuple[Precision, str]] = [(precision, precision) for precision in onnx]
-            names += [(onnx_variants.precision_of(name), name) for name in variants if onnx_variants.is_checkable(name)]
+            names += [(onnx_forms.precision_of(name), name) for name in variants if onnx_forms.is_checkable(name)]
             checks = tuple(
                 check
                 for precision, name in names

@@ -65,8 +65,8 @@ def used(source: str) -> list[Use]:
         handed = [*_untyped(function), *(_loop_variables(function) if names else ())]
         local = {name: HANDED[name] for name in handed if name in HANDED}
         known = {**names, **kept, **local}
-        for name, owner in _assigned(ast.walk(function), known, own=False):
-            known[name] = owner
+        # One by one: what is assigned later may be made of what was assigned before.
+        known.update(_assigned(ast.walk(function), known, own=False))
         last = _flags_only_from(function)
         found |= {
             Use(node.lineno, owner, node.attr, last is not None and node.lineno > last)

@@ -1,0 +1,41 @@
+"""What a case loads: its engine, and the hashes of all its files for the record."""
+
+from __future__ import annotations
+
+from harness.backends import backend_info
+from harness.backends.onnx_of import onnx_of
+from harness.core import gpu, store
+from harness.core.layout import ModelFolder
+from harness.core.schemas import Case, EngineRecord, ExportRecord
+from harness.engines.request import Options, Place, engine_for
+
+
+def engine_of(case: Case, options: Options, export: ExportRecord, folder: ModelFolder) -> EngineRecord:
+    """The engine of a case, its file checked against its hash."""
+    from harness.engines import api  # noqa: PLC0415 - TensorRT, in the process of a backend that needs it anyway
+
+    card = gpu.facts()
+    here = Place(api.version(), card.name, card.sm, card.driver)
+    records = [store.load(path, EngineRecord, "make engines") for path in sorted(folder.engines.glob("*.json"))]
+    found = engine_for(case, options, export, records, here)
+    store.check_artifact(folder.root, found.engine, "make engines")
+    return found
+
+
+def artifacts(export: ExportRecord, case: Case, engine: EngineRecord | None = None) -> dict[str, str]:
+    """sha256 by file name of what the case loads: model file or engine, inputs, reference."""
+    kind = backend_info(case.backend).artifact
+    files = [
+        file
+        for inputs in export.input_sets
+        if inputs.sequence_length == case.sequence_length
+        for file in inputs.files(case.boundary)
+    ]
+    if engine is not None:
+        files.append(engine.engine)
+    if kind == "onnx":
+        variant = backend_info(case.backend).settings_on(case.device)[case.setting].variant
+        files += onnx_of(export, case.precision, variant).files()
+    if kind == "module" and export.module is not None:
+        files.append(export.module)
+    return {file.path: file.sha256 for file in files}

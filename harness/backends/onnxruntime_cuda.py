@@ -1,0 +1,207 @@
+"""onnxruntime on CUDA: one infer() is one run_with_iobinding on the harness's stream, or one launch of its CUDA graph.
+
+Inputs and outputs are bound to device memory before; the run returns when its work is enqueued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from harness.backends import cuda_libraries
+from harness.backends.base import Array, Backend, Batch, Job
+from harness.backends.cuda import Cuda, DeviceArray
+from harness.backends.onnx_of import onnx_of
+from harness.backends.onnxruntime_placement import Ran, ran_on
+from harness.core.errors import CaseError
+from harness.core.schemas import Placement
+
+CUDA = "CUDAExecutionProvider"
+
+_TYPES = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(bool)": np.bool_,
+}
+
+RUNS_BEFORE_REPLAY = 3
+"""ONNX Runtime captures a graph on the second run of an id; from the third on it replays."""
+
+
+class OnnxRuntimeOnGpu(Backend):
+    """Every input batch lies on the device with a binding, and a CUDA graph, of its own; outputs are shared."""
+
+    provider = CUDA
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        setting = job.options.get("variant")
+        self._artifact = onnx_of(job.export, job.case.precision, str(setting) if setting else None)
+
+    def load(self) -> None:
+        """Create the session on the harness's stream, bind every batch, and capture a graph for each."""
+        cuda_libraries.preload()
+        self._cuda = Cuda()
+        self.stream = self._cuda.stream
+        self._session = self._open(self._providers())
+        inputs = {one.name: np.dtype(_TYPES[one.type]) for one in self._session.get_inputs()}
+        self._kinds = inputs
+        prepared = [self._typed(batch) for batch in self.job.batches]
+        self._outputs = {name: self._cuda.empty(shape, kind) for name, (shape, kind) in self._ends(prepared[0]).items()}
+        if self.job.case.boundary == "compute":
+            self._sets = [self._on_device(batch) for batch in prepared]
+        else:
+            self._sets = [self._on_device(prepared[0])]
+            self._pinned = [{name: self._cuda.pinned(array) for name, array in one.items()} for one in prepared]
+            self._received = {name: self._cuda.pinned_like(output) for name, output in self._outputs.items()}
+        self._bindings = [self._bind(tensors) for tensors in self._sets]
+        self._options = [self._run_options(index) for index in range(len(self._sets))]
+        self._run = self._session.run_with_iobinding
+        for binding, options in zip(self._bindings, self._options, strict=True):
+            for _ in range(RUNS_BEFORE_REPLAY):
+                self._run(binding, options)
+        self.stream.synchronize()
+        self._binding, self._option = self._bindings[0], self._options[0]
+        self._chosen = 0
+
+    def select(self, index: int) -> None:
+        """Point the next run at a batch, or the next upload at pinned arrays."""
+        self._chosen = index
+        if self.job.case.boundary == "compute":
+            self._binding, self._option = self._bindings[index], self._options[index]
+
+    def feed(self, batch: Batch) -> None:
+        """Copy arrays to where the session reads them."""
+        self._fed = self._typed(batch)  # the copies are asynchronous: the arrays must outlive them
+        self._cuda.upload(self._sets[0], self._fed)
+
+    def infer(self) -> None:
+        """Enqueue once."""
+        self._run(self._binding, self._option)
+
+    def upload(self) -> None:
+        """Enqueue the copies of the chosen batch."""
+        self._cuda.upload(self._sets[0], self._pinned[self._chosen])
+
+    def download(self) -> None:
+        """Enqueue the copies of the outputs."""
+        self._cuda.download(self._received, self._outputs)
+
+    def synchronize(self) -> None:
+        """Wait for the stream."""
+        self.stream.synchronize()
+
+    def outputs(self) -> dict[str, Array]:
+        """Copies as fp32 by output name."""
+        found = {name: self._cuda.fetch(output) for name, output in self._outputs.items()}
+        return {name: array.astype(np.float32) if array.dtype == np.float16 else array for name, array in found.items()}
+
+    def placement(self) -> Placement:
+        """Where the nodes ran, from a profile of the same file with the same options, never from the request."""
+        ran = self._profiled()
+        on_device = ran.computing_elsewhere(self.provider) == 0
+        return Placement(
+            device="cuda" if on_device else "cuda+cpu",
+            precision=self._precision(),
+            provider="+".join(self._session.get_providers()),
+            settings={
+                "tf32": self.job.case.precision == "tf32",
+                "cuda_graph": bool(self.job.options.get("graph")),
+                "nhwc": bool(self.job.options.get("nhwc")),
+                "file": self._artifact.path,
+                "opset": self._artifact.opset,
+                **ran.shares(),
+            },
+            dtype_census=self._artifact.dtype_census,
+        )
+
+    def build_facts(self) -> dict[str, str]:
+        """ONNX Runtime's own build line, and the CUDA that it was built for."""
+        from onnxruntime.capi import build_and_package_info as info  # noqa: PLC0415
+
+        cuda = getattr(info, "cuda_version", "not told")
+        return {"onnxruntime": ort.get_build_info(), "onnxruntime_cuda": str(cuda)}
+
+    def close(self) -> None:
+        """The session first: it holds graphs and memory on the context."""
+        del self._run, self._bindings, self._binding, self._session
+        self._cuda.close()
+
+    def _providers(self) -> list[Any]:
+        return [(CUDA, self._cuda_options(graph=bool(self.job.options.get("graph"))))]
+
+    def _cuda_options(self, graph: bool, search: str = "EXHAUSTIVE") -> dict[str, str]:
+        return {
+            "device_id": "0",
+            "user_compute_stream": str(self.stream.handle),
+            "use_tf32": "1" if self.job.case.precision == "tf32" else "0",
+            "cudnn_conv_algo_search": search,
+            "prefer_nhwc": "1" if self.job.options.get("nhwc") else "0",
+            "enable_cuda_graph": "1" if graph else "0",
+        }
+
+    def _open(self, providers: list[Any], profile: Path | None = None) -> Any:
+        """A session that has its provider. Raises CaseError where ONNX Runtime would go on without it."""
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = self.job.threads
+        options.inter_op_num_threads = 1
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+        if profile is not None:
+            options.enable_profiling = True
+            options.profile_file_prefix = str(profile)
+        session = ort.InferenceSession(str(self.job.folder / self._artifact.path), options, providers=providers)
+        if self.provider not in session.get_providers():
+            library = Path(ort.__file__).parent / f"capi/libonnxruntime_providers_{self._library}.so"
+            raise CaseError(
+                f"ONNX Runtime did not get its {self.provider}: {cuda_libraries.missing_for(library)}.",
+                "Install what is named (onnxruntime-gpu needs its own CUDA and cuDNN), or leave the backend out.",
+            )
+        return session
+
+    _library = "cuda"
+
+    def _ends(self, batch: Mapping[str, Array]) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Shape and type of each output, from one run without a graph."""
+        plain = ort.RunOptions()
+        plain.add_run_config_entry("gpu_graph_id", "-1")
+        found = self._session.run(None, dict(batch), plain)
+        names = [output.name for output in self._session.get_outputs()]
+        return {name: (value.shape, value.dtype) for name, value in zip(names, found, strict=True)}
+
+    def _typed(self, batch: Batch) -> dict[str, Array]:
+        return {name: np.ascontiguousarray(batch[name], kind) for name, kind in self._kinds.items()}
+
+    def _on_device(self, batch: Mapping[str, Array]) -> dict[str, DeviceArray]:
+        return {name: self._cuda.put(array) for name, array in batch.items()}
+
+    def _bind(self, tensors: Mapping[str, DeviceArray]) -> Any:
+        binding = self._session.io_binding()
+        for name, tensor in tensors.items():
+            binding.bind_input(name, "cuda", 0, tensor.dtype.type, list(tensor.shape), tensor.address)
+        for name, output in self._outputs.items():
+            binding.bind_output(name, "cuda", 0, output.dtype.type, list(output.shape), output.address)
+        return binding
+
+    def _run_options(self, index: int) -> Any:
+        options = ort.RunOptions()
+        options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+        if self.job.options.get("graph"):
+            # A captured graph holds the addresses of its binding: each batch needs one of its own.
+            options.add_run_config_entry("gpu_graph_id", str(index + 1))
+        return options
+
+    def _profiled(self) -> Ran:
+        providers = [(CUDA, self._cuda_options(graph=False, search="DEFAULT"))]
+        return ran_on(lambda prefix: self._open(providers, prefix), self.job.batches[0])
+
+    def _precision(self) -> str:
+        names = {"float": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+        floating = {names[kind]: count for kind, count in self._artifact.dtype_census.items() if kind in names}
+        found = max(floating, key=lambda name: floating[name], default="none")
+        return "tf32" if (found, self.job.case.precision) == ("fp32", "tf32") else found

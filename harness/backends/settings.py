@@ -1,0 +1,73 @@
+"""Named ways to run a backend on a GPU (docs/decisions/0010-settings.md). The first of each is its usual one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from harness.core.schemas import Kind
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A named way to run a backend; the name stands in every row that was measured with it.
+
+    options: what the backend's class is told (base.Job.options).
+    variant: which form of the ONNX file it loads (ExportRecord.onnx_variants); None: the plain one.
+    kinds: models that it makes a difference for.
+    tried: whether `tune: true` measures it beside the others.
+    """
+
+    summary: str
+    options: Mapping[str, str | int | bool] = field(default_factory=dict)
+    variant: str | None = None
+    kinds: tuple[Kind, ...] = ("image", "text", "tensor")
+    tried: bool = True
+
+    def told(self) -> Mapping[str, str | int | bool]:
+        """Everything that the backend's class is to know of it."""
+        return self.options if self.variant is None else {**self.options, "variant": self.variant}
+
+
+PLAIN: Mapping[str, Setting] = {"default": Setting("as the library comes")}
+
+
+_GRAPH = Setting("one CUDA graph for each input batch, so that no input is copied", {"graph": True}, tried=False)
+
+EAGER_CUDA = {
+    "default": Setting("convolutions in channels_last"),
+    "nchw": Setting(
+        "convolutions as the weights lie", {"channels_last": False}, kinds=("image", "tensor"), tried=False
+    ),
+    "graph": _GRAPH,
+}
+SCRIPT_CUDA = {"default": Setting("convolutions in channels_last"), "graph": _GRAPH}
+COMPILE_CUDA = {
+    "reduce-overhead": Setting("CUDA graphs", {"mode": "reduce-overhead"}),
+    "default": Setting("as torch.compile comes", {"mode": "default"}, tried=False),
+    "default+graph": Setting(_GRAPH.summary, {"mode": "default", "graph": True}, tried=False),
+    "max-autotune": Setting("every template tried; compiles for minutes", {"mode": "max-autotune"}, tried=False),
+}
+ORT_CUDA = {
+    "graph": Setting("CUDA graph", {"graph": True}),
+    "plain": Setting("kernels launched one by one", tried=False),
+    "nhwc+graph": Setting("convolutions in NHWC, CUDA graph", {"graph": True, "nhwc": True}, kinds=("image", "tensor")),
+    "fused+graph": Setting(
+        "attention and normalisations as ONNX Runtime's own operators, CUDA graph",
+        {"graph": True},
+        variant="fused",
+        kinds=("text",),
+    ),
+}
+TENSORRT = {
+    "static+graph": Setting("an engine for exactly this batch, CUDA graph", {"profiles": "static", "graph": True}),
+    "dynamic+graph": Setting(
+        "one engine for all batches of the plan, CUDA graph", {"profiles": "dynamic", "graph": True}
+    ),
+    "static": Setting("an engine for exactly this batch, no graph", {"profiles": "static"}, tried=False),
+    "static+graph+fp16io": Setting(
+        "static+graph with inputs and outputs in fp16",
+        {"profiles": "static", "graph": True, "fp16_io": True},
+        kinds=("image", "tensor"),
+    ),
+}

@@ -1,0 +1,67 @@
+"""Further forms of a model's ONNX files, by `<precision>-<form>`; each is written only where a plan asks for it.
+
+opset17   what TensorRT 8.6 reads: an older operator set, by the exporter that still writes it
+fused     a transformer's layers as ONNX Runtime's own operators (onnx_variants.py), which no other library reads
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+
+from harness.core import limits
+from harness.core.layout import ModelFolder
+from harness.core.schemas import Precision
+from harness.zoo import onnx_file
+from harness.zoo.loaded import Arrays, Loaded
+from harness.zoo.onnx_variants import check_padding, write_fused
+from harness.zoo.request import Options
+
+Step = Callable[[str], AbstractContextManager[None]]
+
+_OLD_OPSET = 17
+
+
+def precision_of(name: str) -> Precision:
+    """`fp16-fused` → fp16."""
+    return "fp16" if name.startswith("fp16-") else "fp32"
+
+
+def is_checkable(name: str) -> bool:
+    """False where a CPU has no kernels for a form: attention as one operator in fp16. Its fp32 form is checked here,
+    and its own outputs by every process that measures it."""
+    return name != "fp16-fused"
+
+
+def write_all(
+    names: Sequence[str], loaded: Loaded, examples: Arrays, folder: ModelFolder, options: Options, step: Step
+) -> dict[str, str]:
+    """Write the named forms' files, and the fp32 file of each; how each was made, in words. Raises ExportError."""
+    made: dict[str, str] = {}
+    for form in dict.fromkeys(name.partition("-")[2] for name in names):
+        with step(f"onnx-{form}"):
+            made[f"fp32-{form}"] = _WRITERS[form](loaded, examples, folder, options)
+            if f"fp16-{form}" in names:
+                onnx_file.write_fp16(folder.onnx(f"fp32-{form}"), folder.onnx(f"fp16-{form}"))
+                made[f"fp16-{form}"] = made[f"fp32-{form}"] + ", onnxruntime.transformers.float16"
+    return made
+
+
+def _opset17(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: Options) -> str:
+    older = dataclasses.replace(options, exporter="torchscript", opset=_OLD_OPSET)
+    return onnx_file.write_fp32(loaded, examples, folder.onnx("fp32-opset17"), older)
+
+
+def _fused(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: Options) -> str:
+    del options
+    plain, fused = folder.onnx("fp32"), folder.onnx("fp32-fused")
+    found = write_fused(plain, fused, loaded)
+    check_padding(plain, fused, examples, limits.threads())
+    return f"onnxruntime.transformers: {found}"
+
+
+_WRITERS: Mapping[str, Callable[[Loaded, Arrays, ModelFolder, Options], str]] = {
+    "opset17": _opset17,
+    "fused": _fused,
+}
