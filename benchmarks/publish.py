@@ -1,9 +1,10 @@
 """Keep a results folder under results/published/<machine>/<date>/ and put its headline into the README.
 
-    .venv/bin/python -m benchmarks.publish --results results --machine epyc-2-vcpu
+    .venv/bin/python -m benchmarks.publish --results results --models-dir models --machine h100-sxm
 
-Copies plan, summary, report, charts and environments as they are and packs the raw samples; the README's blocks between
-markers are made from the copied summary, and a test holds the two together.
+Copies plan, summary, report, charts, environments and the records of engines, limits and energy as they are and packs
+the raw samples; the README's blocks between markers are made from the copied summaries, one a machine, and a test holds
+them together.
 """
 
 from __future__ import annotations
@@ -12,87 +13,71 @@ import argparse
 import re
 import shutil
 import tarfile
-from pathlib import Path
-
-from tabulate import tabulate
+from pathlib import Path, PurePosixPath
 
 from harness.core import store
-from harness.core.layout import Results
-from harness.core.schemas import Row, Summary
-from harness.render import ranking, units
-from harness.render.conditions import short_conditions
+from harness.core.layout import Models, Results
+from harness.core.schemas import Summary
+from harness.render.headline_block import headline_block
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
-COPIED = ("plan.json", "summary.json", "summary.csv", "report.md", "selftest.json", "selftest.md")
+PUBLISHED = Path("results/published")
+FILES = ("plan.json", "summary.json", "summary.csv", "report.md", "roof.json", "selftest.json", "selftest.md")
+FOLDERS = ("charts", "environments")
+BLOCK = re.compile(r"<!-- headline (?P<folder>\S+) -->\n(?P<text>.*?)\n<!-- /headline -->", flags=re.DOTALL)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument("--models-dir", type=Path, default=Path("models"))
     parser.add_argument("--machine", required=True)
     options = parser.parse_args()
     summary = store.load(Results(options.results).summary, Summary, "make aggregate")
-    target = ROOT / "results/published" / options.machine / (summary.measured_from or summary.created_at)[:10]
+    folder = PUBLISHED / options.machine / (summary.measured_from or summary.created_at)[:10]
+    copy(options.results, options.models_dir, summary, ROOT / folder)
+    README.write_text(with_headline(README.read_text(), summary, folder))
+    print(ROOT / folder)
+
+
+def copy(results: Path, models: Path, summary: Summary, target: Path) -> None:
+    """Make `target` anew from a results folder; records of engines are those that the summary's rows loaded."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
-    for name in COPIED:
-        if (options.results / name).is_file():
-            shutil.copy(options.results / name, target / name)
-    for folder in ("charts", "environments"):
-        shutil.copytree(options.results / folder, target / folder)
+    for name in FILES:
+        if (results / name).is_file():
+            shutil.copy(results / name, target / name)
+    for name in FOLDERS:
+        shutil.copytree(results / name, target / name)
+    for path in (results / "energy").glob("*.json"):
+        _copy(path, target / "energy" / path.name)
+    for engine in map(PurePosixPath, summary.engines):
+        slug, name = engine.parts[0], engine.stem
+        record = Models(models).folder(slug).engine_record(name)
+        _copy(record, target / "engines" / slug / record.name)
     with tarfile.open(target / "raw.tar.xz", "w:xz") as archive:
-        archive.add(options.results / "raw", "raw", filter=lambda info: None if info.name.endswith(".log") else info)
-    README.write_text(with_headline(README.read_text(), summary, target.relative_to(ROOT)))
-    print(target)
+        archive.add(results / "raw", "raw", filter=lambda info: None if info.name.endswith(".log") else info)
 
 
 def with_headline(readme: str, summary: Summary, folder: Path) -> str:
-    """The README with the block between its headline markers made from this summary."""
+    """The README with this machine's block made from the summary; in front of all others where it has none yet.
+
+    Raises ValueError where the README has no block at all: then nobody said where its headline stands.
+    """
     block = f"<!-- headline {folder} -->\n{headline_block(summary, folder)}\n<!-- /headline -->"
-    return re.sub(r"<!-- headline.*?-->.*?<!-- /headline -->", lambda _: block, readme, flags=re.DOTALL)
+    found = list(BLOCK.finditer(readme))
+    if not found:
+        raise ValueError("README.md has no block between <!-- headline … --> and <!-- /headline -->")
+    own = next((one for one in found if Path(one["folder"]).parent == folder.parent), None)
+    if own is None:
+        return f"{readme[: found[0].start()]}{block}\n\n{readme[found[0].start() :]}"
+    return f"{readme[: own.start()]}{block}{readme[own.end() :]}"
 
 
-def headline_block(summary: Summary, folder: Path) -> str:
-    """Chart, conditions and table of the batch-1 rows that were measured back to back with one in flight."""
-    rows = [
-        row
-        for row in summary.rows
-        if row.batch_size == 1 and (row.boundary, row.mode) == ("compute", "sync") and row.latency_ns
-    ]
-    rows = [row for row in rows if not ranking.is_calibration(row)]
-    models = list(dict.fromkeys(row.model for row in rows))
-    rows.sort(key=lambda row: (models.index(row.model), row.latency_ns.median if row.latency_ns else 0.0))
-    table = tabulate(
-        [_cells(row) for row in rows],
-        headers=["model", "backend", "precision", "median ms", "95% CI", "speedup", "grade"],
-        tablefmt="github",
-        disable_numparse=True,
-        colalign=("left", "left", "left", "right", "right", "right", "left"),
-    )
-    lengths = sorted({row.sequence_length for row in rows if row.sequence_length})
-    return (
-        f"![Latency by backend, batch 1, three models]({folder}/charts/overview.png)\n\n"
-        f"{short_conditions(summary, rows)} Batch 1"
-        f"{''.join(f', sequence {length}' for length in lengths)}. "
-        f"[The whole report]({folder}/report.md).\n\n{table}"
-    )
-
-
-def _cells(row: Row) -> list[str]:
-    model = row.model if row.weights == "pretrained" else f"{row.model} ({row.weights} weights)"
-    if row.latency_ns is None or row.grade == "F":
-        return [model, row.backend, row.precision, "void", "void", "void", row.grade or ""]
-    speedup = "–" if row.speedup is None else f"{units.significant(row.speedup.ratio)}×"
-    return [
-        model,
-        row.backend,
-        row.precision,
-        units.significant(row.latency_ns.median / 1e6),
-        units.interval(row.latency_ns.ci95, 1e6),
-        speedup,
-        row.grade or "",
-    ]
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(source, target)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Join the plan with the raw records: a row for every planned case, measured, skipped, failed or missing.
 
-reads   results/plan.json, raw/<case>/<round>.json and .usage.json, environments/*.json, models/<slug>/export.json
+reads   results/plan.json, raw/<case>/<round>.json and .usage.json, environments/*.json, roof.json,
+        models/<slug>/export.json and the records of its engines
 writes  results/summary.json, summary.csv
 """
 
@@ -13,10 +14,11 @@ from harness.backends import BACKENDS
 from harness.core import cli, store
 from harness.core.errors import FormatError, MissingInputError
 from harness.core.layout import Models, Results
-from harness.core.schemas import Environment, ExportRecord, Failed, Measured, Plan, Summary, Usage
+from harness.core.schemas import Environment, ExportRecord, Failed, Measured, Plan, Roof, Summary, Usage
 from harness.core.timestamps import utc_now
 from harness.measure.join import join
 from harness.measure.notes import Notes
+from harness.planning.built_engines import built_engines
 from harness.render.flat import csv_text
 
 
@@ -28,7 +30,8 @@ def stage(arguments: Sequence[str]) -> None:
     results = Results(options.results)
     plan = store.load(results.plan, Plan, "make plan")
     notes = Notes()
-    exports = load_exports(plan, Models(options.models_dir), notes)
+    models = Models(options.models_dir)
+    exports = load_exports(plan, models, notes)
     environments = load_environments(results, notes)
 
     def load(case_id: str, round_number: int) -> Measured | Failed | None:
@@ -45,7 +48,16 @@ def stage(arguments: Sequence[str]) -> None:
 
     calibration = frozenset(name for name, info in BACKENDS.items() if not info.computes)
     summary = join(
-        plan, exports, environments, load, load_usage, calibration=calibration, notes=notes, created_at=utc_now()
+        plan,
+        exports,
+        environments,
+        load,
+        load_usage,
+        calibration=calibration,
+        notes=notes,
+        created_at=utc_now(),
+        engines={slug: built_engines(models.folder(slug), notes.other) for slug in exports},
+        roof=load_roof(plan, results, notes),
     )
     store.save(results.summary, summary)
     store.save_bytes(results.summary_csv, csv_text(summary).encode())
@@ -76,6 +88,17 @@ def load_environments(results: Results, notes: Notes) -> dict[str, Environment]:
         except FormatError as error:
             notes.other.append(f"{error.problem} {error.hint}")
     return environments
+
+
+def load_roof(plan: Plan, results: Results, notes: Notes) -> Roof | None:
+    """The GPU's limits; None where the plan is for a CPU or nobody measured them, damage goes into the notes."""
+    if plan.device != "cuda" or not results.roof.is_file():
+        return None
+    try:
+        return store.load(results.roof, Roof, "make roof")
+    except FormatError as error:
+        notes.other.append(f"{error.problem} {error.hint}")
+        return None
 
 
 def _say(summary: Summary, results: Results) -> None:

@@ -33,6 +33,7 @@ def stage(arguments: Sequence[str]) -> None:
     """Build what is missing or out of date; one engine that fails does not keep the others from being built."""
     parser = cli.parser("harness.build_engine", __doc__)
     parser.add_argument("--force", action="store_true", help="build anew even where nothing changed")
+    parser.add_argument("--only-list", action="store_true", help="build nothing, and tell what would be built")
     parser.add_argument("--models", nargs="+", metavar="NAME", help="only these models of the plan")
     parser.add_argument(
         "--python", action="append", default=[], metavar="BACKEND=PATH", help="interpreter that has TensorRT"
@@ -51,7 +52,7 @@ def stage(arguments: Sequence[str]) -> None:
     models = Models(options.models_dir)
     failures: list[str] = []
     for slug, cases in wanted.items():
-        failures += _of_model(plan, slug, cases, place, models, options.force)
+        failures += _of_model(plan, slug, cases, place, models, options)
     if failures:
         raise ExportError(
             f"{len(failures)} engines were not built. {' | '.join(failures)}",
@@ -74,7 +75,7 @@ def _continue_in(python: Path, options: argparse.Namespace) -> None:
     """Become the same stage in the interpreter that has TensorRT. It must not find packages made for this one."""
     given = vars(options)
     words = ["--results", str(given["results"]), "--models-dir", str(given["models_dir"])]
-    words += ["--force"] if given["force"] else []
+    words += [f"--{flag.replace('_', '-')}" for flag in ("force", "only_list") if given[flag]]
     words += ["--models", *given["models"]] if given["models"] else []
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     os.execve(python, [str(python), "-m", "harness.build_engine", *words], environment)  # noqa: S606
@@ -105,7 +106,9 @@ class _Model:
     cache: Path
 
 
-def _of_model(plan: Plan, slug: str, cases: Wanted, place: Place, models: Models, force: bool) -> list[str]:
+def _of_model(
+    plan: Plan, slug: str, cases: Wanted, place: Place, models: Models, flags: argparse.Namespace
+) -> list[str]:
     """Build the engines of one model; returns what went wrong, one line an engine."""
     from harness.engines import api  # noqa: PLC0415
 
@@ -117,8 +120,11 @@ def _of_model(plan: Plan, slug: str, cases: Wanted, place: Place, models: Models
     problems = []
     for request in requests.requests(cases, export, source):
         name = requests.name_of(request)
-        if not force and _is_current(folder, name, requests.key_of(request, place)):
+        if not flags.force and _is_current(folder, name, requests.key_of(request, place)):
             cli.say(f"{slug}: engine {name} is up to date")
+            continue
+        if flags.only_list:
+            cli.say(f"{slug}: engine {name} would be built")
             continue
         cli.say(f"{slug}: building engine {name} …")
         try:
@@ -188,10 +194,14 @@ def _checked(model: _Model, record: EngineRecord) -> Parity | None:
 
 
 def _check_case(model: _Model, request: EngineRequest) -> tuple[Case, Options]:
-    """A case of the plan that the engine serves, of the shape that it was tuned for where there is one."""
+    """A case of the plan that the engine serves, of the shape that it was tuned for where there is one; inputs resident
+    on the device.
+    """
     tuned = next(iter(request.profiles.values())).optimum[0]
     fitting = [(case, options) for case, options in model.cases if requests.serves(request, case, options)]
-    return min(fitting, key=lambda one: abs(one[0].batch_size - tuned))
+    case, options = min(fitting, key=lambda one: abs(one[0].batch_size - tuned))
+    # At the other boundaries a selected batch reaches the engine only by upload() or feed().
+    return case.model_copy(update={"boundary": "compute"}), options
 
 
 def _told(record: EngineRecord) -> str:

@@ -1,6 +1,6 @@
 """run: measure every case of the plan, each in a fresh process per round, and keep the raw samples.
 
-reads   results/plan.json, models/<model>/export.json and the files that it names
+reads   results/plan.json, models/<model>/export.json and the files that it names, models/<model>/engines/*.json
 writes  results/raw/<case_id>/<round>.json, results/environments/<id>.json
 """
 
@@ -17,8 +17,10 @@ from harness.core.schemas import ExportRecord, Measured, Plan
 from harness.measure.clock import now_ns
 from harness.measure.tuning import FIRST_ROUND, losers
 from harness.planning.adaptive import further_turns, is_over_budget
+from harness.planning.built_engines import built_engines
 from harness.planning.interpreters import interpreters
 from harness.planning.resume import Finished, finished_turns
+from harness.planning.part import of_models
 from harness.planning.schedule import Turn, schedule
 from harness.running.crew import Crew
 
@@ -30,6 +32,7 @@ def stage(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--isolation", choices=("fork", "spawn"), default="fork", help="how a case gets its fresh process"
     )
+    parser.add_argument("--models", nargs="+", metavar="NAME", help="only these models of the plan")
     parser.add_argument(
         "--python",
         action="append",
@@ -41,7 +44,7 @@ def stage(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     others = interpreters(options.python)
     results, models = Results(options.results), Models(options.models_dir)
-    plan = store.load(results.plan, Plan, "make plan")
+    plan = of_models(store.load(results.plan, Plan, "make plan"), options.models)
     devices.require(plan.device)
     exports = _exports(plan, models)
     with exclusive(results.lock):
@@ -50,8 +53,10 @@ def stage(arguments: Sequence[str]) -> None:
         if options.force:
             _forget(turns, results)
             _forget_compiled(turns, models)
-        done = finished_turns(plan, turns, exports, results, frozenset(others))
-        for note in done.notes:
+        damaged: list[str] = []
+        engines = {name: built_engines(models.folder(export.slug), damaged) for name, export in exports.items()}
+        done = finished_turns(plan, turns, exports, results, frozenset(others), engines)
+        for note in (*damaged, *done.notes):
             cli.warn(note)
         owed = [turn for turn in turns if turn[0] <= settings.rounds]
         todo = [turn for turn in owed if not done.has(turn)]

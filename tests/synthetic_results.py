@@ -6,7 +6,7 @@ Used by the tests of aggregate, report, tables and charts, and by benchmarks/sca
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from harness.core.schemas import (
     Case,
     Clock,
     ColdCosts,
+    Device,
+    EngineRecord,
     Environment,
     ExportRecord,
     Failed,
@@ -37,6 +39,7 @@ from harness.core.schemas import (
     Plan,
     PlannedModel,
     ReportOptions,
+    Roof,
     Software,
     Summary,
     TensorSpec,
@@ -184,13 +187,13 @@ def case_of(
     )
 
 
-def plan_of(models: Sequence[FakeModel], cases: Sequence[Case], rounds: int = 3) -> Plan:
+def plan_of(models: Sequence[FakeModel], cases: Sequence[Case], rounds: int = 3, device: Device = "cpu") -> Plan:
     """A plan over given cases with the usual gates."""
     return Plan(
         plan_id=PLAN_ID,
         config="configs/synthetic.yaml",
         config_sha256=sha("config"),
-        device="cpu",
+        device=device,
         models=tuple(
             PlannedModel(
                 name=model.name,
@@ -206,6 +209,7 @@ def plan_of(models: Sequence[FakeModel], cases: Sequence[Case], rounds: int = 3)
         gates={
             "fp32": Gate(relative_l2=1e-4),
             "bf16": Gate(relative_l2=3e-2, top1_agreement=0.98),
+            "fp16": Gate(relative_l2=1e-2, top1_agreement=0.99),
         },
         report=ReportOptions(title="Synthetic report"),
         cases=tuple(cases),
@@ -387,11 +391,15 @@ class Synthetic:
     change: Change = lambda _case, record: record
     watch: Callable[[str, int], Usage | None] = usage_of
     environments: dict[str, Environment] = field(default_factory=lambda: {ENVIRONMENT_ID: environment()})
+    device: Device = "cpu"
+    export: Callable[[FakeModel], ExportRecord] = export_record
+    engines: Mapping[str, Sequence[EngineRecord]] = field(default_factory=dict)
+    roof: Roof | None = None
 
     @property
     def plan(self) -> Plan:
         """The plan over the cases."""
-        return plan_of(self.models, self.cases, self.rounds)
+        return plan_of(self.models, self.cases, self.rounds, self.device)
 
     def records(self) -> Iterator[Measured | Failed]:
         """Every record, in the order of cases."""
@@ -406,7 +414,7 @@ class Synthetic:
     def summary(self) -> Summary:
         """The summary of all this, without touching a disk."""
         found = {(record.case_id, record.round): record for record in self.records()}
-        exports = {model.name: export_record(model) for model in self.models}
+        exports = {model.name: self.export(model) for model in self.models}
         load = lambda case_id, number: found.get((case_id, number))  # noqa: E731
         return join(
             self.plan,
@@ -417,6 +425,8 @@ class Synthetic:
             calibration=CALIBRATION,
             notes=Notes(),
             created_at="2026-11-27T14:00:00+00:00",
+            engines=self.engines,
+            roof=self.roof,
         )
 
     def write(self, results: Path, models: Path) -> None:
@@ -424,7 +434,7 @@ class Synthetic:
         files = Results(results)
         store.save(files.plan, self.plan)
         for model in self.models:
-            store.save(Models(models).folder(model.name).record, export_record(model))
+            store.save(Models(models).folder(model.name).record, self.export(model))
         for identity, found in self.environments.items():
             store.save(files.environment(identity), found)
         for record in self.records():

@@ -8,25 +8,38 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.publish import headline_block
+from benchmarks.publish import BLOCK, copy, with_headline
 from harness.core import store
-from harness.core.layout import Results
-from harness.core.schemas import Measured, Plan, Summary
+from harness.core.layout import Models, Results
+from harness.core.schemas import EngineRecord, Measured, Plan, Summary
+from harness.render.headline_block import headline_block
+from tests.synthetic_cuda import MODELS, cuda_run, cuda_summary, engines_of
 
 ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
 PUBLISHED = sorted((ROOT / "results/published").glob("*/*"))
+FOLDER = Path("results/published/h100/2026-11-27")
 
 
-def test_the_headline_of_the_readme_is_made_from_the_published_summary() -> None:
-    readme = (ROOT / "README.md").read_text()
-    found = re.search(r"<!-- headline (\S+) -->\n(.*?)\n<!-- /headline -->", readme, flags=re.DOTALL)
-    assert found is not None, "the README has no headline block: benchmarks/publish.py writes it"
-    folder = Path(found.group(1))
+def folders(readme: str) -> list[str]:
+    return [found["folder"] for found in BLOCK.finditer(readme)]
+
+
+@pytest.mark.parametrize("folder", folders(README))
+def test_each_headline_of_the_readme_is_made_from_its_published_summary(folder: str) -> None:
     summary = store.load(Results(ROOT / folder).summary, Summary, "make aggregate")
-    assert found.group(2) == headline_block(summary, folder)
+    text = next(found["text"] for found in BLOCK.finditer(README) if found["folder"] == folder)
+    assert text == headline_block(summary, Path(folder))
 
 
-@pytest.mark.parametrize("folder", PUBLISHED, ids=lambda folder: folder.name)
+def test_every_published_machine_has_one_headline() -> None:
+    machines = sorted({str(folder.parent.relative_to(ROOT)) for folder in PUBLISHED})
+    assert machines
+    assert sorted(str(Path(folder).parent) for folder in folders(README)) == machines
+    assert len(re.findall("<!-- headline ", README)) == len(machines), "a block is not closed"
+
+
+@pytest.mark.parametrize("folder", PUBLISHED, ids=lambda folder: f"{folder.parent.name}-{folder.name}")
 def test_every_published_row_has_its_raw_samples(folder: Path, tmp_path: Path) -> None:
     with tarfile.open(folder / "raw.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
@@ -37,5 +50,62 @@ def test_every_published_row_has_its_raw_samples(folder: Path, tmp_path: Path) -
     for row in summary.rows:
         if row.latency_ns is None:
             continue
-        records = [store.load_raw(path) for path in sorted((tmp_path / "raw" / row.case_id).glob("[0-9].json"))]
+        paths = (tmp_path / "raw" / row.case_id).glob("*.json")
+        records = [store.load_raw(path) for path in sorted(paths) if path.stem.isdigit()]
         assert len([record for record in records if isinstance(record, Measured)]) == row.latency_ns.rounds
+    for name, engine in summary.engines.items():
+        record = folder / "engines" / Path(name).parts[0] / f"{Path(name).stem}.json"
+        assert store.load(record, EngineRecord, "make engines") == engine
+
+
+# --- publishing ---------------------------------------------------------------------------------------------------
+
+
+def test_a_machine_without_a_block_gets_the_first_one() -> None:
+    old = "# Title\n\n<!-- headline results/published/cpu/2026-11-01 -->\nold\n<!-- /headline -->\n\nmore\n"
+    both = with_headline(old, cuda_summary(), FOLDER)
+    assert folders(both) == [str(FOLDER), "results/published/cpu/2026-11-01"]
+    assert both.startswith("# Title\n\n<!-- headline results/published/h100")
+    assert both.endswith(f"\n\n{old.partition('# Title')[2].lstrip()}")
+
+
+def test_a_later_run_of_a_machine_replaces_its_own_block_alone() -> None:
+    first = "a\n<!-- headline x/one/1 -->\nfirst\n<!-- /headline -->\nb\n"
+    start = f"{first}<!-- headline x/two/1 -->\nsecond\n<!-- /headline -->\nc\n"
+    edited = with_headline(start, cuda_summary(), Path("x/two/2"))
+    assert folders(edited) == ["x/one/1", "x/two/2"]
+    assert edited.startswith(first)
+    assert edited.endswith("<!-- /headline -->\nc\n")
+    assert "second" not in edited
+
+
+def test_a_readme_without_a_place_for_it_is_refused() -> None:
+    with pytest.raises(ValueError, match="no block"):
+        with_headline("# Title\n", cuda_summary(), FOLDER)
+
+
+def test_everything_a_gpu_run_rests_on_is_copied(tmp_path: Path) -> None:
+    results, models, target = tmp_path / "results", tmp_path / "models", tmp_path / "published"
+    run = cuda_run()
+    run.write(results, models)
+    files = Results(results)
+    summary = cuda_summary()
+    store.save(files.summary, summary)
+    assert run.roof is not None
+    store.save(files.roof, run.roof)
+    files.charts.mkdir()
+    files.energy_file("a-case").parent.mkdir()
+    files.energy_file("a-case").write_text("{}")
+    for model in MODELS:
+        for engine in engines_of(model):
+            store.save(Models(models).folder(model.name).engine_record(Path(engine.engine.path).stem), engine)
+    unused = Models(models).folder("resnet50").engine_record("never-loaded")
+    unused.write_text("{}")
+    files.log_file(summary.rows[0].case_id, 1).write_text("noise")
+    copy(results, models, summary, target)
+    copied = {str(path.relative_to(target)) for path in target.rglob("*") if path.is_file()}
+    loaded = {f"engines/{Path(name).parts[0]}/{Path(name).stem}.json" for name in summary.engines}
+    assert {"plan.json", "summary.json", "roof.json", "energy/a-case.json", "raw.tar.xz", *loaded} <= copied
+    assert not any("never-loaded" in name for name in copied)
+    with tarfile.open(target / "raw.tar.xz") as archive:
+        assert not any(name.endswith(".log") for name in archive.getnames())

@@ -167,11 +167,11 @@ BACKENDS: Mapping[str, BackendInfo] = {
         summary="TensorRT's own runtime with an engine built for this GPU",
         requires=("tensorrt", "pycuda"),
         preload=("numpy",),
-        precisions={"cuda": ("fp32", "tf32", "fp16", "bf16", "int8")},
+        precisions={"cuda": ("fp32", "tf32", "fp16", "bf16")},
         artifact="engine",
         transfers=True,
         settings={"cuda": settings.TENSORRT},
-        not_quantised={"dynamic": "TensorRT reads QDQ models, and these activations are quantised while running"},
+        not_offered={"int8": "TensorRT reads signed activations, and the quantised export writes unsigned ones"},
     ),
     "openvino": BackendInfo(
         target="harness.backends.openvino:OpenVino",

@@ -28,8 +28,10 @@ class Graph:
         self._launch = runtime.cudaGraphLaunch
 
     def launch(self) -> None:
-        """Enqueue the whole graph."""
-        self._launch(self._executable, self._stream)
+        """Enqueue the whole graph. CaseError where it is refused: unseen, that would be the shortest time of all."""
+        (code,) = self._launch(self._executable, self._stream)
+        if code:
+            raise _refused("launched", code)
 
     def close(self) -> None:
         """Free the graph."""
@@ -40,9 +42,13 @@ class Graph:
 def _checked(answer: tuple[Any, ...]) -> tuple[Any, ...]:
     """The results of a runtime call without its error code; CaseError where that is one."""
     code, *found = answer
-    if int(code):
-        raise CaseError(
-            f"A CUDA graph could not be captured: {code.name}.",
-            "Choose a setting without a graph for this backend (SETTINGS=…; `settings:` in the configuration).",
-        )
+    if code:
+        raise _refused("captured", code)
     return tuple(found)
+
+
+def _refused(what: str, code: Any) -> CaseError:
+    return CaseError(
+        f"A CUDA graph could not be {what}: {code.name}.",
+        "Choose a setting without a graph for this backend (SETTINGS=…; `settings:` in the configuration).",
+    )

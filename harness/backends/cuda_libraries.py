@@ -33,10 +33,10 @@ def preload() -> list[str]:
     return loaded
 
 
-def missing_for(library: Path) -> str:
-    """Why a library cannot be loaded, in the loader's words."""
+def missing_for(library: Path) -> str | None:
+    """Why a library cannot be loaded, in the loader's words; None where it can."""
     try:
         ctypes.CDLL(str(library))
     except OSError as error:
         return str(error)
-    return f"{library.name} itself can be loaded"
+    return None

@@ -5,7 +5,9 @@ Inputs and outputs are bound to device memory before; the run returns when its w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,8 @@ from harness.backends import cuda_libraries
 from harness.backends.base import Array, Backend, Batch, Job
 from harness.backends.cuda import Cuda, DeviceArray
 from harness.backends.onnx_of import onnx_of
-from harness.backends.onnxruntime_placement import Ran, ran_on
-from harness.core.errors import CaseError
+from harness.backends.onnxruntime_placement import device_of, nodes_of, shares
+from harness.backends.onnxruntime_session import Provider, Wanted, capture_refused, open_session
 from harness.core.schemas import Placement
 
 CUDA = "CUDAExecutionProvider"
@@ -30,14 +32,16 @@ _TYPES = {
     "tensor(bool)": np.bool_,
 }
 
-RUNS_BEFORE_REPLAY = 3
-"""ONNX Runtime captures a graph on the second run of an id; from the third on it replays."""
+WARM_UP_RUNS = 3
+"""Of each binding. ONNX Runtime repeats the first run of a graph's id until the graph is captured (two plain ones for
+its memory, one that captures); the next ones replay it."""
+
+_NO_GRAPH = "-1"
+"""The id with which ONNX Runtime neither captures nor replays."""
 
 
 class OnnxRuntimeOnGpu(Backend):
     """Every input batch lies on the device with a binding, and a CUDA graph, of its own; outputs are shared."""
-
-    provider = CUDA
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -49,11 +53,15 @@ class OnnxRuntimeOnGpu(Backend):
         cuda_libraries.preload()
         self._cuda = Cuda()
         self.stream = self._cuda.stream
-        self._session = self._open(self._providers())
-        inputs = {one.name: np.dtype(_TYPES[one.type]) for one in self._session.get_inputs()}
-        self._kinds = inputs
-        prepared = [self._typed(batch) for batch in self.job.batches]
-        self._outputs = {name: self._cuda.empty(shape, kind) for name, (shape, kind) in self._ends(prepared[0]).items()}
+        with tempfile.TemporaryDirectory(prefix="inferometer-") as folder:
+            file = self.job.folder / self._artifact.path
+            wanted = Wanted(file, self._providers(), self.job.threads, Path(folder) / "profile")
+            self._session = open_session(wanted)
+            self._kinds = {one.name: np.dtype(_TYPES[one.type]) for one in self._session.get_inputs()}
+            prepared = [self._typed(batch) for batch in self.job.batches]
+            first = self._first_run(prepared[0])
+            self._ran = nodes_of(json.loads(Path(self._session.end_profiling()).read_text()))
+        self._outputs = {name: self._cuda.empty(value.shape, value.dtype) for name, value in first.items()}
         if self.job.case.boundary == "compute":
             self._sets = [self._on_device(batch) for batch in prepared]
         else:
@@ -64,8 +72,9 @@ class OnnxRuntimeOnGpu(Backend):
         self._options = [self._run_options(index) for index in range(len(self._sets))]
         self._run = self._session.run_with_iobinding
         for binding, options in zip(self._bindings, self._options, strict=True):
-            for _ in range(RUNS_BEFORE_REPLAY):
-                self._run(binding, options)
+            with capture_refused():
+                for _ in range(WARM_UP_RUNS):
+                    self._run(binding, options)
         self.stream.synchronize()
         self._binding, self._option = self._bindings[0], self._options[0]
         self._chosen = 0
@@ -103,20 +112,20 @@ class OnnxRuntimeOnGpu(Backend):
         return {name: array.astype(np.float32) if array.dtype == np.float16 else array for name, array in found.items()}
 
     def placement(self) -> Placement:
-        """Where the nodes ran, from a profile of the same file with the same options, never from the request."""
-        ran = self._profiled()
-        on_device = ran.computing_elsewhere(self.provider) == 0
+        """Where the nodes of the timed session ran, and what it says of its own options; never from the request."""
+        options = self._session.get_provider_options().get(CUDA, {})
+        tf32 = options.get("use_tf32") == "1"
         return Placement(
-            device="cuda" if on_device else "cuda+cpu",
-            precision=self._precision(),
+            device=device_of(self._ran),
+            precision=self._precision(tf32),
             provider="+".join(self._session.get_providers()),
             settings={
-                "tf32": self.job.case.precision == "tf32",
-                "cuda_graph": bool(self.job.options.get("graph")),
-                "nhwc": bool(self.job.options.get("nhwc")),
+                "tf32": tf32,
+                "cuda_graph": options.get("enable_cuda_graph") == "1",
+                "nhwc": options.get("prefer_nhwc") == "1",
                 "file": self._artifact.path,
                 "opset": self._artifact.opset,
-                **ran.shares(),
+                **shares(self._ran),
             },
             dtype_census=self._artifact.dtype_census,
         )
@@ -133,46 +142,26 @@ class OnnxRuntimeOnGpu(Backend):
         del self._run, self._bindings, self._binding, self._session
         self._cuda.close()
 
-    def _providers(self) -> list[Any]:
+    def _providers(self) -> Sequence[Provider]:
         return [(CUDA, self._cuda_options(graph=bool(self.job.options.get("graph"))))]
 
-    def _cuda_options(self, graph: bool, search: str = "EXHAUSTIVE") -> dict[str, str]:
+    def _cuda_options(self, graph: bool) -> dict[str, str]:
         return {
             "device_id": "0",
             "user_compute_stream": str(self.stream.handle),
             "use_tf32": "1" if self.job.case.precision == "tf32" else "0",
-            "cudnn_conv_algo_search": search,
+            "cudnn_conv_algo_search": "EXHAUSTIVE",
             "prefer_nhwc": "1" if self.job.options.get("nhwc") else "0",
             "enable_cuda_graph": "1" if graph else "0",
         }
 
-    def _open(self, providers: list[Any], profile: Path | None = None) -> Any:
-        """A session that has its provider. Raises CaseError where ONNX Runtime would go on without it."""
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = self.job.threads
-        options.inter_op_num_threads = 1
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-        if profile is not None:
-            options.enable_profiling = True
-            options.profile_file_prefix = str(profile)
-        session = ort.InferenceSession(str(self.job.folder / self._artifact.path), options, providers=providers)
-        if self.provider not in session.get_providers():
-            library = Path(ort.__file__).parent / f"capi/libonnxruntime_providers_{self._library}.so"
-            raise CaseError(
-                f"ONNX Runtime did not get its {self.provider}: {cuda_libraries.missing_for(library)}.",
-                "Install what is named (onnxruntime-gpu needs its own CUDA and cuDNN), or leave the backend out.",
-            )
-        return session
-
-    _library = "cuda"
-
-    def _ends(self, batch: Mapping[str, Array]) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-        """Shape and type of each output, from one run without a graph."""
-        plain = ort.RunOptions()
-        plain.add_run_config_entry("gpu_graph_id", "-1")
-        found = self._session.run(None, dict(batch), plain)
+    def _first_run(self, batch: Mapping[str, Array]) -> dict[str, Array]:
+        """Outputs of one run from and to host memory: their shapes are not known before. It is the one profiled."""
+        options = ort.RunOptions()
+        options.add_run_config_entry("gpu_graph_id", _NO_GRAPH)
+        found = self._session.run(None, dict(batch), options)
         names = [output.name for output in self._session.get_outputs()]
-        return {name: (value.shape, value.dtype) for name, value in zip(names, found, strict=True)}
+        return dict(zip(names, found, strict=True))
 
     def _typed(self, batch: Batch) -> dict[str, Array]:
         return {name: np.ascontiguousarray(batch[name], kind) for name, kind in self._kinds.items()}
@@ -196,12 +185,8 @@ class OnnxRuntimeOnGpu(Backend):
             options.add_run_config_entry("gpu_graph_id", str(index + 1))
         return options
 
-    def _profiled(self) -> Ran:
-        providers = [(CUDA, self._cuda_options(graph=False, search="DEFAULT"))]
-        return ran_on(lambda prefix: self._open(providers, prefix), self.job.batches[0])
-
-    def _precision(self) -> str:
+    def _precision(self, tf32: bool) -> str:
         names = {"float": "fp32", "float16": "fp16", "bfloat16": "bf16"}
         floating = {names[kind]: count for kind, count in self._artifact.dtype_census.items() if kind in names}
         found = max(floating, key=lambda name: floating[name], default="none")
-        return "tf32" if (found, self.job.case.precision) == ("fp32", "tf32") else found
+        return "tf32" if found == "fp32" and tf32 else found

@@ -1,76 +1,69 @@
-"""Which provider ran which nodes: ONNX Runtime's own profile of one run, never the list that was asked for."""
+"""Which provider ran which nodes: the profile of a session's first run, never the list that was asked for (pure)."""
 
 from __future__ import annotations
 
-import json
-import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from harness.backends.base import Batch
+CPU = "CPUExecutionProvider"
 
 _ABOUT_SHAPES = frozenset(
     {
-        *("Shape", "Gather", "Unsqueeze", "Squeeze", "Concat", "Cast", "Slice", "Range", "ConstantOfShape", "Expand"),
-        *("Equal", "Where", "Add", "Sub", "Mul", "Div", "Reshape", "Max", "Min", "Size"),
+        *("Shape", "Size", "Gather", "Unsqueeze", "Squeeze", "Concat", "Cast", "Slice", "Range", "ConstantOfShape"),
+        *("Equal", "Where", "Add", "Sub", "Mul", "Div", "Reshape", "Max", "Min", "ReduceProd", "Identity"),
     }
 )
-"""Operators that ONNX Runtime keeps on the CPU on purpose when they compute the extent of a tensor and not its content
-(its GetCpuPreferredNodes); with nothing but these there, no data of the model left the GPU."""
+_SHAPE_BYTES = 1024
+"""ONNX Runtime keeps on the CPU on purpose what computes the extents of a tensor and not its content (its
+GetCpuPreferredNodes). Such a node has one of these operators and a result of a few numbers; a batch of activations is
+larger."""
 
 
 @dataclass(frozen=True)
 class Ran:
-    """Nodes and kernel time by provider, and nodes by provider and operator."""
+    """One node of a run. The profile's times are left out: on a GPU they are those of launching."""
 
-    nodes: Mapping[str, int]
-    time_us: Mapping[str, float]
-    operators: Mapping[tuple[str, str], int]
+    provider: str
+    operator: str
+    output_bytes: int
 
-    def computing_elsewhere(self, provider: str) -> int:
-        """Nodes beyond shape arithmetic that another provider ran."""
-        return sum(
-            count
-            for (ran, operator), count in self.operators.items()
-            if ran != provider and operator not in _ABOUT_SHAPES and not operator.startswith("Memcpy")
+    @property
+    def computes_on_cpu(self) -> bool:
+        """Whether data of the model was on the CPU for it."""
+        small = self.operator in _ABOUT_SHAPES and self.output_bytes <= _SHAPE_BYTES
+        return self.provider == CPU and not small
+
+
+def nodes_of(events: Iterable[Mapping[str, Any]]) -> list[Ran]:
+    """The nodes in a profile of exactly one run."""
+    return [
+        Ran(
+            provider=str(event["args"]["provider"]),
+            operator=str(event["args"]["op_name"]),
+            output_bytes=int(event["args"].get("output_size", 0)),
         )
-
-    def shares(self) -> dict[str, str | int | float | bool]:
-        """`nodes_cuda`, `time_share_cuda`, … for a row's settings."""
-        total = sum(self.time_us.values())
-        found: dict[str, str | int | float | bool] = {}
-        for name, number in self.nodes.items():
-            short = name.removesuffix("ExecutionProvider").lower()
-            found[f"nodes_{short}"] = number
-            if total:
-                found[f"time_share_{short}"] = round(self.time_us[name] / total, 4)
-        return found
+        for event in events
+        if event.get("cat") == "Node" and str(event["name"]).endswith("_kernel_time")
+    ]
 
 
-def ran_on(open_session: Callable[[Path], Any], batch: Batch) -> Ran:
-    """Profile one run after one that warms up. `open_session`: prefix of the profile's file → a session."""
-    with tempfile.TemporaryDirectory(prefix="inferometer-") as folder:
-        session = open_session(Path(folder) / "profile")
-        inputs = {one.name: one.type for one in session.get_inputs()}
-        for _ in range(2):
-            session.run(None, {name: batch[name] for name in inputs})
-        events = json.loads(Path(session.end_profiling()).read_text())
-    return count(events)
+def device_of(nodes: Iterable[Ran]) -> str:
+    """`cuda`, or `cuda+cpu` where a node that computes ran on the CPU."""
+    return "cuda+cpu" if any(node.computes_on_cpu for node in nodes) else "cuda"
 
 
-def count(events: Iterable[Mapping[str, Any]]) -> Ran:
-    """Events of a profile → nodes of one run by provider (pure). Every node of the runs together counts once."""
-    kernels = [one for one in events if one.get("cat") == "Node" and str(one["name"]).endswith("_kernel_time")]
-    last = {str(one["name"]): one for one in kernels}  # of two runs, the one that was warm
-    nodes: Counter[str] = Counter()
-    operators: Counter[tuple[str, str]] = Counter()
-    spent: Counter[str] = Counter()
-    for one in last.values():
-        provider = str(one["args"]["provider"])
-        nodes[provider] += 1
-        operators[provider, str(one["args"]["op_name"])] += 1
-        spent[provider] += int(one["dur"])
-    return Ran(dict(nodes), {name: float(value) for name, value in spent.items()}, dict(operators))
+def shares(nodes: Iterable[Ran]) -> dict[str, str | int | float | bool]:
+    """Number of nodes by provider, `nodes_cuda`; and the computing ones on the CPU by name, where there are any."""
+    ran = list(nodes)
+    found: dict[str, str | int | float | bool] = {}
+    for provider in sorted({node.provider for node in ran}):
+        short = provider.removesuffix("ExecutionProvider").lower()
+        found[f"nodes_{short}"] = sum(node.provider == provider for node in ran)
+    copies = sum(node.operator.startswith("Memcpy") for node in ran)
+    if copies:
+        found["nodes_copying"] = copies
+    elsewhere = sorted({node.operator for node in ran if node.computes_on_cpu})
+    if elsewhere:
+        found["computed_on_cpu"] = "+".join(elsewhere)
+    return found

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from harness.backends.onnxruntime_cuda import CUDA, OnnxRuntimeOnGpu
-from harness.backends.onnxruntime_placement import Ran, ran_on
+from harness.backends.onnxruntime_session import Provider
 
 
 class OnnxRuntimeTensorrt(OnnxRuntimeOnGpu):
     """Engines and timing cache are kept below the model's folder: only the first process pays for building them."""
 
-    provider = "TensorrtExecutionProvider"
     compiles = True
-    _library = "tensorrt"
 
     def load(self) -> None:
         """Everything that takes time is building."""
@@ -32,7 +30,7 @@ class OnnxRuntimeTensorrt(OnnxRuntimeOnGpu):
     def _cache(self) -> Path:
         return (self.job.cache / self.job.case.case_id).resolve()
 
-    def _providers(self) -> list[Any]:
+    def _providers(self) -> Sequence[Provider]:
         own = {
             "device_id": "0",
             "user_compute_stream": str(self.stream.handle),
@@ -42,7 +40,4 @@ class OnnxRuntimeTensorrt(OnnxRuntimeOnGpu):
             "trt_timing_cache_enable": "1",
             "trt_timing_cache_path": str(self._cache),
         }
-        return [(self.provider, own), (CUDA, self._cuda_options(graph=False))]
-
-    def _profiled(self) -> Ran:
-        return ran_on(lambda prefix: self._open(self._providers(), prefix), self.job.batches[0])
+        return [("TensorrtExecutionProvider", own), (CUDA, self._cuda_options(graph=False))]

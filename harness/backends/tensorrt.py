@@ -14,7 +14,7 @@ from harness.backends.base import Array, Backend, Batch, Job
 from harness.backends.cuda import Cuda, DeviceArray
 from harness.backends.cuda_graph import Graph
 from harness.core.errors import CaseError
-from harness.core.schemas import Placement
+from harness.core.schemas import ExportRecord, Placement
 from harness.engines import api, layers
 
 Tensors = Mapping[str, DeviceArray]
@@ -113,7 +113,11 @@ class TensorRt(Backend):
         """The precision of the engine's own layers; see harness/engines/layers.py for what proves it."""
         record = self._record
         precision = layers.precision_of(
-            record.precisions, record.request.precision, record.engine.size_bytes, self.job.export.parameters
+            record.precisions,
+            record.request.precision,
+            record.engine.size_bytes,
+            self.job.export.parameters,
+            _looked_up(self.job.export),
         )
         return Placement(
             device="cuda",
@@ -138,7 +142,7 @@ class TensorRt(Backend):
         """Graphs first, then what they point into, then the context. Safe after a load() that failed half-way."""
         for graph in self._graphs:
             graph.close()
-        for name in ("_execute", "_context", "_engine", "_runtime"):
+        for name in ("_infer", "_calls", "_sets", "_outputs", "_execute", "_context", "_engine", "_runtime"):
             vars(self).pop(name, None)
         if "_cuda" in vars(self):
             self._cuda.close()
@@ -199,6 +203,12 @@ class _Log(trt.ILogger):  # type: ignore[misc]
         """Called by the library."""
         if severity in (trt.ILogger.INTERNAL_ERROR, trt.ILogger.ERROR):
             self.errors.append(message)
+
+
+def _looked_up(export: ExportRecord) -> int:
+    """Parameters in lookup tables; 0 where nobody counted what a pass multiplies with."""
+    multiplied = max((work.parameters for work in export.work), default=None)
+    return 0 if multiplied is None or export.parameters is None else max(0, export.parameters - multiplied)
 
 
 def _as_fp32(array: Array) -> Array:

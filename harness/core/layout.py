@@ -9,6 +9,7 @@ results/environments/<environment_id>.json
 results/raw/<case_id>/<round>.usage.json      what the monitor saw meanwhile
 results/raw/<case_id>/<round>.json            and <round>.log while a case runs or after it failed
 results/summary.json  summary.csv  report.md  charts/*.png
+results/roof.json                             what the GPU can do at most
 results/energy/<case_id>.json                 energy/runs/… the timings of that pass
 results/selftest.json  selftest.md  selftest/<trial>/…
 results/comparison.json  comparison.md  junit.xml
@@ -61,6 +62,10 @@ class Results:
     @property
     def junit(self) -> Path:
         return self.root / "junit.xml"
+
+    @property
+    def roof(self) -> Path:
+        return self.root / "roof.json"
 
     @property
     def selftest(self) -> Path:

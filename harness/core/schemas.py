@@ -267,9 +267,11 @@ class Work(Record):
     flops_per_item: int
     """2 per multiply-add, counted by torch's FlopCounterMode with the attention's products included."""
     parameters: int
-    """Weights that every pass reads at least once, whatever the batch."""
+    """Weights that every pass reads at least once, whatever the batch: lookup tables are not among them."""
     input_bytes_per_item: int
     output_elements_per_item: int
+    winograd_flops_per_item: int = 0
+    """Of flops_per_item, in convolutions that Winograd's algorithm can do with fewer products."""
     uncounted: tuple[str, ...] = ()
     """Operators that the counter does not know, by name."""
 
@@ -302,7 +304,7 @@ class ExportRecord(Record):
     checks: tuple[OnnxCheck, ...]
     versions: dict[str, str]
     seconds: dict[str, float]
-    """Wall seconds by step: load, inputs, reference, onnx, onnx-fp16, calibration, onnx-int8, check."""
+    """Wall seconds by step: load, inputs, reference, work, onnx, onnx-fp16, calibration, onnx-int8, check."""
 
 
 # --- engines/<name>.json ------------------------------------------------------------------------------------------

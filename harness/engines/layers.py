@@ -12,14 +12,15 @@ FUSED = "fused"
 
 _TYPES = {"Half": "fp16", "Float": "fp32", "BFloat16": "bf16", "Int8": "int8", "FP8": "fp8"}
 
-FP16_BYTES_A_WEIGHT = 3.0
+_BYTES_BETWEEN = 3
 """An engine file holds its weights once: about 2 bytes each in fp16, 4 in fp32. Between the two lies the limit."""
+_BYTES_FP32 = 4
 
 
 def inspect(engine: Any, json_format: Any) -> list[Mapping[str, Any]]:
     """The engine's layers as its inspector tells them; a layer of which it tells the name alone has only that."""
     text = engine.create_engine_inspector().get_engine_information(json_format)
-    found = json.loads(text)["Layers"]
+    found = json.loads(text, strict=False)["Layers"]
     return [layer if isinstance(layer, dict) else {"Name": layer} for layer in found]
 
 
@@ -36,19 +37,24 @@ def precisions(layers: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return dict(found)
 
 
-def precision_of(census: Mapping[str, int], asked: str, engine_bytes: int, parameters: int | None) -> str:
+def precision_of(
+    census: Mapping[str, int], asked: str, engine_bytes: int, parameters: int | None, looked_up: int = 0
+) -> str:
     """One word for the precision that an engine computes in.
 
     Where the inspector tells: that of most layers with weights. Where everything is fused, the size of the file tells
     whether its weights are stored in two bytes or in four; bf16 cannot be told from fp16 by it, nor TF32 from fp32.
+
+    looked_up: of the parameters, those in tables (word embeddings), which compute nothing and may lie there in fp32:
+    of MiniLM's weights they are half.
     """
     known = {name: count for name, count in census.items() if name != FUSED}
-    if known and sum(known.values()) >= census.get(FUSED, 0):
+    # A fused node holds many layers: as long as one stands beside each other layer, these do not speak for the whole.
+    if sum(known.values()) > census.get(FUSED, 0):
         most = max(known, key=lambda name: known[name])
         return asked if (asked, most) == ("tf32", "fp32") else most
     if not parameters:
         return "unknown: the engine is fused and its parameters are not known"
-    half = engine_bytes / parameters < FP16_BYTES_A_WEIGHT
-    if half:
+    if engine_bytes < _BYTES_BETWEEN * (parameters - looked_up) + _BYTES_FP32 * looked_up:
         return asked if asked in ("fp16", "bf16") else "fp16"
     return asked if asked in ("fp32", "tf32") else "fp32"

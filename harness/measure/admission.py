@@ -7,30 +7,34 @@ Each check answers with what differs, in words, or None.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.core.schemas import EngineRecord, Environment, ExportRecord, Failed, Measured
+from harness.core.schemas import Case, EngineRecord, Environment, ExportRecord, Failed, Measured
 
 
 @dataclass(frozen=True)
 class References:
     """Ids of the environments that records must agree with; None and nothing where no two differ, the usual case.
 
-    machine: in machine, limits and GPU. libraries: in everything, by backend.
+    machine: in machine, limits and type of GPU. libraries: in the libraries, by backend. cards: in the very GPU, by
+    model, because rows of one model are compared with each other; models may be spread over equal cards.
     """
 
     machine: str | None = None
     libraries: Mapping[str, str] = field(default_factory=dict)
+    cards: Mapping[str, str] = field(default_factory=dict)
 
 
 def known_artifacts(export: ExportRecord | None, engines: Iterable[EngineRecord] = ()) -> dict[str, str]:
-    """sha256 by path of every file that the current export, and the engines built from it, hold."""
+    """sha256 by path of every file of the current export, and of those of the engines that were built from it."""
     if export is None:
         return {}
-    files = [file for onnx in (*export.onnx.values(), *export.onnx_variants.values()) for file in onnx.files()]
-    files += [record.engine for record in engines]
+    sources = (*export.onnx.values(), *export.onnx_variants.values())
+    files = [file for onnx in sources for file in onnx.files()]
+    current = {onnx.sha256 for onnx in sources}
+    files += [record.engine for record in engines if record.request.onnx_sha256 in current]
     files += [export.module] if export.module else []
     files += [file for inputs in export.input_sets for file in inputs.files()]
     return {file.path: file.sha256 for file in files}
@@ -54,45 +58,66 @@ def foreign_artifact(record: Measured, known: Mapping[str, str]) -> str | None:
 
 
 def foreign_machine(
-    environment_id: str | None, backend: str, environments: Mapping[str, Environment], references: References
+    environment_id: str | None,
+    case: Case,
+    environments: Mapping[str, Environment],
+    agreed: References,
 ) -> str | None:
     """What differs between a record's environment and the ones that it must agree with."""
     if environment_id is None or environment_id not in environments:
         return f"its environment record {environment_id or '(none)'} cannot be read"
     ours = environments[environment_id]
-    found: list[tuple[str, Any, Any]] = []
-    if references.machine is not None:
-        found += differing(ours, environments[references.machine], libraries=False)
-    if not found and backend in references.libraries:
-        found += differing(ours, environments[references.libraries[backend]])
-    differences = [f"{name} {left} instead of {right}" for name, left, right in found]
-    return f"measured elsewhere: {'; '.join(differences[:3])}" if differences else None
+    owed = (
+        (_machine, agreed.machine),
+        (_card, agreed.cards.get(case.model)),
+        (_libraries, agreed.libraries.get(case.backend)),
+    )
+    for facts, reference in owed:
+        found = [] if reference is None else _differing(facts(ours), facts(environments[reference]))
+        if found:
+            differences = [f"{name} {left} instead of {right}" for name, left, right in found]
+            return f"measured elsewhere: {'; '.join(differences[:3])}"
+    return None
 
 
-def references(used: Sequence[tuple[str, str, str]], environments: Mapping[str, Environment]) -> References:
-    """What the records agree on: (backend, environment id, start time) of each → the environments to agree with."""
-    machine = _most_common([(identity, at) for _, identity, at in used], environments, libraries=False)
+Used = Sequence[tuple[Case, str, str]]
+"""(case, environment id, start time) of each record."""
+
+
+def references(used: Used, environments: Mapping[str, Environment]) -> References:
+    """What the records agree on."""
+    machine = _most_common([(identity, at) for _, identity, at in used], environments, _machine)
     alike = {
         identity
         for identity, found in environments.items()
-        if machine is not None and not differing(found, environments[machine], libraries=False)
+        if machine is not None and _machine(found) == _machine(environments[machine])
     }
-    libraries: dict[str, str] = {}
-    for backend in dict.fromkeys(name for name, _, _ in used):
-        own = [(identity, at) for name, identity, at in used if name == backend and identity in alike]
-        best = _most_common(own, environments, libraries=True)
+    at_home = [one for one in used if one[1] in alike]
+    return References(
+        machine,
+        libraries=_by(lambda case: case.backend, at_home, environments, _libraries),
+        cards=_by(lambda case: case.model, at_home, environments, _card),
+    )
+
+
+def _by(
+    group_of: Callable[[Case], str], used: Used, environments: Mapping[str, Environment], facts: Facts
+) -> dict[str, str]:
+    """The environment that most records of each group agree with."""
+    found: dict[str, str] = {}
+    for group in dict.fromkeys(group_of(case) for case, _, _ in used):
+        own = [(identity, at) for case, identity, at in used if group_of(case) == group]
+        best = _most_common(own, environments, facts)
         if best is not None:
-            libraries[backend] = best
-    return References(machine, libraries)
+            found[group] = best
+    return found
 
 
-def _most_common(
-    used: Iterable[tuple[str, str]], environments: Mapping[str, Environment], libraries: bool
-) -> str | None:
+def _most_common(used: Iterable[tuple[str, str]], environments: Mapping[str, Environment], facts: Facts) -> str | None:
     """The environment of most records, then of the latest. Environments that agree count together."""
     counts: Counter[str] = Counter()
     latest: dict[str, tuple[str, str]] = {}
-    group_of = _groups(environments, libraries)
+    group_of = {identity: repr(sorted(facts(found).items())) for identity, found in environments.items()}
     for environment_id, started_at in used:
         group = group_of.get(environment_id)
         if group is not None:
@@ -106,25 +131,35 @@ def _most_common(
 
 def all_agree(environments: Mapping[str, Environment]) -> bool:
     """True where no two environments differ in what makes samples incomparable."""
-    return len(set(_groups(environments, libraries=True).values())) <= 1
+    found = list(environments.values())
+    return all(not differing(found[0], other) for other in found[1:])
 
 
 def differing(ours: Environment, theirs: Environment, libraries: bool = True) -> list[tuple[str, Any, Any]]:
-    """(name, our value, their value) of each fact that makes samples incomparable."""
-    left, right = _facts(ours, libraries), _facts(theirs, libraries)
+    """(name, our value, their value) of each fact that makes samples of one case incomparable."""
+    kinds = (_machine, _card, _libraries) if libraries else (_machine, _card)
+    return [one for facts in kinds for one in _differing(facts(ours), facts(theirs))]
+
+
+def _differing(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     names = [name for name in {**left, **right} if left.get(name) != right.get(name)]
     return [(name, left.get(name, "absent"), right.get(name, "absent")) for name in names]
 
 
-def _groups(environments: Mapping[str, Environment], libraries: bool) -> dict[str, str]:
-    return {identity: repr(sorted(_facts(found, libraries).items())) for identity, found in environments.items()}
+Facts = Callable[[Environment], Mapping[str, Any]]
 
 
-def _facts(environment: Environment, libraries: bool) -> dict[str, Any]:
+def _machine(environment: Environment) -> dict[str, Any]:
     facts = {f"machine.{name}": value for name, value in environment.machine.model_dump().items()}
     facts |= {f"limits.{name}": value for name, value in environment.limits.model_dump().items()}
     if environment.gpu is not None:
-        facts |= {f"gpu.{name}": value for name, value in environment.gpu.model_dump().items()}
-    if not libraries:
-        return facts
-    return facts | {f"library {name}": value for name, value in environment.software.libraries.items()}
+        facts |= {f"gpu.{name}": value for name, value in environment.gpu.model_dump(exclude={"uuid"}).items()}
+    return facts
+
+
+def _card(environment: Environment) -> dict[str, Any]:
+    return {} if environment.gpu is None else {"gpu.uuid": environment.gpu.uuid}
+
+
+def _libraries(environment: Environment) -> dict[str, Any]:
+    return {f"library {name}": value for name, value in environment.software.libraries.items()}

@@ -5,11 +5,23 @@ Records are asked for case by case and dropped once a row is made of them, so me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from harness.core.errors import FormatError, StorageError
-from harness.core.schemas import Case, Environment, ExportRecord, Failed, Measured, Plan, Row, Summary
-from harness.measure import admission, speedups, summarise
+from harness.core.schemas import (
+    Case,
+    EngineRecord,
+    Environment,
+    ExportRecord,
+    Failed,
+    Measured,
+    Plan,
+    Roof,
+    Row,
+    Summary,
+)
+from harness.measure import admission, roofline, speedups, summarise
 from harness.measure.across import with_nonmonotone
 from harness.measure.admission import References
 from harness.measure.grades import Checks
@@ -32,14 +44,16 @@ def join(
     calibration: frozenset[str],
     notes: Notes,
     created_at: str,
+    engines: Mapping[str, Sequence[EngineRecord]] = MappingProxyType({}),
+    roof: Roof | None = None,
 ) -> Summary:
     """A row for every planned case, in plan order.
 
-    exports: by slug. environments: by id. calibration: names of backends that compute nothing. notes: what was
-    already found unusable; what this function leaves out is added.
+    exports, engines: by slug. environments: by id. calibration: names of backends that compute nothing. notes: what was
+    already found unusable; what this function leaves out is added. roof: limits of the GPU, where they were measured.
     """
     agreed = _references(plan, environments, load)
-    artifacts = {slug: admission.known_artifacts(export) for slug, export in exports.items()}
+    artifacts = {slug: admission.known_artifacts(export, engines.get(slug, ())) for slug, export in exports.items()}
     kinds = {model.slug: model.kind for model in plan.models}
     rows: list[Row] = []
     medians: dict[str, dict[int, float]] = {}
@@ -55,12 +69,17 @@ def join(
         medians[case.case_id] = summarise.round_medians(rows[-1], records.measured)
         used.update(record.environment_id for record in records.measured if record.environment_id)
         started += [record.started_at for record in records.measured]
+    blank = _blank(plan, exports, created_at)
+    roof = _own_roof(roof, [environments[identity] for identity in used], notes)
+    rows = roofline.with_rooflines(rows, blank.exports, roof)
     rows = with_nonmonotone(with_tried(rows, plan.cases, medians))
-    return _blank(plan, exports, created_at).model_copy(
+    return blank.model_copy(
         update={
             "measured_from": min(started, default=None),
             "measured_to": max(started, default=None),
             "environments": {identity: environments[identity] for identity in sorted(used)},
+            "engines": _loaded_engines(rows, blank.exports, engines),
+            "roof": roof,
             "notes": notes.lines(),
             "rows": tuple(speedups.with_speedups(rows, medians, plan.report.baseline_backend, calibration)),
         }
@@ -86,6 +105,27 @@ def _blank(plan: Plan, exports: Mapping[str, ExportRecord], created_at: str) -> 
         notes=(),
         rows=(),
     )
+
+
+def _own_roof(roof: Roof | None, used: Iterable[Environment], notes: Notes) -> Roof | None:
+    """The limits, unless they are those of another card than the samples'."""
+    reason = roofline.other_card(roof, used) if roof else None
+    if reason is not None:
+        notes.other.append(reason)
+    return None if reason else roof
+
+
+def _loaded_engines(
+    rows: Iterable[Row], exports: Mapping[str, ExportRecord], engines: Mapping[str, Sequence[EngineRecord]]
+) -> dict[str, EngineRecord]:
+    """The engines among the files that rows loaded, by the model's slug and the file's path."""
+    loaded = {(exports[row.model].slug, path) for row in rows if row.model in exports for path in row.artifacts}
+    return {
+        f"{slug}/{record.engine.path}": record
+        for slug, records in engines.items()
+        for record in records
+        if (slug, record.engine.path) in loaded
+    }
 
 
 def checks_for(plan: Plan, case: Case, export: ExportRecord | None, calibration: frozenset[str]) -> Checks:
@@ -118,7 +158,7 @@ def _records(
             notes.damaged.append(found)
             continue
         reason = _refusal(found, plan.plan_id, case.case_id, number) or (
-            _foreign(found, case.backend, artifacts, *machine) if isinstance(found, Measured) else None
+            _foreign(found, case, artifacts, *machine) if isinstance(found, Measured) else None
         )
         if reason is not None:
             left_out.append((number, reason))
@@ -152,7 +192,7 @@ def _refusal(record: Measured | Failed, plan_id: str, case_id: str, number: int)
 
 def _foreign(
     record: Measured,
-    backend: str,
+    case: Case,
     artifacts: Mapping[str, str] | None,
     environments: Mapping[str, Environment],
     agreed: References,
@@ -160,7 +200,7 @@ def _foreign(
     if artifacts is None and record.artifacts:
         return "the model's export.json cannot be read, so what was measured cannot be told"
     return admission.foreign_artifact(record, artifacts or {}) or admission.foreign_machine(
-        record.environment_id, backend, environments, agreed
+        record.environment_id, case, environments, agreed
     )
 
 
@@ -169,7 +209,7 @@ def _references(plan: Plan, environments: Mapping[str, Environment], load: Load)
     if admission.all_agree(environments):
         return References()
     used = [
-        (case.backend, found.environment_id, found.started_at)
+        (case, found.environment_id, found.started_at)
         for case in plan.cases
         for _, found in _rounds(plan, case, load)
         if isinstance(found, Measured) and found.plan_id == plan.plan_id and found.environment_id

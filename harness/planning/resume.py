@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from harness.core import environment, store
 from harness.core.errors import FormatError, InferometerError
 from harness.core.layout import Results
-from harness.core.schemas import Environment, ExportRecord, Gate, Measured, Plan, Precision
+from harness.core.schemas import EngineRecord, Environment, ExportRecord, Gate, Measured, Plan, Precision
 from harness.measure import admission
 from harness.measure.typical import batch_ns
 from harness.planning.schedule import Turn
@@ -45,15 +46,17 @@ def finished_turns(
     exports: Mapping[str, ExportRecord],
     results: Results,
     elsewhere: frozenset[str] = frozenset(),
+    engines: Mapping[str, Sequence[EngineRecord]] = MappingProxyType({}),
 ) -> Finished:
     """Look at the raw files of the given turns. Failed ones are tried again; damaged ones are named.
 
-    elsewhere: backends whose libraries another interpreter has, so that this one's versions say nothing about them.
+    exports, engines: by model name. elsewhere: backends whose libraries another interpreter has, so that this one's
+    versions say nothing about them.
     """
     found = Finished(plan.gates)
     here = environment.collect({}, plan.device)
     comparable: dict[tuple[str | None, bool], bool] = {}
-    known = {model: admission.known_artifacts(export) for model, export in exports.items()}
+    known = {model: admission.known_artifacts(export, engines.get(model, ())) for model, export in exports.items()}
     for number, case in turns:
         path = results.raw_file(case.case_id, number)
         if not path.is_file():

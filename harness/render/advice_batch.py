@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from harness.core.schemas import Row
 from harness.render import units
-from harness.render.group import Group, Recommendation, interval, listed, name
+from harness.render.group import Group, Recommendation, interval, listed
+from harness.render.series import name, named
 
 FLAT = 1.05
 """Throughput that grows by less than this is flat: 5% is what a grade A interval may be wide."""
@@ -49,8 +50,15 @@ def saturation(group: Group) -> Iterator[Recommendation]:
 
 
 def fixed_cost(group: Group) -> Iterator[Recommendation]:
-    """Backends that spend at least half of their smallest batch on what does not grow with it."""
-    found = [(rows[0], rows[1], share) for rows in group.series() if (share := _fixed_share(rows)) is not None]
+    """Backends that spend at least half of their smallest batch on what does not grow with it.
+
+    Not on a GPU, whose own clock tells launches from small kernels (advice_gpu.py).
+    """
+    found = [
+        (rows[0], rows[1], share)
+        for rows in group.series()
+        if rows[0].device_ns is None and (share := _fixed_share(rows)) is not None
+    ]
     if not found:
         return
     small = found[0][0]
@@ -77,7 +85,7 @@ def _throughput(row: Row) -> float:
 def _cost(row: Row) -> str:
     latency = row.latency_ns
     rate = f"{units.significant(row.throughput_per_s)} {units.ITEMS[row.kind]}/s"
-    words = f"{name(row)} at batch {row.batch_size}, {rate}"
+    words = f"{named(row)} at batch {row.batch_size}, {rate}"
     if latency is None or row.mode == "offline":
         return words
     tail = f", p95 {units.duration(latency.p95)}" if latency.p95 is not None else ""

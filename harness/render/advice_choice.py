@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.core.schemas import Row
+from harness.core.schemas import Precision, Row
 from harness.measure.ratios import Ratio, welch
 from harness.render import cold, ranking, units
-from harness.render.group import Group, Recommendation, listed, name
+from harness.render.engines import engine_of
+from harness.render.group import Group, Recommendation, listed
+from harness.render.series import USUAL, name
 
 WORTH = 1.05
 """A lower precision that is known to gain less than this is not worth its loss."""
@@ -16,9 +18,11 @@ MAX_LISTED = 6
 
 
 def backend_choice(group: Group) -> Iterator[Recommendation]:
-    """The fastest backend at batch 1 in fp32, or those between which it cannot be told."""
-    rows = [row for row in group.rows if row.batch_size == 1 and row.precision == "fp32" and row.mode == "sync"]
-    if len({row.backend for row in rows}) < 2:
+    """The fastest backend at batch 1 in the precision that most backends share, or those that cannot be told apart."""
+    single = [row for row in group.rows if row.batch_size == 1 and row.mode == "sync"]
+    precision = _shared_precision(single)
+    rows = [row for row in single if row.precision == precision]
+    if precision is None or len({row.backend for row in rows}) < 2:
         return
     fastest = ranking.winner(rows)
     candidates = ranking.contenders(rows)
@@ -26,11 +30,11 @@ def backend_choice(group: Group) -> Iterator[Recommendation]:
         second = min((row for row in rows if row is not fastest), key=_median)
         ratio = _times(fastest, second)
         ahead = f"{_ratio(ratio)} times as fast as" if ratio else "faster than"
-        text = f"{fastest.backend} is fastest at batch 1 in fp32: {_latency(fastest)}, {ahead} {second.backend}."
+        text = f"{_way(fastest)} is fastest at batch 1 in {precision}: {_latency(fastest)}, {ahead} {_way(second)}."
         yield group.recommendation("backend", text, (fastest.case_id, second.case_id))
     elif len(candidates) > 1:
-        names = listed([row.backend for row in candidates])
-        text = f"{names} cannot be told apart at batch 1 in fp32"
+        names = listed([_way(row) for row in candidates])
+        text = f"{names} cannot be told apart at batch 1 in {precision}"
         started = [row for row in candidates if row.cold_ns is not None]
         if len(started) == len(candidates):
             soonest = min(started, key=_until_first_answer)
@@ -64,7 +68,7 @@ def start_up_cost(group: Group) -> Iterator[Recommendation]:
     for row in group.rows:
         baseline = group.by_id.get(row.speedup.baseline) if row.speedup else None
         if row.batch_size == smallest and row.mode == "sync" and baseline is not None and ranking.is_ranked(baseline):
-            words = cold.break_even(row, baseline, group.export)
+            words = cold.break_even(row, baseline, group.export, engine_of(row, group.export, group.engines))
             if words[0].isdigit():
                 repaid.append((words, row))
     if not repaid:
@@ -72,11 +76,25 @@ def start_up_cost(group: Group) -> Iterator[Recommendation]:
     shown = sorted(repaid, key=lambda pair: int(pair[0].replace(",", "")))[:MAX_LISTED]
     first = group.by_id[shown[0][1].speedup.baseline] if shown[0][1].speedup else shown[0][1]
     words = listed([f"{name(row)} after {count}" for count, row in shown])
+    built = " engine build," if any(engine_of(row, group.export, group.engines) for _, row in shown) else ""
     text = (
-        f"against {name(first)} at batch {smallest}, export, load and compile are repaid by {words} "
+        f"against {name(first)} at batch {smallest}, export,{built} load and compile are repaid by {words} "
         "requests; a process that answers fewer is served sooner by the baseline."
     )
     yield group.recommendation("start-up cost", text, (first.case_id, *(row.case_id for _, row in shown)))
+
+
+def _shared_precision(rows: Sequence[Row]) -> Precision | None:
+    """The precision that the most backends have; fp32 where it is among them, None without rows."""
+    backends: dict[Precision, set[str]] = {}
+    for row in rows:
+        backends.setdefault(row.precision, set()).add(row.backend)
+    return max(backends, key=lambda one: (len(backends[one]), one == "fp32"), default=None)
+
+
+def _way(row: Row) -> str:
+    """Backend, and its setting where that is not the usual one."""
+    return row.backend if row.setting == USUAL else f"{row.backend} ({row.setting})"
 
 
 def _times(fast: Row, slow: Row) -> Ratio | None:

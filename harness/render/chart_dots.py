@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
 from harness.core.schemas import Interval, Row
 from harness.render import ranking, units
 from harness.render.dots import Axis, Dot, Panel, dot_figure
+from harness.render.series import drawable, labels
 from harness.render.style import look
 from harness.render.units import TimeUnit
 
@@ -17,6 +18,9 @@ MAX_PANELS = 6
 
 MAX_LINES = 14
 """Backends in one figure; the fastest stay."""
+
+LOG_FROM = 8
+"""Slowest over fastest row of a shape from which latencies stand on a logarithmic axis."""
 
 FILLS = "Tinted: not fp32; grey and hollow: flagged, not ranked."
 MARKS = (
@@ -32,12 +36,14 @@ OFFLINE_MARKS = (
 
 def latency_figure(title: str, rows: Sequence[Row], caption: str) -> Figure:
     """Latency by backend, one panel a shape; `rows` are all rows of one table, measured or not."""
+    shown = drawable(rows)
     unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
-    panels = [Panel(shape_name(key), _latency_dots(found, unit)) for key, found in shapes(rows)]
+    names = labels(shown)
+    panels = [Panel(shape_name(key), _latency_dots(found, unit, names)) for key, found in shapes(shown)]
     offline = rows[0].mode == "offline"
     axis = "time per batch, throughput mode" if offline else "latency of one batch"
     marks = OFFLINE_MARKS if offline else MARKS
-    return dot_figure(title, (marks, caption), panels, Axis(f"{axis} ({unit.name})"), columns=3)
+    return dot_figure(title, (marks, caption), panels, _time_axis(axis, unit, panels), _columns(panels))
 
 
 def overview_figure(title: str, groups: Sequence[tuple[str, Sequence[Row]]], caption: str) -> Figure:
@@ -45,18 +51,33 @@ def overview_figure(title: str, groups: Sequence[tuple[str, Sequence[Row]]], cap
     panels = []
     unit = units.time_unit(row.latency_ns.median for _, rows in groups for row in rows if row.latency_ns)
     for model, rows in groups:
-        key, found = shapes(rows)[0]
-        panels.append(Panel(f"{model}\n{shape_name(key)}", _latency_dots(found, unit)))
-    return dot_figure(title, (MARKS, caption), panels, Axis(f"latency ({unit.name})"), columns=3)
+        shown = drawable(rows)
+        key, found = shapes(shown)[0]
+        panels.append(Panel(f"{model}\n{shape_name(key)}", _latency_dots(found, unit, labels(shown))))
+    return dot_figure(title, (MARKS, caption), panels, _time_axis("latency", unit, panels), _columns(panels))
+
+
+def _time_axis(label: str, unit: TimeUnit, panels: Sequence[Panel]) -> Axis:
+    """From 0, unless the slowest of some panel would push all others together there."""
+    values = [[dot.value for dot in panel.dots.values() if isinstance(dot, Dot)] for panel in panels]
+    log = any(max(found) / min(found) > LOG_FROM for found in values if found)
+    return Axis(f"{label} ({unit.name}{', log scale' if log else ''})", log=log)
+
+
+def _columns(panels: Sequence[Panel]) -> int:
+    """Panels beside each other: four stand two by two, others in threes."""
+    return 2 if len(panels) == 4 else 3
 
 
 def speedup_figure(title: str, rows: Sequence[Row], baseline: str, caption: str) -> Figure:
     """Speed relative to the baseline, one panel a shape, one scale for all."""
-    panels = [Panel(shape_name(key), _speedup_dots(found)) for key, found in shapes(rows)]
+    shown = drawable(rows)
+    names = labels(shown)
+    panels = [Panel(shape_name(key), _speedup_dots(found, names)) for key, found in shapes(shown)]
     marks = (
         f"Marker: median ratio {baseline} fp32 / backend of same-round medians; bar: 95% CI, t on log ratios. {FILLS}"
     )
-    return dot_figure(title, (marks, caption), panels, Axis("speedup (log scale)", ratio=True), columns=3)
+    return dot_figure(title, (marks, caption), panels, Axis("speedup (log scale)", ratio=True), _columns(panels))
 
 
 def shapes(rows: Sequence[Row]) -> list[tuple[tuple[int, int], list[Row]]]:
@@ -68,14 +89,14 @@ def shapes(rows: Sequence[Row]) -> list[tuple[tuple[int, int], list[Row]]]:
     return [found[round(index * step)] for index in range(MAX_PANELS)]
 
 
-def _latency_dots(rows: Sequence[Row], unit: TimeUnit) -> dict[str, Dot | str]:
+def _latency_dots(rows: Sequence[Row], unit: TimeUnit, names: Mapping[str, str]) -> dict[str, Dot | str]:
     dots: dict[str, Dot | str] = {}
     for row in rows[:MAX_LINES]:
         latency = row.latency_ns
         if latency is None or row.grade == "F":
-            dots[_label(row)] = _absence(row)
+            dots[names[row.case_id]] = _absence(row)
             continue
-        dots[_label(row)] = Dot(
+        dots[names[row.case_id]] = Dot(
             value=latency.median / unit.ns,
             interval=_scaled(latency.ci95, unit.ns),
             look=look(row.backend),
@@ -87,20 +108,16 @@ def _latency_dots(rows: Sequence[Row], unit: TimeUnit) -> dict[str, Dot | str]:
     return dots
 
 
-def _speedup_dots(rows: Sequence[Row]) -> dict[str, Dot | str]:
+def _speedup_dots(rows: Sequence[Row], names: Mapping[str, str]) -> dict[str, Dot | str]:
     dots: dict[str, Dot | str] = {}
     for row in rows[:MAX_LINES]:
         if row.speedup is None:
-            dots[_label(row)] = _absence(row)
+            dots[names[row.case_id]] = _absence(row)
         elif row.speedup.baseline != row.case_id:
-            dots[_label(row)] = Dot(
+            dots[names[row.case_id]] = Dot(
                 row.speedup.ratio, row.speedup.ci95, look(row.backend), row.precision, ranking.is_ranked(row)
             )
     return dots
-
-
-def _label(row: Row) -> str:
-    return f"{row.backend} {row.precision}"
 
 
 def _absence(row: Row) -> str:

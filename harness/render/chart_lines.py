@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from harness.core.schemas import Row
 from harness.render import ranking, units
 from harness.render.canvas import Margins, canvas
 from harness.render.chart_dots import FILLS
 from harness.render.legend import legend_width_in, side_legend
+from harness.render.series import labels
 from harness.render.style import GREY, drawing, face, line_style, look
 
 MAX_LINES = 14
 MAX_LENGTHS = 3
 """Sequence lengths beside each other."""
+
+LOG_FROM = 12
+"""Largest rate over smallest from which the axis is logarithmic: on a linear one small batches lie on the floor."""
 
 _HEIGHT_IN = 2.35
 
@@ -28,31 +32,44 @@ def throughput_figure(title: str, rows: Sequence[Row], caption: str) -> Figure:
     lengths = sorted({row.sequence_length or 0 for row in shown})[:MAX_LENGTHS]
     text = f"Items divided by the wall time of the timed loop, all rounds pooled. Dashed lines: not fp32. {FILLS}"
     with drawing():
-        margins = Margins(left=0.75, right=legend_width_in(shown), gap=0.6, top=0.3 if lengths != [0] else 0.1)
+        margins = Margins(left=0.85, right=legend_width_in(shown), gap=0.6, top=0.3 if lengths != [0] else 0.1)
         figure, axes = canvas(title, (text, caption), (1, len(lengths)), _HEIGHT_IN, margins)
+        names = labels(shown)
+        log = _spans_decades(shown)
         for ax, length in zip(axes, lengths, strict=True):
-            _panel(ax, [row for row in shown if (row.sequence_length or 0) == length])
+            _panel(ax, [row for row in shown if (row.sequence_length or 0) == length], names, log)
             ax.set_title(f"sequence length {length}" if length else "")
-        axes[0].set_ylabel(f"{units.ITEMS[rows[0].kind]} per second")
+        axes[0].set_ylabel(f"{units.ITEMS[rows[0].kind]} per second{' (log scale)' if log else ''}")
         side_legend(figure, sorted(shown, key=_legend_order), lines=True)
     return figure
 
 
-def _panel(ax: Axes, rows: Sequence[Row]) -> None:
-    lines: dict[tuple[str, str], list[Row]] = {}
+def _spans_decades(rows: Sequence[Row]) -> bool:
+    rates = [row.throughput_per_s for row in rows if row.throughput_per_s]
+    return max(rates) / min(rates) > LOG_FROM
+
+
+def _panel(ax: Axes, rows: Sequence[Row], names: Mapping[str, str], log: bool) -> None:
+    lines: dict[str, list[Row]] = {}
     for row in sorted(rows, key=lambda row: row.batch_size):
-        lines.setdefault((row.backend, row.precision), []).append(row)
-    best = sorted(lines.items(), key=lambda item: _legend_order(item[1][-1]))[:MAX_LINES]
-    for (backend, precision), points in best:
-        _line(ax, backend, precision, points)
+        lines.setdefault(names[row.case_id], []).append(row)
+    for points in sorted(lines.values(), key=lambda points: _legend_order(points[-1]))[:MAX_LINES]:
+        _line(ax, points)
     batches = sorted({row.batch_size for row in rows})
     ax.set_xscale("log", base=2)
     ax.xaxis.set_major_locator(FixedLocator(_apart(batches)))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xlim(batches[0] / 1.25, batches[-1] * 1.25)
-    ax.set_ylim(0, 1.08 * max(row.throughput_per_s or 0 for row in rows))
-    ax.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+    rates = [row.throughput_per_s for row in rows if row.throughput_per_s]
+    if log:
+        ax.set_yscale("log")
+        ax.set_ylim(min(rates) / 1.25, max(rates) * 1.25)
+        ax.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
+        ax.yaxis.set_minor_locator(NullLocator())
+    else:
+        ax.set_ylim(0, 1.08 * max(rates))
+        ax.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     ax.grid(axis="y")
     ax.set_xlabel("batch size")
@@ -68,8 +85,9 @@ def _apart(batches: Sequence[int]) -> list[int]:
     return kept
 
 
-def _line(ax: Axes, backend: str, precision: str, points: Sequence[Row]) -> None:
-    style = look(backend)
+def _line(ax: Axes, points: Sequence[Row]) -> None:
+    precision = points[0].precision
+    style = look(points[0].backend)
     x = [row.batch_size for row in points]
     y = [row.throughput_per_s or 0 for row in points]
     ax.plot(x, y, color=style.colour, linestyle=line_style(precision), linewidth=1.4, zorder=2)

@@ -18,13 +18,14 @@ def conditions(summary: Summary, rows: Sequence[Row]) -> str:
     first = rows[0]
     export = summary.exports.get(first.model)
     parts = [
-        _machine(summary.environments),
+        machine(summary.environments),
         _threads(rows),
         _versions(summary.environments),
         f"{', '.join(dict.fromkeys(row.precision for row in rows))} on {first.device}",
         ways.stated(first),
         f"{_rounds(summary, rows)}, each a fresh process",
         _clock(rows),
+        _device_clock(rows),
         _dates(summary),
         f"weights {first.weights}" + (f" ({export.weight_source})" if export else ""),
         f"plan {summary.plan_id}",
@@ -35,7 +36,8 @@ def conditions(summary: Summary, rows: Sequence[Row]) -> str:
 def short_conditions(summary: Summary, rows: Sequence[Row]) -> str:
     """The conditions that must travel with a figure that is copied out of its report."""
     kinds = dict.fromkeys(f"boundary {row.boundary}, mode {row.mode}" for row in rows)
-    parts = [_machine(summary.environments), _threads(rows), _versions(summary.environments), *kinds]
+    parts = [machine(summary.environments), _threads(rows), _versions(summary.environments), *kinds]
+    parts += [_both_clocks(rows)]
     parts += [_rounds(summary, rows), _dates(summary), f"plan {summary.plan_id}"]
     return " · ".join(part for part in parts if part) + "."
 
@@ -56,6 +58,8 @@ def _facts(environment: Environment) -> Iterable[tuple[str, str]]:
     for part in (environment.machine, environment.limits):
         for name in type(part).model_fields:
             yield name.removesuffix("_bytes").replace("_", " "), _value(name, getattr(part, name))
+    for name in type(environment.gpu).model_fields if environment.gpu else ():
+        yield f"GPU {name.removesuffix('_bytes').replace('_', ' ')}", _value(name, getattr(environment.gpu, name))
     software = environment.software
     yield "python", software.python
     yield "inferometer", software.inferometer
@@ -79,8 +83,11 @@ def _value(name: str, value: object) -> str:
     return str(value)
 
 
-def _machine(environments: Mapping[str, Environment]) -> str:
-    return _joined(environment.machine.cpu for environment in environments.values())
+def machine(environments: Mapping[str, Environment]) -> str:
+    """The processor; behind the GPU and its driver where cases ran on one."""
+    cards = [environment.gpu for environment in environments.values() if environment.gpu is not None]
+    processor = _joined(environment.machine.cpu for environment in environments.values())
+    return ", host ".join([*dict.fromkeys(f"{card.name}, driver {card.driver}" for card in cards), processor])
 
 
 def _versions(environments: Mapping[str, Environment]) -> str:
@@ -97,6 +104,20 @@ def _clock(rows: Sequence[Row]) -> str:
     if not clocks:
         return ""
     return f"clock {_joined(clock.name for clock in clocks)} (a read costs {max(c.overhead_ns for c in clocks)} ns)"
+
+
+def _device_clock(rows: Sequence[Row]) -> str:
+    clocks = [row.device_ns.clock for row in rows if row.device_ns]
+    if not clocks:
+        return ""
+    apart = max(clock.overhead_ns for clock in clocks)
+    return f"device clock {_joined(clock.name for clock in clocks)} (two events in a row are {apart:,} ns apart)"
+
+
+def _both_clocks(rows: Sequence[Row]) -> str:
+    """Names of both clocks, where there are two; what a read of them costs stands in the report."""
+    clocks = [(row.clock.name, row.device_ns.clock.name) for row in rows if row.clock and row.device_ns]
+    return f"clocks {_joined(host for host, _ in clocks)} and {_joined(name for _, name in clocks)}" if clocks else ""
 
 
 def _rounds(summary: Summary, rows: Sequence[Row]) -> str:

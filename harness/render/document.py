@@ -8,13 +8,16 @@ from collections.abc import Mapping, Sequence
 from harness.core.schemas import Row, Summary
 from harness.render import cold, ranking, remarks, units
 from harness.render.conditions import conditions, environment_table
+from harness.render.engines import engines_table
 from harness.render.guide import guide
 from harness.render.headline import headline
 from harness.render.markdown import escape, section
 from harness.render.meanwhile import meanwhile_table
 from harness.render.ranking import TableKey
 from harness.render.recommend import recommendations_text
+from harness.render.roofline import roofline_table
 from harness.render.tables import latency_table
+from harness.render.tried import tried_table
 
 Charts = Mapping[TableKey | None, Sequence[tuple[str, str]]]
 """Table → (alternative text, path relative to the report) of its charts; None: of the whole report."""
@@ -49,15 +52,20 @@ def _table_section(
 ) -> str:
     export = summary.exports.get(rows[0].model)
     stated = conditions(summary, rows)
-    costs = cold.cold_table(rows, by_id, export)
+    costs = cold.cold_table(rows, by_id, export, summary.engines)
+    engines = engines_table([row for row in summary.rows if ranking.table_key(row) == key], export, summary.engines)
+    limits = roofline_table(rows, summary.roof)
+    tried = tried_table(summary.rows, key)
     flags = remarks.flag_notes(rows)
     meanwhile = meanwhile_table(rows)
     return section(
         _title(key, several),
         stated,
-        latency_table(rows, export),
+        latency_table(rows, export, summary.engines),
         _images(charts.get(key, ())),
-        section("Before the first answer", stated, costs, level=3) if costs else "",
+        section("Before the first answer", stated, costs, engines, level=3) if costs else "",
+        section("Against the limits of the GPU", stated, limits, level=3) if limits else "",
+        section("Settings that were tried", stated, tried, level=3) if tried else "",
         section("Flags", flags, level=3) if flags else "",
         section("Meanwhile on the machine", stated, meanwhile, level=3) if meanwhile else "",
     )

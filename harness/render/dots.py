@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from harness.core.schemas import Interval
 from harness.render.canvas import Margins, canvas, widest_in
@@ -17,6 +17,9 @@ from harness.render.units import significant
 
 ROW_IN = 0.235
 """Height of one backend's line."""
+
+MAX_FINE_SPAN = 60
+"""Largest over smallest value of a panel up to which 1, 2 and 5 of each decade have room for their labels."""
 
 _HIDDEN = 0.022
 """Half a marker, as a share of a panel's width."""
@@ -49,10 +52,14 @@ class Panel:
 
 @dataclass(frozen=True)
 class Axis:
-    """The x axis: its label; `ratio`: logarithmic, shared by all panels, with a reference line at 1."""
+    """The x axis and its label.
+
+    ratio: logarithmic, shared by all panels, with a reference line at 1. log: logarithmic, each panel by itself.
+    """
 
     label: str
     ratio: bool = False
+    log: bool = False
 
 
 def dot_figure(title: str, caption: Sequence[str], panels: Sequence[Panel], axis: Axis, columns: int) -> Figure:
@@ -66,7 +73,7 @@ def dot_figure(title: str, caption: Sequence[str], panels: Sequence[Panel], axis
         figure, axes = canvas(title, caption, (rows, columns), ROW_IN * len(labels), margins)
         limits = _ratio_limits(panels) if axis.ratio else None
         for index, (ax, panel) in enumerate(zip(axes, panels, strict=False)):
-            _draw(ax, panel, labels, limits)
+            _draw(ax, panel, labels, limits, axis.log)
             ax.set_yticks(range(len(labels)), labels if index % columns == 0 else [""] * len(labels))
             if index + columns >= len(panels):
                 ax.set_xlabel(axis.label)
@@ -75,20 +82,23 @@ def dot_figure(title: str, caption: Sequence[str], panels: Sequence[Panel], axis
     return figure
 
 
-def _draw(ax: Axes, panel: Panel, labels: Sequence[str], limits: tuple[float, float] | None) -> None:
+def _draw(ax: Axes, panel: Panel, labels: Sequence[str], limits: tuple[float, float] | None, log: bool) -> None:
     ax.set_title(panel.title)
     ax.set_ylim(len(labels) - 0.45, -0.55)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     ax.grid(axis="x")
     ax.hlines(range(len(labels)), 0, 1, FAINT, (0, (1, 2)), transform=ax.get_yaxis_transform(), linewidth=0.5, zorder=0)
-    _scale(ax, panel, limits)
+    if log:
+        _log_scale(ax, panel)
+    else:
+        _scale(ax, panel, limits)
     for place, label in enumerate(labels):
         found = panel.dots.get(label, "not planned")
         if isinstance(found, Dot):
             _dot(ax, found, place, _HIDDEN * _width(ax, found.value))
         else:
-            _text(ax, found, 1 if limits else 0, place, GREY, fontstyle="italic")
+            _text(ax, found, 1 if limits else ax.get_xlim()[0], place, GREY, fontstyle="italic")
 
 
 def _dot(ax: Axes, dot: Dot, place: int, hidden: float) -> None:
@@ -143,6 +153,19 @@ def _scale(ax: Axes, panel: Panel, limits: tuple[float, float] | None) -> None:
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.axvline(1, color=INK, linewidth=1.0, zorder=1)
+
+
+def _log_scale(ax: Axes, panel: Panel) -> None:
+    """Decades of this panel alone, with room for the figures to the right of the markers."""
+    dots = [dot for dot in panel.dots.values() if isinstance(dot, Dot)]
+    low = min((dot.value for dot in dots), default=1.0)
+    high = max((_right(dot) for dot in dots), default=1.0)
+    span = max(high / low, 1.5)
+    ax.set_xscale("log")
+    ax.set_xlim(low / span**0.08, high * span**0.3)
+    ax.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if span < MAX_FINE_SPAN else (1,)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.xaxis.set_minor_locator(NullLocator())
 
 
 def _ratio_limits(panels: Sequence[Panel]) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import cast
 
-from harness.core.schemas import Row, Summary, UsageSummary
+from harness.core.schemas import GpuUsage, Row, Summary, UsageSummary
 from harness.render.ways import PARTS
 
 Value = str | int | float | bool | None
@@ -17,7 +17,7 @@ PERCENTILES = ("p50", "p90", "p95", "p99")
 
 _PLAIN = (
     "case_id", "model", "backend", "device", "precision", "batch_size", "sequence_length", "boundary", "mode",
-    "weights", "kind", "status", "grade", "reason", "hint",
+    "weights", "setting", "kind", "status", "grade", "tried", "reason", "hint",
 )  # fmt: skip
 
 _NESTED = {
@@ -27,10 +27,13 @@ _NESTED = {
     "parity": ("samples", "relative_l2", "max_abs", "cosine", "top1_agreement", "nonfinite"),
     "placement": ("device", "precision", "provider"),
     "cold_ns": ("load", "compile", "first_inference", "compile_cached"),
+    "device_ns": ("device", "device_ci95.low", "device_ci95.high", "enqueue", "h2d", "compute", "d2h"),
+    "device": ("overlap",),
+    "roofline": ("flops", "bytes", "flops_share", "bytes_share", "limit"),
 }
 """Fields below a row's records; dots lead further down."""
 
-_ATTRIBUTE = {"latency": "latency_ns"}
+_ATTRIBUTE = {"latency": "latency_ns", "device": "device_ns"}
 """Figures without a unit must not stand under a name with one."""
 
 
@@ -61,6 +64,15 @@ def _percentile_end(name: str, end: str) -> Callable[[Row], Value]:
     return read
 
 
+def _held_back(row: Row) -> Value:
+    """Reason and share of the samples, `sw_power_cap 0.250`, the reasons apart by spaces."""
+    card = row.usage.gpu if row.usage else None
+    return " ".join(f"{name} {share:.3f}" for name, share in card.reasons.items()) if card else None
+
+
+_NOT_FLAT = ("rounds", "unavailable", "gpu")
+"""Fields of the usage that are no figure; those of the card have columns of their own."""
+
 COLUMNS: dict[str, Callable[[Row], Value]] = {
     **{name: attrgetter(name) for name in _PLAIN},
     **{
@@ -75,7 +87,9 @@ COLUMNS: dict[str, Callable[[Row], Value]] = {
     "threads": attrgetter("threads"),
     "stopped": attrgetter("stopped"),
     **{f"latency_{name}_ci95_{end}_ns": _percentile_end(name, end) for name in PERCENTILES for end in ("low", "high")},
-    **{name: _reader(f"usage.{name}") for name in UsageSummary.model_fields if name not in ("rounds", "unavailable")},
+    **{name: _reader(f"usage.{name}") for name in UsageSummary.model_fields if name not in _NOT_FLAT},
+    **{f"gpu_{name}": _reader(f"usage.gpu.{name}") for name in GpuUsage.model_fields if name != "reasons"},
+    "gpu_clock_held_back": _held_back,
     "flags": lambda row: " ".join(dict.fromkeys(flag.name for flag in row.flags)),
 }
 """Column name → the figure. Absent figures are empty, never 0."""

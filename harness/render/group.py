@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from harness.core.schemas import ExportRecord, Interval, Row
+from harness.core.schemas import EngineRecord, ExportRecord, Interval, Row
+from harness.render import series
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Group:
     """Rows of grade A or B of one table and sequence length.
 
     by_id: all rows of the summary, for baselines. latency_limit_ms: of the configuration, None for none.
+    engines: Summary.engines.
     """
 
     title: str
@@ -30,6 +32,7 @@ class Group:
     by_id: Mapping[str, Row]
     export: ExportRecord | None
     latency_limit_ms: float | None
+    engines: Mapping[str, EngineRecord] = field(default_factory=dict)
 
     def recommendation(self, rule: str, text: str, case_ids: tuple[str, ...]) -> Recommendation:
         """A recommendation about this group."""
@@ -37,16 +40,12 @@ class Group:
 
     def series(self) -> Iterator[Sequence[Row]]:
         """Rows that differ in nothing but the batch size, smallest first."""
-        found: dict[tuple[str, str], list[Row]] = {}
+        found: dict[str, list[Row]] = {}
+        labels = series.labels(self.rows)
         for row in self.rows:
-            found.setdefault((row.backend, row.precision), []).append(row)
+            found.setdefault(labels[row.case_id], []).append(row)
         for rows in found.values():
             yield sorted(rows, key=lambda row: row.batch_size)
-
-
-def name(row: Row) -> str:
-    """Backend and precision."""
-    return f"{row.backend} {row.precision}"
 
 
 def interval(row: Row) -> Interval | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from harness.core.schemas import Summary
 from harness.measure import grades, stats
 from harness.render import ways
+from harness.render.device_columns import guide_lines
 from harness.render.meanwhile import monitor_cost
 
 
@@ -28,7 +29,8 @@ def guide(summary: Summary) -> str:
         "round; its interval is t on the logarithms of these ratios.",
         "**rel. L2, top-1**: distance of the outputs from the fp32 PyTorch reference, the worst of a check of all "
         "inputs before timing and of outputs taken while timing. Top-1 is shown for trained classifiers only, the "
-        "**cosine** for all others, where rows differ in precision. **file MiB**: the ONNX file or weights loaded.",
+        "**cosine** for all others, where rows differ in precision. **file MiB**: "
+        f"the ONNX file{', engine' if summary.engines else ''} or weights loaded.",
         "**peak MiB**: resident memory of the whole process at its peak, interpreter and libraries included.",
         "**until first answer**: load + compile + first inference of a new process. **break-even**: batches until the "
         "time saved repays what comes on top of the baseline's start, export included.",
@@ -38,7 +40,7 @@ def guide(summary: Summary) -> str:
         f"±{grades.MAX_INTERVAL_HALF_WIDTH:.0%}, or fewer rounds) · C disturbed, not ranked · F void: wrong outputs, "
         "or something else ran than the label says.",
     ]
-    lines += ways.guide_lines(summary.rows)
+    lines += [*ways.guide_lines(summary.rows), *guide_lines(summary.rows)]
     if cost := monitor_cost(summary.rows):
         lines.append(
             "**meanwhile**: a process of its own reads a few kernel counters four times a second and at each change of "

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from harness.core.schemas import Row, Summary
 from harness.render import ranking, units, ways
+from harness.render.conditions import machine
+from harness.render.series import named
 
 MAX_MODELS = 8
 """Models named in the paragraph; a paragraph of a hundred is not read."""
@@ -25,9 +27,9 @@ def headline(summary: Summary) -> str:
 
 
 def _where(summary: Summary) -> str:
-    machines = dict.fromkeys(environment.machine.cpu for environment in summary.environments.values())
     threads = sorted({row.threads for row in summary.rows if row.threads})
-    return f"Measured on {' / '.join(machines)} with {' / '.join(units.count(number, 'thread') for number in threads)}."
+    counts = " / ".join(units.count(number, "thread") for number in threads)
+    return f"Measured on {machine(summary.environments)} with {counts}."
 
 
 def _of_table(rows: Sequence[Row]) -> str | None:
@@ -39,15 +41,11 @@ def _of_table(rows: Sequence[Row]) -> str | None:
     where = f"{rows[0].model}{way} at batch {batch}{f', sequence length {sequence}' if sequence else ''}"
     fastest = ranking.winner(group)
     if fastest is not None:
-        return f"**{where}: {_named(fastest)} is fastest**, {_latency(fastest)}{_gain(fastest)}."
+        return f"**{where}: {named(fastest)} is fastest**, {_latency(fastest)}{_gain(fastest)}."
     if len(candidates) == 1:
-        return f"{where}: only {_named(candidates[0])} may be ranked, {_latency(candidates[0])}."
-    names = [f"{_named(row)} ({_latency(row)})" for row in candidates]
+        return f"{where}: only {named(candidates[0])} may be ranked, {_latency(candidates[0])}."
+    names = [f"{named(row)} ({_latency(row)})" for row in candidates]
     return f"{where}: no clear winner: {', '.join(names[:-1])} or {names[-1]}."
-
-
-def _named(row: Row) -> str:
-    return f"{row.backend} {row.precision}"
 
 
 def _latency(row: Row) -> str:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from harness.core.schemas import Row
 from harness.render.canvas import widest_in
+from harness.render.series import labels
 from harness.render.style import RC, WIDTH_IN, face, line_style, look
 
 
 def side_legend(figure: Figure, rows: Iterable[Row], lines: bool) -> None:
     """Entries for the rows' backends, in the order of the rows, to the right of all panels."""
-    entries = {f"{row.backend} {row.precision}": row for row in rows}
+    found = list(rows)
+    names = labels(found)
+    entries = {names[row.case_id]: row for row in found}
     handles = [
         Line2D(
             [], [], color=look(row.backend).colour, marker=look(row.backend).marker, markersize=5,
@@ -23,13 +26,13 @@ def side_legend(figure: Figure, rows: Iterable[Row], lines: bool) -> None:
         )
         for row in entries.values()
     ]  # fmt: skip
-    place = (1 - (legend_width_in(entries.values()) - 0.1) / WIDTH_IN, 0.58)
+    place = (1 - (legend_width_in(found) - 0.1) / WIDTH_IN, 0.58)
     figure.legend(
         handles, list(entries), loc="center left", bbox_to_anchor=place, handlelength=2.6, labelspacing=0.7,
         borderaxespad=0, borderpad=0,
     )  # fmt: skip
 
 
-def legend_width_in(rows: Iterable[Row]) -> float:
+def legend_width_in(rows: Sequence[Row]) -> float:
     """Inches that side_legend needs to the right of the panels."""
-    return 0.68 + widest_in({f"{row.backend} {row.precision}" for row in rows}, RC["legend.fontsize"])
+    return 0.68 + widest_in(labels(rows).values(), RC["legend.fontsize"])

@@ -15,7 +15,8 @@ def escape(text: str) -> str:
 WORDS = frozenset(
     {
         *("backend", "precision", "grade", "status", "case", "reason", "what to do", "fact", "value"),
-        *("verdict", "threshold", "baseline", "now", "note"),
+        *("verdict", "threshold", "baseline", "now", "note", "model", "setting", "setting (batch)"),
+        *("engine", "profile", "by precision", "kept in fp32", "limit", "clock held back by"),
     }
 )
 """Headers of columns that hold words; all others hold figures and are aligned to the right."""

@@ -36,10 +36,13 @@ def is_ranked(row: Row) -> bool:
 
 
 def by_table(rows: Iterable[Row]) -> list[tuple[TableKey, list[Row]]]:
-    """Measured rows that compute something, by table in the plan's order, each sorted for reading."""
+    """Measured rows that compute something, by table in the plan's order, each sorted for reading.
+
+    Settings that another one beat in round 1 are not among them (harness/render/tried.py): they had one process.
+    """
     tables: dict[TableKey, list[Row]] = {}
     for row in rows:
-        if row.status == "measured" and not is_calibration(row):
+        if row.status == "measured" and not row.tried and not is_calibration(row):
             tables.setdefault(table_key(row), []).append(row)
     models = list(dict.fromkeys(key[:3] for key in tables))
     keys = sorted(tables, key=lambda key: models.index(key[:3]))  # the tables of a model stand together

@@ -12,6 +12,7 @@ from harness.core.schemas import ExportRecord, Row, Summary
 from harness.render import ranking, units
 from harness.render.advice_batch import best_batch, fixed_cost, saturation
 from harness.render.advice_choice import backend_choice, precision_choice, start_up_cost
+from harness.render.advice_gpu import engine_cost, launches
 from harness.render.group import Group, Recommendation
 from harness.render.markdown import escape
 
@@ -33,6 +34,8 @@ RULES: Sequence[Callable[[Group], Iterable[Recommendation]]] = (
     saturation,
     fixed_cost,
     start_up_cost,
+    launches,
+    engine_cost,
 )
 
 
@@ -70,7 +73,7 @@ def groups(summary: Summary) -> list[Group]:
             export: ExportRecord | None = summary.exports.get(key[0])
             if sound:
                 title = _title(key, length, key[0] in several)
-                found.append(Group(title, tuple(sound), by_id, export, summary.latency_limit_ms))
+                found.append(Group(title, tuple(sound), by_id, export, summary.latency_limit_ms, summary.engines))
     return found
 
 
@@ -82,7 +85,8 @@ def _title(key: ranking.TableKey, length: int, several: bool) -> str:
 
 def disturbed(rows: Sequence[Row]) -> Iterable[Recommendation]:
     """What disturbed the measuring, by cause: the one rule that looks at flagged rows, because it compares nothing."""
-    measured = [row for row in rows if row.status == "measured" and not ranking.is_calibration(row)]
+    ours = [row for row in rows if row.status == "measured" and not row.tried]
+    measured = [row for row in ours if not ranking.is_calibration(row)]
     for name in DISTURBANCES:
         found = [(row, flag) for row in measured for flag in row.flags if flag.name == name]
         if found:

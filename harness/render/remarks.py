@@ -8,6 +8,7 @@ from statistics import median
 from harness.core.schemas import Flag, Row
 from harness.render import units
 from harness.render.markdown import escape, table
+from harness.render.series import named
 
 MAX_LISTED = 20
 """Cases listed one by one below a remedy; all of them stand in summary.json."""
@@ -16,7 +17,7 @@ MAX_LISTED = 20
 def label(row: Row) -> str:
     """A row in words, without its model: `openvino bf16, batch 4, sequence 128`."""
     sequence = f", sequence {row.sequence_length}" if row.sequence_length else ""
-    return f"{row.backend} {row.precision}, batch {row.batch_size}{sequence}"
+    return f"{named(row)}, batch {row.batch_size}{sequence}"
 
 
 def flag_notes(rows: Sequence[Row]) -> str:

@@ -38,6 +38,7 @@ LOOKS: Mapping[str, Look] = {
     "onnxruntime": Look("#0072B2", "D"),
     "openvino": Look("#009E73", "v"),
     "tensorrt": Look("#CC79A7", "P"),
+    "onnxruntime-tensorrt": Look("#56B4E9", "X"),
 }
 """Okabe and Ito's palette, told apart with every common colour blindness (jfly.uni-koeln.de/color); the markers tell
 them apart in print. A backend keeps its look in every figure, so that the eye learns it once."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tabulate import tabulate
 
 from harness.core.schemas import ExportRecord, Latency, Row, Summary
 from harness.measure.stats import P90_MIN_SAMPLES, P95_MIN_SAMPLES, P99_MIN_SAMPLES
 from harness.render import ranking, units, ways
+from harness.render.device_columns import device_columns
+from harness.render.engines import Engines, engine_of
 from harness.render.markdown import WORDS, table
+from harness.render.series import USUAL, setting_columns
 from harness.render.units import ABSENT, TimeUnit
 
 VOID = "void"
@@ -18,54 +21,78 @@ VOID = "void"
 WITHHELD = {"p90": P90_MIN_SAMPLES, "p95": P95_MIN_SAMPLES, "p99": P99_MIN_SAMPLES}
 
 
-def latency_table(rows: Sequence[Row], export: ExportRecord | None = None) -> str:
+def latency_table(rows: Sequence[Row], export: ExportRecord | None = None, engines: Engines | None = None) -> str:
     """Latency, throughput, speedup, parity, memory and grade of the rows of one table (ranking.by_table).
 
-    export: of the table's model; where rows differ in precision, it tells the sizes of the files that they loaded.
+    export, engines: of the table's model and Summary.engines; where rows differ in precision, they tell the sizes of
+    the files that were loaded.
     """
     unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
     winners = {found.case_id for _, group in ranking.by_shape(rows) if (found := ranking.winner(group))}
-    columns = _columns(rows, unit, winners, export)
+    columns = _columns(rows, unit, winners, _sizes(rows, export, engines or {}))
     return table([*columns], [[cell(row) for cell in columns.values()] for row in rows])
 
 
+TERMINAL_COLUMNS = 120
+"""Characters of a line, its flags not counted, beyond which the terminal's table leaves the device's time out."""
+
+
 def terminal_table(summary: Summary) -> str:
-    """One line a case: model, batch, then latency; narrow enough for 100 columns."""
-    lines = []
+    """One line a case: model, batch, then latency; the time by a GPU's own clock where it fits."""
     tables = ranking.by_table(summary.rows)
-    unit = units.time_unit(row.latency_ns.median for _, rows in tables for row in rows if row.latency_ns)
-    for _, rows in tables:
-        winners = {found.case_id for _, group in ranking.by_shape(rows) if (found := ranking.winner(group))}
-        lines += [_terminal_line(row, unit, row.case_id in winners) for row in rows]
-    offline = any(row.mode == "offline" for _, rows in tables for row in rows)
+    rows = [row for _, found in tables for row in found]
+    winners = {
+        found.case_id
+        for _, rows_of_table in tables
+        for _, group in ranking.by_shape(rows_of_table)
+        if (found := ranking.winner(group))
+    }
+    unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
+    columns = _terminal_columns(rows, unit, winners)
+    letters = _plain({**columns, "grade": lambda row: row.grade or ABSENT}, rows)
+    if max(map(len, letters.splitlines())) > TERMINAL_COLUMNS:
+        columns.pop(f"device {unit.name}", None)
+    return _plain(columns, rows)
+
+
+def _plain(columns: Mapping[str, Callable[[Row], str]], rows: Sequence[Row]) -> str:
+    align = ["left" if name in WORDS else "right" for name in columns]
+    lines = [[cell(row) for cell in columns.values()] for row in rows]
+    return tabulate(lines, [*columns], tablefmt="simple", colalign=align if lines else None, disable_numparse=True)
+
+
+def _terminal_columns(rows: Sequence[Row], unit: TimeUnit, winners: set[str]) -> dict[str, Callable[[Row], str]]:
+    offline = any(row.mode == "offline" for row in rows)
     time = f"time {unit.name}" if offline else f"median {unit.name}"  # of a batch, where no batch has a latency
-    headers = ["model", "backend", "precision", "batch", "seq", time, "95% CI"]
-    headers += ["items/s", "speedup", "grade"]
-    if all(row.sequence_length is None for _, rows in tables for row in rows):
-        headers.remove("seq")
-        lines = [[*line[:4], *line[5:]] for line in lines]
-    align = ["left" if name in WORDS | {"model"} else "right" for name in headers]
-    return tabulate(lines, headers, tablefmt="simple", colalign=align if lines else None, disable_numparse=True)
+    columns: dict[str, Callable[[Row], str]] = {
+        "model": lambda row: " ".join([row.model, ways.short(row)]).strip(),
+        "backend": lambda row: row.backend,
+        "precision": lambda row: row.precision,
+        **({"setting": _short_setting} if setting_columns(rows) else {}),
+        "batch": lambda row: str(row.batch_size),
+    }
+    if any(row.sequence_length for row in rows):
+        columns["seq"] = lambda row: str(row.sequence_length or ABSENT)
+    columns[time] = lambda row: (
+        ("* " if row.case_id in winners else "") + _timed(row, lambda latency: units.in_unit(latency.median, unit))
+    )
+    columns["95% CI"] = lambda row: _timed(row, lambda latency: units.interval(latency.ci95, unit.ns))
+    device = f"device {unit.name}"
+    columns |= {name: cell for name, cell in device_columns(rows, unit).items() if name == device}
+    columns["items/s"] = lambda row: _rate(row, 1)
+    columns["speedup"] = lambda row: (
+        VOID if row.grade == "F" else units.significant(row.speedup.ratio if row.speedup else None)
+    )
+    columns["grade"] = lambda row: " ".join([row.grade or ABSENT, *dict.fromkeys(flag.name for flag in row.flags)])
+    return columns
 
 
-def _terminal_line(row: Row, unit: TimeUnit, wins: bool) -> list[str]:
-    median = _timed(row, lambda latency: units.in_unit(latency.median, unit))
-    return [
-        " ".join([row.model, ways.short(row)]).strip(),
-        row.backend,
-        row.precision,
-        str(row.batch_size),
-        str(row.sequence_length or ABSENT),
-        f"{'* ' if wins else ''}{median}",
-        _timed(row, lambda latency: units.interval(latency.ci95, unit.ns)),
-        _rate(row, 1),
-        VOID if row.grade == "F" else units.significant(row.speedup.ratio if row.speedup else None),
-        " ".join([row.grade or ABSENT, *dict.fromkeys(flag.name for flag in row.flags)]),
-    ]
+def _short_setting(row: Row) -> str:
+    return "" if row.setting == USUAL else row.setting
 
 
 def _columns(
-    rows: Sequence[Row], unit: TimeUnit, winners: set[str], export: ExportRecord | None
+    rows: Sequence[Row], unit: TimeUnit, winners: set[str], file_bytes: dict[str, int]
 ) -> dict[str, Callable[[Row], str]]:
     """Header → cell, in order; sequence length and tokens/s only where a row has them.
 
@@ -74,6 +101,7 @@ def _columns(
     columns: dict[str, Callable[[Row], str]] = {
         "backend": lambda row: row.backend,
         "precision": lambda row: row.precision,
+        **setting_columns(rows),
         "batch": lambda row: str(row.batch_size),
     }
     by_length = any(row.sequence_length for row in rows)
@@ -81,6 +109,7 @@ def _columns(
         columns["seq"] = lambda row: str(row.sequence_length or ABSENT)
     columns[ways.time_name(rows[0], unit)] = lambda row: _median(row, unit, row.case_id in winners)
     columns["95% CI"] = lambda row: _timed(row, lambda latency: units.interval(latency.ci95, unit.ns))
+    columns |= device_columns(rows, unit)
     if any(row.stopped not in ("planned rounds", None) for row in rows):
         columns["rounds"] = lambda row: _timed(row, lambda latency: f"{latency.rounds} ({row.stopped})")
     if any(row.latency_ns and row.latency_ns.p50 is not None for row in rows):
@@ -97,18 +126,23 @@ def _columns(
         columns["cosine"] = lambda row: units.cosine(row.parity.cosine if row.parity else None)
     if by_answers:
         columns["top-1"] = _top1
-    if reduced and export is not None:
-        columns["file MiB"] = lambda row: units.in_mib(_file_bytes(row, export))
+    if reduced and file_bytes:
+        columns["file MiB"] = lambda row: units.in_mib(file_bytes.get(row.case_id))
     columns["peak MiB"] = lambda row: units.mib(row.memory_bytes)
     columns["grade"] = _grade
     return columns
 
 
-def _file_bytes(row: Row, export: ExportRecord) -> int | None:
-    """Size on disk of the ONNX file or weights that a row loaded; None where it loaded neither."""
-    files = [file for onnx in export.onnx.values() for file in onnx.files()]
+def _sizes(rows: Sequence[Row], export: ExportRecord | None, engines: Engines) -> dict[str, int]:
+    """Case id → size on disk of the ONNX file, weights or engine that a row loaded; others are absent."""
+    if export is None:
+        return {}
+    files = [file for onnx in (*export.onnx.values(), *export.onnx_variants.values()) for file in onnx.files()]
     files += [export.module] if export.module else []
-    return sum(file.size_bytes for file in files if file.path in row.artifacts) or None
+    sizes = {row.case_id: sum(file.size_bytes for file in files if file.path in row.artifacts) for row in rows}
+    built = {row.case_id: engine for row in rows if (engine := engine_of(row, export, engines))}
+    sizes |= {case_id: engine.engine.size_bytes for case_id, engine in built.items()}
+    return {case_id: size for case_id, size in sizes.items() if size}
 
 
 def _timed(row: Row, figure: Callable[[Latency], str]) -> str:

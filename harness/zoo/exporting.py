@@ -21,6 +21,7 @@ from harness.zoo.onnx_check import Compare, check_file, trials_of
 from harness.zoo.reference import in_chunks, reference_of
 from harness.zoo.request import Options, artifact, versions
 from harness.zoo.specs import tensor_specs
+from harness.zoo.work import work_of
 
 Step = Callable[[str], AbstractContextManager[None]]
 """Adds the seconds of the block that it surrounds to a step's name."""
@@ -66,6 +67,8 @@ def export_model(job: Job, step: Step, seconds: Mapping[str, float], compare: Co
         if job.planned.raw_inputs:
             with step("raw inputs"):
                 raw = raw_inputs(loaded, inputs, job.folder, job.samples)
+        with step("work"):
+            work = work_of(loaded, inputs)
         onnx = _onnx_files(job, loaded, inputs[job.lengths[0]].arrays, step)
         variants = onnx_forms.write_all(
             job.planned.onnx_variants, loaded, examples(inputs[job.lengths[0]].arrays), job.folder, job.options, step
@@ -74,7 +77,7 @@ def export_model(job: Job, step: Step, seconds: Mapping[str, float], compare: Co
             threads = limits.threads()
             trials = trials_of(loaded, job.planned.sequence_lengths, threads)
             names: list[tuple[Precision, str]] = [(precision, precision) for precision in onnx]
-            names += [(onnx_forms.precision_of(name), name) for name in variants if onnx_forms.is_checkable(name)]
+            names += [(onnx_forms.precision_of(name), name) for name in variants]
             checks = tuple(
                 check
                 for precision, name in names
@@ -98,6 +101,7 @@ def export_model(job: Job, step: Step, seconds: Mapping[str, float], compare: Co
         module=module,
         onnx=onnx,
         onnx_variants={name: _onnx_artifact(job.folder.onnx(name), how) for name, how in variants.items()},
+        work=work,
         input_sets=tuple(_input_set(job, length, inputs[length].source, raw.get(length)) for length in job.lengths),
         checks=checks,
         versions=versions(),

@@ -105,11 +105,25 @@ def write_fp16(source: Path, target: Path) -> None:
             converted = OnnxModel(convert_float_to_float16(onnx.load(source), keep_io_types=True, op_block_list=keep))
             # The converter appends its casts at the end; ONNX wants nodes after what they read.
             converted.topological_sort()
+            _drop_repeated_casts(converted.model.graph)
             # The exporter's notes on intermediate types still say fp32, which the checker takes for a contradiction.
             del converted.model.graph.value_info[:]
     except Exception as error:
         raise ExportError(f"{source} could not be converted to fp16: {error}", "Leave fp16 out of its rows.") from error
     save(converted.model, target)
+
+
+def _drop_repeated_casts(graph: Any) -> None:
+    """A weight that several fp32 nodes read gets the same cast from the converter once for each of them."""
+    seen: set[str] = set()
+    kept = []
+    for node in graph.node:
+        if node.op_type == "Cast" and node.output[0] in seen:
+            continue
+        seen.update(node.output)
+        kept.append(node)
+    del graph.node[:]
+    graph.node.extend(kept)
 
 
 def save(model: Any, path: Path) -> None:

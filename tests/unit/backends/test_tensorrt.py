@@ -1,10 +1,11 @@
-"""The tensorrt backend on a GPU that computes: each batch gives its own answer, at each boundary, with and without graphs."""
+"""The tensorrt backend on a GPU that computes: each batch gives its own answer, at each boundary, graph or not."""
 
 from __future__ import annotations
 
 import importlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ from harness.core.schemas import (
     Parity,
     Profile,
     TensorSpec,
+    Work,
 )
 from tests.fixtures import tensorrt
+from tests.fixtures.computing_gpu import FakeGpu
 
 BATCHES = tuple({"ids": np.arange(6, dtype=np.int64).reshape(2, 3) + 100 * index} for index in range(4))
 PLAN: dict[str, Any] = {"scale": 2.0, "inputs": {"ids": "INT32"}, "outputs": {"hidden": "FLOAT"}}
@@ -33,8 +36,8 @@ Make = Callable[..., Backend]
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> tensorrt.FakeGpu:
-    found = tensorrt.FakeGpu()
+def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
+    found = FakeGpu()
     tensorrt.install(monkeypatch, found)
     return found
 
@@ -133,7 +136,7 @@ PLAIN = {"profiles": "static"}
 
 
 @pytest.mark.parametrize("options", [GRAPH, PLAIN], ids=["graph", "plain"])
-def test_every_batch_gives_its_own_answer_in_any_order(gpu: tensorrt.FakeGpu, make: Make, options: Any) -> None:
+def test_every_batch_gives_its_own_answer_in_any_order(gpu: FakeGpu, make: Make, options: Any) -> None:
     backend = make(options=options)
     backend.load()
     for index in (0, 3, 1, 1, 2, 0):
@@ -144,7 +147,7 @@ def test_every_batch_gives_its_own_answer_in_any_order(gpu: tensorrt.FakeGpu, ma
     assert gpu.graphs == (4 if options is GRAPH else 0)
 
 
-def test_with_a_graph_an_inference_is_one_launch_and_nothing_else(gpu: tensorrt.FakeGpu, make: Make) -> None:
+def test_with_a_graph_an_inference_is_one_launch_and_nothing_else(gpu: FakeGpu, make: Make) -> None:
     backend = make(options=GRAPH)
     backend.load()
     gpu.calls.clear()
@@ -154,7 +157,7 @@ def test_with_a_graph_an_inference_is_one_launch_and_nothing_else(gpu: tensorrt.
     assert gpu.calls == ["launch"]
 
 
-def test_without_a_graph_addresses_are_set_outside_of_the_inference(gpu: tensorrt.FakeGpu, make: Make) -> None:
+def test_without_a_graph_addresses_are_set_outside_of_the_inference(gpu: FakeGpu, make: Make) -> None:
     backend = make(options=PLAIN)
     backend.load()
     gpu.calls.clear()
@@ -166,7 +169,7 @@ def test_without_a_graph_addresses_are_set_outside_of_the_inference(gpu: tensorr
 
 @pytest.mark.parametrize("options", [GRAPH, PLAIN], ids=["graph", "plain"])
 def test_at_the_transfer_boundary_batches_come_from_the_host_and_answers_go_there(
-    gpu: tensorrt.FakeGpu, make: Make, options: Any
+    gpu: FakeGpu, make: Make, options: Any
 ) -> None:
     backend = make(options=options, boundary="transfer")
     backend.load()
@@ -185,7 +188,7 @@ def test_at_the_transfer_boundary_batches_come_from_the_host_and_answers_go_ther
     assert len(gpu.memory) == allocated == 2  # one input and one output, whatever the number of batches
 
 
-def test_at_the_e2e_boundary_new_arrays_are_converted_and_copied(gpu: tensorrt.FakeGpu, make: Make) -> None:
+def test_at_the_e2e_boundary_new_arrays_are_converted_and_copied(gpu: FakeGpu, make: Make) -> None:
     backend = make(options=GRAPH, boundary="e2e")
     backend.load()
     backend.feed({"ids": np.full((2, 3), 7, dtype=np.int64)})
@@ -194,7 +197,7 @@ def test_at_the_e2e_boundary_new_arrays_are_converted_and_copied(gpu: tensorrt.F
     np.testing.assert_array_equal(backend.outputs()["hidden"], np.full((2, 3), 14.0))
 
 
-def test_inputs_and_outputs_in_fp16_are_converted_outside_of_the_inference(gpu: tensorrt.FakeGpu, make: Make) -> None:
+def test_inputs_and_outputs_in_fp16_are_converted_outside_of_the_inference(gpu: FakeGpu, make: Make) -> None:
     plan = {"scale": 2.0, "inputs": {"x": "HALF"}, "outputs": {"hidden": "HALF"}}
     batches = ({"x": np.array([[0.25, 1.5]], dtype=np.float32)},)
     backend = make(plan, GRAPH, batches=batches)
@@ -206,7 +209,7 @@ def test_inputs_and_outputs_in_fp16_are_converted_outside_of_the_inference(gpu: 
     np.testing.assert_array_equal(found, [[0.5, 3.0]])
 
 
-def test_what_ran_is_told_by_the_engine_and_not_by_the_label(gpu: tensorrt.FakeGpu, make: Make) -> None:
+def test_what_ran_is_told_by_the_engine_and_not_by_the_label(gpu: FakeGpu, make: Make) -> None:
     backend = make(options=GRAPH, precisions={"fp32": 5, "fp16": 1}, kept_fp32=("softmax",))
     backend.load()
     found = backend.placement()
@@ -218,12 +221,29 @@ def test_what_ran_is_told_by_the_engine_and_not_by_the_label(gpu: tensorrt.FakeG
     assert found.dtype_census == {"fp32": 5, "fp16": 1}
 
 
-def test_closing_frees_graphs_and_takes_the_context_off_the_stack(gpu: tensorrt.FakeGpu, make: Make) -> None:
-    backend = make(options=GRAPH)
+@pytest.mark.parametrize(("multiplied", "told"), [(1000, "fp32"), (400, "fp16")])
+def test_what_lies_in_lookup_tables_is_known_from_the_export(
+    gpu: FakeGpu, make: Make, multiplied: int, told: str
+) -> None:
+    file = Artifact(path="engines/it.plan", sha256="0", size_bytes=3300)
+    backend = make(precisions={"fused": 1}, engine=file)
+    counted = Work(
+        sequence_length=3, flops_per_item=1, parameters=multiplied, input_bytes_per_item=1, output_elements_per_item=1
+    )
+    backend.job = replace(backend.job, export=export().model_copy(update={"work": (counted,)}))
     backend.load()
-    assert (gpu.contexts, gpu.graphs) == (1, 4)
+    assert backend.placement().precision == told
+
+
+@pytest.mark.parametrize("options", [GRAPH, PLAIN], ids=["graph", "plain"])
+def test_closing_frees_graphs_and_memory_and_takes_the_context_off_the_stack(
+    gpu: FakeGpu, make: Make, options: Any
+) -> None:
+    backend = make(options=options)
+    backend.load()
+    assert (gpu.contexts, gpu.graphs, len(gpu.memory)) == (1, 4 if options is GRAPH else 0, 5)
     backend.close()
-    assert (gpu.contexts, gpu.graphs) == (0, 0)
+    assert (gpu.contexts, gpu.graphs, len(gpu.memory)) == (0, 0, 0)
     assert backend.build_facts()["tensorrt"] == "8.6.0"
 
 
@@ -241,7 +261,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("why", REFUSALS)
-def test_a_refusal_gives_the_librarys_reason_and_leaves_no_context(gpu: tensorrt.FakeGpu, make: Make, why: str) -> None:
+def test_a_refusal_gives_the_librarys_reason_and_leaves_no_context(gpu: FakeGpu, make: Make, why: str) -> None:
     plan, problem, hint = REFUSALS[why]
     backend = make(plan, GRAPH)
     with pytest.raises(CaseError, match=problem) as caught:
@@ -252,14 +272,14 @@ def test_a_refusal_gives_the_librarys_reason_and_leaves_no_context(gpu: tensorrt
     assert gpu.contexts == 0
 
 
-def test_memory_that_the_card_does_not_have_names_the_batch_to_try(gpu: tensorrt.FakeGpu, make: Make) -> None:
+def test_memory_that_the_card_does_not_have_names_the_batch_to_try(gpu: FakeGpu, make: Make) -> None:
     gpu.room_bytes = 10
     with pytest.raises(CaseError, match="Out of GPU memory at batch 2") as caught:
         make(options=GRAPH).load()
     assert "BATCHES=1" in caught.value.hint
 
 
-def test_without_an_engine_nothing_is_loaded(gpu: tensorrt.FakeGpu, make: Make) -> None:
+def test_without_an_engine_nothing_is_loaded(gpu: FakeGpu, make: Make) -> None:
     job = make().job
     backend = importlib.import_module("harness.backends.tensorrt")
     with pytest.raises(CaseError, match="No engine") as caught:

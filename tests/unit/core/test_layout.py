@@ -10,7 +10,7 @@ from harness.core.layout import Models, Results
 def test_no_two_files_share_a_path() -> None:
     results, folder = Results(Path("r")), Models(Path("m")).folder("resnet50")
     paths = [
-        *(results.plan, results.lock, results.raw, results.summary, results.summary_csv, results.report),
+        *(results.plan, results.lock, results.raw, results.summary, results.summary_csv, results.report, results.roof),
         *(results.comparison, results.comparison_report, results.junit),
         *(results.charts, results.environments, results.environment("e"), results.worker_log("noop")),
         *(results.raw_file("c", 1), results.raw_file("c", 2), results.raw_file("d", 1), results.log_file("c", 1)),

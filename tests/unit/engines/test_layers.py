@@ -72,7 +72,15 @@ def test_most_layers_with_weights_decide(found: dict[str, int], asked: str, told
 )
 def test_of_a_fused_engine_the_size_of_its_weights_decides(bytes_a_weight: float, asked: str, told: str) -> None:
     assert precision_of({"fused": 1}, asked, int(bytes_a_weight * 110 * M), parameters=110 * M) == told
-    assert precision_of({"fused": 5, "fp32": 1}, asked, int(bytes_a_weight * 110 * M), parameters=110 * M) == told
+    assert precision_of({"fused": 1, "fp32": 1}, asked, int(bytes_a_weight * 110 * M), parameters=110 * M) == told
+
+
+def test_tables_that_are_only_looked_up_may_lie_in_fp32() -> None:
+    tables, multiplied = 12 * M, 11 * M
+    mixed = 4 * tables + 2 * multiplied + 4096
+    assert precision_of({"fused": 1}, "fp16", mixed, tables + multiplied, looked_up=tables) == "fp16"
+    assert precision_of({"fused": 1}, "fp16", mixed, tables + multiplied) == "fp32"
+    assert precision_of({"fused": 1}, "fp16", 4 * (tables + multiplied), tables + multiplied, tables) == "fp32"
 
 
 def test_a_fused_engine_of_unknown_weights_passes_for_nothing() -> None:

@@ -13,6 +13,7 @@ from harness.core.layout import Results
 from harness.core.schemas import Environment
 from harness.planning.resume import Finished, finished_turns
 from tests import synthetic_results as made
+from tests.fixtures.engines import PATH, engine_record
 
 CASE = made.case_of(made.RESNET, "onnxruntime", "fp32", 1)
 PLAN = made.plan_of([made.RESNET], [CASE], rounds=2)
@@ -111,3 +112,11 @@ def test_the_environment_of_this_machine_is_comparable_with_itself(tmp_path: Pat
     store.save(results.environment("here"), here)
     put(results, environment_id="here")
     assert look(results).has(TURNS[0])
+
+
+@pytest.mark.parametrize(("sha256", "kept"), [("e" * 64, True), ("f" * 64, False)])
+def test_what_loaded_the_present_engine_is_kept(results: Results, sha256: str, kept: bool) -> None:
+    put(results, artifacts={PATH: "e" * 64})
+    engines = {made.RESNET.name: (engine_record(EXPORT, sha256),)}
+    found = finished_turns(PLAN, TURNS, {made.RESNET.name: EXPORT}, results, engines=engines)
+    assert found.has(TURNS[0]) is kept

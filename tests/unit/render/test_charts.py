@@ -15,6 +15,7 @@ from harness.core.schemas import Row, Summary
 from harness.render import charts, style
 from harness.render.charts import Chart
 from harness.render.style import DPI, WIDTH_IN
+from tests.synthetic_cuda import cuda_summary
 from tests.synthetic_results import FakeModel, Synthetic, matrix
 
 
@@ -39,7 +40,21 @@ def chart_named(summary: Summary, name: str) -> Chart:
     "name", ["overview", "minilm-l6-latency", "minilm-l6-throughput", "resnet50-speedup", "resnet50-cold"]
 )
 def test_no_text_leaves_the_figure_or_covers_another(summary: Summary, name: str) -> None:
-    figure = chart_named(summary, name).draw()
+    stands_apart(chart_named(summary, name).draw())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("overview", "bert-base-latency", "bert-base-throughput", "minilm-l6-speedup", "minilm-l6-cold"),
+        *("minilm-l6-latency", "resnet50-seeded-cuda-transfer-sync-latency"),
+    ],
+)
+def test_charts_of_a_gpu_run_are_as_readable(name: str) -> None:
+    stands_apart(chart_named(cuda_summary(), name).draw())
+
+
+def stands_apart(figure: Figure) -> None:
     canvas = FigureCanvasAgg(figure)
     with style.drawing():
         canvas.draw()
@@ -124,6 +139,21 @@ def test_latency_starts_at_zero_and_speedup_shares_one_scale(summary: Summary) -
     assert {ax.get_xlim()[0] for ax in figure.axes} == {0}
     figure = chart_named(summary, "resnet50-speedup").draw()
     assert len({ax.get_xlim() for ax in figure.axes}) == 1
+
+
+def test_axes_are_logarithmic_where_values_span_decades_only(summary: Summary) -> None:
+    assert {ax.get_xscale() for ax in chart_named(cuda_summary(), "bert-base-latency").draw().axes} == {"log"}
+    assert {ax.get_yscale() for ax in chart_named(cuda_summary(), "bert-base-throughput").draw().axes} == {"log"}
+    assert {ax.get_yscale() for ax in chart_named(summary, "resnet50-throughput").draw().axes} == {"linear"}
+
+
+def test_settings_that_were_tried_failed_or_are_void_do_not_cover_the_chosen_one() -> None:
+    figure = chart_named(cuda_summary(), "minilm-l6-latency").draw()  # onnxruntime's `graph` failed at batch 8
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()].count("onnxruntime fp16") == 1
+    figures = {text.get_text() for ax in figure.axes for text in ax.texts}
+    assert not {"failed", "missing", "not planned"} & figures
+    figure = chart_named(cuda_summary(), "bert-base-latency").draw()  # tensorrt's dynamic engine is void at batch 128
+    assert not any(text.get_text().startswith("void") for ax in figure.axes for text in ax.texts)
 
 
 def test_an_interval_over_decades_does_not_squeeze_the_others(summary: Summary) -> None:

@@ -1,0 +1,67 @@
+"""What a GPU's own clock adds to a table: device and enqueue time, and the parts of a transfer (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from harness.core.schemas import DeviceTimes, Row
+from harness.render import units
+from harness.render.units import ABSENT, TimeUnit
+
+PARTS: Mapping[str, Callable[[DeviceTimes], float | None]] = {
+    "H2D": lambda times: times.h2d,
+    "compute": lambda times: times.compute,
+    "D2H": lambda times: times.d2h,
+}
+"""Of the transfer boundary; left out where no row has them."""
+
+
+def device_columns(rows: Iterable[Row], unit: TimeUnit) -> dict[str, Callable[[Row], str]]:
+    """Header → cell, in the unit of the host's latency beside it; empty where no row has a GPU's clock."""
+    seen = [row.device_ns for row in rows if row.device_ns is not None and row.grade != "F"]
+    if not seen:
+        return {}
+    columns = {f"device {unit.name}": _cell(lambda times: times.device, unit)}
+    parts = {name: part for name, part in PARTS.items() if any(part(times) is not None for times in seen)}
+    columns |= {f"{name} {unit.name}": _cell(part, unit) for name, part in parts.items()}
+    if any(times.overlap is not None for times in seen):
+        columns["copies hidden"] = _shown(lambda times: ABSENT if times.overlap is None else f"{times.overlap:.0%}")
+    columns[f"enqueue {unit.name}"] = _cell(lambda times: times.enqueue, unit)
+    return columns
+
+
+def guide_lines(rows: Iterable[Row]) -> list[str]:
+    """How to read these columns, where there are any."""
+    found = [row for row in rows if row.device_ns is not None]
+    lines = {
+        "device": "**device, enqueue**: the same inferences by the GPU's event clock (between two events on the "
+        "backend's own stream), and the host's time until the last of their work was submitted; medians of process "
+        "medians. The median beside them is the host's: from before the submission until all is known to be done.",
+        "transfer": "**H2D, compute, D2H**: the copy from pinned host memory, the pass, and the copy back, by events. "
+        "**copies hidden**: share of the copies' time that ran behind computing.",
+        "setting": "**setting**: the named way in which the backend ran (`configs/README.md`). Where several were "
+        "tried, the fastest of round 1 got the other rounds and stands in the tables; the others are listed below.",
+        "roofline": "**FLOP/s, bytes**: shares of the best matrix product and the best copy that were measured on this "
+        "card. **limit**: *compute* or *memory* where one share is 30% or more, *host* where submitting takes as long "
+        "as running, else *launch*: many small kernels, each waiting for the one before.",
+    }
+    there = {
+        "device": bool(found),
+        "transfer": any(row.device_ns and row.device_ns.h2d is not None for row in found),
+        "setting": any(row.setting != "default" for row in found),
+        "roofline": any(row.roofline for row in found),
+    }
+    return [line for name, line in lines.items() if there[name]]
+
+
+def _cell(part: Callable[[DeviceTimes], float | None], unit: TimeUnit) -> Callable[[Row], str]:
+    return _shown(lambda times: units.in_unit(part(times), unit))
+
+
+def _shown(figure: Callable[[DeviceTimes], str]) -> Callable[[Row], str]:
+    def cell(row: Row) -> str:
+        if row.grade == "F":
+            return "void"
+        return ABSENT if row.device_ns is None else figure(row.device_ns)
+
+    return cell

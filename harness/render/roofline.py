@@ -1,0 +1,51 @@
+"""Rows against the measured limits of their GPU: one table, with the limits above it (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.core.schemas import Roof, Row
+from harness.render import units
+from harness.render.markdown import table
+from harness.render.series import setting_columns
+from harness.render.units import ABSENT
+
+
+def roof_line(roof: Roof) -> str:
+    """The limits in one sentence."""
+    peaks = ", ".join(f"{precision} {units.significant(rate / 1e12)}" for precision, rate in roof.flops.items())
+    copies = [f"copy on the device {units.significant(roof.copy_bytes_per_s / 1e9)} GB/s (read + written)"]
+    for name, rate in (("to it", roof.h2d_bytes_per_s), ("from it", roof.d2h_bytes_per_s)):
+        copies += [f"{name} {units.significant(rate / 1e9)} GB/s"] if rate is not None else []
+    launch = f"one more kernel in a CUDA graph {units.duration(roof.launch_ns)}"
+    return f"Measured limits of {roof.device}: best matrix product {peaks} TFLOP/s · {', '.join(copies)} · {launch}."
+
+
+def roofline_table(rows: Sequence[Row], roof: Roof | None) -> str:
+    """Work, shares and limit of each row that has a roofline, below the limits; empty where none has."""
+    found = [row for row in rows if row.roofline is not None and row.grade != "F"]
+    if roof is None or not found:
+        return ""
+    by_length = any(row.sequence_length for row in found)
+    settings = setting_columns(found)
+    headers = ["backend", "precision", *settings, "batch", *(["seq"] if by_length else [])]
+    headers += ["GFLOP a batch", "TFLOP/s", "of the best", "MB at least", "of the best copy", "limit"]
+    return f"{roof_line(roof)}\n\n{table(headers, [_line(row, by_length, bool(settings)) for row in found])}"
+
+
+def _line(row: Row, by_length: bool, with_setting: bool) -> list[str]:
+    roofline = row.roofline
+    assert roofline is not None  # noqa: S101 - chosen by roofline_table
+    device_ns = row.device_ns and (row.device_ns.compute or row.device_ns.device)
+    return [
+        *(row.backend, row.precision),
+        *([row.setting] if with_setting else []),
+        str(row.batch_size),
+        *([str(row.sequence_length or ABSENT)] if by_length else []),
+        units.significant(roofline.flops / 1e9),
+        units.significant(roofline.flops / device_ns / 1e3 if device_ns else None),
+        units.percent(roofline.flops_share),
+        units.significant(roofline.bytes / 1e6),
+        units.percent(roofline.bytes_share),
+        roofline.limit,
+    ]

@@ -1,0 +1,172 @@
+"""The limits' arithmetic and PyTorch calls, on a make-believe GPU: PyTorch is real and its "device" is the CPU; events
+and CUDA graphs are stand-ins whose clock only calls move."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from harness.core.errors import UnavailableError
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.stages
+
+KERNEL_MS, START_MS = 0.0012, 0.007
+
+
+class FakeGpu:
+    """A clock that products, copies and graphs move; `calls`: what ran, with the switches as they stood."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0.0
+        self.calls: list[tuple[Any, ...]] = []
+        self.slower = itertools.cycle([1.5, 1.0, 1.25])
+        self.captured = 0
+        self.pinned = False
+
+    def work(self, ms: float, *what: Any) -> None:
+        self.now_ms += ms * next(self.slower)
+        self.calls.append(what)
+
+
+class FakeEvent:
+    gpu: FakeGpu
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+        self.at_ms = -1.0
+
+    def record(self) -> None:
+        self.at_ms = self.gpu.now_ms
+
+    def elapsed_time(self, later: FakeEvent) -> float:
+        assert self.gpu.calls[-1] == ("synchronize",), "read before the device was done"
+        return later.at_ms - self.at_ms
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
+    from harness.backends import peaks
+
+    found = FakeGpu()
+    matmul = torch.backends.cuda.matmul
+    product, add = torch.mm, torch.Tensor.add_
+
+    def mm(left: Any, right: Any, out: Any) -> Any:
+        n, layout = left.shape[0], "row" if right.is_contiguous() else "column"
+        speed = 2.0 if layout == "column" else 1.0
+        speed *= 4.0 if matmul.allow_fp16_accumulation and left.dtype == torch.float16 else 1.0
+        found.work(n**3 / speed * 1e-6, left.dtype, n, layout, matmul.allow_tf32, matmul.allow_fp16_accumulation)
+        return product(left, right, out=out)
+
+    def copy_(target: Any, source: Any, non_blocking: bool = False) -> Any:
+        found.work(target.numel() * 1e-6, "copy", target.numel(), non_blocking)
+        return target
+
+    class Graph:
+        def __init__(self) -> None:
+            self.kernels = 0
+
+        def replay(self) -> None:
+            found.now_ms += START_MS + self.kernels * KERNEL_MS
+            found.calls.append(("replay", self.kernels))
+
+    class Capture:
+        def __init__(self, graph: Graph) -> None:
+            self.graph = graph
+
+        def __enter__(self) -> None:
+            found.captured = 0
+
+        def __exit__(self, *problem: object) -> None:
+            self.graph.kernels = found.captured
+
+    def add_(tensor: Any, other: Any) -> Any:
+        found.captured += 1
+        return add(tensor, other)
+
+    monkeypatch.setattr(FakeEvent, "gpu", found, raising=False)
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: found.calls.append(("synchronize",)))
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", Capture)
+    monkeypatch.setattr(torch, "mm", mm)
+    monkeypatch.setattr(torch.Tensor, "copy_", copy_)
+    monkeypatch.setattr(torch.Tensor, "add_", add_)
+    plain = torch.zeros
+
+    def zeros(*shape: int, pin_memory: bool = False, **more: Any) -> Any:
+        found.pinned = found.pinned or pin_memory
+        return plain(*shape, **more)
+
+    monkeypatch.setattr(torch, "zeros", zeros)
+    monkeypatch.setattr(peaks, "_DEVICE", "cpu")
+    monkeypatch.setattr(peaks, "SIZES", (8, 4))
+    monkeypatch.setattr(peaks, "COPY_BYTES", 1000)
+    monkeypatch.setattr(peaks, "LINK_BYTES", 500)
+    yield found
+    assert (matmul.allow_tf32, matmul.allow_fp16_accumulation) == (False, False)
+
+
+def test_the_best_product_of_each_precision(gpu: FakeGpu) -> None:
+    from harness.backends.peaks import flops_per_s
+
+    found = flops_per_s()
+    # n³ ms·1e-6 for 2n³ FLOP: 2e9 FLOP/s, twice in the other layout, four times more in fp16.
+    expected = {"fp32": 4e9, "tf32": 4e9, "fp16": 16e9, "bf16": 4e9}
+    assert found == pytest.approx(expected)
+    products = {call for call in gpu.calls if len(call) == 5}
+    assert {(dtype, tf32) for dtype, _, _, tf32, _ in products} == {
+        (torch.float32, False),
+        (torch.float32, True),
+        (torch.float16, False),
+        (torch.bfloat16, False),
+    }
+    assert {(n, layout) for _, n, layout, _, _ in products} == {(8, "row"), (8, "column"), (4, "row"), (4, "column")}
+
+
+def test_copies_count_reads_and_writes_and_the_link_one_way(gpu: FakeGpu) -> None:
+    from harness.backends import peaks
+
+    assert peaks.copy_bytes_per_s() == pytest.approx(2 * 1000 / 1e-6)
+    assert not gpu.pinned
+    assert peaks.link_bytes_per_s() == pytest.approx((500 / 5e-7, 500 / 5e-7))
+    assert ("copy", 500, True) in gpu.calls
+    assert gpu.pinned
+
+
+def test_a_launch_is_the_slope_without_the_graphs_own_start(gpu: FakeGpu) -> None:
+    from harness.backends import peaks
+
+    assert peaks.launch_ns() == pytest.approx(KERNEL_MS * 1e6)
+    assert {call[1] for call in gpu.calls if call[0] == "replay"} == {peaks.LAUNCHES, 2 * peaks.LAUNCHES}
+
+
+def test_too_little_memory_is_two_lines(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    from harness.backends import peaks
+
+    def full(*_arguments: object, **_more: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB.\nmore")
+
+    monkeypatch.setattr(torch, "zeros", full)
+    with pytest.raises(UnavailableError, match=r"Tried to allocate 1 GiB\.$"):
+        peaks.copy_bytes_per_s()
+
+
+def test_a_pytorch_without_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from harness.backends import peaks
+
+    monkeypatch.setattr(torch.version, "cuda", None)
+    with pytest.raises(UnavailableError, match="built without CUDA"):
+        peaks.require()
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+
+    def no_driver() -> None:
+        raise RuntimeError("Found no NVIDIA driver on your system.\nPlease check")
+
+    monkeypatch.setattr(torch.cuda, "init", no_driver)
+    with pytest.raises(UnavailableError, match=r"Found no NVIDIA driver on your system\.$"):
+        peaks.require()

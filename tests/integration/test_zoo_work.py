@@ -1,0 +1,141 @@
+"""FLOPs as the papers and other counters have them, on the models themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.core.schemas import Work
+from harness.zoo import MODELS
+from harness.zoo.loaded import Inputs, Loaded
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.stages
+
+
+def no_inputs(samples: int, length: int | None) -> Inputs:
+    raise NotImplementedError
+
+
+def loaded_of(module: object, names: tuple[str, ...]) -> Loaded:
+    return Loaded(module, "random", False, names, ("out",), no_inputs)  # type: ignore[arg-type]
+
+
+def image_model(name: str, tmp_path: Path) -> Loaded:
+    """Without weights: how much is computed does not depend on them."""
+    from harness.zoo.build import family_of, frozen
+
+    return loaded_of(frozen(family_of(MODELS[name]).architecture(MODELS[name], tmp_path)), ("pixel_values",))
+
+
+def text_model(name: str, tmp_path: Path) -> Loaded:
+    from harness.zoo import hub
+    from harness.zoo.build import family_of, frozen
+    from harness.zoo.loaded import Request
+
+    request = Request(MODELS[name], "seeded", seed=0, cache=None, folder=tmp_path)
+    hub.configuration(hub.origin_of(request), request).save_pretrained(tmp_path)
+    module = frozen(family_of(MODELS[name]).architecture(MODELS[name], tmp_path))
+    model = module.model
+    found = loaded_of(module, ("input_ids", "attention_mask"))
+    return dataclasses.replace(
+        found, attention=model.config._attn_implementation, set_attention=model.set_attn_implementation
+    )
+
+
+def image() -> Inputs:
+    return Inputs({"pixel_values": np.zeros((2, 3, 224, 224), np.float32)}, "zeros")
+
+
+def text(length: int) -> Inputs:
+    ids = np.ones((2, length), np.int64)
+    return Inputs({"input_ids": ids, "attention_mask": ids}, "ones")
+
+
+def count(loaded: Loaded, inputs: dict[int | None, Inputs]) -> tuple[Work, ...]:
+    from harness.zoo.work import work_of
+
+    return work_of(loaded, inputs)
+
+
+@pytest.mark.parametrize(
+    ("name", "gflop"), [("resnet50", 8.18), ("resnet18", 3.63), ("mobilenet_v2", 0.60), ("vit_b_16", 35.1)]
+)
+def test_image_models(name: str, gflop: float, tmp_path: Path) -> None:
+    (work,) = count(image_model(name, tmp_path), {None: image()})
+    assert work.flops_per_item / 1e9 == pytest.approx(gflop, rel=0.005)
+    assert (work.sequence_length, work.uncounted) == (None, ())
+    assert work.parameters == MODELS[name].parameters
+    assert (work.input_bytes_per_item, work.output_elements_per_item) == (602_112, 1000)
+
+
+@pytest.mark.parametrize(("name", "gflop"), [("bert-base", 22.35), ("distilbert", 11.18), ("minilm-l6", 2.87)])
+def test_text_models_with_attention_counted(name: str, gflop: float, tmp_path: Path) -> None:
+    loaded = text_model(name, tmp_path)
+    attention = loaded.module.model.config._attn_implementation  # type: ignore[union-attr]
+    short, long = count(loaded, {128: text(128), 256: text(256)})
+    assert short.flops_per_item / 1e9 == pytest.approx(gflop, rel=0.005)
+    assert long.flops_per_item > 2 * short.flops_per_item  # attention grows with the square
+    assert (short.sequence_length, long.sequence_length, short.uncounted) == (128, 256, ())
+    assert short.input_bytes_per_item == 2 * 8 * 128
+    assert short.parameters < MODELS[name].parameters  # its lookup tables are not read as a whole
+    assert loaded.module.model.config._attn_implementation == attention  # type: ignore[union-attr]
+
+
+def test_what_was_switched_off_for_counting_is_on_again(tmp_path: Path) -> None:
+    def switches() -> tuple[bool, bool]:
+        return torch.backends.mha.get_fastpath_enabled(), torch.backends.cuda.flash_sdp_enabled()
+
+    assert switches() == (True, True)
+    count(image_model("vit_b_16", tmp_path), {None: image()})
+    assert switches() == (True, True)
+
+
+def test_a_users_onnx_file_has_no_work() -> None:
+    assert count(loaded_of(None, ("pixel_values",)), {None: image()}) == ()
+
+
+def test_operators_that_the_counter_does_not_know_are_named() -> None:
+    class Recurrent(torch.nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = torch.nn.LSTM(8, 8, batch_first=True)
+
+        def forward(self, values: object) -> object:
+            return torch.fft.rfft(self.cell(values)[0])
+
+    inputs = Inputs({"values": np.zeros((2, 4, 8), np.float32)}, "zeros")
+    (work,) = count(loaded_of(Recurrent().eval(), ("values",)), {None: inputs})
+    assert "_fft_r2c" in work.uncounted
+    assert any("lstm" in name or "rnn" in name for name in work.uncounted)
+
+
+def test_a_table_that_is_also_the_output_layer_is_read_and_winograds_convolutions_are_told() -> None:
+    class Tied(torch.nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.other = torch.nn.Embedding(10, 4), torch.nn.Embedding(7, 4)
+            self.out = torch.nn.Linear(4, 10, bias=False)
+            self.out.weight = self.table.weight
+
+        def forward(self, ids: object) -> object:
+            return self.out(self.table(ids) + self.other(ids))
+
+    ids = Inputs({"ids": np.ones((2, 3), np.int64)}, "ones")
+    assert count(loaded_of(Tied(), ("ids",)), {3: ids})[0].parameters == 40
+
+    layers = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3, padding=1, bias=False),
+        torch.nn.Conv2d(4, 4, 3, padding=1, stride=2, bias=False),
+        torch.nn.Conv2d(4, 4, 3, padding=1, groups=4, bias=False),
+        torch.nn.Conv2d(4, 4, 1, bias=False),
+    )
+    pixels = Inputs({"x": np.zeros((2, 3, 8, 8), np.float32)}, "zeros")
+    (work,) = count(loaded_of(layers, ("x",)), {None: pixels})
+    assert work.winograd_flops_per_item == 2 * 8 * 8 * 4 * 3 * 9
+    assert work.flops_per_item > work.winograd_flops_per_item
+    traced = torch.jit.trace(layers, torch.from_numpy(pixels.arrays["x"]))
+    assert count(loaded_of(traced, ("x",)), {None: pixels}) == (work,)

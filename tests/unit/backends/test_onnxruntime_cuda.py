@@ -1,0 +1,250 @@
+"""The onnxruntime backend on a GPU that computes: each batch its own answer, at each boundary, graph or not."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.backends.base import Backend, Batch, Job
+from harness.core.errors import CaseError, MissingInputError
+from harness.core.schemas import Case, ExportRecord, OnnxArtifact
+from tests.fixtures.computing_gpu import FakeGpu
+from tests.fixtures.onnxruntime_gpu import CPU, CUDA, Runtime, install
+
+BATCHES: tuple[Batch, ...] = tuple(
+    {"ids": np.arange(6, dtype=np.int64).reshape(2, 3) + 100 * index} for index in range(4)
+)
+MODEL: dict[str, Any] = {
+    "inputs": {"ids": "int64"},
+    "outputs": {"hidden": "float16"},
+    "nodes": [[CUDA, "MatMul", 4096], [CPU, "Concat", 32], [CUDA, "Softmax", 4096]],
+}
+TENSORRT = "TensorrtExecutionProvider"
+Make = Callable[..., Backend]
+
+
+@pytest.fixture
+def gpu() -> FakeGpu:
+    return FakeGpu()
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch, gpu: FakeGpu) -> Runtime:
+    return install(monkeypatch, gpu)
+
+
+@pytest.fixture
+def make(runtime: Runtime, tmp_path: Path) -> Make:
+    def backend(
+        options: dict[str, Any] | None = None,
+        boundary: str = "compute",
+        model: dict[str, Any] = MODEL,
+        precision: str = "fp16",
+        target: str = "onnxruntime_cuda:OnnxRuntimeOnGpu",
+    ) -> Backend:
+        for name in ("model.onnx", "model-fp16.onnx", "model-fp16-fused.onnx"):
+            (tmp_path / name).write_text(json.dumps(model))
+        job = Job(case(boundary, precision), export(), tmp_path, BATCHES, 1, tmp_path / "cache", options or {})
+        module, _, name = target.partition(":")
+        found: Backend = getattr(importlib.import_module(f"harness.backends.{module}"), name)(job)
+        return found
+
+    return backend
+
+
+def case(boundary: str, precision: str) -> Case:
+    return Case.model_validate(
+        {
+            "case_id": "it-onnxruntime-cuda-b2",
+            "model": "it",
+            "slug": "it",
+            "backend": "onnxruntime",
+            "device": "cuda",
+            "precision": precision,
+            "batch_size": 2,
+            "sequence_length": 3,
+            "boundary": boundary,
+            "mode": "sync",
+            "weights": "seeded",
+        }
+    )
+
+
+def onnx(name: str, kind: str) -> OnnxArtifact:
+    return OnnxArtifact(path=name, sha256="0", size_bytes=1, exporter="test", opset=20, dtype_census={kind: 100})
+
+
+def export() -> ExportRecord:
+    return ExportRecord(
+        request_sha256="0",
+        model="it",
+        slug="it",
+        weights="seeded",
+        weight_source="seed",
+        kind="text",
+        classifier=False,
+        parameters=1000,
+        inputs=(),
+        outputs=(),
+        module=None,
+        onnx={"fp32": onnx("model.onnx", "float"), "fp16": onnx("model-fp16.onnx", "float16")},
+        onnx_variants={"fp16-fused": onnx("model-fp16-fused.onnx", "float16")},
+        input_sets=(),
+        checks=(),
+        versions={},
+        seconds={},
+    )
+
+
+def answer(index: int) -> Any:
+    return BATCHES[index]["ids"].astype(np.float32) * 2
+
+
+@pytest.mark.parametrize("graph", [True, False])
+def test_every_batch_gives_its_own_answer_in_any_order(gpu: FakeGpu, make: Make, graph: bool) -> None:
+    backend = make({"graph": graph})
+    backend.load()
+    for index in (0, 3, 1, 1, 2, 0):
+        backend.select(index)
+        backend.infer()
+        backend.synchronize()
+        found = backend.outputs()["hidden"]
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found, answer(index))
+    assert gpu.graphs == (len(BATCHES) if graph else 0)
+
+
+def test_choosing_enqueues_nothing_and_an_inference_is_one_launch(gpu: FakeGpu, make: Make) -> None:
+    backend = make({"graph": True})
+    backend.load()
+    gpu.calls.clear()
+    backend.select(2)
+    assert gpu.calls == []
+    backend.infer()
+    assert gpu.calls == ["launch"]
+
+
+def test_at_the_transfer_boundary_one_graph_serves_what_is_copied(gpu: FakeGpu, make: Make) -> None:
+    backend = make({"graph": True}, boundary="transfer")
+    backend.load()
+    for index in (1, 3):
+        gpu.calls.clear()
+        backend.select(index)
+        backend.upload()
+        backend.infer()
+        backend.download()
+        assert gpu.calls == ["h2d", "launch", "d2h"]
+        np.testing.assert_array_equal(backend.outputs()["hidden"], answer(index))
+    assert gpu.graphs == 1
+
+
+def test_what_is_fed_is_what_is_computed(make: Make) -> None:
+    backend = make({"graph": True}, boundary="e2e")
+    backend.load()
+    backend.feed({"ids": BATCHES[2]["ids"].astype(np.int32)})
+    backend.infer()
+    np.testing.assert_array_equal(backend.outputs()["hidden"], answer(2))
+
+
+def test_its_work_goes_to_the_stream_that_it_shows(runtime: Runtime, make: Make) -> None:
+    backend = make({"nhwc": True}, precision="fp32")
+    backend.load()
+    options = runtime.sessions[0].get_provider_options()[CUDA]
+    assert options["user_compute_stream"] == str(backend.stream.handle)
+    assert (options["prefer_nhwc"], options["use_tf32"], options["enable_cuda_graph"]) == ("1", "0", "0")
+    assert len(runtime.sessions) == 1
+
+
+@pytest.mark.parametrize(("precision", "label"), [("fp16", "fp16"), ("tf32", "tf32"), ("fp32", "fp32")])
+def test_the_label_comes_from_the_file_and_the_session(make: Make, precision: str, label: str) -> None:
+    backend = make({"graph": True}, precision=precision)
+    backend.load()
+    placement = backend.placement()
+    assert (placement.precision, placement.device) == (label, "cuda")
+    assert placement.settings["tf32"] is (precision == "tf32")
+    assert placement.settings["cuda_graph"] is True
+    assert (placement.settings["nodes_cuda"], placement.settings["nodes_cpu"]) == (2, 1)
+
+
+def test_a_computing_node_on_the_cpu_is_no_gpu_row(make: Make) -> None:
+    backend = make(model={**MODEL, "nodes": [[CUDA, "MatMul", 4096], [CPU, "GatherND", 4096]]})
+    backend.load()
+    placement = backend.placement()
+    assert placement.device == "cuda+cpu"
+    assert placement.settings["computed_on_cpu"] == "GatherND"
+
+
+def test_the_setting_chooses_the_form_of_the_file(make: Make) -> None:
+    backend = make({"graph": True, "variant": "fused"})
+    backend.load()
+    assert backend.placement().settings["file"] == "model-fp16-fused.onnx"
+    with pytest.raises(MissingInputError, match="fp32-fused"):
+        make({"graph": True, "variant": "fused"}, precision="tf32")
+
+
+def test_a_session_on_the_cpu_alone_is_refused(runtime: Runtime, make: Make) -> None:
+    runtime.obtains = set()
+    with pytest.raises(CaseError, match="did not get its CUDAExecutionProvider"):
+        make().load()
+
+
+@pytest.mark.parametrize("at", ["session", "first capture"])
+def test_a_model_that_cannot_be_captured_names_the_setting_to_take(runtime: Runtime, make: Make, at: str) -> None:
+    if at == "session":
+        runtime.fails = RuntimeError("This session cannot use the graph capture feature as requested by the user")
+    else:
+        runtime.refuses = "CUDA failure 900: operation not permitted when stream is capturing"
+    with pytest.raises(CaseError, match="cannot capture") as caught:
+        make({"graph": True}).load()
+    assert "`plain`" in caught.value.hint
+
+
+def test_running_out_of_memory_stays_what_it_is(runtime: Runtime, make: Make) -> None:
+    runtime.fails = ValueError("Failed to allocate memory for requested buffer of size 8")
+    with pytest.raises(ValueError, match="Failed to allocate"):
+        make({"graph": True}).load()
+
+
+def test_close_gives_the_context_back(gpu: FakeGpu, make: Make) -> None:
+    backend = make()
+    backend.load()
+    assert gpu.contexts == 1
+    backend.close()
+    assert gpu.contexts == 0
+
+
+def test_engines_of_its_tensorrt_provider_are_built_by_compile_and_kept(
+    runtime: Runtime, make: Make, tmp_path: Path
+) -> None:
+    runtime.obtains = {CUDA, TENSORRT}
+    model = {**MODEL, "nodes": [[TENSORRT, "TRTKernel_graph_0", 4096], [CUDA, "Softmax", 4096]]}
+    backend = make(model=model, target="onnxruntime_tensorrt:OnnxRuntimeTensorrt")
+    backend.load()
+    assert not runtime.sessions
+    assert backend.compiles
+    assert backend.compile_cached() is False
+    backend.compile()
+    own = runtime.sessions[0].get_provider_options()[TENSORRT]
+    assert own["trt_fp16_enable"] == "1"
+    assert own["user_compute_stream"] == str(backend.stream.handle)
+    cache = Path(own["trt_engine_cache_path"])
+    assert cache == tmp_path / "cache/it-onnxruntime-cuda-b2"
+    (cache / "an.engine").write_text("")
+    assert backend.compile_cached() is True
+    placement = backend.placement()
+    assert placement.device == "cuda"
+    assert (placement.settings["nodes_tensorrt"], placement.settings["nodes_cuda"]) == (1, 1)
+
+
+def test_without_tensorrt_the_row_says_what_is_missing(runtime: Runtime, make: Make) -> None:
+    runtime.fails = RuntimeError("Please install TensorRT libraries as mentioned in the GPU requirements page")
+    backend = make(target="onnxruntime_tensorrt:OnnxRuntimeTensorrt")
+    backend.load()
+    with pytest.raises(CaseError, match="did not get its TensorrtExecutionProvider"):
+        backend.compile()

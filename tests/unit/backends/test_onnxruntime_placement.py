@@ -1,0 +1,44 @@
+"""What a profile of one run says about where the nodes of a model ran."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.backends.onnxruntime_placement import Ran, device_of, nodes_of, shares
+
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+
+
+def event(name: str, provider: str = CUDA, size: str = "4096") -> dict[str, Any]:
+    return {
+        "cat": "Node",
+        "name": f"{name}_kernel_time",
+        "args": {"op_name": name, "provider": provider, "output_size": size},
+    }
+
+
+def test_only_the_kernels_of_nodes_count() -> None:
+    events = [{"cat": "Session", "name": "model_run", "args": {}}, event("MatMul"), event("Concat", CPU, "16")]
+    assert nodes_of(events) == [Ran(CUDA, "MatMul", 4096), Ran(CPU, "Concat", 16)]
+
+
+@pytest.mark.parametrize(
+    ("node", "device"),
+    [
+        (Ran(CPU, "Concat", 32), "cuda"),
+        (Ran(CPU, "Add", 8), "cuda"),
+        (Ran(CPU, "Add", 196_608), "cuda+cpu"),
+        (Ran(CPU, "Gemm", 8), "cuda+cpu"),
+        (Ran(CUDA, "Gemm", 196_608), "cuda"),
+    ],
+)
+def test_shape_arithmetic_may_stay_on_the_cpu_and_nothing_else(node: Ran, device: str) -> None:
+    assert device_of([Ran(CUDA, "MatMul", 4096), node]) == device
+
+
+def test_copies_between_the_devices_are_shown() -> None:
+    ran = [Ran(CUDA, "MemcpyToHost", 4096), Ran(CPU, "NonZero", 4096), Ran(CUDA, "MatMul", 4096)]
+    assert shares(ran) == {"nodes_cpu": 1, "nodes_cuda": 2, "nodes_copying": 1, "computed_on_cpu": "NonZero"}
+    assert shares([Ran(CUDA, "MatMul", 4096)]) == {"nodes_cuda": 1}

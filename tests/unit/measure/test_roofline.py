@@ -1,0 +1,168 @@
+"""Shares of measured limits, what bounds a row, and rows that are faster than can be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.core.schemas import Clock, DeviceTimes, Environment, ExportRecord, Flag, Gpu, Roof, Row, Unavailable, Work
+from harness.measure.roofline import CACHE_BYTES, other_card, with_rooflines
+from tests.synthetic_results import RESNET, Synthetic, case_of, environment, export_record
+
+MS = 1e6
+ROOF = Roof(
+    created_at="2026-11-28T00:00:00+00:00",
+    environment_id="e",
+    device="A Card",
+    uuid="GPU-1",
+    flops={"fp32": 50e12, "fp16": 700e12},
+    copy_bytes_per_s=3e12,
+    launch_ns=1_200.0,
+)
+WORK = Work(
+    sequence_length=None,
+    flops_per_item=7_000_000_000,
+    parameters=25_000_000,
+    input_bytes_per_item=600_000,
+    output_elements_per_item=1_000,
+)
+BASE = Synthetic(models=(RESNET,), cases=[case_of(RESNET, "torch-eager", "fp32", 1)]).summary().rows[0]
+
+
+def row(device_ms: float, batch: int = 1, enqueue_ms: float = 0.0, **changes: Any) -> Row:
+    """A row on a GPU, fp16 unless told."""
+    clock = Clock(name="events", resolution_ns=500.0, overhead_ns=1_500)
+    times = DeviceTimes(clock=clock, device=device_ms * MS, device_ci95=None, enqueue=enqueue_ms * MS)
+    given = {"device": "cuda", "precision": "fp16", "batch_size": batch, "device_ns": times}
+    return BASE.model_copy(update={**given, **changes})
+
+
+def judged(found: Row, work: Work = WORK, roof: Roof | None = ROOF) -> Row:
+    export = export_record(RESNET).model_copy(update={"work": (work,)})
+    return with_rooflines([found], {RESNET.name: export}, roof)[0]
+
+
+def test_shares_are_of_the_measured_limits() -> None:
+    found = judged(row(2.0, batch=100)).roofline
+    assert found is not None
+    assert found.flops == 700_000_000_000
+    assert found.flops_share == pytest.approx(0.5)  # 1 ms at 700 TFLOP/s
+    # 25 M weights and 100 x (150,000 pixels + 1,000 outputs), 2 bytes each.
+    assert found.bytes == 50_000_000 + 100 * (300_000 + 2_000)
+    assert found.bytes_share == pytest.approx(80.2e6 / 3e12 / 2e-3)
+
+
+def test_fp32_has_its_own_limit_and_element_size() -> None:
+    found = judged(row(2.0, precision="fp32")).roofline
+    assert found is not None
+    assert found.flops_share == pytest.approx(7e9 / 50e12 / 2e-3)
+    assert found.bytes == 100_000_000 + 600_000 + 4_000
+
+
+@pytest.mark.parametrize(
+    ("found", "limit"),
+    [
+        (row(2.0, batch=100), "compute"),
+        (row(0.05, batch=1), "memory"),  # 10 µs of arithmetic, 17 µs of traffic
+        (row(0.4, batch=1), "launch"),
+        (row(2.0, batch=100, enqueue_ms=1.7), "host"),
+        (row(2.0, batch=100, enqueue_ms=1.5), "compute"),
+        (row(2.0, batch=100, enqueue_ms=1.9, mode="offline"), "compute"),
+    ],
+)
+def test_what_bounds_a_row(found: Row, limit: str) -> None:
+    roofline = judged(found).roofline
+    assert roofline is not None
+    assert roofline.limit == limit
+
+
+def test_copies_over_the_link_are_left_out() -> None:
+    times = row(4.0).device_ns
+    assert times is not None
+    parts = times.model_copy(update={"h2d": 1.5 * MS, "compute": 2.0 * MS, "d2h": 0.5 * MS})
+    found = judged(row(4.0, batch=100, device_ns=parts)).roofline
+    assert found is not None
+    assert found.flops_share == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("device_ms", "grade"), [(0.96, "A"), (0.94, "F")])
+def test_faster_than_the_best_product_is_void(device_ms: float, grade: str) -> None:
+    found = judged(row(device_ms, batch=100))
+    assert found.grade == grade
+    assert [flag.name for flag in found.flags if flag.name == "ABOVE_ROOF"] == (["ABOVE_ROOF"] if grade == "F" else [])
+    assert found.roofline is not None
+
+
+def test_the_flag_says_what_was_too_fast() -> None:
+    flag = judged(row(0.5, batch=100)).flags[-1]
+    time, work = flag.detail.split(" of ", 1)
+    assert time == "500.0 µs on the device is less than the 1,000.0 µs"
+    assert work == "700.0 GFLOP at the 700 TFLOP/s of the best matrix product"
+    assert "torch-eager left work out" in flag.remedy
+
+
+def test_winograds_convolutions_need_a_quarter() -> None:
+    light = WORK.model_copy(update={"winograd_flops_per_item": WORK.flops_per_item})
+    assert judged(row(0.3, batch=100), light).grade == "A"
+    assert judged(row(0.2, batch=100), light).grade == "F"
+
+
+@pytest.mark.parametrize(("device_ms", "grade"), [(0.5, "A"), (0.4, "F")])
+def test_traffic_voids_only_beyond_any_cache(device_ms: float, grade: str) -> None:
+    copied = int(0.45e-3 / 0.95 * ROOF.copy_bytes_per_s)
+    heavy = WORK.model_copy(update={"parameters": (copied + CACHE_BYTES) // 2, "flops_per_item": 1})
+    found = judged(row(device_ms), heavy)
+    assert found.grade == grade
+    assert grade == "A" or "GB/s of the best copy" in found.flags[-1].detail
+
+
+def test_what_fits_into_a_cache_may_be_faster_than_memory() -> None:
+    small = WORK.model_copy(update={"flops_per_item": 1})
+    found = judged(row(0.002), small)  # 50 MB of weights in 2 µs
+    assert found.grade == "A"
+    assert found.roofline is not None
+    assert found.roofline.bytes_share > 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"device_ns": None},
+        {"precision": "int8"},
+        {"grade": "F"},
+        {"sequence_length": 128},
+        {"model": "another"},
+        {"flags": (Flag(name="CALIBRATION", detail="", remedy=""),)},
+    ],
+)
+def test_rows_of_which_nothing_can_be_said_stay_as_they_are(change: dict[str, Any]) -> None:
+    found = row(1e-3, batch=100, **change)
+    assert judged(found) == found
+
+
+def test_without_limits_there_are_no_rooflines() -> None:
+    found = row(2.0)
+    assert judged(found, roof=None) == found
+
+
+def test_work_is_found_by_sequence_length() -> None:
+    works = tuple(WORK.model_copy(update={"sequence_length": n, "flops_per_item": n * 10**9}) for n in (32, 128))
+    export: ExportRecord = export_record(RESNET).model_copy(update={"work": works})
+    found = with_rooflines([row(9.0, sequence_length=128)], {RESNET.name: export}, ROOF)[0].roofline
+    assert found is not None
+    assert found.flops == 128 * 10**9
+
+
+def on_card(name: str) -> Environment:
+    unknown = Unavailable(unavailable="x")
+    names = "vbios persistence ecc mig power_limit_w power_limit_default_w max_sm_mhz max_memory_mhz pcie bar1_bytes"
+    facts: dict[str, Any] = dict.fromkeys(names.split(), unknown)
+    card = Gpu(name=name, uuid="GPU-2", sm="9.0", memory_bytes=1, driver="580", cuda="13.0", **facts)
+    return environment().model_copy(update={"gpu": card})
+
+
+def test_limits_of_another_card_are_told_apart() -> None:
+    assert other_card(ROOF, [on_card("A Card"), environment()]) is None
+    assert other_card(ROOF, [environment()]) is None
+    assert "another GPU (A Card)" in (other_card(ROOF, [on_card("A Card"), on_card("B Card")]) or "")

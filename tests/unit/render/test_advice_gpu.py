@@ -1,0 +1,81 @@
+"""Rules about a GPU: who waits for launches, who has small kernels, and when an engine is repaid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from harness.core.schemas import Interval, Row
+from harness.render.advice_batch import fixed_cost
+from harness.render.advice_choice import backend_choice
+from harness.render.advice_gpu import engine_cost, launches
+from harness.render.group import Group, Recommendation
+from tests.synthetic_cuda import cuda_summary
+
+SUMMARY = cuda_summary()
+BY_ID = {row.case_id: row for row in SUMMARY.rows}
+ENGINE = BY_ID["bert-base-tensorrt-cuda-fp16-b1-s128-static+graph"]
+FUSED = BY_ID["bert-base-onnxruntime-cuda-fp16-b1-s128-fused+graph"]
+COMPILED = BY_ID["bert-base-torch-compile-cuda-fp16-b1-s128-reduce-overhead"]
+EAGER = BY_ID["bert-base-torch-eager-cuda-fp16-b1-s128"]
+
+
+def timed(row: Row, ms: float, **changes: Any) -> Row:
+    assert row.latency_ns is not None
+    ends = Interval(low=ms * 0.99e6, high=ms * 1.01e6)
+    latency = row.latency_ns.model_copy(update={"median": ms * 1e6, "ci95": ends})
+    return row.model_copy(update={"latency_ns": latency, **changes})
+
+
+def found(rule: Callable[[Group], Iterable[Recommendation]], *rows: Row) -> list[Recommendation]:
+    group = Group("a model", rows, BY_ID, SUMMARY.exports["bert-base"], None, SUMMARY.engines)
+    return list(rule(group))
+
+
+def test_who_waits_for_launches_is_told_of_graphs() -> None:
+    (one,) = found(launches, EAGER)
+    assert one.rule == "launches"
+    assert "torch-eager fp16 at batch 1: a setting with a CUDA graph" in one.text
+    assert one.case_ids == (EAGER.case_id,)
+
+
+def test_small_kernels_are_another_matter() -> None:
+    (one,) = found(launches, ENGINE)
+    assert one.rule == "small kernels"
+    assert "tensorrt fp16 at batch 1 neither" in one.text
+
+
+def test_a_row_at_its_limit_or_without_one_is_silent() -> None:
+    large = BY_ID["bert-base-tensorrt-cuda-fp16-b128-s128-static+graph"]
+    assert large.roofline is not None
+    assert large.roofline.limit == "compute"
+    assert found(launches, large, ENGINE.model_copy(update={"roofline": None})) == []
+
+
+def test_an_engine_is_repaid_against_the_next_best() -> None:
+    rows = (timed(ENGINE, 1.0), timed(FUSED, 2.0), timed(COMPILED, 3.0))
+    (one,) = found(engine_cost, *rows)
+    # 38.1 s for 1 ms a batch.
+    assert (
+        "of tensorrt fp16 (38.1 s each) is repaid against onnxruntime fp16, the next best, after 38,100 at" in one.text
+    )
+    assert one.case_ids == (ENGINE.case_id, FUSED.case_id)
+
+
+def test_an_engine_that_is_not_clearly_faster_is_never_repaid() -> None:
+    assert found(engine_cost, timed(ENGINE, 1.0), timed(FUSED, 1.01)) == []
+    assert found(engine_cost, timed(ENGINE, 2.0), timed(FUSED, 1.0)) == []
+    assert found(engine_cost, timed(ENGINE, 1.0)) == []
+    assert found(engine_cost, timed(FUSED, 1.0), timed(COMPILED, 3.0)) == []
+
+
+def test_fixed_cost_is_left_to_the_rules_of_the_gpu() -> None:
+    larger = BY_ID["bert-base-torch-eager-cuda-fp16-b8-s128"]
+    assert found(fixed_cost, EAGER, larger) == []
+    assert len(found(fixed_cost, *(row.model_copy(update={"device_ns": None}) for row in (EAGER, larger)))) == 1
+
+
+def test_the_fastest_is_named_in_the_precision_that_most_share_with_its_setting() -> None:
+    fp32 = timed(BY_ID["bert-base-torch-eager-cuda-fp32-b1-s128"], 0.5)
+    (one,) = found(backend_choice, timed(ENGINE, 1.0), timed(FUSED, 2.0), fp32)
+    assert one.text.startswith("tensorrt (static+graph) is fastest at batch 1 in fp16: 1.00 ms")

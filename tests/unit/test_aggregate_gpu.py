@@ -1,0 +1,80 @@
+"""aggregate reads the GPU's limits and the records of engines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness import aggregate
+from harness.core import store
+from harness.core.layout import Models, Results
+from harness.core.schemas import Case, Measured, Plan, Roof, Summary
+from tests.fixtures.engines import NAME, PATH, engine_record
+from tests.synthetic_results import RESNET, Synthetic, case_of, export_record
+
+CASE = case_of(RESNET, "tensorrt", "fp16", 1).model_copy(update={"device": "cuda"})
+ENGINE = engine_record(export_record(RESNET))
+ROOF = Roof(
+    created_at="2026-11-28T00:00:00+00:00",
+    environment_id="e",
+    device="A Card",
+    uuid="GPU-1",
+    flops={"fp16": 800e12},
+    copy_bytes_per_s=3e12,
+    launch_ns=1_200.0,
+)
+
+
+def with_engine(_case: Case, record: Measured) -> Measured:
+    return record.model_copy(update={"artifacts": {PATH: ENGINE.engine.sha256}})
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Results, Models]:
+    results, models = Results(tmp_path / "results"), Models(tmp_path / "models")
+    Synthetic(models=(RESNET,), cases=[CASE], samples=100, change=with_engine).write(results.root, models.root)
+    plan = store.load(results.plan, Plan, "make plan")
+    store.save(results.plan, plan.model_copy(update={"device": "cuda"}))
+    store.save(models.folder(RESNET.name).engine_record(NAME), ENGINE)
+    store.save(results.roof, ROOF)
+    return results, models
+
+
+def summary(results: Results, models: Models) -> Summary:
+    aggregate.stage(["--results", str(results.root), "--models-dir", str(models.root)])
+    return store.load(results.summary, Summary, "make aggregate")
+
+
+def test_limits_and_engines_stand_in_the_summary(folders: tuple[Results, Models]) -> None:
+    found = summary(*folders)
+    assert [row.status for row in found.rows] == ["measured"]
+    assert found.engines == {f"{RESNET.name}/{PATH}": ENGINE}
+    assert found.roof == ROOF
+    assert found.notes == ()
+
+
+def test_damaged_files_are_named_and_cost_what_rests_on_them(folders: tuple[Results, Models]) -> None:
+    results, models = folders
+    results.roof.write_text("{")
+    models.folder(RESNET.name).engine_record(NAME).write_text("{")
+    found = summary(results, models)
+    assert [row.status for row in found.rows] == ["missing"]
+    assert found.roof is None
+    notes = " ".join(found.notes)
+    assert "roof.json" in notes
+    assert f"engines/{NAME}.json" in notes
+
+
+def test_limits_that_nobody_measured_are_no_damage(folders: tuple[Results, Models]) -> None:
+    results, models = folders
+    results.roof.unlink()
+    found = summary(results, models)
+    assert (found.roof, found.notes) == (None, ())
+
+
+def test_a_plan_for_a_cpu_has_no_use_for_limits(folders: tuple[Results, Models]) -> None:
+    results, models = folders
+    plan = store.load(results.plan, Plan, "make plan")
+    store.save(results.plan, plan.model_copy(update={"device": "cpu"}))
+    assert summary(results, models).roof is None

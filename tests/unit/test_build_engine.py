@@ -1,0 +1,259 @@
+"""The stage with a GPU and a TensorRT that compute: what it builds, keeps, builds anew, and says."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness import build_engine
+from harness.core import store
+from harness.core.errors import ExportError, UnavailableError
+from harness.core.layout import ModelFolder, Models, Results
+from harness.core.schemas import Artifact, EngineRecord, ExportRecord, Gate, InputSet, OnnxArtifact, Plan, TensorSpec
+from tests.fixtures import tensorrt, tensorrt_builder
+from tests.fixtures.computing_gpu import FakeGpu
+from tests.fixtures.nvml import FakeDriver, FakeNvml
+from tests.synthetic_results import RESNET, case_of, export_record, plan_of
+
+SAMPLES = np.arange(48, dtype=np.float32).reshape(16, 3, 1) / 7
+MODEL: dict[str, Any] = {"scale": 2.0, "inputs": {"x": "FLOAT"}, "outputs": {"y": "FLOAT"}, "largest": 128}
+STATIC, DYNAMIC = "static+graph", "dynamic+graph"
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
+    found = FakeGpu()
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: FakeDriver() if name == "libcuda.so.1" else _absent(name))
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())  # type: ignore[arg-type]
+    tensorrt.install(monkeypatch, found, **tensorrt_builder.names())
+    return found
+
+
+def _absent(name: str) -> Any:
+    raise OSError(f"{name}: cannot open shared object file")
+
+
+class Folder:
+    """A results and a models folder with one exported model."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.models = Models(root / "models")
+        self.model: ModelFolder = self.models.folder(RESNET.name)
+        self.model.root.mkdir(parents=True)
+
+    def plan(self, *cells: tuple[str, int, str], precision: str = "fp16", boundary: str = "compute") -> None:
+        """cells: backend, batch, setting."""
+        cases = [
+            case_of(RESNET, backend, precision, batch, setting=setting).model_copy(
+                update={"device": "cuda", "boundary": boundary}
+            )
+            for backend, batch, setting in cells
+        ]
+        plan: Plan = plan_of((RESNET,), cases).model_copy(update={"device": "cuda"})
+        measurement = plan.measurement.model_copy(update={"parity_samples": len(SAMPLES)})
+        gates = {"fp16": Gate(relative_l2=1e-2), "fp32": Gate(relative_l2=1e-4)}
+        store.save(Results(self.root).plan, plan.model_copy(update={"measurement": measurement, "gates": gates}))
+
+    def export(self, **model: Any) -> None:
+        onnx = self.model.onnx("fp32-opset17")
+        onnx.write_text(json.dumps({**MODEL, **model}))
+        np.savez(self.model.inputs(None), x=SAMPLES)
+        np.savez(self.model.reference(None), y=SAMPLES * 2)
+        inputs = InputSet(
+            sequence_length=None,
+            samples=len(SAMPLES),
+            inputs=_artifact(self.model.inputs(None)),
+            reference=_artifact(self.model.reference(None)),
+            source="made up",
+        )
+        artifact = OnnxArtifact(
+            **_artifact(onnx).model_dump(), exporter="torchscript", opset=17, dtype_census={"float": 3}
+        )
+        record: ExportRecord = export_record(RESNET).model_copy(
+            update={
+                "inputs": (TensorSpec(name="x", dtype="float32", shape=("batch", 3, 1)),),
+                "outputs": (TensorSpec(name="y", dtype="float32", shape=("batch", 3, 1)),),
+                "onnx_variants": {"fp32-opset17": artifact},
+                "input_sets": (inputs,),
+            }
+        )
+        store.save(self.model.record, record)
+
+    def build(self, *more: str) -> None:
+        build_engine.stage(["--results", str(self.root), "--models-dir", str(self.models.root), *more])
+
+    def records(self) -> list[EngineRecord]:
+        paths = sorted(self.model.engines.glob("*.json"))
+        return [store.load(path, EngineRecord, "make engines") for path in paths]
+
+
+def _artifact(path: Path) -> Artifact:
+    return Artifact(path=path.name, sha256=store.sha256_file(path), size_bytes=path.stat().st_size)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, gpu: FakeGpu) -> Folder:
+    found = Folder(tmp_path)
+    found.export()
+    found.plan(("tensorrt", 8, STATIC))
+    return found
+
+
+def test_an_engine_is_built_checked_and_described(folder: Folder) -> None:
+    folder.build()
+    (record,) = folder.records()
+    assert (record.tensorrt, record.gpu, record.sm, record.driver) == ("8.6.0", "A Card", "9.0", "580.1")
+    assert record.engine.path.startswith("engines/fp16-b8-")
+    assert record.engine.sha256 == store.sha256_file(folder.model.root / record.engine.path)
+    assert record.parity.samples >= len(SAMPLES)
+    assert record.parity.relative_l2 == 0.0
+    assert record.kept_fp32 == ()
+    assert record.timing_cache_sha256 == store.sha256_file(folder.models.timing_cache("8.6.0", "A Card"))
+
+
+def test_only_what_changed_is_built_again(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    made = sys.modules["tensorrt"].Builder.made
+    folder.build()
+    folder.build()
+    assert len(made) == 1
+    assert "up to date" in capsys.readouterr().out
+    folder.build("--force")
+    assert len(made) == 2
+    (folder.model.root / folder.records()[0].engine.path).write_bytes(b"cut off")
+    folder.build()
+    assert len(made) == 3
+    folder.export(note="other weights")
+    folder.build()
+    assert len(made) == 4
+
+
+def test_a_new_driver_makes_every_engine_anew(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.build()
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(SystemGetDriverVersion="590.2"))  # type: ignore[arg-type]
+    folder.build()
+    assert [record.driver for record in folder.records()] == ["590.2"]
+
+
+def test_each_setting_gets_the_engines_that_it_asks_for(folder: Folder) -> None:
+    folder.plan(*(("tensorrt", batch, setting) for batch in (1, 8) for setting in (STATIC, DYNAMIC, "static")))
+    folder.build()
+    assert [record.engine.path.rpartition("-")[0] for record in folder.records()] == [
+        "engines/fp16-b1",
+        "engines/fp16-b1..8",
+        "engines/fp16-b8",
+    ]
+
+
+def test_a_plan_of_a_single_batch_can_have_both_profiles(folder: Folder) -> None:
+    folder.plan(("tensorrt", 8, STATIC), ("tensorrt", 8, DYNAMIC))
+    folder.build()
+    assert [record.request.dynamic for record in folder.records()].count(True) == 1
+    assert len(folder.records()) == 2
+
+
+def test_where_fp16_is_far_off_sensitive_layers_are_kept_in_fp32(folder: Folder) -> None:
+    folder.export(fp16_scale=2.1, network=[["norm", "NORMALIZATION"], ["conv", "CONVOLUTION"]])
+    folder.build()
+    (record,) = folder.records()
+    assert record.kept_fp32 == ("norm",)
+    assert record.parity.relative_l2 == 0.0
+
+
+def test_where_fp16_overflows_they_are_too(folder: Folder) -> None:
+    folder.export(fp16_scale=1e39, network=[["norm", "NORMALIZATION"]])
+    folder.build()
+    assert folder.records()[0].kept_fp32 == ("norm",)
+    assert folder.records()[0].parity.nonfinite == 0
+
+
+@pytest.mark.parametrize("boundary", ["transfer", "e2e"])
+def test_the_check_gives_the_engine_every_batch_whatever_boundary_is_planned(folder: Folder, boundary: str) -> None:
+    folder.plan(("tensorrt", 4, STATIC), boundary=boundary)
+    folder.build()
+    (record,) = folder.records()
+    assert record.parity.relative_l2 == 0.0
+    assert len(sys.modules["tensorrt"].Builder.made) == 1
+
+
+def test_the_list_names_what_would_be_built_and_builds_nothing(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.build("--only-list")
+    assert "engine fp16-b8-" in (told := capsys.readouterr().out)
+    assert "would be built" in told
+    assert folder.records() == []
+
+
+def test_an_engine_that_stays_far_off_is_kept_with_its_distance(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.export(scale=2.2)
+    folder.build()
+    (record,) = folder.records()
+    assert record.parity.relative_l2 == pytest.approx(0.1, rel=1e-3)
+    assert "1.0e-01 from the reference" in capsys.readouterr().out
+
+
+def test_fp32_is_never_built_with_layers_kept(folder: Folder) -> None:
+    folder.plan(("tensorrt", 8, STATIC), precision="fp32")
+    folder.export(scale=2.2, network=[["norm", "NORMALIZATION"]])
+    folder.build()
+    assert len(sys.modules["tensorrt"].Builder.made) == 1
+    assert folder.records()[0].kept_fp32 == ()
+
+
+def test_what_one_engine_learned_the_next_one_is_given(folder: Folder) -> None:
+    folder.plan(("tensorrt", 1, STATIC), ("tensorrt", 8, STATIC))
+    folder.build()
+    assert folder.models.timing_cache("8.6.0", "A Card").read_bytes() == b"+kernels+kernels"
+
+
+def test_an_engine_that_cannot_be_checked_does_not_keep_the_others_from_being_built(
+    folder: Folder, gpu: FakeGpu
+) -> None:
+    folder.export(largest=4)
+    folder.plan(("tensorrt", 8, STATIC), ("tensorrt", 4, STATIC))
+    with pytest.raises(ExportError, match="does not take x of shape") as caught:
+        folder.build()
+    assert "fp16-b8" in caught.value.problem
+    assert [record.engine.path.rpartition("-")[0] for record in folder.records()] == ["engines/fp16-b4"]
+    assert gpu.contexts == 0  # one that is left pushed aborts the process at its end
+
+
+def test_a_card_without_room_for_one_batch_still_builds_the_others(folder: Folder, gpu: FakeGpu) -> None:
+    folder.plan(("tensorrt", 64, STATIC), ("tensorrt", 1, STATIC))
+    gpu.room_bytes = 2000
+    with pytest.raises(ExportError, match="Out of GPU memory at batch 64"):
+        folder.build()
+    assert [record.engine.path.rpartition("-")[0] for record in folder.records()] == ["engines/fp16-b1"]
+    assert gpu.room_bytes == 2000
+
+
+def test_a_plan_without_engines_asks_for_no_gpu(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", _absent)
+    folder.plan(("torch-eager", 8, "default"))
+    folder.build()
+    assert folder.records() == []
+
+
+def test_without_tensorrt_there_is_a_word_on_where_to_get_it(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "harness.engines.api")
+    monkeypatch.delattr("harness.engines.api")
+    monkeypatch.setitem(sys.modules, "tensorrt", None)  # type: ignore[arg-type]
+    with pytest.raises(UnavailableError, match="TensorRT cannot be imported") as caught:
+        folder.build()
+    assert "PYTHONS=tensorrt=" in caught.value.hint
+
+
+def test_without_a_gpu_nothing_is_built(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", _absent)
+    with pytest.raises(UnavailableError, match="DEVICE=cuda"):
+        folder.build()
+    assert folder.records() == []
