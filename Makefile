@@ -1,6 +1,6 @@
 # Inferometer: every stage as a target. `make` alone prints this list; README.md explains the stages.
 
-CONFIG      ?= $(if $(filter cuda,$(DEVICE)),configs/cuda.yaml,configs/quickstart.yaml)#? configuration to plan from
+CONFIG      ?= $(if $(filter cuda,$(DEVICE)),configs/cuda.yaml,configs/quickstart.yaml)#? configuration to plan from: quickstart.yaml, or cuda.yaml with DEVICE=cuda
 DEVICE      ?=#? cpu or cuda, instead of the configuration's
 MODELS      ?=#? comma-separated models, instead of the configuration's; name@seeded sets the weights
 BACKENDS    ?=#? comma-separated backends
@@ -23,6 +23,7 @@ MAX_REGRESSION ?=#? slow-down that compare accepts, as 5%
 TRIALS      ?=#? trials of make selftest (7)
 FORCE       ?=#? 1: measure and export anew what is already there
 RUN         ?= auto#? local, docker, auto (docker where an engine answers and the image is built), or system: this PYTHON as it is
+CARDS       ?=#? GPUs to spread the models over, as 0,1,2,3
 PYTHONS     ?=#? backend=path of a Python that has its libraries, comma-separated, as tensorrt=/opt/trt/bin/python
 TORCH_INDEX ?=#? extra package index that has a CPU-only torch for this platform
 DOCKER      ?= docker#? container engine
@@ -30,7 +31,7 @@ PYTHON      ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,
 
 # Every choice reaches the stages through the environment, so that no value is ever read by a shell.
 export CONFIG DEVICE MODELS BACKENDS PRECISIONS BATCHES SEQ_LENGTHS BOUNDARIES MODES SETTINGS ROUNDS MAX_ROUNDS \
-       INTERVAL BUDGET RESULTS MODELS_DIR TORCH_INDEX TRIALS BASELINE THRESHOLD MAX_REGRESSION PYTHONS
+       INTERVAL BUDGET RESULTS MODELS_DIR TORCH_INDEX TRIALS BASELINE THRESHOLD MAX_REGRESSION PYTHONS CARDS
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -52,7 +53,9 @@ PLAN   = $(STAGE).plan --config "$$CONFIG" $(if $(DEVICE),--device "$$DEVICE") -
 EXPORT = $(STAGE).export $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
 ENGINES = $(STAGE).build_engine $(PLACE) --models-dir "$$MODELS_DIR" --python "$$PYTHONS" $(if $(FORCE),--force)
 ROOF = $(STAGE).roof $(PLACE) $(if $(FORCE),--force)
-MEASURE = $(STAGE).run $(PLACE) --models-dir "$$MODELS_DIR" --python "$$PYTHONS" $(if $(FORCE),--force)
+SPREAD = $(STAGE).spread $(PLACE) --models-dir "$$MODELS_DIR" --python "$$PYTHONS" --cards "$$CARDS" $(if $(FORCE),--force)
+MEASURE = $(if $(CARDS),$(SPREAD),$(ONE_BY_ONE))
+ONE_BY_ONE = $(STAGE).run $(PLACE) --models-dir "$$MODELS_DIR" --python "$$PYTHONS" $(if $(FORCE),--force)
 ENERGY = $(STAGE).energy $(PLACE) --models-dir "$$MODELS_DIR" --python "$$PYTHONS" $(if $(FORCE),--force)
 AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR"
 REPORT = $(STAGE).report $(PLACE)
@@ -66,12 +69,13 @@ help: ## Print this help
 	@echo
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
-	@awk '/^[A-Z_]+ +\?=.*#\? / {name = $$1; split($$0, parts, "#\\? "); value = $$0; sub(/^[A-Z_]+ +\?= */, "", value); sub(/#\? .*/, "", value); if (name == "PYTHON") next; printf "  %-14s %s%s\n", name, parts[2], value == "" ? "" : " (" value ")"}' $(firstword $(MAKEFILE_LIST))
+	@awk '/^[A-Z_]+ +\?=.*#\? / {name = $$1; split($$0, parts, "#\\? "); value = $$0; sub(/^[A-Z_]+ +\?= */, "", value); sub(/#\? .*/, "", value); if (name == "PYTHON") next; if (index(value, "$$(")) value = ""; printf "  %-14s %s%s\n", name, parts[2], value == "" ? "" : " (" value ")"}' $(firstword $(MAKEFILE_LIST))
 
 bench: where ## Do everything: plan, export, engines and roof on a GPU, run, aggregate, report
 	@$(PLAN)
 	@$(EXPORT)
-	@$(ENGINES)
+	@code=0; $(if $(CARDS),:,$(ENGINES)) || code=$$?; \
+	case $$code in 0|5|8) ;; *) exit $$code ;; esac  # 5, 8: no TensorRT, or an engine was not built; their rows say so
 	@$(ROOF)
 	@code=0; $(MEASURE) || code=$$?; \
 	if [ $$code -ne 0 ] && [ $$code -ne 10 ]; then exit $$code; fi; \

@@ -35,6 +35,7 @@ def stage(arguments: Sequence[str]) -> None:
     parser.add_argument("--force", action="store_true", help="build anew even where nothing changed")
     parser.add_argument("--only-list", action="store_true", help="build nothing, and tell what would be built")
     parser.add_argument("--models", nargs="+", metavar="NAME", help="only these models of the plan")
+    parser.add_argument("--engines", nargs="+", metavar="NAME", help="only these, by the names that --only-list prints")
     parser.add_argument(
         "--python", action="append", default=[], metavar="BACKEND=PATH", help="interpreter that has TensorRT"
     )
@@ -76,7 +77,8 @@ def _continue_in(python: Path, options: argparse.Namespace) -> None:
     given = vars(options)
     words = ["--results", str(given["results"]), "--models-dir", str(given["models_dir"])]
     words += [f"--{flag.replace('_', '-')}" for flag in ("force", "only_list") if given[flag]]
-    words += ["--models", *given["models"]] if given["models"] else []
+    for flag in ("models", "engines"):
+        words += [f"--{flag}", *given[flag]] if given[flag] else []
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     os.execve(python, [str(python), "-m", "harness.build_engine", *words], environment)  # noqa: S606
 
@@ -120,6 +122,8 @@ def _of_model(
     problems = []
     for request in requests.requests(cases, export, source):
         name = requests.name_of(request)
+        if flags.engines and name not in flags.engines:
+            continue
         if not flags.force and _is_current(folder, name, requests.key_of(request, place)):
             cli.say(f"{slug}: engine {name} is up to date")
             continue
@@ -150,7 +154,7 @@ def _build(model: _Model, request: EngineRequest, name: str) -> EngineRecord:
     """Build and check one engine, and save its record."""
     from harness.engines.checked import build_checked  # noqa: PLC0415
 
-    gate = model.plan.gates.get(request.precision)
+    gate = model.plan.gate(model.export.model, request.precision)
     record = build_checked(
         model.folder,
         request,

@@ -19,8 +19,8 @@ from harness.measure.tuning import FIRST_ROUND, losers
 from harness.planning.adaptive import further_turns, is_over_budget
 from harness.planning.built_engines import built_engines
 from harness.planning.interpreters import interpreters
-from harness.planning.resume import Finished, finished_turns
 from harness.planning.part import of_models
+from harness.planning.resume import Finished, finished_turns
 from harness.planning.schedule import Turn, schedule
 from harness.running.crew import Crew
 
@@ -98,7 +98,7 @@ def _measure_all(plan: Plan, todo: Sequence[Turn], done: Finished, crew: Crew) -
                 break
             record = crew.measure(turn)
             if isinstance(record, Measured):
-                done.add(record, turn[1].precision)
+                done.add(record, turn[1])
             else:
                 failed.append(record.case_id)
         elapsed_s = (now_ns() - started) / 1e9

@@ -17,14 +17,15 @@ ROOT = Path(__file__).parents[1]
 HARNESS = ROOT / "harness"
 FILES = sorted(HARNESS.rglob("*.py"))
 STAGES = [path for path in sorted(HARNESS.glob("*.py")) if "cli.main(" in path.read_text()]
-BESIDE = {"worker", "monitor", "models", "selftest"}
-"""Processes that `run` starts, a list for the reader, a test of the harness: no stations of the data's way."""
+BESIDE = {"worker", "monitor", "models", "selftest", "spread"}
+"""Processes that `run` starts, a list for the reader, a test of the harness, stages on several cards: no stations of
+the data's way."""
 KNOWN_DURATION = {"spin", "slowdown"}
 """Work that is defined by how long it takes cannot do without the clock; it uses the one of measure/clock.py."""
 OWN_EXITS = (HARNESS / "worker.py", HARNESS / "core/orphans.py")
 """A process of a case leaves by os._exit: exit handlers in it belong to the server that it was forked from."""
 LONGEST = 250
-"""Lines of a file; schemas.py is the one place where every format stands, and may be as long as there are formats."""
+"""Lines of a file."""
 CLOCKS = {
     *("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time"),
     *("process_time_ns", "thread_time", "thread_time_ns", "clock_gettime", "clock_gettime_ns"),
@@ -162,7 +163,7 @@ def test_every_stage_refuses_an_unknown_option_in_two_lines(path: Path) -> None:
     assert hint == f"Hint:  python -m harness.{path.stem} --help"
 
 
-@each([path for path in FILES if path != HARNESS / "core/schemas.py"])
+@each(FILES)
 def test_no_file_is_too_long_to_read(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= LONGEST
 

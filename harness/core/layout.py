@@ -11,6 +11,7 @@ results/raw/<case_id>/<round>.json            and <round>.log while a case runs 
 results/summary.json  summary.csv  report.md  charts/*.png
 results/roof.json                             what the GPU can do at most
 results/energy/<case_id>.json                 energy/runs/… the timings of that pass
+results/cards/<card>/…    a results folder a card while models are spread over several
 results/selftest.json  selftest.md  selftest/<trial>/…
 results/comparison.json  comparison.md  junit.xml
 """
@@ -89,6 +90,10 @@ class Results:
     @property
     def charts(self) -> Path:
         return self.root / "charts"
+
+    def card(self, index: int) -> Results:
+        """A results folder of its own for each card while models are spread over several (harness/spread.py)."""
+        return Results(self.root / "cards" / str(index))
 
     def raw_case(self, case_id: str) -> Path:
         return self.raw / case_id

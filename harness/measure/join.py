@@ -131,7 +131,7 @@ def _loaded_engines(
 def checks_for(plan: Plan, case: Case, export: ExportRecord | None, calibration: frozenset[str]) -> Checks:
     """What the row of a case is judged against."""
     return Checks(
-        gate=plan.gates.get(case.precision),
+        gate=plan.gate(case.model, case.precision),
         # Near-tied logits of random weights flip on rounding alone: their arg-max says nothing.
         judge_top1=export is not None and export.classifier and case.weights != "seeded",
         target_ci=plan.measurement.target_ci,

@@ -32,10 +32,11 @@ class _Section(BaseModel):
 
 
 class ModelEntry(_Section):
-    """One model: its zoo name, and which weights (None: the zoo's default for it)."""
+    """One model: its zoo name, which weights (None: the zoo's default for it), and gates of its own."""
 
     name: Annotated[str, Field(min_length=1, max_length=300)]
     weights: Literal["pretrained", "seeded"] | None = None
+    gates: dict[Precision, Gate] = {}
 
 
 class Block(_Section):

@@ -215,6 +215,7 @@ def _planned(entry: ModelEntry, info: ModelInfo, cases: Sequence[Case]) -> Plann
         sequence_lengths=tuple(sorted(lengths)),
         onnx_precisions=tuple(dict.fromkeys(precision for precision, _ in files)),
         onnx_variants=tuple(f"{precision}-{variant}" for precision, variant in files if variant is not None),
+        gates=entry.gates,
         raw_inputs=any(case.boundary == "e2e" for case in own),
     )
 

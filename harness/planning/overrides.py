@@ -123,7 +123,8 @@ def _entry(config: Config, text: str) -> ModelEntry:
     name = _name(text)
     if not name:
         raise UsageError(f"`{text}` names no model.", "Write MODELS=<name> or MODELS=<name>@seeded.")
-    if name != text:
-        return ModelEntry.model_validate({"name": name, "weights": text.rpartition("@")[2]})
     known = {entry.name: entry for entry in config.models}
-    return known.get(name, ModelEntry(name=name))
+    found = known.get(name, ModelEntry(name=name))
+    weights = text.rpartition("@")[2] if name != text else found.weights
+    # Gates belong to a model with its weights: with other weights they would say nothing.
+    return found if weights == found.weights else ModelEntry.model_validate({"name": name, "weights": weights})

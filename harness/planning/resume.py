@@ -9,7 +9,7 @@ from types import MappingProxyType
 from harness.core import environment, store
 from harness.core.errors import FormatError, InferometerError
 from harness.core.layout import Results
-from harness.core.schemas import EngineRecord, Environment, ExportRecord, Gate, Measured, Plan, Precision
+from harness.core.schemas import Case, EngineRecord, Environment, ExportRecord, Measured, Plan
 from harness.measure import admission
 from harness.measure.typical import batch_ns
 from harness.planning.schedule import Turn
@@ -22,7 +22,7 @@ class Finished:
     unsound: ids of cases whose outputs are further from the reference than their gate allows.
     """
 
-    gates: Mapping[Precision, Gate] = field(default_factory=dict)
+    plan: Plan | None = None
     medians: dict[str, dict[int, float]] = field(default_factory=dict)
     unsound: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
@@ -32,10 +32,11 @@ class Finished:
         number, case = turn
         return number in self.medians.get(case.case_id, {})
 
-    def add(self, record: Measured, precision: Precision) -> None:
-        """Remember a measured record of a case in that precision."""
+    def add(self, record: Measured, case: Case) -> None:
+        """Remember a measured record of a case."""
         self.medians.setdefault(record.case_id, {})[record.round] = batch_ns(record)
-        gate, parity = self.gates.get(precision), record.parity_before
+        gate = self.plan.gate(case.model, case.precision) if self.plan else None
+        parity = record.parity_before
         if gate and parity and (parity.relative_l2 is None or parity.relative_l2 > gate.relative_l2):
             self.unsound.add(record.case_id)
 
@@ -53,7 +54,7 @@ def finished_turns(
     exports, engines: by model name. elsewhere: backends whose libraries another interpreter has, so that this one's
     versions say nothing about them.
     """
-    found = Finished(plan.gates)
+    found = Finished(plan)
     here = environment.collect({}, plan.device)
     comparable: dict[tuple[str | None, bool], bool] = {}
     known = {model: admission.known_artifacts(export, engines.get(model, ())) for model, export in exports.items()}
@@ -74,7 +75,7 @@ def finished_turns(
         if asked not in comparable:
             comparable[asked] = _same_environment(*asked, here, results)
         if comparable[asked] and admission.foreign_artifact(record, known.get(case.model, {})) is None:
-            found.add(record, case.precision)
+            found.add(record, case)
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -78,8 +79,22 @@ def _pythons() -> tuple[str, ...]:
     return ("--python", given) if given else ()
 
 
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Models:
+    """One folder of exports and engines for all tests: an engine takes half a minute to build, and stays valid."""
+    return Models(tmp_path_factory.mktemp("models"))
+
+
 @pytest.fixture
-def gpu(tmp_path: Path) -> Gpu:
+def gpu(tmp_path: Path, exported: Models) -> Gpu:
+    return Gpu(tmp_path, exported)
+
+
+@pytest.fixture
+def spoiled(gpu: Gpu, tmp_path: Path) -> Gpu:
+    """The same with a copy of the folder, for tests that damage it."""
+    gpu.prepare({"backends": ["tensorrt"], "precisions": ["fp16"], "batch_sizes": [4]})
+    shutil.copytree(gpu.models.root, tmp_path / "models")
     return Gpu(tmp_path, Models(tmp_path / "models"))
 
 

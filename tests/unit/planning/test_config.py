@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from harness.core.errors import ConfigError, InferometerError, MissingInputError
 from harness.core.schemas import Measurement, ReportOptions
-from harness.planning.config import DEFAULT_GATES, Config, parse_config, read_config
+from harness.planning.config import DEFAULT_GATES, Block, Config, parse_config, read_config
+from harness.planning.matrix import make_plan
+from harness.planning.overrides import Overrides, apply
 
 SMALL: dict[str, Any] = {"models": ["resnet18"], "matrix": [{"backends": ["noop"]}]}
 CONFIGS = sorted(Path(__file__).parents[3].joinpath("configs").rglob("*.yaml"))
@@ -227,3 +229,24 @@ def test_the_readme_of_configs_names_every_key_and_its_default() -> None:
         assert row is not None, name
         if field.default is not None:
             assert str(field.default) in row or f"{field.default:g}" in row, row
+
+
+def test_a_model_may_have_gates_of_its_own() -> None:
+    gates = {"fp16": {"relative_l2": 0.06}}
+    config = parse_config({**SMALL, "models": [{"name": "resnet18", "gates": gates}, "minilm-l6"]}, "my.yaml")
+    config = config.model_copy(update={"matrix": (Block(backends=("torch-eager",), precisions=("bf16",)),)})
+    found = make_plan(config, "my.yaml", "")
+    own, usual = found.gate("resnet18", "fp16"), found.gate("minilm-l6", "fp16")
+    assert own is not None and usual is not None
+    assert (own.relative_l2, usual.relative_l2) == (0.06, DEFAULT_GATES["fp16"].relative_l2)
+    assert found.gate("resnet18", "fp32") == DEFAULT_GATES["fp32"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"), [("resnet18", True), ("resnet18@seeded", True), ("resnet18@pretrained", False)]
+)
+def test_gates_of_a_model_go_with_its_weights(text: str, kept: bool) -> None:
+    entry = {"name": "resnet18", "weights": "seeded", "gates": {"fp16": {"relative_l2": 0.06}}}
+    config = parse_config({**SMALL, "models": [entry]}, "my.yaml")
+    (found,) = apply(config, Overrides(models=(text,))).models
+    assert bool(found.gates) is kept

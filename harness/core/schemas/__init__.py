@@ -1,0 +1,163 @@
+"""Every file on disk, typed and versioned. Times are integers in nanoseconds, sizes integers in bytes.
+
+A `schema_version` is raised when a reader of the old version would misread or refuse the new file:
+
+    Plan          1  first format
+    ExportRecord  1  first format
+    EngineRecord  1  first format
+    Roof          1  first format
+    Environment   1  first format
+    RawRecord     1  first format: Measured | Failed, sealed with a checksum (core/store.py)
+    Usage         1  first format
+    Energy        1  first format
+    SelfTest      1  first format
+    Summary       1  first format
+    Comparison    1  first format
+"""
+
+from __future__ import annotations
+
+from harness.core.schemas.comparison import ComparedRow, Comparison, Difference, Judgement, Side
+from harness.core.schemas.energy import Energy
+from harness.core.schemas.engine import EngineRecord, EngineRequest, Profile
+from harness.core.schemas.environment import Environment, Gpu, Limits, Machine, Software, Unavailable
+from harness.core.schemas.export import (
+    Answer,
+    Artifact,
+    ExportRecord,
+    ImagePreparation,
+    InputSet,
+    OnnxArtifact,
+    OnnxCheck,
+    Preparation,
+    RawInputs,
+    TensorSpec,
+    TextPreparation,
+    Work,
+)
+from harness.core.schemas.plan import Case, Gate, Measurement, Plan, PlannedModel, ReportOptions
+from harness.core.schemas.raw import (
+    Block,
+    Clock,
+    ColdCosts,
+    DeviceSamples,
+    Failed,
+    Measured,
+    Memory,
+    Parity,
+    Placement,
+    RawBase,
+    RawRecord,
+    SplitSamples,
+)
+from harness.core.schemas.roof import Roof
+from harness.core.schemas.selftest import SelfTest, SelfTestRow
+from harness.core.schemas.summary import (
+    DeviceTimes,
+    Flag,
+    GpuUsage,
+    Interval,
+    Latency,
+    Part,
+    Roofline,
+    Row,
+    Speedup,
+    Split,
+    Summary,
+    UsageSummary,
+)
+from harness.core.schemas.usage import GpuSample, Usage, UsageSample
+from harness.core.schemas.vocabulary import (
+    Boundary,
+    Device,
+    Grade,
+    Kind,
+    Mode,
+    Precision,
+    Quantisation,
+    Quantity,
+    Record,
+    Status,
+    Stopped,
+    Verdict,
+    Weights,
+)
+
+__all__ = [
+    "Answer",
+    "Artifact",
+    "Block",
+    "Boundary",
+    "Case",
+    "Clock",
+    "ColdCosts",
+    "ComparedRow",
+    "Comparison",
+    "Device",
+    "DeviceSamples",
+    "DeviceTimes",
+    "Difference",
+    "Energy",
+    "EngineRecord",
+    "EngineRequest",
+    "Environment",
+    "ExportRecord",
+    "Failed",
+    "Flag",
+    "Gate",
+    "Gpu",
+    "GpuSample",
+    "GpuUsage",
+    "Grade",
+    "ImagePreparation",
+    "InputSet",
+    "Interval",
+    "Judgement",
+    "Kind",
+    "Latency",
+    "Limits",
+    "Machine",
+    "Measured",
+    "Measurement",
+    "Memory",
+    "Mode",
+    "OnnxArtifact",
+    "OnnxCheck",
+    "Parity",
+    "Part",
+    "Placement",
+    "Plan",
+    "PlannedModel",
+    "Precision",
+    "Preparation",
+    "Profile",
+    "Quantisation",
+    "Quantity",
+    "RawBase",
+    "RawInputs",
+    "RawRecord",
+    "Record",
+    "ReportOptions",
+    "Roof",
+    "Roofline",
+    "Row",
+    "SelfTest",
+    "SelfTestRow",
+    "Side",
+    "Software",
+    "Speedup",
+    "Split",
+    "SplitSamples",
+    "Status",
+    "Stopped",
+    "Summary",
+    "TensorSpec",
+    "TextPreparation",
+    "Unavailable",
+    "Usage",
+    "UsageSample",
+    "UsageSummary",
+    "Verdict",
+    "Weights",
+    "Work",
+]

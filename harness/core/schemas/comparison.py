@@ -1,0 +1,90 @@
+"""results/comparison.json: a summary held against another, and against limits."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from harness.core.schemas.summary import Interval
+from harness.core.schemas.vocabulary import Boundary, Mode, Precision, Quantity, Record, Verdict, Weights
+
+
+class Side(Record):
+    """One of the two summaries."""
+
+    path: str
+    plan_id: str
+    rounds: int
+    measured_from: str | None
+    measured_to: str | None
+
+
+class Difference(Record):
+    """A fact that is not the same on both sides."""
+
+    name: str
+    baseline: str
+    current: str
+    refuses: bool
+    """True where it makes latencies incomparable: another machine, or more or less of it to use."""
+
+
+class ComparedRow(Record):
+    """A row of either summary. Ratios are current / baseline latency: above 1 is slower."""
+
+    case_id: str
+    model: str
+    backend: str
+    precision: Precision
+    batch_size: int
+    sequence_length: int | None
+    boundary: Boundary
+    mode: Mode
+    weights: Weights
+    verdict: Verdict
+    reason: str | None
+    """Why it was not compared, or what would decide an ambiguous row."""
+    baseline_ns: float | None
+    current_ns: float | None
+    """Headline latencies; None where there is none or the row is void."""
+    ratio: float | None
+    """current_ns / baseline_ns."""
+    ci95: Interval | None
+    p_holm: float | None
+    """Welch's p on log process medians, Holm-adjusted over the comparison."""
+    fails: bool
+    """SLOWER by more than was allowed."""
+    changed: tuple[str, ...]
+    """What the row ran on that is not the same: artifacts, provider, settings."""
+
+
+class Judgement(Record):
+    """One row held against one threshold."""
+
+    threshold: str
+    case_id: str
+    outcome: Literal["PASS", "FAIL", "UNKNOWN"]
+    """UNKNOWN: the figure is withheld, void or was never measured; it fails too."""
+    quantity: Quantity
+    value: float | None
+    limit: float
+    ci95: Interval | None
+    clear: bool | None
+    """True where the whole interval lies on the value's side of the limit; None without an interval."""
+    reason: str | None
+
+
+class Comparison(Record):
+    """A summary against an earlier one, against thresholds, or both."""
+
+    schema_version: Literal[1] = 1
+    created_at: str
+    baseline: Side | None
+    """None where only thresholds were asked for."""
+    current: Side
+    equivalence: float
+    max_regression: float
+    common_ratio: float | None
+    """Middle ratio of the compared rows: what they all share moved by this much. None with fewer than three."""
+    differences: tuple[Difference, ...]
+    rows: tuple[ComparedRow, ...]
+    judgements: tuple[Judgement, ...]

@@ -1,0 +1,153 @@
+"""models/<slug>/export.json: what `export` made of one model."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from harness.core.schemas.vocabulary import Boundary, Kind, Precision, Record, Weights
+
+
+class Artifact(Record):
+    """A file below the model's folder."""
+
+    path: str
+    sha256: str
+    size_bytes: int
+
+
+class OnnxArtifact(Artifact):
+    exporter: str
+    opset: int
+    dtype_census: dict[str, int]
+    """Number of weight elements by ONNX element type: what precision the file really holds."""
+    external_data: Artifact | None = None
+    """Weights in a file of their own beside it, where one file would pass protobuf's limit of 2 GiB."""
+    quantisation: str | None = None
+    """How an int8 file was quantised and on what calibrated, in words; None for other files."""
+
+    def files(self) -> tuple[Artifact, ...]:
+        """The file, and the one beside it where there is one."""
+        return (self,) if self.external_data is None else (self, self.external_data)
+
+
+class TensorSpec(Record):
+    """One input or output; a string dimension is dynamic and names its axis (`batch`, `sequence`)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+
+
+class ImagePreparation(Record):
+    """JPEG bytes → float32 (3, crop, crop): decode, resize the short side, cut the centre, scale to 0…1, normalise."""
+
+    kind: Literal["image"] = "image"
+    resize: Annotated[int, Field(ge=1)]
+    crop: Annotated[int, Field(ge=1)]
+    resample: Literal["bilinear", "bicubic"]
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+
+class TextPreparation(Record):
+    """Text → token ids with special tokens, cut to the set's sequence length, and their attention mask."""
+
+    kind: Literal["text"] = "text"
+    tokenizer: Artifact
+    """The model's own, as the `tokenizers` library reads it."""
+
+
+Preparation = Annotated[ImagePreparation | TextPreparation, Field(discriminator="kind")]
+Answer = Literal["top-5", "embedding", "next token"]
+"""What post-processing makes of the outputs: the five likeliest classes, a sentence embedding, or the next token."""
+
+
+class RawInputs(Record):
+    """The samples of an input set as a caller has them, for the e2e boundary."""
+
+    items: Artifact
+    """UTF-8 texts or JPEG files, one after the other (harness/zoo/raw.py)."""
+    reference: Artifact
+    """fp32 reference outputs for these items, prepared as the case prepares them."""
+    preparation: Preparation
+    answer: Answer
+
+
+class InputSet(Record):
+    """Real inputs of one sequence length (None for images) and the fp32 reference outputs for them."""
+
+    sequence_length: int | None
+    samples: int
+    inputs: Artifact
+    reference: Artifact
+    source: str
+    """Where the inputs come from, in words."""
+    raw: RawInputs | None = None
+    """None where no e2e case asked for them, or the model's preprocessing is not known."""
+
+    def files(self, boundary: Boundary | None = None) -> tuple[Artifact, ...]:
+        """What a case of that boundary loads; None: all."""
+        plain = (self.inputs, self.reference)
+        if self.raw is None or boundary not in ("e2e", None):
+            return plain
+        text = self.raw.preparation
+        return (*plain, self.raw.items, self.raw.reference, *([text.tokenizer] if text.kind == "text" else []))
+
+
+class OnnxCheck(Record):
+    """One run of an exported file against torch."""
+
+    precision: Precision
+    batch_size: int
+    sequence_length: int | None
+    relative_l2: float
+    max_abs: float
+
+
+class Work(Record):
+    """Arithmetic and memory traffic of one forward pass, for the roofline."""
+
+    sequence_length: int | None
+    flops_per_item: int
+    """2 per multiply-add, counted by torch's FlopCounterMode with the attention's products included."""
+    parameters: int
+    """Weights that every pass reads at least once, whatever the batch: lookup tables are not among them."""
+    input_bytes_per_item: int
+    output_elements_per_item: int
+    winograd_flops_per_item: int = 0
+    """Of flops_per_item, in convolutions that Winograd's algorithm can do with fewer products."""
+    uncounted: tuple[str, ...] = ()
+    """Operators that the counter does not know, by name."""
+
+
+class ExportRecord(Record):
+    """What `export` made of one model."""
+
+    schema_version: Literal[1] = 1
+    request_sha256: str
+    """Hash of what was asked for; an unchanged request with intact files is not exported again."""
+    model: str
+    slug: str
+    weights: Weights
+    weight_source: str
+    kind: Kind
+    classifier: bool
+    """True where output 0 is (batch, classes) logits, so that top-1 means something."""
+    parameters: int | None
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    module: Artifact | None
+    """Weights for the PyTorch backends; None for a user's ONNX file, which has no module."""
+    onnx: dict[Precision, OnnxArtifact]
+    onnx_variants: dict[str, OnnxArtifact] = {}
+    """Further forms of those files by `<precision>-<variant>`: `fp16-fused` (attention and normalisations as ONNX
+    Runtime's own operators), which only some backends read."""
+    work: tuple[Work, ...] = ()
+    """What one item costs at least, by sequence length; empty where nothing could be counted."""
+    input_sets: tuple[InputSet, ...]
+    checks: tuple[OnnxCheck, ...]
+    versions: dict[str, str]
+    seconds: dict[str, float]
+    """Wall seconds by step: load, inputs, reference, work, onnx, onnx-fp16, calibration, onnx-int8, check."""

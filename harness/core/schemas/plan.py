@@ -1,0 +1,126 @@
+"""results/plan.json: every case that is owed an answer, and how it is measured."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from harness.core.schemas.vocabulary import Boundary, Device, Kind, Mode, Precision, Record, Weights
+
+
+class Measurement(Record):
+    """How each case is measured (METHOD: warm-up until steady, stop rule, fresh process per case and round)."""
+
+    rounds: Annotated[int, Field(ge=1, le=100)] = 3
+    """Fresh processes per case; the confidence interval is taken over them."""
+    max_rounds: Annotated[int, Field(ge=1, le=100)] | None = None
+    """Further rounds, up to this number, for cases whose interval is wider than `target_interval`; None: none."""
+    target_interval: Annotated[float, Field(gt=0, lt=1)] = 0.02
+    """Relative half-width of the 95% CI over processes at which a case needs no further round."""
+    budget_s: Annotated[float, Field(gt=0)] | None = None
+    """No further round begins after so many seconds of the run stage; the first `rounds` are always measured."""
+    seed: int = 20261127
+    """Order of cases within a round, and weights of `seeded` models."""
+    threads: Annotated[int, Field(ge=1)] | None = None
+    """Threads for every backend alike; None: what affinity and the cgroup quota give."""
+    warmup_min_s: Annotated[float, Field(ge=0)] = 0.2
+    warmup_min_iterations: Annotated[int, Field(ge=1)] = 10
+    warmup_max_s: Annotated[float, Field(ge=0)] = 20.0
+    window_s: Annotated[float, Field(gt=0)] = 0.05
+    """Length of one of the three windows whose medians must agree before measuring starts."""
+    steady_tolerance: Annotated[float, Field(gt=0, lt=1)] = 0.01
+    block_s: Annotated[float, Field(gt=0)] = 0.1
+    block_iterations: Annotated[int, Field(ge=1)] = 20
+    target_ci: Annotated[float, Field(gt=0, lt=1)] = 0.01
+    """Relative half-width of the 95% CI over block medians at which a process stops."""
+    min_samples: Annotated[int, Field(ge=1)] = 100
+    max_samples: Annotated[int, Field(ge=1)] = 20_000
+    max_s: Annotated[float, Field(gt=0)] = 10.0
+    """Longest measuring phase of one process; a case that stops here keeps its samples and says so."""
+    timeout_s: Annotated[float, Field(gt=0)] = 600.0
+    """Longest life of one process, compile time included; after it the case is a `Failed` row."""
+    parity_samples: Annotated[int, Field(ge=8)] = 64
+    """Different inputs: all are compared with the reference before timing, and they rotate while timing."""
+
+
+class Gate(Record):
+    """Largest allowed distance from the fp32 reference for one precision."""
+
+    relative_l2: Annotated[float, Field(gt=0)]
+    top1_agreement: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Smallest share of equal arg-max answers; asked only of classifiers with trained weights."""
+    cosine: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Smallest cosine between a batch of outputs and its reference: the measure of embeddings."""
+
+
+class ReportOptions(Record):
+    title: str = "Inferometer report"
+    baseline_backend: str = "torch-eager"
+    """Speedups are against this backend in fp32, same model, batch and sequence length."""
+    latency_limit_ms: Annotated[float, Field(gt=0)] | None = None
+    """What a caller can wait; recommendations name the batch size with the most throughput within it."""
+    charts: bool = True
+
+
+class PlannedModel(Record):
+    """A model of the plan: what to load and where it lives below `models/`."""
+
+    name: str
+    slug: str
+    weights: Weights
+    kind: Kind
+    sequence_lengths: tuple[int, ...] = ()
+    exported: bool = True
+    """False where no case of it loads anything, so that there is nothing to export."""
+    onnx_precisions: tuple[Precision, ...] = ()
+    """ONNX files that the cases of this plan need."""
+    onnx_variants: tuple[str, ...] = ()
+    """Further ONNX files that settings of this plan load, as `fp16-fused` (ExportRecord.onnx_variants)."""
+    gates: dict[Precision, Gate] = {}
+    """Gates that this model has in place of the plan's, as weights that were never trained may need."""
+    raw_inputs: bool = False
+    """True where a case of this plan has the e2e boundary and needs texts or JPEG files."""
+
+
+class Case(Record):
+    """One cell of the matrix."""
+
+    case_id: str
+    model: str
+    slug: str
+    backend: str
+    device: Device
+    precision: Precision
+    batch_size: Annotated[int, Field(ge=1)]
+    sequence_length: Annotated[int, Field(ge=1)] | None
+    boundary: Boundary
+    mode: Mode
+    weights: Weights
+    setting: str = "default"
+    """Name of the way to run the backend, from its entry in the table of backends (harness/backends/__init__.py)."""
+    tuned: bool = False
+    """True where this is one of several settings that are tried: the fastest of round 1 gets the other rounds."""
+    skip_reason: str | None = None
+    """Set where the combination cannot run at all; such a case is reported and never started."""
+
+
+class Plan(Record):
+    """Every case that is owed an answer."""
+
+    schema_version: Literal[1] = 1
+    plan_id: str
+    """Hash of what decides whether samples may be joined: device and measurement settings, less `rounds`."""
+    config: str
+    config_sha256: str
+    device: Device
+    models: tuple[PlannedModel, ...]
+    measurement: Measurement
+    gates: dict[Precision, Gate]
+    report: ReportOptions
+    cases: tuple[Case, ...]
+
+    def gate(self, model: str, precision: Precision) -> Gate | None:
+        """What a row of a model in a precision is held to; None where nobody said."""
+        own = next((found.gates for found in self.models if found.name == model), {})
+        return own.get(precision) or self.gates.get(precision)

@@ -1,0 +1,246 @@
+"""results/summary.json: a row for every planned case."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from harness.core.schemas.engine import EngineRecord
+from harness.core.schemas.environment import Environment
+from harness.core.schemas.export import ExportRecord
+from harness.core.schemas.raw import Clock, ColdCosts, Parity, Placement
+from harness.core.schemas.roof import Roof
+from harness.core.schemas.vocabulary import (
+    Boundary,
+    Device,
+    Grade,
+    Kind,
+    Mode,
+    Precision,
+    Record,
+    Status,
+    Stopped,
+    Weights,
+)
+
+
+class Interval(Record):
+    low: float
+    high: float
+
+
+class Latency(Record):
+    """Statistics of one row, in nanoseconds; what cannot be known from the samples is None.
+
+    A row in offline mode has no latency. Its figures are wall time per batch, one a process: median, ci95, mean and
+    process_medians are those of it, n counts batches, and everything that needs single latencies is None.
+    """
+
+    median: float
+    """Median of the process medians: the headline."""
+    ci95: Interval | None
+    """Over processes; None with one round."""
+    p50: float | None
+    p90: float | None
+    p95: float | None
+    p99: float | None
+    max: float | None
+    mean: float
+    iqr: float | None
+    cv: float | None
+    lag1_autocorrelation: float | None
+    n: int
+    rounds: int
+    process_medians: tuple[float, ...]
+    percentile_ci95: dict[str, Interval] = {}
+    """By name (p50, p90, p95, p99): order statistics of the pooled samples; absent where they cannot give one."""
+
+
+class Part(Record):
+    """One part of an e2e latency."""
+
+    median_ns: float
+    """Median of the process medians."""
+    share: float
+    """Of the time of all samples; the three shares add up to 1."""
+
+
+class Split(Record):
+    """Where the time of an e2e row goes."""
+
+    preprocess: Part
+    inference: Part
+    postprocess: Part
+
+
+class Speedup(Record):
+    """Ratio baseline / this row, of same-round medians."""
+
+    ratio: float
+    ci95: Interval | None
+    baseline: str
+
+
+class GpuUsage(Record):
+    """What the card did while a row was timed, over all its rounds."""
+
+    sm_mhz_min: int | None
+    sm_mhz_mean: float | None
+    sm_mhz_max: int | None
+    memory_mhz_mean: float | None
+    temperature_c_max: int | None
+    power_w_mean: float | None
+    power_w_max: float | None
+    utilisation_percent_mean: float | None
+    memory_peak_bytes: int | None
+    """Growth of the memory in use on the whole card since before the process: NVML cannot see into PID namespaces."""
+    reasons: dict[str, float]
+    """Share of the samples in which the clock was held back, by reason."""
+    other_processes_max: int | None
+    samples: int = 0
+    """Looks at the card in the timed windows together."""
+    memory_before_bytes: int | None = None
+    """In use on the whole card before the case's process came to it; the most of all rounds."""
+
+
+class UsageSummary(Record):
+    """What the monitor saw while a row was timed (phase `measure`), over all its rounds. 100% is one CPU."""
+
+    rounds: int
+    """Rounds that were watched."""
+    watched_ns: int
+    """Length of the timed windows together."""
+    cpu_percent_mean: float
+    cpu_percent_peak: float | None
+    """Peaks are None where no sample was long enough to be read on its own (the kernel counts in ticks of 10 ms)."""
+    others_percent_mean: float
+    others_percent_peak: float | None
+    steal_percent_mean: float | None
+    steal_percent_peak: float | None
+    rss_peak_bytes: int
+    pss_peak_bytes: int | None
+    major_faults: int
+    minor_faults: int
+    read_bytes: int | None
+    written_bytes: int | None
+    frequency_mhz_min: float | None
+    frequency_mhz_mean: float | None
+    frequency_mhz_max: float | None
+    temperature_c_max: float | None
+    throttled_periods: int | None
+    thermal_events: int | None
+    unavailable: dict[str, str]
+    """Why a figure is None, by the name of the counter."""
+    monitor_share: float
+    """CPU time that the monitor itself took, as a share of the time it watched; the largest of the rounds."""
+    gpu: GpuUsage | None = None
+
+
+class DeviceTimes(Record):
+    """A row by the GPU's event clock: medians of the process medians, in nanoseconds a batch."""
+
+    clock: Clock
+    device: float
+    device_ci95: Interval | None
+    enqueue: float
+    h2d: float | None = None
+    compute: float | None = None
+    d2h: float | None = None
+    """The parts of the transfer boundary."""
+    overlap: float | None = None
+    """Share of the copies' time that was hidden behind computing: 0 one after the other, 1 all of it."""
+
+
+class Roofline(Record):
+    """A row against what its device can do at most."""
+
+    flops: int
+    """Of one batch."""
+    bytes: int
+    """Least memory traffic of one batch: weights, inputs and outputs once."""
+    flops_share: float
+    """Achieved FLOP/s over the best measured matrix product of that precision."""
+    bytes_share: float
+    """Least traffic over device time, over the best measured copy."""
+    limit: Literal["compute", "memory", "launch", "host"]
+    """What bounds the row."""
+
+
+class Flag(Record):
+    """Why a row is not grade A, and what to do about it."""
+
+    name: str
+    detail: str
+    remedy: str
+
+
+class Row(Record):
+    case_id: str
+    model: str
+    backend: str
+    device: Device
+    precision: Precision
+    batch_size: int
+    sequence_length: int | None
+    boundary: Boundary
+    mode: Mode
+    weights: Weights
+    setting: str = "default"
+    kind: Kind
+    status: Status
+    grade: Grade | None
+    reason: str | None
+    """Why a row is skipped, failed or missing."""
+    hint: str | None
+    latency_ns: Latency | None
+    split: Split | None = None
+    """For the e2e boundary."""
+    device_ns: DeviceTimes | None = None
+    """On a GPU."""
+    roofline: Roofline | None = None
+    tried: bool = False
+    """True for a setting that was measured to choose among several and is not the fastest of its backend."""
+    throughput_per_s: float | None
+    """Items per second of wall time of the timed loop."""
+    speedup: Speedup | None
+    parity: Parity | None
+    placement: Placement | None
+    memory_bytes: int | None
+    cold_ns: ColdCosts | None
+    threads: int | None
+    """What really ran, so that conditions come from the samples and not from the plan."""
+    clock: Clock | None
+    """Of the first round; its overhead is what BELOW_TIMER is judged by."""
+    artifacts: dict[str, str]
+    """sha256 by file name of what was loaded: tells rows apart later, and which ones needed an ONNX export."""
+    flags: tuple[Flag, ...]
+    usage: UsageSummary | None = None
+    """None where nobody watched."""
+    stopped: Stopped | None = None
+    """Why there are no more rounds; None where there are none at all."""
+
+
+class Summary(Record):
+    """A row for every planned case, and the conditions they share."""
+
+    schema_version: Literal[1] = 1
+    plan_id: str
+    config: str
+    config_sha256: str | None = None
+    title: str
+    baseline_backend: str
+    latency_limit_ms: float | None = None
+    charts: bool
+    """From the configuration: whether the report draws any."""
+    created_at: str
+    measured_from: str | None
+    measured_to: str | None
+    environments: dict[str, Environment]
+    rounds: int
+    exports: dict[str, ExportRecord]
+    """By model name: what the rows were measured on, and the export's own cost."""
+    engines: dict[str, EngineRecord] = {}
+    """By the path that rows name among their artifacts, below the model's folder, with the slug before it."""
+    roof: Roof | None = None
+    notes: tuple[str, ...]
+    """Damaged or foreign files that were left out, by name."""
+    rows: tuple[Row, ...]

@@ -1,0 +1,32 @@
+"""The words that every format shares, and the base of every record."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+Device = Literal["cpu", "cuda"]
+Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8"]
+"""`tf32`: fp32 tensors whose products a GPU may compute with 10-bit mantissas; `fp32` means that it may not."""
+Boundary = Literal["compute", "transfer", "e2e"]
+Mode = Literal["sync", "pipelined", "offline"]
+Weights = Literal["pretrained", "seeded", "own"]
+"""`pretrained`: published weights; `seeded`: random from a fixed seed; `own`: the user's module or ONNX file."""
+Quantisation = Literal["dynamic", "static"]
+"""How int8 activations get their scale: while running, or beforehand from calibration inputs (zoo/int8.py)."""
+Kind = Literal["image", "text", "tensor"]
+"""What one item of a batch is, and so what throughput counts: images, sequences, samples."""
+Status = Literal["measured", "skipped", "failed", "missing"]
+Grade = Literal["A", "B", "C", "F"]
+Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS", "NEW", "GONE", "NOT COMPARABLE"]
+"""What became of a row since the baseline; NEW and GONE stand in one of the two summaries only."""
+Quantity = Literal["ns", "per_s", "bytes", "ratio"]
+Stopped = Literal["planned rounds", "interval reached", "round limit", "time budget", "failed round", "interrupted"]
+"""Why a case has no more rounds."""
+
+
+class Record(BaseModel):
+    """Base of everything that is stored: immutable, no unknown fields, no NaN or infinity."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -1,0 +1,134 @@
+"""Spread a plan over several equal GPUs of one machine: engines are built one a card, then each model runs on one card.
+
+What is compared with each other still runs on one card, one case at a time. Nothing is measured that `run` does not
+measure: this stage only starts other stages, each with the card that it may see, and puts their records together.
+
+reads   results/plan.json, models/<slug>/export.json
+writes  what build_engine and run write; meanwhile results/cards/<card>/…
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+
+from harness.core import cli, store
+from harness.core.errors import CasesFailedError, UsageError
+from harness.core.layout import Results
+from harness.core.schemas import Plan
+
+Command = Sequence[str]
+Start = Callable[[Command, dict[str, str], Path], int]
+"""(command, environment, file for its output) → exit code."""
+
+
+def stage(arguments: Sequence[str]) -> None:
+    """Build, then measure, with as many processes as there are cards."""
+    parser = cli.parser("harness.spread", __doc__)
+    parser.add_argument("--cards", required=True, help="as CUDA_VISIBLE_DEVICES names them: 0,1,2,3")
+    parser.add_argument("--force", action="store_true", help="build and measure anew what is already there")
+    parser.add_argument("--python", action="append", default=[], metavar="BACKEND=PATH", help="passed on to the stages")
+    cli.add_folders(parser)
+    options = parser.parse_args(arguments)
+    results = Results(options.results)
+    plan = store.load(results.plan, Plan, "make plan")
+    cards = [card for card in options.cards.split(",") if card]
+    if plan.device != "cuda" or not cards:
+        raise UsageError("Only a plan for GPUs can be spread over them.", "make plan DEVICE=cuda")
+    passed = ["--models-dir", str(options.models_dir), *(["--force"] if options.force else [])]
+    for text in options.python:
+        passed += ["--python", text]
+    names = [model.name for model in plan.models]
+    pool = _Pool(cards, results, start)
+    wanted = _engines_to_build(results, passed)
+    cli.say(f"{len(wanted)} engines to build and {len(names)} models to measure on {len(cards)} cards.")
+    build = [["build_engine", "--results", str(results.root), *passed, "--engines", name] for name in wanted]
+    failures = pool.run(build, wanted)
+    for place, name in enumerate(names):
+        share(plan, name, results, results.card(place))
+    own = [str(results.card(place).root) for place in range(len(names))]
+    measure = [["run", "--results", root, *passed, "--models", name] for root, name in zip(own, names, strict=True)]
+    failures += pool.run(measure, names)
+    for place, name in enumerate(names):
+        share(plan, name, results.card(place), results)
+        shutil.rmtree(results.card(place).root, ignore_errors=True)
+    if failures:
+        raise CasesFailedError(
+            f"{failures} of the started stages did not end well.",
+            f"Their words stand below {results.root / 'logs'}; the same command tries only what is missing.",
+        )
+
+
+class _Pool:
+    """Runs stages on cards, one at a time on each."""
+
+    def __init__(self, cards: Sequence[str], results: Results, start: Start) -> None:
+        self._start = start
+        self._logs = results.root / "logs"
+        self._count = len(cards)
+        self._free: SimpleQueue[str] = SimpleQueue()
+        for card in cards:
+            self._free.put(card)
+
+    def run(self, stages: Sequence[Command], labels: Sequence[str]) -> int:
+        """Run them all, as cards become free; how many ended with an exit code other than 0."""
+        with ThreadPoolExecutor(self._count) as threads:
+            codes = list(threads.map(self._one, stages, labels))
+        return sum(code != 0 for code in codes)
+
+    def _one(self, words: Command, label: str) -> int:
+        with self._card() as card:
+            log = self._logs / f"spread-{label.replace('/', '-')}.log"
+            environment = {**os.environ, "CUDA_VISIBLE_DEVICES": card}
+            code = self._start([sys.executable, "-m", f"harness.{words[0]}", *words[1:]], environment, log)
+        cli.say(f"{words[0]} {label} on card {card}: " + ("done" if code == 0 else f"exit code {code}, see {log}"))
+        return code
+
+    @contextmanager
+    def _card(self) -> Iterator[str]:
+        card = self._free.get()
+        try:
+            yield card
+        finally:
+            self._free.put(card)
+
+
+def start(command: Command, environment: dict[str, str], log: Path) -> int:
+    """Run one stage to its end."""
+    with store.translate_storage_errors(log):
+        log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as output:
+        done = subprocess.run(command, env=environment, stdout=output, stderr=output, check=False)  # noqa: S603
+    return done.returncode
+
+
+def _engines_to_build(results: Results, passed: Sequence[str]) -> list[str]:
+    """Names of missing engines, as the stage that builds them tells."""
+    command = [sys.executable, "-m", "harness.build_engine", "--results", str(results.root), *passed, "--only-list"]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own module
+    if told.returncode:
+        cli.warn(told.stderr.strip() or "engines could not be listed")
+    return re.findall(r"engine (\S+) would be built", told.stdout)
+
+
+def share(plan: Plan, model: str, source: Results, target: Results) -> None:
+    """Copy the records of one model, its environments and the plan; what the target has of other models stays."""
+    with store.translate_storage_errors(target.root):
+        target.root.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source.plan, target.plan)
+        own = [source.raw_case(case.case_id) for case in plan.cases if case.model == model]
+        for folder in (*own, source.environments):
+            if folder.is_dir():
+                shutil.copytree(folder, target.root / folder.relative_to(source.root), dirs_exist_ok=True)
+
+
+if __name__ == "__main__":
+    cli.main(stage)

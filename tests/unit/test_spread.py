@@ -1,0 +1,62 @@
+"""Models over cards: one stage at a time on each card, and records that come together without overwriting others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from harness import spread
+from harness.core.errors import UsageError
+from harness.core.layout import Results
+from harness.spread import _Pool, share
+from tests import synthetic_results as made
+from tests.synthetic_results import MINILM
+
+
+def test_a_card_runs_one_stage_at_a_time_and_every_stage_runs_once(tmp_path: Path) -> None:
+    busy: set[str] = set()
+    seen: list[tuple[str, str]] = []
+    guard = threading.Lock()
+
+    def start(command: Sequence[str], environment: dict[str, str], log: Path) -> int:
+        card = environment["CUDA_VISIBLE_DEVICES"]
+        with guard:
+            assert card not in busy
+            busy.add(card)
+            seen.append((command[-1], card))
+        threading.Event().wait(0.01)
+        with guard:
+            busy.remove(card)
+        return 1 if command[-1] == "two" else 0
+
+    labels = ["one", "two", "three", "four", "five"]
+    failures = _Pool(["0", "3"], Results(tmp_path), start).run([["run", label] for label in labels], labels)
+    assert failures == 1
+    assert sorted(label for label, _ in seen) == sorted(labels)
+    assert {card for _, card in seen} == {"0", "3"}
+
+
+def test_records_of_one_model_are_shared_and_those_of_others_stay(tmp_path: Path) -> None:
+    shapes = ((MINILM, 32), (made.RESNET, None))
+    cases = [made.case_of(model, "onnxruntime", "fp32", 1, length) for model, length in shapes]
+    plan = made.plan_of([MINILM, made.RESNET], cases)
+    whole, card = Results(tmp_path / "whole"), Results(tmp_path / "card")
+    whole.root.mkdir()
+    whole.plan.write_text("the plan")
+    for place, text in ((whole, "old"), (card, "new")):
+        for case in cases:
+            place.raw_case(case.case_id).mkdir(parents=True)
+            place.raw_file(case.case_id, 1).write_text(text)
+    card.plan.write_text("the plan")
+    share(plan, cases[0].model, card, whole)
+    assert [whole.raw_file(case.case_id, 1).read_text() for case in cases] == ["new", "old"]
+
+
+def test_a_plan_for_a_cpu_is_not_spread(tmp_path: Path) -> None:
+    plan = made.plan_of([MINILM], [made.case_of(MINILM, "onnxruntime", "fp32", 1, 32)])
+    Results(tmp_path).plan.write_text(plan.model_dump_json())
+    with pytest.raises(UsageError, match="spread"):
+        spread.stage(["--cards", "0,1", "--results", str(tmp_path)])
