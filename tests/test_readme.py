@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.backends import BACKENDS
+
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [
@@ -180,3 +182,22 @@ def test_clean_keeps_what_is_published_and_does_not_mind_an_absent_folder(tmp_pa
     assert make("clean", f"RESULTS={tmp_path / 'results'}").returncode == 0
     assert [path.name for path in (tmp_path / "results").iterdir()] == ["published"]
     assert make("clean", f"RESULTS={tmp_path / 'absent'}").returncode == 0
+
+
+def settings_table() -> str:
+    rows = [
+        f"| `{backend}` | `{name}` | {setting.summary} | {', '.join(setting.kinds) if len(setting.kinds) < 3 else 'all'} | "
+        f"{'yes' if setting.tried else 'no'} |"
+        for backend, info in BACKENDS.items()
+        for device in info.settings
+        for name, setting in info.settings_on(device).items()
+    ]
+    head = ["| backend | setting | what it is | models | tried by `TUNE=1` |", "|---|---|---|---|---|"]
+    return "\n".join([*head, *rows])
+
+
+def test_every_setting_stands_in_the_documentation() -> None:
+    text = (ROOT / "configs/README.md").read_text()
+    found = re.search(r"<!-- settings -->\n(.*?)\n?<!-- /settings -->", text, re.DOTALL)
+    assert found is not None
+    assert found[1] == settings_table()

@@ -237,7 +237,8 @@ def test_a_model_may_have_gates_of_its_own() -> None:
     config = config.model_copy(update={"matrix": (Block(backends=("torch-eager",), precisions=("bf16",)),)})
     found = make_plan(config, "my.yaml", "")
     own, usual = found.gate("resnet18", "fp16"), found.gate("minilm-l6", "fp16")
-    assert own is not None and usual is not None
+    assert own is not None
+    assert usual is not None
     assert (own.relative_l2, usual.relative_l2) == (0.06, DEFAULT_GATES["fp16"].relative_l2)
     assert found.gate("resnet18", "fp32") == DEFAULT_GATES["fp32"]
 
