@@ -1,6 +1,6 @@
 """Join the plan with the raw records: a row for every planned case, measured, skipped, failed or missing.
 
-reads   results/plan.json, raw/<case>/<round>.json and .usage.json, environments/*.json, roof.json,
+reads   results/plan.json, raw/<case>/<round>.json and .usage.json, environments/*.json, roof.json, energy/*.json,
         models/<slug>/export.json and the records of its engines
 writes  results/summary.json, summary.csv
 """
@@ -14,7 +14,7 @@ from harness.backends import BACKENDS
 from harness.core import cli, store
 from harness.core.errors import FormatError, MissingInputError
 from harness.core.layout import Models, Results
-from harness.core.schemas import Environment, ExportRecord, Failed, Measured, Plan, Roof, Summary, Usage
+from harness.core.schemas import Energy, Environment, ExportRecord, Failed, Measured, Plan, Roof, Summary, Usage
 from harness.core.timestamps import utc_now
 from harness.measure.join import join
 from harness.measure.notes import Notes
@@ -59,6 +59,8 @@ def stage(arguments: Sequence[str]) -> None:
         engines={slug: built_engines(models.folder(slug), notes.other) for slug in exports},
         roof=load_roof(plan, results, notes),
     )
+    energies = load_energies(plan, results, notes)
+    summary = summary.model_copy(update={"energies": energies, "notes": notes.lines()})
     store.save(results.summary, summary)
     store.save_bytes(results.summary_csv, csv_text(summary).encode())
     _say(summary, results)
@@ -99,6 +101,23 @@ def load_roof(plan: Plan, results: Results, notes: Notes) -> Roof | None:
     except FormatError as error:
         notes.other.append(f"{error.problem} {error.hint}")
         return None
+
+
+def load_energies(plan: Plan, results: Results, notes: Notes) -> dict[str, Energy]:
+    """What the energy pass found under this plan, by case id; damaged files go into the notes."""
+    found: dict[str, Energy] = {}
+    for case in plan.cases:
+        path = results.energy_file(case.case_id)
+        if not path.is_file():
+            continue
+        try:
+            energy = store.load(path, Energy, "make energy")
+        except FormatError as error:
+            notes.other.append(f"{error.problem} {error.hint}")
+            continue
+        if energy.plan_id == plan.plan_id:
+            found[case.case_id] = energy
+    return found
 
 
 def _say(summary: Summary, results: Results) -> None:

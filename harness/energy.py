@@ -120,6 +120,7 @@ class _Pass:
             threads=self._threads,
             results=str(runs.root),
             models=str(self._models.root),
+            engines=self._plan.engines,
         )
         record = measure_turn(job, self._worker(case.backend, runs), runs, meter)
         spent = meter.spent()

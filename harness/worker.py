@@ -33,6 +33,7 @@ from harness.core.layout import Models, Results
 from harness.core.orphans import die_with_parent
 from harness.core.schemas import ExportRecord, Failed, Measured
 from harness.core.timestamps import utc_now
+from harness.engines.request import options_of
 from harness.measure.clock import calibrate
 from harness.measure.endtoend import EndToEnd
 from harness.measure.mode_choice import mode_for
@@ -115,7 +116,8 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
         export = store.load(folder.record, ExportRecord, "make export")
         batches = load_batches(folder.root, export, case, job.measurement.parity_samples)
     options = info.settings_on(case.device)[case.setting].told()
-    engine = engine_of(case, options, export, folder) if info.artifact == "engine" else None
+    wanted = options_of(job.engines, options)
+    engine = engine_of(case, wanted, export, folder) if info.artifact == "engine" else None
     backend = construct(
         info.target_on(case.device),
         backends.Job(

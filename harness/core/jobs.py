@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from harness.core.schemas import Case, Measurement, Record
+from harness.core.schemas import Case, EngineOptions, Measurement, Record
 
 
 class Job(Record):
@@ -19,6 +19,7 @@ class Job(Record):
     threads: int
     results: str
     models: str
+    engines: EngineOptions = EngineOptions()
 
 
 class Ready(Record):

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from harness.core.errors import CaseError, MissingInputError
-from harness.core.schemas import Case, EngineRecord, EngineRequest, ExportRecord, OnnxArtifact, Precision, Profile
+from harness.core.schemas import (
+    Case,
+    EngineOptions,
+    EngineRecord,
+    EngineRequest,
+    ExportRecord,
+    OnnxArtifact,
+    Precision,
+    Profile,
+)
 from harness.core.store import digest_of
 
 Options = Mapping[str, str | int | bool]
@@ -48,11 +58,8 @@ def requests(
             precision=case.precision,
             profiles=_profiles(export, shapes),
             dynamic=dynamic,
-            workspace_bytes=_mib(options.get("workspace_mib")),
-            optimization_level=_level(options.get("optimization_level")),
-            hardware_compatible=bool(options.get("hardware_compatible", False)),
-            version_compatible=bool(options.get("version_compatible", False)),
             fp16_io=bool(options.get("fp16_io", False)),
+            **_built_by(options),
         )
         found.setdefault(name_of(request), request)
     return list(found.values())
@@ -110,6 +117,8 @@ def serves(request: EngineRequest, case: Case, options: Options) -> bool:
     alike = (request.precision, request.fp16_io) == (case.precision, bool(options.get("fp16_io", False)))
     if not alike or request.dynamic != (options.get("profiles") == "dynamic"):
         return False
+    if _built_by(options) != {name: getattr(request, name) for name in _built_by(options)}:
+        return False
     return all(_covers(one, case) for one in request.profiles.values())
 
 
@@ -160,6 +169,21 @@ def _difference(theirs: Place, here: Place) -> str:
         if getattr(theirs, name) != getattr(here, name)
     ]
     return "; ".join(words)
+
+
+def _built_by(options: Options) -> dict[str, Any]:
+    """The builder's part of the options, as a request has it."""
+    return {
+        "workspace_bytes": _mib(options.get("workspace_mib")),
+        "optimization_level": _level(options.get("optimization_level")),
+        "hardware_compatible": bool(options.get("hardware_compatible", False)),
+        "version_compatible": bool(options.get("version_compatible", False)),
+    }
+
+
+def options_of(engines: EngineOptions, setting: Options) -> Options:
+    """What a plan says of all its engines, and a setting of its own."""
+    return {**engines.model_dump(exclude_none=True), **setting}
 
 
 def _mib(value: object) -> int | None:

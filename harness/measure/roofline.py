@@ -7,15 +7,19 @@ traffic at the speed of the best copy (Williams, Waterman, Patterson, "Roofline"
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Literal
 
-from harness.core.schemas import Environment, ExportRecord, Precision, Roof, Roofline, Row, Work
+from harness.core.schemas import Environment, ExportRecord, Limit, Precision, Roof, Roofline, Row, Work
+from harness.measure.batch_growth import fixed_shares
 from harness.measure.device_grades import MAX_ENQUEUE_SHARE
 from harness.measure.grades import CALIBRATION, Finding, finding, worse
 
 MIN_SHARE = 0.3
 """Of a limit, from which on it is what bounds the row. A choice, not a law: kernels that one resource bounds reach more
 than half of it, and a row of many small kernels, each waiting for the one before, stays below a third of both."""
+
+MIN_FIXED_SHARE = 0.5
+"""Of the device time, that a larger batch does not add to: launches and small kernels that wait for each other. Where
+more than half grows with the batch, and neither limit is near, it is the kernels that are slow."""
 
 CLEARLY_SHORTER = 0.95
 """Of the least time that the work can take: clocks differ by a few per cent between the limits' run and a row's."""
@@ -50,7 +54,9 @@ def with_rooflines(rows: Sequence[Row], exports: Mapping[str, ExportRecord], roo
     """
     if roof is None:
         return list(rows)
-    return [_judged(row, _work(row, exports), roof) for row in rows]
+    judged = [_judged(row, _work(row, exports), roof) for row in rows]
+    fixed = fixed_shares(judged)
+    return [_told_apart(row, fixed.get(row.case_id)) for row in judged]
 
 
 def roofline_of(row: Row, work: Work, roof: Roof) -> Roofline | None:
@@ -132,11 +138,20 @@ def _least_bytes(row: Row, work: Work) -> int:
     return work.parameters * element + row.batch_size * item
 
 
-def _limit(row: Row, flops_share: float, bytes_share: float) -> Literal["compute", "memory", "launch", "host"]:
+def _told_apart(row: Row, fixed_share: float | None) -> Row:
+    """A row below both limits, with `launch` or `kernels` by how much of its time is fixed; None where nobody knows."""
+    if row.roofline is None or row.roofline.limit is not None or fixed_share is None:
+        return row
+    limit: Limit = "launch" if fixed_share >= MIN_FIXED_SHARE else "kernels"
+    return row.model_copy(update={"roofline": row.roofline.model_copy(update={"limit": limit})})
+
+
+def _limit(row: Row, flops_share: float, bytes_share: float) -> Limit | None:
+    """What one row alone tells."""
     # Back to back, the queue fills up, and submitting waits for the GPU instead of the other way round.
     times = row.device_ns
     if times is not None and row.mode != "offline" and times.enqueue > MAX_ENQUEUE_SHARE * times.device:
         return "host"
     if max(flops_share, bytes_share) < MIN_SHARE:
-        return "launch"
+        return None
     return "compute" if flops_share >= bytes_share else "memory"

@@ -43,6 +43,7 @@ def make_plan(config: Config, source: str, config_sha256: str, merge: bool = Fal
         measurement=config.measurement,
         gates=config.all_gates(),
         report=config.report,
+        engines=config.engines,
         cases=tuple(cases),
     )
 

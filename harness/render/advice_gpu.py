@@ -30,6 +30,13 @@ def launches(group: Group) -> Iterator[Recommendation]:
             "each waiting for the one before, so a larger batch or fewer, fused kernels gain most."
         )
         yield group.recommendation("small kernels", text, tuple(row.case_id for row in small))
+    slow = [row for row in group.rows if row not in waiting and row.roofline and row.roofline.limit == "kernels"]
+    if slow:
+        text = (
+            f"with {_where(slow)} most of the time grows with the batch and yet neither limit is near: other or "
+            "fused kernels (a compiler, another layout or setting) can gain more than fewer launches."
+        )
+        yield group.recommendation("slow kernels", text, tuple(row.case_id for row in slow))
 
 
 def engine_cost(group: Group) -> Iterator[Recommendation]:

@@ -43,7 +43,9 @@ def guide_lines(rows: Iterable[Row]) -> list[str]:
         "tried, the fastest of round 1 got the other rounds and stands in the tables; the others are listed below.",
         "roofline": "**FLOP/s, bytes**: shares of the best matrix product and the best copy that were measured on this "
         "card. **limit**: *compute* or *memory* where one share is 30% or more, *host* where submitting takes as long "
-        "as running, else *launch*: many small kernels, each waiting for the one before.",
+        "as running. Below both, *launch* where at least half of the time does not grow with the batch (many small "
+        "kernels, each waiting for the one before), and *kernels* where it does (slow kernels, or intermediate results "
+        "that go through memory); – where only one batch size was measured.",
     }
     there = {
         "device": bool(found),

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from harness.core.schemas import Row, Summary
 from harness.render import cold, ranking, remarks, units
 from harness.render.conditions import conditions, environment_table
+from harness.render.energy import energy_table
 from harness.render.engines import engines_table
 from harness.render.guide import guide
 from harness.render.headline import headline
@@ -55,6 +56,7 @@ def _table_section(
     costs = cold.cold_table(rows, by_id, export, summary.engines)
     engines = engines_table([row for row in summary.rows if ranking.table_key(row) == key], export, summary.engines)
     limits = roofline_table(rows, summary.roof)
+    energy = energy_table(rows, summary.energies)
     tried = tried_table(summary.rows, key)
     flags = remarks.flag_notes(rows)
     meanwhile = meanwhile_table(rows)
@@ -65,6 +67,7 @@ def _table_section(
         _images(charts.get(key, ())),
         section("Before the first answer", stated, costs, engines, level=3) if costs else "",
         section("Against the limits of the GPU", stated, limits, level=3) if limits else "",
+        section("Energy", energy, level=3) if energy else "",
         section("Settings that were tried", stated, tried, level=3) if tried else "",
         section("Flags", flags, level=3) if flags else "",
         section("Meanwhile on the machine", stated, meanwhile, level=3) if meanwhile else "",

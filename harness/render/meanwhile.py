@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from harness.core.schemas import GpuUsage, Row, UsageSummary
 from harness.render import units
 from harness.render.markdown import escape, table
+from harness.render.series import setting_columns
 from harness.render.units import ABSENT
 
 Cell = Callable[[UsageSummary], str]
@@ -58,15 +59,16 @@ def meanwhile_table(rows: Sequence[Row]) -> str:
     shown = {name: cell for name, (cell, needs) in COLUMNS.items() if _known(seen, needs)}
     shown |= _card_columns(seen)
     by_length = any(row.sequence_length for row, _ in watched)
+    settings = setting_columns([row for row, _ in watched])
     lines = [
         [
-            *(row.backend, row.precision, str(row.batch_size)),
+            *(row.backend, row.precision, *(cell(row) for cell in settings.values()), str(row.batch_size)),
             *([str(row.sequence_length or ABSENT)] if by_length else []),
             *(cell(usage) for cell in shown.values()),
         ]
         for row, usage in watched
     ]
-    headers = ["backend", "precision", "batch", *(["seq"] if by_length else []), *shown]
+    headers = ["backend", "precision", *settings, "batch", *(["seq"] if by_length else []), *shown]
     missing = {name: reason for usage in seen for name, reason in usage.unavailable.items()}
     reasons = [f"{name.replace('_', ' ')}: {escape(reason)}" for name, reason in sorted(missing.items())]
     absent = f" Not available: {'; '.join(reasons)}." if reasons else ""

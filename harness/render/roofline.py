@@ -47,5 +47,5 @@ def _line(row: Row, by_length: bool, with_setting: bool) -> list[str]:
         units.percent(roofline.flops_share),
         units.significant(roofline.bytes / 1e6),
         units.percent(roofline.bytes_share),
-        roofline.limit,
+        roofline.limit or ABSENT,
     ]

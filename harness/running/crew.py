@@ -85,6 +85,7 @@ class Crew:
             threads=self._threads,
             results=str(self._results.root),
             models=str(self._models.root),
+            engines=self._plan.engines,
         )
         label = f"round {number}  {case.case_id}"
         watcher = _Watcher(job, label, self.progress, self._monitor)

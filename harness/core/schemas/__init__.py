@@ -35,7 +35,7 @@ from harness.core.schemas.export import (
     TextPreparation,
     Work,
 )
-from harness.core.schemas.plan import Case, Gate, Measurement, Plan, PlannedModel, ReportOptions
+from harness.core.schemas.plan import Case, EngineOptions, Gate, Measurement, Plan, PlannedModel, ReportOptions
 from harness.core.schemas.raw import (
     Block,
     Clock,
@@ -72,6 +72,7 @@ from harness.core.schemas.vocabulary import (
     Device,
     Grade,
     Kind,
+    Limit,
     Mode,
     Precision,
     Quantisation,
@@ -98,6 +99,7 @@ __all__ = [
     "DeviceTimes",
     "Difference",
     "Energy",
+    "EngineOptions",
     "EngineRecord",
     "EngineRequest",
     "Environment",
@@ -115,6 +117,7 @@ __all__ = [
     "Judgement",
     "Kind",
     "Latency",
+    "Limit",
     "Limits",
     "Machine",
     "Measured",

@@ -63,6 +63,19 @@ class ReportOptions(Record):
     charts: bool = True
 
 
+class EngineOptions(Record):
+    """How every TensorRT engine of a plan is built; None leaves it to TensorRT."""
+
+    workspace_mib: Annotated[int, Field(ge=1)] | None = None
+    """Most memory that a kernel may use as scratch space while it is chosen and run."""
+    optimization_level: Annotated[int, Field(ge=0, le=5)] | None = None
+    """How long the builder searches; TensorRT's own is 3."""
+    hardware_compatible: bool = False
+    """For every GPU from Ampere on, which costs speed."""
+    version_compatible: bool = False
+    """For later TensorRT versions as well, which costs speed."""
+
+
 class PlannedModel(Record):
     """A model of the plan: what to load and where it lives below `models/`."""
 
@@ -118,6 +131,7 @@ class Plan(Record):
     measurement: Measurement
     gates: dict[Precision, Gate]
     report: ReportOptions
+    engines: EngineOptions = EngineOptions()
     cases: tuple[Case, ...]
 
     def gate(self, model: str, precision: Precision) -> Gate | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from harness.core.schemas.energy import Energy
 from harness.core.schemas.engine import EngineRecord
 from harness.core.schemas.environment import Environment
 from harness.core.schemas.export import ExportRecord
@@ -14,6 +15,7 @@ from harness.core.schemas.vocabulary import (
     Device,
     Grade,
     Kind,
+    Limit,
     Mode,
     Precision,
     Record,
@@ -161,8 +163,8 @@ class Roofline(Record):
     """Achieved FLOP/s over the best measured matrix product of that precision."""
     bytes_share: float
     """Least traffic over device time, over the best measured copy."""
-    limit: Literal["compute", "memory", "launch", "host"]
-    """What bounds the row."""
+    limit: Limit | None
+    """What bounds the row; None where that would take another batch size to tell."""
 
 
 class Flag(Record):
@@ -241,6 +243,8 @@ class Summary(Record):
     engines: dict[str, EngineRecord] = {}
     """By the path that rows name among their artifacts, below the model's folder, with the slug before it."""
     roof: Roof | None = None
+    energies: dict[str, Energy] = {}
+    """By case id: what `make energy` measured under this plan."""
     notes: tuple[str, ...]
     """Damaged or foreign files that were left out, by name."""
     rows: tuple[Row, ...]

@@ -24,6 +24,9 @@ Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS", "NEW", "GONE", "NOT C
 Quantity = Literal["ns", "per_s", "bytes", "ratio"]
 Stopped = Literal["planned rounds", "interval reached", "round limit", "time budget", "failed round", "interrupted"]
 """Why a case has no more rounds."""
+Limit = Literal["compute", "memory", "launch", "kernels", "host"]
+"""What bounds a row on a GPU: arithmetic or memory near its limit, time that no larger batch adds to, kernels that
+reach neither limit, or the host that submits (harness/measure/roofline.py)."""
 
 
 class Record(BaseModel):

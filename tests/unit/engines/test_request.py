@@ -10,6 +10,7 @@ from harness.core.errors import CaseError, MissingInputError
 from harness.core.schemas import (
     Artifact,
     Case,
+    EngineOptions,
     EngineRecord,
     EngineRequest,
     ExportRecord,
@@ -17,7 +18,17 @@ from harness.core.schemas import (
     Parity,
     TensorSpec,
 )
-from harness.engines.request import Options, Place, engine_for, key_of, name_of, requests, serves, source_of
+from harness.engines.request import (
+    Options,
+    Place,
+    engine_for,
+    key_of,
+    name_of,
+    options_of,
+    requests,
+    serves,
+    source_of,
+)
 
 HERE = Place("8.6.0", "NVIDIA H100 80GB HBM3", "9.0", "580.159")
 STATIC: Options = {"profiles": "static", "graph": True}
@@ -212,3 +223,14 @@ def test_engines_are_built_from_the_older_operator_set_and_from_fp16_only_where_
     assert source_of(export(), "tf32", strongly_typed=True).sha256 == "f32"
     with pytest.raises(MissingInputError, match="int8"):
         source_of(export(), "int8", strongly_typed=False)
+
+
+@pytest.mark.parametrize("other", [{"optimization_level": 5}, {"workspace_mib": 256}, {"hardware_compatible": True}])
+def test_an_engine_that_was_built_otherwise_does_not_serve(other: dict[str, Any]) -> None:
+    engines = EngineOptions(**other)
+    (plain,) = requests([(case(8), STATIC)], export(), SOURCE)
+    (asked,) = requests([(case(8), options_of(engines, STATIC))], export(), SOURCE)
+    assert name_of(plain) != name_of(asked)
+    assert serves(asked, case(8), options_of(engines, STATIC))
+    assert not serves(plain, case(8), options_of(engines, STATIC))
+    assert not serves(asked, case(8), options_of(EngineOptions(), STATIC))

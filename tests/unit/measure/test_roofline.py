@@ -65,16 +65,44 @@ def test_fp32_has_its_own_limit_and_element_size() -> None:
     [
         (row(2.0, batch=100), "compute"),
         (row(0.05, batch=1), "memory"),  # 10 µs of arithmetic, 17 µs of traffic
-        (row(0.4, batch=1), "launch"),
+        (row(0.4, batch=1), None),  # below both limits: one batch size does not tell why
         (row(2.0, batch=100, enqueue_ms=1.7), "host"),
         (row(2.0, batch=100, enqueue_ms=1.5), "compute"),
         (row(2.0, batch=100, enqueue_ms=1.9, mode="offline"), "compute"),
     ],
 )
-def test_what_bounds_a_row(found: Row, limit: str) -> None:
+def test_what_bounds_a_row(found: Row, limit: str | None) -> None:
     roofline = judged(found).roofline
     assert roofline is not None
     assert roofline.limit == limit
+
+
+def limits(*times: tuple[int, float], **changes: Any) -> list[str | None]:
+    """What bounds rows of one backend, from (batch size, device ms)."""
+    rows = [row(ms, batch, case_id=f"b{batch}", **changes) for batch, ms in times]
+    export = export_record(RESNET).model_copy(update={"work": (WORK,)})
+    return [found.roofline and found.roofline.limit for found in with_rooflines(rows, {RESNET.name: export}, ROOF)]
+
+
+def test_time_that_grows_with_the_batch_is_not_launching() -> None:
+    # ResNet-50 in ONNX Runtime on an H100, METHOD 4: far below both limits, though nothing waits for launches.
+    assert limits((1, 0.80), (8, 1.45), (32, 3.87), (128, 14.67)) == ["launch", "kernels", "kernels", "kernels"]
+    # TorchScript: launches until batch 32, then the kernels.
+    assert limits((128, 5.99), (8, 1.41), (1, 1.26)) == ["kernels", "launch", "launch"]
+
+
+def test_a_limit_that_is_near_needs_no_neighbour() -> None:
+    assert limits((1, 0.4), (100, 2.0)) == ["launch", "compute"]
+    assert limits((1, 0.4), (8, 0.5), enqueue_ms=0.45) == ["host", "host"]
+
+
+def test_rows_of_another_setting_or_void_ones_tell_nothing_about_growth() -> None:
+    other = row(0.5, 8, case_id="other", setting="graph")
+    void = row(0.5, 8, case_id="void", grade="F")
+    export = export_record(RESNET).model_copy(update={"work": (WORK,)})
+    first, *_ = with_rooflines([row(0.4), other, void], {RESNET.name: export}, ROOF)
+    assert first.roofline is not None
+    assert first.roofline.limit is None
 
 
 def test_copies_over_the_link_are_left_out() -> None:

@@ -45,6 +45,14 @@ def test_small_kernels_are_another_matter() -> None:
     assert "tensorrt fp16 at batch 1 neither" in one.text
 
 
+def test_slow_kernels_are_told_apart_from_small_ones() -> None:
+    assert ENGINE.roofline is not None
+    slow = ENGINE.model_copy(update={"roofline": ENGINE.roofline.model_copy(update={"limit": "kernels"})})
+    (one,) = found(launches, slow)
+    assert one.rule == "slow kernels"
+    assert "can gain more than fewer launches" in one.text
+
+
 def test_a_row_at_its_limit_or_without_one_is_silent() -> None:
     large = BY_ID["bert-base-tensorrt-cuda-fp16-b128-s128-static+graph"]
     assert large.roofline is not None
