@@ -6,10 +6,12 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from harness.backends import BACKENDS
+from harness.core.schemas import Kind
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -185,13 +187,13 @@ def test_clean_keeps_what_is_published_and_does_not_mind_an_absent_folder(tmp_pa
 
 
 def settings_table() -> str:
-    rows = [
-        f"| `{backend}` | `{name}` | {setting.summary} | {', '.join(setting.kinds) if len(setting.kinds) < 3 else 'all'} | "
-        f"{'yes' if setting.tried else 'no'} |"
-        for backend, info in BACKENDS.items()
-        for device in info.settings
-        for name, setting in info.settings_on(device).items()
-    ]
+    rows = []
+    for backend, info in BACKENDS.items():
+        for device in info.settings:
+            for name, setting in info.settings_on(device).items():
+                kinds = "all" if len(setting.kinds) == len(get_args(Kind)) else ", ".join(setting.kinds)
+                tried = "yes" if setting.tried else "no"
+                rows.append(f"| `{backend}` | `{name}` | {setting.summary} | {kinds} | {tried} |")
     head = ["| backend | setting | what it is | models | tried by `TUNE=1` |", "|---|---|---|---|---|"]
     return "\n".join([*head, *rows])
 
