@@ -228,8 +228,8 @@ def test_engines_are_built_from_the_older_operator_set_and_from_fp16_only_where_
 @pytest.mark.parametrize("other", [{"optimization_level": 5}, {"workspace_mib": 256}, {"hardware_compatible": True}])
 def test_an_engine_that_was_built_otherwise_does_not_serve(other: dict[str, Any]) -> None:
     engines = EngineOptions(**other)
-    (plain,) = asked([(case(8), STATIC)])
-    (otherwise,) = asked([(case(8), options_of(engines, STATIC))])
+    (plain,) = asked((case(8), STATIC))
+    (otherwise,) = asked((case(8), options_of(engines, STATIC)))
     assert name_of(plain) != name_of(otherwise)
     assert serves(otherwise, case(8), options_of(engines, STATIC))
     assert not serves(plain, case(8), options_of(engines, STATIC))
