@@ -40,7 +40,9 @@ def stage(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     results = Results(options.results)
     plan = store.load(results.plan, Plan, "make plan")
-    cards = [card for card in options.cards.split(",") if card]
+    cards = [card for card in (part.strip() for part in options.cards.split(",")) if card]
+    if len(set(cards)) < len(cards):
+        raise UsageError(f"A card stands twice in {options.cards}.", "Name each once: CARDS=0,1.")
     if plan.device != "cuda" or not cards:
         raise UsageError("Only a plan for GPUs can be spread over them.", "make plan DEVICE=cuda")
     passed = ["--models-dir", str(options.models_dir), *(["--force"] if options.force else [])]
@@ -48,12 +50,14 @@ def stage(arguments: Sequence[str]) -> None:
         passed += ["--python", text]
     names = [model.name for model in plan.models]
     pool = _Pool(cards, results, start)
-    wanted = _engines_to_build(results, passed)
+    listed = _engines_to_build(results, passed)
+    wanted = listed or []
     cli.say(f"{len(wanted)} engines to build and {len(names)} models to measure on {len(cards)} cards.")
     build = [["build_engine", "--results", str(results.root), *passed, "--engines", name] for name in wanted]
-    failures = pool.run(build, wanted)
+    failures = pool.run(build, wanted) + (listed is None)
     for place, name in enumerate(names):
         share(plan, name, results, results.card(place))
+        shutil.copyfile(results.plan, results.card(place).plan)
     own = [str(results.card(place).root) for place in range(len(names))]
     measure = [["run", "--results", root, *passed, "--models", name] for root, name in zip(own, names, strict=True)]
     failures += pool.run(measure, names)
@@ -110,20 +114,21 @@ def start(command: Command, environment: dict[str, str], log: Path) -> int:
     return done.returncode
 
 
-def _engines_to_build(results: Results, passed: Sequence[str]) -> list[str]:
-    """Names of missing engines, as the stage that builds them tells."""
+def _engines_to_build(results: Results, passed: Sequence[str]) -> list[str] | None:
+    """Names of missing engines, as the stage that builds them tells; None where it could not."""
     command = [sys.executable, "-m", "harness.build_engine", "--results", str(results.root), *passed, "--only-list"]
     told = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own module
     if told.returncode:
-        cli.warn(told.stderr.strip() or "engines could not be listed")
+        # No engines can be built here: their rows fail with the reason, and the others are measured.
+        cli.warn(told.stderr.strip() or "the engines could not be listed")
+        return None
     return re.findall(r"engine (\S+) would be built", told.stdout)
 
 
 def share(plan: Plan, model: str, source: Results, target: Results) -> None:
-    """Copy the records of one model, its environments and the plan; what the target has of other models stays."""
+    """Copy the records of one model and the environments; what the target has of other models stays."""
     with store.translate_storage_errors(target.root):
         target.root.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source.plan, target.plan)
         own = [source.raw_case(case.case_id) for case in plan.cases if case.model == model]
         for folder in (*own, source.environments):
             if folder.is_dir():

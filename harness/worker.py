@@ -40,7 +40,9 @@ from harness.measure.mode_choice import mode_for
 from harness.measure.modes import Mode
 from harness.measure.session import run_session
 
-_OUT_OF_MEMORY = re.compile(r"out of memory|failed to allocate|cudaErrorMemoryAllocation|bad allocation", re.IGNORECASE)
+_OUT_OF_MEMORY = re.compile(
+    r"out ?of ?memory|failed to allocate|MemoryAllocation|ALLOC_FAILED|bad.alloc", re.IGNORECASE
+)
 """How torch, CUDA, ONNX Runtime and TensorRT say it; each has an exception type of its own."""
 
 

@@ -44,13 +44,10 @@ def test_records_of_one_model_are_shared_and_those_of_others_stay(tmp_path: Path
     cases = [made.case_of(model, "onnxruntime", "fp32", 1, length) for model, length in shapes]
     plan = made.plan_of([MINILM, made.RESNET], cases)
     whole, card = Results(tmp_path / "whole"), Results(tmp_path / "card")
-    whole.root.mkdir()
-    whole.plan.write_text("the plan")
     for place, text in ((whole, "old"), (card, "new")):
         for case in cases:
             place.raw_case(case.case_id).mkdir(parents=True)
             place.raw_file(case.case_id, 1).write_text(text)
-    card.plan.write_text("the plan")
     share(plan, cases[0].model, card, whole)
     assert [whole.raw_file(case.case_id, 1).read_text() for case in cases] == ["new", "old"]
 
@@ -60,3 +57,10 @@ def test_a_plan_for_a_cpu_is_not_spread(tmp_path: Path) -> None:
     Results(tmp_path).plan.write_text(plan.model_dump_json())
     with pytest.raises(UsageError, match="spread"):
         spread.stage(["--cards", "0,1", "--results", str(tmp_path)])
+
+
+def test_a_card_that_stands_twice_would_measure_two_models_at_once(tmp_path: Path) -> None:
+    plan = made.plan_of([MINILM], [made.case_of(MINILM, "onnxruntime", "fp32", 1, 32)], device="cuda")
+    Results(tmp_path).plan.write_text(plan.model_dump_json())
+    with pytest.raises(UsageError, match="twice"):
+        spread.stage(["--cards", "0, 0", "--results", str(tmp_path)])
