@@ -17,7 +17,7 @@ from harness import parity
 from harness.backends import BACKENDS
 from harness.backends.base import Job, construct
 from harness.backends.batches import load_batches
-from harness.core import cli, devices, gpu, store
+from harness.core import cli, devices, store
 from harness.core.errors import ExportError, FormatError, InferometerError, MissingInputError, UnavailableError
 from harness.core.layout import ModelFolder, Models, Results
 from harness.core.schemas import Case, EngineRecord, EngineRequest, ExportRecord, Parity, Plan
@@ -86,14 +86,13 @@ def _continue_in(python: Path, options: argparse.Namespace) -> None:
 def _here() -> Place:
     """This machine, as engines know it."""
     try:
-        from harness.engines import api  # noqa: PLC0415 - TensorRT, which only this stage and its backend need
+        from harness.engines.here import here  # noqa: PLC0415 - TensorRT, which only this stage and its backend need
     except ImportError as error:
         raise UnavailableError(
             f"The plan needs TensorRT engines and TensorRT cannot be imported: {error}.",
             "Install it, name an interpreter that has it (PYTHONS=tensorrt=<path>), or leave it out: BACKENDS=….",
         ) from error
-    card = gpu.facts()
-    return Place(api.version(), card.name, card.sm, card.driver)
+    return here()
 
 
 @dataclass(frozen=True)

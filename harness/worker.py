@@ -24,6 +24,7 @@ from harness.backends import backend_info
 from harness.backends import base as backends
 from harness.backends.base import construct
 from harness.backends.batches import NO_BATCHES, load_batches, load_raw_batches, nothing_exported
+from harness.backends.full_memory import out_of_memory
 from harness.backends.loads import artifacts, engine_of
 from harness.backends.slowdown import slow_down, slowdown_of
 from harness.core import cli, environment, store
@@ -169,9 +170,7 @@ def _failed(job: Job, error: Exception, phase: str, log: Path) -> Failed:
     if isinstance(error, InferometerError):
         problem, hint = error.problem, error.hint
     elif isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)):
-        where, batch = ("GPU memory" if job.case.device == "cuda" else "memory"), job.case.batch_size
-        smaller = f"Try BATCHES={batch // 2}" if batch > 1 else "Try a smaller model"
-        problem, hint = f"Out of {where} at batch {batch}.", f"{smaller}, or a device with more memory."
+        problem, hint = out_of_memory(job.case.device, job.case.batch_size)
     else:
         problem = (
             f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else '(no message)'}"

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from harness.backends import backend_info
 from harness.backends.onnx_of import onnx_of
-from harness.core import gpu, store
+from harness.core import store
 from harness.core.layout import ModelFolder
 from harness.core.schemas import Case, EngineRecord, ExportRecord
-from harness.engines.request import Options, Place, engine_for
+from harness.engines.request import Options, engine_for
 
 
 def engine_of(case: Case, options: Options, export: ExportRecord, folder: ModelFolder) -> EngineRecord:
     """The engine of a case, its file checked against its hash."""
-    from harness.engines import api  # noqa: PLC0415 - TensorRT, in the process of a backend that needs it anyway
+    from harness.engines.here import here  # noqa: PLC0415 - TensorRT, in the process of a backend that needs it anyway
 
-    card = gpu.facts()
-    here = Place(api.version(), card.name, card.sm, card.driver)
     records = [store.load(path, EngineRecord, "make engines") for path in sorted(folder.engines.glob("*.json"))]
-    found = engine_for(case, options, export, records, here)
+    found = engine_for(case, options, export, records, here())
     store.check_artifact(folder.root, found.engine, "make engines")
     return found
 

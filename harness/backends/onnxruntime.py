@@ -7,7 +7,7 @@ import onnxruntime as ort
 
 from harness.backends.base import Array, Backend, Batch
 from harness.backends.onnxruntime_kernels import computing_kernels, quantised
-from harness.backends.ran import precision_of
+from harness.backends.ran import precision_of, weights_precision
 from harness.core.schemas import Placement
 
 
@@ -68,7 +68,7 @@ class OnnxRuntime(Backend):
             )
         return Placement(
             device="cpu" if self._session.get_providers() == ["CPUExecutionProvider"] else "mixed",
-            precision=precision_of(kernels) if kernels else _precision(census),
+            precision=precision_of(kernels) if kernels else weights_precision(census),
             provider="+".join(self._session.get_providers()),
             settings={
                 "threads": options.intra_op_num_threads,
@@ -90,10 +90,3 @@ class OnnxRuntime(Backend):
         for name, value in self._outputs.items():
             binding.bind_ortvalue_output(name, value)
         return binding
-
-
-def _precision(census: dict[str, int]) -> str:
-    """The floating type that holds the weights: a handful of fp32 scalars in an fp16 file does not make it fp32."""
-    names = {"float": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-    floating = {names[element]: count for element, count in census.items() if element in names}
-    return max(floating, key=lambda name: floating[name], default="none")

@@ -16,10 +16,12 @@ import onnxruntime as ort
 
 from harness.backends import cuda_libraries
 from harness.backends.base import Array, Backend, Batch, Job
-from harness.backends.cuda import Cuda, DeviceArray
+from harness.backends.cuda import Cuda
+from harness.backends.cuda_buffers import Buffers, Tensors
 from harness.backends.onnx_of import onnx_of
 from harness.backends.onnxruntime_placement import device_of, nodes_of, shares
 from harness.backends.onnxruntime_session import Provider, Wanted, capture_refused, open_session
+from harness.backends.ran import weights_precision
 from harness.core.schemas import Placement
 
 CUDA = "CUDAExecutionProvider"
@@ -61,15 +63,10 @@ class OnnxRuntimeOnGpu(Backend):
             prepared = [self._typed(batch) for batch in self.job.batches]
             first = self._first_run(prepared[0])
             self._ran = nodes_of(json.loads(Path(self._session.end_profiling()).read_text()))
-        self._outputs = {name: self._cuda.empty(value.shape, value.dtype) for name, value in first.items()}
-        if self.job.case.boundary == "compute":
-            self._sets = [self._on_device(batch) for batch in prepared]
-        else:
-            self._sets = [self._on_device(prepared[0])]
-            self._pinned = [{name: self._cuda.pinned(array) for name, array in one.items()} for one in prepared]
-            self._received = {name: self._cuda.pinned_like(output) for name, output in self._outputs.items()}
-        self._bindings = [self._bind(tensors) for tensors in self._sets]
-        self._options = [self._run_options(index) for index in range(len(self._sets))]
+        outputs = {name: self._cuda.empty(value.shape, value.dtype) for name, value in first.items()}
+        self._buffers = Buffers(self._cuda, prepared, outputs, self.job.case.boundary)
+        self._bindings = [self._bind(tensors) for tensors in self._buffers.sets]
+        self._options = [self._run_options(index) for index in range(len(self._buffers.sets))]
         self._run = self._session.run_with_iobinding
         for binding, options in zip(self._bindings, self._options, strict=True):
             with capture_refused():
@@ -87,8 +84,7 @@ class OnnxRuntimeOnGpu(Backend):
 
     def feed(self, batch: Batch) -> None:
         """Copy arrays to where the session reads them."""
-        self._fed = self._typed(batch)  # the copies are asynchronous: the arrays must outlive them
-        self._cuda.upload(self._sets[0], self._fed)
+        self._buffers.feed(self._typed(batch))
 
     def infer(self) -> None:
         """Enqueue once."""
@@ -96,11 +92,11 @@ class OnnxRuntimeOnGpu(Backend):
 
     def upload(self) -> None:
         """Enqueue the copies of the chosen batch."""
-        self._cuda.upload(self._sets[0], self._pinned[self._chosen])
+        self._buffers.upload(self._chosen)
 
     def download(self) -> None:
         """Enqueue the copies of the outputs."""
-        self._cuda.download(self._received, self._outputs)
+        self._buffers.download()
 
     def synchronize(self) -> None:
         """Wait for the stream."""
@@ -108,8 +104,7 @@ class OnnxRuntimeOnGpu(Backend):
 
     def outputs(self) -> dict[str, Array]:
         """Copies as fp32 by output name."""
-        found = {name: self._cuda.fetch(output) for name, output in self._outputs.items()}
-        return {name: array.astype(np.float32) if array.dtype == np.float16 else array for name, array in found.items()}
+        return self._buffers.fetched()
 
     def placement(self) -> Placement:
         """Where the nodes of the timed session ran, and what it says of its own options; never from the request."""
@@ -166,14 +161,11 @@ class OnnxRuntimeOnGpu(Backend):
     def _typed(self, batch: Batch) -> dict[str, Array]:
         return {name: np.ascontiguousarray(batch[name], kind) for name, kind in self._kinds.items()}
 
-    def _on_device(self, batch: Mapping[str, Array]) -> dict[str, DeviceArray]:
-        return {name: self._cuda.put(array) for name, array in batch.items()}
-
-    def _bind(self, tensors: Mapping[str, DeviceArray]) -> Any:
+    def _bind(self, tensors: Tensors) -> Any:
         binding = self._session.io_binding()
         for name, tensor in tensors.items():
             binding.bind_input(name, "cuda", 0, tensor.dtype.type, list(tensor.shape), tensor.address)
-        for name, output in self._outputs.items():
+        for name, output in self._buffers.outputs.items():
             binding.bind_output(name, "cuda", 0, output.dtype.type, list(output.shape), output.address)
         return binding
 
@@ -186,7 +178,5 @@ class OnnxRuntimeOnGpu(Backend):
         return options
 
     def _precision(self, tf32: bool) -> str:
-        names = {"float": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-        floating = {names[kind]: count for kind, count in self._artifact.dtype_census.items() if kind in names}
-        found = max(floating, key=lambda name: floating[name], default="none")
+        found = weights_precision(self._artifact.dtype_census)
         return "tf32" if found == "fp32" and tf32 else found

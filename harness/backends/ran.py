@@ -14,3 +14,13 @@ def precision_of(layers: Mapping[str, int]) -> str:
     if 2 * layers.get("int8", 0) > sum(layers.values()):
         return "int8"
     return "+".join(sorted(name for name, count in layers.items() if count)) or "none"
+
+
+def weights_precision(census: Mapping[str, int]) -> str:
+    """`census`: weight elements by ONNX type → the floating type that holds most of them.
+
+    A handful of fp32 scalars in an fp16 file does not make it fp32.
+    """
+    names = {"float": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+    floating = {names[element]: count for element, count in census.items() if element in names}
+    return max(floating, key=lambda name: floating[name], default="none")

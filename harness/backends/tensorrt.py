@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import tensorrt as trt
@@ -12,12 +11,13 @@ from pycuda import driver
 
 from harness.backends.base import Array, Backend, Batch, Job
 from harness.backends.cuda import Cuda, DeviceArray
+from harness.backends.cuda_buffers import Buffers, Tensors
 from harness.backends.cuda_graph import Graph
+from harness.backends.full_memory import out_of_memory
 from harness.core.errors import CaseError
 from harness.core.schemas import ExportRecord, Placement
 from harness.engines import api, layers
-
-Tensors = Mapping[str, DeviceArray]
+from harness.engines.log import Log
 
 _OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|failed to allocate", re.IGNORECASE)
 """How TensorRT's log says it, which is where its functions leave their reasons."""
@@ -41,8 +41,7 @@ class TensorRt(Backend):
             raise self._out_of_memory() from error
 
     def _load(self) -> None:
-        case = self.job.case
-        self._log = _Log()
+        self._log = Log()
         self._cuda = Cuda()
         self.stream = self._cuda.stream
         self._runtime = trt.Runtime(self._log)
@@ -60,17 +59,12 @@ class TensorRt(Backend):
         for name in inputs:
             if not self._context.set_input_shape(name, prepared[0][name].shape):
                 raise self._refused(f"does not take {name} of shape {prepared[0][name].shape}")
-        self._outputs = {name: self._output(name) for name in names if name not in inputs}
-        for name, output in self._outputs.items():
+        outputs = {name: self._output(name) for name in names if name not in inputs}
+        for name, output in outputs.items():
             self._context.set_tensor_address(name, output.address)
-        if case.boundary == "compute":
-            self._sets: list[Tensors] = [self._on_device(batch) for batch in prepared]
-        else:
-            self._sets = [self._on_device(prepared[0])]
-            self._pinned = [{name: self._cuda.pinned(array) for name, array in one.items()} for one in prepared]
-            self._received = {name: self._cuda.pinned_like(output) for name, output in self._outputs.items()}
+        self._buffers = Buffers(self._cuda, prepared, outputs, self.job.case.boundary)
         self._input_names = inputs
-        self._calls = [self._call(tensors) for tensors in self._sets]
+        self._calls = [self._call(tensors) for tensors in self._buffers.sets]
         self._infer = self._calls[0]
         self._chosen = 0
 
@@ -79,14 +73,12 @@ class TensorRt(Backend):
         if self.job.case.boundary == "compute":
             self._infer = self._calls[index]
             if not self._graphs:
-                self._bind(self._sets[index])
+                self._bind(self._buffers.sets[index])
         self._chosen = index
 
     def feed(self, batch: Batch) -> None:
         """Copy arrays to where the engine reads them."""
-        arrays = self._typed(batch, self._input_names)
-        self._cuda.upload(self._sets[0], arrays)
-        self._fed = arrays  # the copies are asynchronous: the arrays must outlive them
+        self._buffers.feed(self._typed(batch, self._input_names))
 
     def infer(self) -> None:
         """Enqueue once."""
@@ -94,11 +86,11 @@ class TensorRt(Backend):
 
     def upload(self) -> None:
         """Enqueue the copies of the chosen batch."""
-        self._cuda.upload(self._sets[0], self._pinned[self._chosen])
+        self._buffers.upload(self._chosen)
 
     def download(self) -> None:
         """Enqueue the copies of the outputs."""
-        self._cuda.download(self._received, self._outputs)
+        self._buffers.download()
 
     def synchronize(self) -> None:
         """Wait for the stream."""
@@ -106,8 +98,8 @@ class TensorRt(Backend):
 
     def outputs(self) -> dict[str, Array]:
         """Copies as fp32, by the export's names."""
-        found = {name: self._cuda.fetch(output) for name, output in self._outputs.items()}
-        return {name: _as_fp32(found[name]) for name in (spec.name for spec in self.job.export.outputs)}
+        found = self._buffers.fetched()
+        return {spec.name: found[spec.name] for spec in self.job.export.outputs}
 
     def placement(self) -> Placement:
         """The precision of the engine's own layers; see harness/engines/layers.py for what proves it."""
@@ -142,7 +134,7 @@ class TensorRt(Backend):
         """Graphs first, then what they point into, then the context. Safe after a load() that failed half-way."""
         for graph in self._graphs:
             graph.close()
-        for name in ("_infer", "_calls", "_sets", "_outputs", "_execute", "_context", "_engine", "_runtime"):
+        for name in ("_infer", "_calls", "_buffers", "_execute", "_context", "_engine", "_runtime"):
             vars(self).pop(name, None)
         if "_cuda" in vars(self):
             self._cuda.close()
@@ -166,9 +158,6 @@ class TensorRt(Backend):
         if not self._execute(self._handle):
             raise self._refused("could not be enqueued")
 
-    def _on_device(self, batch: Batch) -> Tensors:
-        return {name: self._cuda.put(array) for name, array in batch.items()}
-
     def _output(self, name: str) -> DeviceArray:
         shape = tuple(self._context.get_tensor_shape(name))
         return self._cuda.empty(shape, np.dtype(trt.nptype(self._engine.get_tensor_dtype(name))))
@@ -187,29 +176,10 @@ class TensorRt(Backend):
         )
 
     def _out_of_memory(self) -> CaseError:
-        batch = self.job.case.batch_size
-        smaller = f"Try BATCHES={batch // 2}" if batch > 1 else "Try a smaller model"
-        return CaseError(f"Out of GPU memory at batch {batch}.", f"{smaller}, or a device with more memory.")
-
-
-class _Log(trt.ILogger):  # type: ignore[misc]
-    """Keeps what TensorRT reports as errors."""
-
-    def __init__(self) -> None:
-        trt.ILogger.__init__(self)
-        self.errors: list[str] = []
-
-    def log(self, severity: Any, message: str) -> None:
-        """Called by the library."""
-        if severity in (trt.ILogger.INTERNAL_ERROR, trt.ILogger.ERROR):
-            self.errors.append(message)
+        return CaseError(*out_of_memory("cuda", self.job.case.batch_size))
 
 
 def _looked_up(export: ExportRecord) -> int:
     """Parameters in lookup tables; 0 where nobody counted what a pass multiplies with."""
     multiplied = max((work.parameters for work in export.work), default=None)
     return 0 if multiplied is None or export.parameters is None else max(0, export.parameters - multiplied)
-
-
-def _as_fp32(array: Array) -> Array:
-    return array.astype(np.float32) if array.dtype == np.float16 else array

@@ -12,6 +12,7 @@ import tensorrt
 from harness.core.errors import ExportError
 from harness.core.schemas import EngineRequest, Profile
 from harness.engines import api
+from harness.engines.log import Log
 
 _SENSITIVE = ("NORMALIZATION", "SOFTMAX", "REDUCE")
 """Layers that sum squares or exponentials, which pass fp16's largest number, 65504."""
@@ -26,19 +27,6 @@ class Built:
     timing_cache: bytes
     kept_fp32: tuple[str, ...]
     builder: Mapping[str, str]
-
-
-class Log(tensorrt.ILogger):  # type: ignore[misc]
-    """Keeps what TensorRT reports as errors: its functions return None and tell the reason only here."""
-
-    def __init__(self) -> None:
-        tensorrt.ILogger.__init__(self)
-        self.errors: list[str] = []
-
-    def log(self, severity: Any, message: str) -> None:
-        """Called by the library."""
-        if severity in (tensorrt.ILogger.INTERNAL_ERROR, tensorrt.ILogger.ERROR):
-            self.errors.append(message)
 
 
 def build(request: EngineRequest, onnx: Path, timing_cache: bytes, protect: bool) -> Built:
