@@ -158,7 +158,7 @@ def _scale(ax: Axes, panel: Panel, limits: tuple[float, float] | None) -> None:
 def _log_scale(ax: Axes, panel: Panel) -> None:
     """Decades of this panel alone, with room for the figures to the right of the markers."""
     dots = [dot for dot in panel.dots.values() if isinstance(dot, Dot)]
-    low = min((dot.value for dot in dots), default=1.0)
+    low = _lowest(dots)
     high = max((_right(dot) for dot in dots), default=1.0)
     span = max(high / low, 1.5)
     ax.set_xscale("log")
@@ -170,13 +170,21 @@ def _log_scale(ax: Axes, panel: Panel) -> None:
 
 def _ratio_limits(panels: Sequence[Panel]) -> tuple[float, float]:
     dots = [dot for panel in panels for dot in panel.dots.values() if isinstance(dot, Dot)]
-    low = min([dot.interval.low if dot.interval else dot.value for dot in dots], default=1)
+    low = _lowest(dots)
+    # As below, at the other end.
     high = max([_right(dot) for dot in dots], default=1)
-    # An interval of two processes may span decades: let it run out of the panel rather than squeeze all others.
-    low = max(low, min([dot.value for dot in dots], default=1) / 4)
     high = min(high, max([dot.value for dot in dots], default=1) * 4)
     span = math.log2(max(high, 1) / min(low, 1)) or 1
     return min(low, 1) * 2 ** (-0.06 * span - 0.05), max(high, 1) * 2 ** (0.22 * span + 0.05)
+
+
+def _lowest(dots: Sequence[Dot]) -> float:
+    """Left end of a logarithmic axis: of all intervals, within a quarter of the smallest value.
+
+    An interval of two processes may span decades: let it run out of the panel rather than squeeze all others.
+    """
+    low = min((dot.interval.low if dot.interval else dot.value for dot in dots), default=1.0)
+    return max(low, min((dot.value for dot in dots), default=1.0) / 4)
 
 
 def _right(dot: Dot) -> float:

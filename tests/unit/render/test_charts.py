@@ -11,9 +11,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from harness.core.schemas import Row, Summary
+from harness.core.schemas import Interval, Row, Summary
 from harness.render import charts, style
 from harness.render.charts import Chart
+from harness.render.dots import Axis, Dot, Panel, dot_figure
 from harness.render.style import DPI, WIDTH_IN
 from tests.synthetic_cuda import cuda_summary
 from tests.synthetic_results import FakeModel, Synthetic, matrix
@@ -145,6 +146,16 @@ def test_axes_are_logarithmic_where_values_span_decades_only(summary: Summary) -
     assert {ax.get_xscale() for ax in chart_named(cuda_summary(), "bert-base-latency").draw().axes} == {"log"}
     assert {ax.get_yscale() for ax in chart_named(cuda_summary(), "bert-base-throughput").draw().axes} == {"log"}
     assert {ax.get_yscale() for ax in chart_named(summary, "resnet50-throughput").draw().axes} == {"linear"}
+
+
+def test_a_logarithmic_axis_shows_the_left_end_of_every_interval_too() -> None:
+    look = style.look("onnxruntime")
+    dots: dict[str, Dot | str] = {
+        "wide": Dot(10.0, Interval(low=5.0, high=20.0), look, "fp32", True),
+        "far": Dot(100.0, Interval(low=99.0, high=101.0), look, "fp32", True),
+    }
+    figure = dot_figure("t", ("m", "c"), [Panel("p", dots)], Axis("ms", log=True), 3)
+    assert figure.axes[0].get_xlim()[0] < 5.0
 
 
 def test_settings_that_were_tried_failed_or_are_void_do_not_cover_the_chosen_one() -> None:
