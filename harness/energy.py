@@ -1,16 +1,17 @@
 """energy: what an inference costs in electricity, in a pass of its own: timings are taken elsewhere and not touched.
 
 Before the first case the card's idle power is read; then every case runs back to back in a fresh process for some
-seconds, and the card's own energy counter is read at both ends. Nothing is ever set on the card.
+seconds, and the card's own energy counter is read at both ends. Settings that `run` tried and dropped are left out.
+Nothing is ever set on the card.
 
-reads   results/plan.json, models/<model>/export.json and the files that it names; NVML
+reads   results/plan.json, results/raw/<case_id>/1.json, models/<model>/export.json and the files that it names; NVML
 writes  results/energy/<case_id>.json; the timings of this pass below results/energy/runs/
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from harness.backends import BACKENDS
@@ -20,10 +21,13 @@ from harness.core.jobs import Job
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.nvml import Card, first_card
-from harness.core.schemas import Case, Energy, Failed, Plan
+from harness.core.schemas import Case, Energy, Failed, Measured, Plan
 from harness.measure.energy import MIN_WINDOW_S, Spent, energy_of, metered_cases, settings_for
 from harness.measure.launcher import Worker
+from harness.measure.tuning import FIRST_ROUND, losers
 from harness.planning.interpreters import interpreters
+from harness.planning.part import of_models
+from harness.planning.resume import Finished
 from harness.render.units import count, significant
 from harness.running.metering import PhaseMeter, idle
 from harness.running.turn import measure_turn
@@ -36,6 +40,7 @@ def stage(arguments: Sequence[str]) -> None:
     parser = cli.parser("harness.energy", __doc__)
     parser.add_argument("--window", type=float, default=DEFAULT_WINDOW_S, help="seconds a case is watched (at least 5)")
     parser.add_argument("--force", action="store_true", help="measure anew what is already there")
+    parser.add_argument("--models", nargs="+", metavar="NAME", help="only these models of the plan")
     parser.add_argument(
         "--python",
         action="append",
@@ -49,15 +54,17 @@ def stage(arguments: Sequence[str]) -> None:
         raise UsageError(f"--window {options.window:g} is too short.", f"At least {MIN_WINDOW_S:g} seconds.")
     others = interpreters(options.python)
     results, models = Results(options.results), Models(options.models_dir)
-    plan = store.load(results.plan, Plan, "make plan")
+    plan = of_models(store.load(results.plan, Plan, "make plan"), options.models)
     if plan.device != "cuda":
         raise UsageError("Energy is read from a GPU, and this plan is for a CPU.", "make plan DEVICE=cuda")
     devices.require(plan.device)
     with exclusive(results.lock):
         computing = [name for name, info in BACKENDS.items() if info.computes]
+        dropped = _dropped(plan, results)
         todo = [
             (name, case)
             for name, case in metered_cases(plan.cases, computing)
+            if name not in dropped
             if options.force or not _has(results.energy_file(name), plan.plan_id)
         ]
         if not todo:
@@ -70,6 +77,19 @@ def stage(arguments: Sequence[str]) -> None:
             f"The energy of {count(failures, 'case')} is not known; the others are measured.",
             "Each was named above with its reason; the same command tries only those again.",
         )
+
+
+def _dropped(plan: Plan, results: Results) -> frozenset[str]:
+    """Ids of the settings that were slower than another one when `run` tried them: nobody would serve with them."""
+    tried = Finished(plan)
+    for case in plan.cases:
+        path = results.raw_file(case.case_id, FIRST_ROUND)
+        if case.tuned and path.is_file():
+            with suppress(FormatError):  # aggregate names it; here it only means that nobody lost to it
+                record = store.load_raw(path)
+                if isinstance(record, Measured) and record.plan_id == plan.plan_id:
+                    tried.add(record, case)
+    return losers(plan.cases, tried.medians, tried.unsound)
 
 
 def _has(path: Path, plan_id: str) -> bool:

@@ -112,3 +112,23 @@ def test_a_card_without_a_counter_and_a_card_in_use_are_refused() -> None:
         metering.idle(blind, 0)
     with pytest.raises(UnavailableError, match="in use"):
         metering.idle(Card(FakeNvml(), "the card"), 0)
+
+
+def test_a_setting_that_tuning_dropped_is_not_metered(
+    results: Results, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = GOOD.model_copy(update={"case_id": f"{GOOD.case_id}-plain", "setting": "plain", "tuned": True})
+    fast = GOOD.model_copy(update={"tuned": True})
+    plan = plan_of((EFFICIENTNET,), [slow, fast]).model_copy(update={"device": "cuda"})
+    store.save(results.plan, plan)
+    for case, milliseconds in ((slow, 20), (fast, 10)):
+        record = measured(case, EFFICIENTNET, 1, milliseconds)
+        store.save_raw(results.raw_file(case.case_id, 1), record.model_copy(update={"plan_id": plan.plan_id}))
+    run(results)
+    assert f"{fast.case_id}: 2.58 J" in capsys.readouterr().out
+    assert not results.energy_file(slow.case_id).exists()
+
+
+def test_a_pass_over_one_model_leaves_the_others_out(results: Results) -> None:
+    with pytest.raises(UsageError, match="model of this plan"):
+        run(results, "--models", "resnet999")
