@@ -103,6 +103,8 @@ class TorchBackend(Backend):
     def close(self) -> None:
         """Let go of every result, leave inference mode, and give the device back."""
         self._result, self._downloaded = None, ()
+        # Freeing page-locked tensors records an event on the stream, which must still exist then.
+        del self._inputs, self._calls, self._call, self._arguments
         self._inference_mode.__exit__(None, None, None)
         self._place.close()
 

@@ -7,6 +7,7 @@ import importlib
 import os
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -189,6 +190,26 @@ def test_the_label_is_what_the_switches_and_parameters_say(
     torch.backends.cudnn.allow_tf32 = True
     assert backend.placement().precision == {"fp32": "fp32+tf32"}.get(precision, precision)
     backend.close()
+
+
+@pytest.mark.parametrize("name", ["torch-eager", "torch-script"])
+@pytest.mark.usefixtures("switches")
+def test_page_locked_memory_is_freed_while_the_stream_exists(
+    name: str, log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch records an event on the stream of a page-locked tensor's last copy when the tensor is freed (a crash on
+    an H200, in the destructors after the case's last call)."""
+    backend = loaded(name, tmp_path, monkeypatch, boundary="transfer")
+    backend.select(2)
+    backend.upload()
+    backend.infer()
+    backend.download()
+    for tensor in (*backend._inputs._pinned[0], *backend._inputs._answers):
+        weakref.finalize(tensor, log.append, "freed")
+    del tensor
+    np.testing.assert_allclose(backend.outputs()["scores"], expected(2), rtol=1e-4, atol=1e-5)
+    backend.close()
+    assert [word for word in log if word in ("freed", "pop")] == ["freed", "freed", "pop"]
 
 
 @pytest.mark.usefixtures("switches")
