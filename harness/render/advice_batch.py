@@ -35,6 +35,11 @@ def best_batch(group: Group) -> Iterator[Recommendation]:
     text = f"most throughput with {_cost(chosen)}{within}."
     if chosen is not most:
         text += f" Batch {most.batch_size} gives no more that can be told from it."
+    above = [row for row in group.flagged if _throughput(row) > _throughput(chosen)]
+    if above:
+        best = max(above, key=_throughput)
+        flags = listed(sorted({flag.name for flag in best.flags}))
+        text += f" {_cost(best)} reads more and is flagged ({flags})."
     yield group.recommendation("batch size", text, tuple(dict.fromkeys((chosen.case_id, most.case_id))))
 
 

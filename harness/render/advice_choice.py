@@ -24,6 +24,15 @@ def backend_choice(group: Group) -> Iterator[Recommendation]:
     rows = [row for row in single if row.precision == precision]
     if precision is None or len({row.backend for row in rows}) < 2:
         return
+    doubtful = ranking.doubtful_leaders(
+        [*rows, *(row for row in group.flagged if (row.batch_size, row.mode, row.precision) == (1, "sync", precision))]
+    )
+    if doubtful:
+        names = listed([f"{_way(row)}, {_latency(row)}" for row in doubtful])
+        flags = listed(sorted({flag.name for row in doubtful for flag in row.flags}))
+        text = f"which is fastest at batch 1 in {precision} is open: {names}, may be, and is flagged ({flags})."
+        yield group.recommendation("backend", text, tuple(row.case_id for row in doubtful))
+        return
     fastest = ranking.winner(rows)
     candidates = ranking.contenders(rows)
     if fastest is not None:

@@ -24,7 +24,7 @@ class Group:
     """Rows of grade A or B of one table and sequence length.
 
     by_id: all rows of the summary, for baselines. latency_limit_ms: of the configuration, None for none.
-    engines: Summary.engines.
+    engines: Summary.engines. flagged: the rows of grade C beside them, which no rule may recommend.
     """
 
     title: str
@@ -33,6 +33,7 @@ class Group:
     export: ExportRecord | None
     latency_limit_ms: float | None
     engines: Mapping[str, EngineRecord] = field(default_factory=dict)
+    flagged: tuple[Row, ...] = ()
 
     def recommendation(self, rule: str, text: str, case_ids: tuple[str, ...]) -> Recommendation:
         """A recommendation about this group."""

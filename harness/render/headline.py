@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from harness.core.schemas import Row, Summary
 from harness.render import ranking, units, ways
 from harness.render.conditions import machine
+from harness.render.group import listed
 from harness.render.series import named
 
 MAX_MODELS = 8
@@ -42,6 +43,11 @@ def _of_table(rows: Sequence[Row]) -> str | None:
     fastest = ranking.winner(group)
     if fastest is not None:
         return f"**{where}: {named(fastest)} is fastest**, {_latency(fastest)}{_gain(fastest)}."
+    doubtful = ranking.doubtful_leaders(group)
+    if doubtful:
+        read = listed([f"{named(row)} ({_latency(row)})" for row in doubtful], last="and")
+        ranked = listed([f"{named(row)} ({_latency(row)})" for row in candidates], last="or")
+        return f"{where}: no winner, because {read} may be fastest and is flagged; of what is ranked, {ranked} leads."
     if len(candidates) == 1:
         return f"{where}: only {named(candidates[0])} may be ranked, {_latency(candidates[0])}."
     names = [f"{named(row)} ({_latency(row)})" for row in candidates]

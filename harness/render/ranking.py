@@ -11,6 +11,9 @@ from itertools import groupby
 from harness.core.schemas import Row
 from harness.measure.grades import CALIBRATION, RANKED
 
+UNRANKED = "C"
+"""Disturbed: the row's number stands in the table, and takes no part in who is faster."""
+
 TableKey = tuple[str, str, str, str, str]
 """model, weights, device, boundary, mode: what one table holds."""
 
@@ -63,18 +66,33 @@ def contenders(rows: Iterable[Row]) -> list[Row]:
     return [row for row in ranked if row is ranked[0] or _overlap(ranked[0], row)]
 
 
+def doubtful_leaders(rows: Iterable[Row]) -> list[Row]:
+    """Flagged rows of one shape (grade C) that read as fast as the fastest ranked one, or faster: they may not win, but
+    nobody may be called faster than they are either."""
+    found = list(rows)
+    best = contenders(found)[:1]
+    flagged = [row for row in found if row.grade == UNRANKED and row.latency_ns is not None]
+    return sorted((row for row in flagged if not best or _may_lead(row, best[0])), key=_median_ns)
+
+
 def winner(rows: Iterable[Row]) -> Row | None:
     """The fastest row of one shape where its interval lies below those of all others; None where it is unclear."""
     found = list(rows)
     candidates = contenders(found)
     rivals = sum(is_ranked(row) for row in found)
-    return candidates[0] if len(candidates) == 1 and rivals > 1 else None
+    return candidates[0] if len(candidates) == 1 and rivals > 1 and not doubtful_leaders(found) else None
 
 
 def _overlap(first: Row, second: Row) -> bool:
     ours = first.latency_ns.ci95 if first.latency_ns else None
     theirs = second.latency_ns.ci95 if second.latency_ns else None
     return ours is None or theirs is None or ours.high >= theirs.low
+
+
+def _may_lead(flagged: Row, best: Row) -> bool:
+    # One without an interval has its median alone, which says less than an interval and more than nothing.
+    interval = flagged.latency_ns.ci95 if flagged.latency_ns else None
+    return _median_ns(flagged) <= _median_ns(best) or (interval is not None and _overlap(best, flagged))
 
 
 def _median_ns(row: Row) -> float:

@@ -69,11 +69,14 @@ def groups(summary: Summary) -> list[Group]:
     found = []
     for key, rows in tables:
         for length in sorted({row.sequence_length or 0 for row in rows}):
-            sound = [row for row in rows if (row.sequence_length or 0) == length and ranking.is_ranked(row)]
+            ours = [row for row in rows if (row.sequence_length or 0) == length]
+            sound = tuple(row for row in ours if ranking.is_ranked(row))
+            flagged = tuple(row for row in ours if row.grade == ranking.UNRANKED)
             export: ExportRecord | None = summary.exports.get(key[0])
             if sound:
                 title = _title(key, length, key[0] in several)
-                found.append(Group(title, tuple(sound), by_id, export, summary.latency_limit_ms, summary.engines))
+                limit = summary.latency_limit_ms
+                found.append(Group(title, sound, by_id, export, limit, summary.engines, flagged))
     return found
 
 

@@ -39,12 +39,26 @@ def test_a_row_without_an_interval_leaves_it_open(rows: ROWS) -> None:
     assert ranking.winner(pair(rows, None, (10.8, 11.2))) is None
 
 
-def test_grade_c_and_f_neither_win_nor_stand_in_the_way(rows: ROWS) -> None:
+def test_grade_c_and_f_cannot_win(rows: ROWS) -> None:
     fast, slow = pair(rows, (9.9, 10.1), (10.8, 11.2))
     for grade in ("C", "F"):
         disturbed = fast.model_copy(update={"grade": grade})
         assert ranking.winner([disturbed, slow]) is None  # alone is no contest
         assert ranking.contenders([disturbed, slow]) == [slow]
+
+
+def test_nobody_wins_over_a_disturbed_row_that_may_be_faster(rows: ROWS) -> None:
+    fast, slow = pair(rows, (9.9, 10.1), (10.8, 11.2))
+
+    def third(median_ms: float, ends: tuple[float, float] | None, grade: str) -> Row:
+        return edited(rows["resnet50-torch-eager-cpu-fp32-b1"], median_ms, ends, grade=grade)
+
+    for doubtful in (third(9, (8.9, 9.1), "C"), third(9, None, "C"), third(11, (10.0, 12), "C")):
+        assert ranking.winner([fast, slow, doubtful]) is None
+        assert ranking.doubtful_leaders([fast, slow, doubtful]) == [doubtful]
+    for harmless in (third(9, (8.9, 9.1), "F"), third(12, (11, 13), "C"), third(12, None, "C")):
+        assert ranking.winner([fast, slow, harmless]) is fast
+        assert ranking.doubtful_leaders([fast, slow, harmless]) == []
 
 
 def test_a_wide_third_row_leaves_it_open(rows: ROWS) -> None:
