@@ -117,11 +117,13 @@ def _cotenant(one: Round, cpus: int) -> str | None:
 
 
 def _steal(one: Round) -> str | None:
+    # Which CPUs were stolen is not told: every thread of the machine that wanted one is taken to have lost alike.
     stolen = (one.usage.steal_percent_mean or 0) / 100
-    if one.usage.watched_ns < MIN_WATCHED_NS or stolen <= MAX_LOST_SHARE * one.cpus:
+    wanted = (one.usage.cpu_percent_mean + one.usage.others_percent_mean) / 100 + stolen
+    if one.usage.watched_ns < MIN_WATCHED_NS or stolen <= MAX_LOST_SHARE * wanted:
         return None
-    share = stolen / one.cpus
-    return f"the hypervisor kept {stolen:.2f} CPUs: {share:.0%} of {one.cpus}, {MAX_LOST_SHARE:.0%} allowed"
+    kept = f"the hypervisor kept {stolen:.2f} of the {wanted:.2f} CPUs that were wanted"
+    return f"{kept}: {stolen / wanted:.0%}, {MAX_LOST_SHARE:.0%} allowed"
 
 
 def _quota(one: Round) -> str | None:

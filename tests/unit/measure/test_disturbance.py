@@ -74,9 +74,21 @@ def test_a_short_window_is_not_judged_by_ticks() -> None:
     assert found(short, short, short) == {}
 
 
-@pytest.mark.parametrize(("steal", "flagged"), [(9.9, False), (10.1, True), (None, False)])
-def test_stolen_time(steal: float | None, flagged: bool) -> None:
-    assert ("STEAL" in found(*[usage(steal_percent=steal)] * 3)) == flagged
+@pytest.mark.parametrize(
+    ("steal", "own", "others", "flagged"),
+    [
+        (9.9, 190.0, 0.0, False),  # 5% of the two CPUs that the case wants
+        (10.1, 190.0, 0.0, True),
+        (10.1, 190.0, 100.0, False),  # others wanted more, and lost their share of it
+        (None, 190.0, 0.0, False),
+        (0.0, 0.0, 0.0, False),
+    ],
+)
+def test_stolen_time_is_a_share_of_the_time_that_was_wanted(
+    steal: float | None, own: float, others: float, flagged: bool
+) -> None:
+    rounds = [usage(steal_percent=steal, cpu_percent=own, others_percent=others)] * 3
+    assert ("STEAL" in found(*rounds, cpus=64)) == flagged
 
 
 @pytest.mark.parametrize(("periods", "flagged"), [(0, False), (1, True), (None, False)])

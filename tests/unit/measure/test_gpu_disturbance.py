@@ -140,8 +140,8 @@ def test_memory_betrays_company_where_processes_cannot_be_told_apart(
     [
         ({"others_percent": 1_490.0}, None),  # 15 of 16 CPUs are not needed
         ({"others_percent": 1_510.0}, "COTENANT"),
-        ({"steal_percent": 4.9}, None),
-        ({"steal_percent": 5.1}, "STEAL"),
+        ({"steal_percent": 4.9, "cpu_percent": 95.0, "others_percent": 0.0}, None),
+        ({"steal_percent": 5.1, "cpu_percent": 95.0, "others_percent": 0.0}, "STEAL"),
     ],
 )
 def test_a_row_on_a_card_needs_the_cpu_that_submits(changes: dict[str, float], flag: str | None) -> None:
