@@ -1,7 +1,7 @@
 """Spread a plan over several equal GPUs of one machine: engines are built one a card, then each model runs on one card.
 
 What is compared with each other still runs on one card, one case at a time. Nothing is measured that `run` does not
-measure: this stage only starts other stages, each with the card that it may see, and puts their records together.
+measure: this stage only starts other stages, each with a card and CPUs of its own, and puts their records together.
 
 reads   results/plan.json, models/<slug>/export.json
 writes  what build_engine and run write; meanwhile results/cards/<card>/…
@@ -20,10 +20,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 
-from harness.core import cli, store
+from harness.core import cli, limits, store
 from harness.core.errors import CasesFailedError, UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Plan
+
+MIN_CPUS = 2
+"""One submits to the GPU; the monitor and the stage itself need another."""
 
 Command = Sequence[str]
 Start = Callable[[Command, dict[str, str], Path], int]
@@ -78,9 +81,9 @@ class _Pool:
         self._start = start
         self._logs = results.root / "logs"
         self._count = len(cards)
-        self._free: SimpleQueue[str] = SimpleQueue()
-        for card in cards:
-            self._free.put(card)
+        self._free: SimpleQueue[tuple[str, tuple[int, ...]]] = SimpleQueue()
+        for card, cpus in zip(cards, parts(limits.affinity(), len(cards)), strict=True):
+            self._free.put((card, cpus))
 
     def run(self, stages: Sequence[Command], labels: Sequence[str]) -> int:
         """Run them all, as cards become free; how many ended with an exit code other than 0."""
@@ -89,7 +92,10 @@ class _Pool:
         return sum(code != 0 for code in codes)
 
     def _one(self, words: Command, label: str) -> int:
-        with self._card() as card:
+        with self._card() as (card, cpus):
+            if cpus:
+                # Of this thread, which runs one stage after the other; a process that it starts inherits them.
+                os.sched_setaffinity(0, cpus)
             log = self._logs / f"spread-{label.replace('/', '-')}.log"
             environment = {**os.environ, "CUDA_VISIBLE_DEVICES": card}
             code = self._start([sys.executable, "-m", f"harness.{words[0]}", *words[1:]], environment, log)
@@ -97,12 +103,21 @@ class _Pool:
         return code
 
     @contextmanager
-    def _card(self) -> Iterator[str]:
+    def _card(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         card = self._free.get()
         try:
             yield card
         finally:
             self._free.put(card)
+
+
+def parts(cpus: Sequence[int], count: int) -> list[tuple[int, ...]]:
+    """`count` equal, contiguous parts of the CPUs, so that one model's loading does not take another one's; what is
+    left over stays idle. Empty ones, which leave all to all, where there are too few or none can be chosen."""
+    each = len(cpus) // count
+    if each < MIN_CPUS or not hasattr(os, "sched_setaffinity"):
+        return [()] * count
+    return [tuple(cpus[place * each : (place + 1) * each]) for place in range(count)]
 
 
 def start(command: Command, environment: dict[str, str], log: Path) -> int:

@@ -18,8 +18,8 @@ from harness.core.schemas import Case, EngineRecord, Environment, ExportRecord, 
 class References:
     """Ids of the environments that records must agree with; None and nothing where no two differ, the usual case.
 
-    machine: in machine, limits and type of GPU. libraries: in the libraries, by backend. cards: in the very GPU, by
-    model, because rows of one model are compared with each other; models may be spread over equal cards.
+    machine: in machine, limits and type of GPU. libraries: in the libraries, by backend. cards: in the very GPU and
+    CPUs, by model, because rows of one model are compared with each other; models may be spread over equal cards.
     """
 
     machine: str | None = None
@@ -151,14 +151,17 @@ Facts = Callable[[Environment], Mapping[str, Any]]
 
 def _machine(environment: Environment) -> dict[str, Any]:
     facts = {f"machine.{name}": value for name, value in environment.machine.model_dump().items()}
-    facts |= {f"limits.{name}": value for name, value in environment.limits.model_dump().items()}
+    limits = environment.limits.model_dump(exclude={"affinity"})
+    facts |= {f"limits.{name}": value for name, value in limits.items()}
     if environment.gpu is not None:
         facts |= {f"gpu.{name}": value for name, value in environment.gpu.model_dump(exclude={"uuid"}).items()}
     return facts
 
 
 def _card(environment: Environment) -> dict[str, Any]:
-    return {} if environment.gpu is None else {"gpu.uuid": environment.gpu.uuid}
+    """The very card, and the very CPUs: models that are spread over cards have their own, and as many, of both."""
+    own = {"limits.affinity": environment.limits.affinity}
+    return own if environment.gpu is None else {**own, "gpu.uuid": environment.gpu.uuid}
 
 
 def _libraries(environment: Environment) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 from harness import spread
 from harness.core.errors import UsageError
 from harness.core.layout import Results
-from harness.spread import _Pool, share
+from harness.spread import _Pool, parts, share
 from tests import synthetic_results as made
 from tests.synthetic_results import MINILM
 
@@ -37,6 +37,28 @@ def test_a_card_runs_one_stage_at_a_time_and_every_stage_runs_once(tmp_path: Pat
     assert failures == 1
     assert sorted(label for label, _ in seen) == sorted(labels)
     assert {card for _, card in seen} == {"0", "3"}
+
+
+def test_each_card_has_cpus_of_its_own_and_as_many() -> None:
+    assert parts(range(9), 2) == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    assert parts((3, 5, 8, 9), 2) == [(3, 5), (8, 9)]
+    assert parts(range(3), 2) == [(), ()]
+
+
+def test_a_stage_runs_on_the_cpus_of_its_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[int, tuple[int, ...]] = {}
+    monkeypatch.setattr(spread.limits, "affinity", lambda: tuple(range(8)))
+    monkeypatch.setattr(spread.os, "sched_setaffinity", lambda _pid, cpus: asked.update({threading.get_ident(): cpus}))
+    started: dict[str, tuple[int, ...]] = {}
+
+    def start(_command: Sequence[str], environment: dict[str, str], _log: Path) -> int:
+        started[environment["CUDA_VISIBLE_DEVICES"]] = asked[threading.get_ident()]
+        both.wait()
+        return 0
+
+    both = threading.Barrier(2, timeout=60)
+    _Pool(["0", "1"], Results(tmp_path), start).run([["run"], ["run"]], ["a", "b"])
+    assert started == {"0": (0, 1, 2, 3), "1": (4, 5, 6, 7)}
 
 
 def test_records_of_one_model_are_shared_and_those_of_others_stay(tmp_path: Path) -> None:
