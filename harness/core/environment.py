@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import re
@@ -38,6 +39,9 @@ LIBRARIES = (
     "numpy",
 )
 """Distributions whose versions decide a number or how it was taken; only those that are installed are recorded."""
+
+_SHARED_MODULES = {"onnxruntime": "onnxruntime", "onnxruntime-gpu": "onnxruntime"}
+"""Distributions that bring one and the same module."""
 
 _FEATURES = (
     "avx2",
@@ -143,7 +147,16 @@ def loaded_runtimes(maps: Path = Path("/proc/self/maps")) -> dict[str, str]:
 def versions(names: Iterable[str]) -> dict[str, str]:
     """Installed versions by distribution name; what is not installed is left out."""
     found = {name: version(name) for name in names}
-    return {name: text for name, text in found.items() if text is not None}
+    return {name: text for name, text in found.items() if text is not None and not _hidden(name)}
+
+
+def _hidden(name: str) -> bool:
+    """True where the distribution's module is found elsewhere first, so that Python imports another one's."""
+    module = _SHARED_MODULES.get(name)
+    spec = importlib.util.find_spec(module) if module else None
+    if spec is None or spec.origin is None:
+        return False
+    return Path(str(metadata.distribution(name).locate_file(f"{module}/__init__.py"))) != Path(spec.origin)
 
 
 def version(name: str) -> str | None:

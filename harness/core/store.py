@@ -143,11 +143,13 @@ def check_artifact(folder: Path, file: Artifact, made_by: str) -> None:
 
 
 def tail(log: Path, lines: int = 40) -> str:
-    """The last lines of a log; empty where there is none."""
+    """The last lines of a log; empty where there is none. A crash's list of loaded modules is left out: it is longer
+    than its stack."""
     try:
-        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+        found = log.read_text(errors="replace").splitlines()
     except OSError:
         return ""
+    return "\n".join([line for line in found if not line.startswith("Extension modules: ")][-lines:])
 
 
 def digest_of(*parts: Any) -> str:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from harness.backends import BACKENDS
 from harness.backends.loads import artifacts
-from harness.worker import _OUT_OF_MEMORY
+from harness.core.jobs import Job
+from harness.core.schemas import Measurement
+from harness.worker import _OUT_OF_MEMORY, _failed
 from tests import synthetic_results as made
 
 
@@ -35,3 +40,21 @@ def test_a_record_names_the_files_that_its_case_loads_and_no_others() -> None:
 )
 def test_every_library_s_way_to_say_that_memory_is_over_is_understood(message: str) -> None:
     assert _OUT_OF_MEMORY.search(message)
+
+
+def test_a_missing_module_says_in_which_python(tmp_path: Path) -> None:
+    case = made.case_of(made.MINILM, "tensorrt", "fp16", 1, 32)
+    job = Job(
+        case=case,
+        round=1,
+        plan_id="p",
+        measurement=Measurement(),
+        threads=1,
+        results=str(tmp_path),
+        models=str(tmp_path),
+    )
+    found = _failed(
+        job, ModuleNotFoundError("No module named 'tokenizers'", name="tokenizers"), "start", tmp_path / "log"
+    )
+    assert found.error == f"{sys.executable} has no module tokenizers."
+    assert "PYTHONS=tensorrt=" in found.hint

@@ -98,3 +98,18 @@ def test_runtimes_are_named_by_the_file_that_was_loaded(tmp_path: Path) -> None:
     found = environment.loaded_runtimes(maps)
     assert found == {environment.RUNTIMES: "/usr/lib/libiomp5.so, openvino/libs/libtbb.so.12, torch/lib/libgomp.so.1"}
     assert environment.loaded_runtimes(tmp_path / "absent") == {}
+
+
+def test_of_two_distributions_of_one_module_the_imported_one_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place, name, version in (("first", "onnxruntime-gpu", "2.0"), ("second", "onnxruntime", "1.0")):
+        package = tmp_path / place / "onnxruntime"
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        metadata = tmp_path / place / f"{name.replace('-', '_')}-{version}.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    monkeypatch.setattr("sys.path", [str(tmp_path / "first"), str(tmp_path / "second")])
+    monkeypatch.delitem(sys.modules, "onnxruntime", raising=False)
+    assert environment.versions(["onnxruntime", "onnxruntime-gpu", "absent"]) == {"onnxruntime-gpu": "2.0"}

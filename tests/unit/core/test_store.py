@@ -255,6 +255,12 @@ def test_the_tail_of_a_log_is_its_end_and_survives_broken_text(tmp_path: Path) -
     assert store.tail(log, 3).splitlines()[:2] == ["line 98", "line 99"]
 
 
+def test_the_tail_of_a_crash_is_its_stack(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("Fatal Python error: Segmentation fault\n\nExtension modules: numpy, torch._C (total: 2)\n")
+    assert store.tail(log) == "Fatal Python error: Segmentation fault\n"
+
+
 def test_a_digest_depends_on_every_part_and_not_on_key_order() -> None:
     assert store.digest_of({"a": 1, "b": 2}) == store.digest_of({"b": 2, "a": 1})
     assert len({store.digest_of(1), store.digest_of("1"), store.digest_of(1, 1), store.digest_of([1])}) == 4
