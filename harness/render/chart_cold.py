@@ -63,7 +63,10 @@ def _scale(ax: Axes, rows: Sequence[Row]) -> None:
     ax.set_yscale("log", base=2)
     seconds = [until_first_answer_ns(row.cold_ns) / SECOND.ns for row in rows if row.cold_ns]
     ax.set_xlim(*_widened(seconds))
-    ax.set_ylim(*_widened([_ratio(row) for row in rows] + [1.0]))
+    ends = [
+        end for row in rows if row.speedup and row.speedup.ci95 for end in (row.speedup.ci95.low, row.speedup.ci95.high)
+    ]
+    ax.set_ylim(*_widened([*(_ratio(row) for row in rows), *ends, 1.0]))
     ax.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.yaxis.set_major_locator(LogLocator(2, subs=(1, 1.5)))

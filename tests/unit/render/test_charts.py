@@ -208,3 +208,13 @@ def test_names_of_files_are_safe() -> None:
     cases = matrix((hub,), backends=("torch-eager", "openvino"), batch_sizes=(1,), bf16=())
     summary = Synthetic(models=(hub,), cases=cases, rounds=2, samples=20).summary()
     assert [chart.name for chart in charts.select(summary).charts][1] == "hf-org-name-latency"
+
+
+def test_the_start_up_chart_shows_whole_intervals(summary: Summary) -> None:
+    row = next(row for row in summary.rows if row.case_id == "resnet50-openvino-cpu-fp32-b1")
+    assert row.speedup is not None
+    wide = row.speedup.model_copy(update={"ci95": Interval(low=row.speedup.ratio / 9, high=row.speedup.ratio * 9)})
+    rows = [one.model_copy(update={"speedup": wide}) if one is row else one for one in summary.rows]
+    figure = chart_named(summary.model_copy(update={"rows": tuple(rows)}), "resnet50-cold").draw()
+    low, high = figure.axes[0].get_ylim()
+    assert low < row.speedup.ratio / 9 < row.speedup.ratio * 9 < high
