@@ -23,6 +23,7 @@ from queue import SimpleQueue
 from harness.core import cli, limits, store
 from harness.core.errors import CasesFailedError, UsageError
 from harness.core.layout import Results
+from harness.core.lock import exclusive
 from harness.core.schemas import Plan
 
 MIN_CPUS = 2
@@ -51,11 +52,15 @@ def stage(arguments: Sequence[str]) -> None:
     passed = ["--models-dir", str(options.models_dir), *(["--force"] if options.force else [])]
     for text in options.python:
         passed += ["--python", text]
+    with exclusive(results.lock):
+        _spread(plan, results, _Pool(cards, results, start), passed)
+
+
+def _spread(plan: Plan, results: Results, pool: _Pool, passed: Sequence[str]) -> None:
     names = [model.name for model in plan.models]
-    pool = _Pool(cards, results, start)
     listed = _engines_to_build(results, passed)
     wanted = listed or []
-    cli.say(f"{len(wanted)} engines to build and {len(names)} models to measure on {len(cards)} cards.")
+    cli.say(f"{len(wanted)} engines to build and {len(names)} models to measure on {pool.cards} cards.")
     build = [["build_engine", "--results", str(results.root), *passed, "--engines", name] for name in wanted]
     failures = pool.run(build, wanted) + (listed is None)
     for place, name in enumerate(names):
@@ -80,14 +85,14 @@ class _Pool:
     def __init__(self, cards: Sequence[str], results: Results, start: Start) -> None:
         self._start = start
         self._logs = results.root / "logs"
-        self._count = len(cards)
+        self.cards = len(cards)
         self._free: SimpleQueue[tuple[str, tuple[int, ...]]] = SimpleQueue()
         for card, cpus in zip(cards, parts(limits.affinity(), len(cards)), strict=True):
             self._free.put((card, cpus))
 
     def run(self, stages: Sequence[Command], labels: Sequence[str]) -> int:
         """Run them all, as cards become free; how many ended with an exit code other than 0."""
-        with ThreadPoolExecutor(self._count) as threads:
+        with ThreadPoolExecutor(self.cards) as threads:
             codes = list(threads.map(self._one, stages, labels))
         return sum(code != 0 for code in codes)
 

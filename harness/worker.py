@@ -13,7 +13,6 @@ import faulthandler
 import importlib
 import importlib.util
 import os
-import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -24,7 +23,7 @@ from harness.backends import backend_info
 from harness.backends import base as backends
 from harness.backends.base import construct
 from harness.backends.batches import NO_BATCHES, load_batches, load_raw_batches, nothing_exported
-from harness.backends.full_memory import out_of_memory
+from harness.backends.full_memory import out_of_memory, tells_full_memory
 from harness.backends.loads import artifacts, engine_of
 from harness.backends.slowdown import slow_down, slowdown_of
 from harness.core import cli, environment, store
@@ -40,11 +39,6 @@ from harness.measure.endtoend import EndToEnd
 from harness.measure.mode_choice import mode_for
 from harness.measure.modes import Mode
 from harness.measure.session import run_session
-
-_OUT_OF_MEMORY = re.compile(
-    r"out ?of ?memory|failed to allocate|MemoryAllocation|ALLOC_FAILED|bad.alloc", re.IGNORECASE
-)
-"""How torch, CUDA, ONNX Runtime and TensorRT say it; each has an exception type of its own."""
 
 
 def stage(arguments: Sequence[str]) -> None:
@@ -169,7 +163,11 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
 def _failed(job: Job, error: Exception, phase: str, log: Path) -> Failed:
     if isinstance(error, InferometerError):
         problem, hint = error.problem, error.hint
-    elif isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)):
+    elif isinstance(
+        error, MemoryError
+    ):  # Python's and NumPy's, of the host; the GPU's libraries have types of their own
+        problem, hint = out_of_memory("cpu", job.case.batch_size)
+    elif tells_full_memory(str(error)):
         problem, hint = out_of_memory(job.case.device, job.case.batch_size)
     elif isinstance(error, ModuleNotFoundError) and error.name:
         problem = f"{sys.executable} has no module {error.name}."

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from harness.core.schemas import Device
+
+_WORDS = re.compile(r"out ?of ?memory|failed to allocate|MemoryAllocation|ALLOC_FAILED|bad.alloc", re.IGNORECASE)
+"""How torch, CUDA, ONNX Runtime and TensorRT say it; each has an exception type of its own."""
+
+
+def tells_full_memory(text: str) -> bool:
+    """True where a library's message says that memory is over."""
+    return _WORDS.search(text) is not None
 
 
 def out_of_memory(device: Device, batch: int) -> tuple[str, str]:

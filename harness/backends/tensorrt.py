@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import numpy as np
@@ -13,13 +12,12 @@ from harness.backends.base import Array, Backend, Batch, Job
 from harness.backends.cuda import Cuda, DeviceArray
 from harness.backends.cuda_buffers import Buffers, Tensors
 from harness.backends.cuda_graph import Graph
-from harness.backends.full_memory import out_of_memory
+from harness.backends.full_memory import out_of_memory, tells_full_memory
 from harness.core.errors import CaseError
 from harness.core.schemas import ExportRecord, Placement
 from harness.engines import api, layers
 from harness.engines.log import Log
 
-_OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|failed to allocate", re.IGNORECASE)
 """How TensorRT's log says it, which is where its functions leave their reasons."""
 
 
@@ -169,7 +167,7 @@ class TensorRt(Backend):
 
     def _refused(self, what: str) -> CaseError:
         reasons = " | ".join(self._log.errors) or "TensorRT gave no reason"
-        if _OUT_OF_MEMORY.search(reasons):
+        if tells_full_memory(reasons):
             return self._out_of_memory()
         return CaseError(
             f"The engine {self._record.engine.path} {what}: {reasons}", "Build it again: `make engines FORCE=1`."

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from harness.backends import BACKENDS
+from harness.backends.full_memory import tells_full_memory
 from harness.backends.loads import artifacts
 from harness.core.jobs import Job
 from harness.core.schemas import Measurement
-from harness.worker import _OUT_OF_MEMORY, _failed
+from harness.worker import _failed
 from tests import synthetic_results as made
 
 
@@ -39,12 +40,12 @@ def test_a_record_names_the_files_that_its_case_loads_and_no_others() -> None:
     ],
 )
 def test_every_library_s_way_to_say_that_memory_is_over_is_understood(message: str) -> None:
-    assert _OUT_OF_MEMORY.search(message)
+    assert tells_full_memory(message)
 
 
-def test_a_missing_module_says_in_which_python(tmp_path: Path) -> None:
-    case = made.case_of(made.MINILM, "tensorrt", "fp16", 1, 32)
-    job = Job(
+def job_of(tmp_path: Path) -> Job:
+    case = made.case_of(made.MINILM, "tensorrt", "fp16", 1, 32).model_copy(update={"device": "cuda"})
+    return Job(
         case=case,
         round=1,
         plan_id="p",
@@ -53,6 +54,19 @@ def test_a_missing_module_says_in_which_python(tmp_path: Path) -> None:
         results=str(tmp_path),
         models=str(tmp_path),
     )
+
+
+def test_memory_of_the_host_is_not_called_the_gpu_s(tmp_path: Path) -> None:
+    job = job_of(tmp_path)
+    assert _failed(job, MemoryError("Unable to allocate 9 TiB"), "load", tmp_path / "log").error.startswith(
+        "Out of memory"
+    )
+    full = RuntimeError("cuMemAlloc failed: out of memory")
+    assert _failed(job, full, "load", tmp_path / "log").error.startswith("Out of GPU memory")
+
+
+def test_a_missing_module_says_in_which_python(tmp_path: Path) -> None:
+    job = job_of(tmp_path)
     found = _failed(
         job, ModuleNotFoundError("No module named 'tokenizers'", name="tokenizers"), "start", tmp_path / "log"
     )
