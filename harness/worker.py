@@ -163,9 +163,7 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
 def _failed(job: Job, error: Exception, phase: str, log: Path) -> Failed:
     if isinstance(error, InferometerError):
         problem, hint = error.problem, error.hint
-    elif isinstance(
-        error, MemoryError
-    ):  # Python's and NumPy's, of the host; the GPU's libraries have types of their own
+    elif isinstance(error, MemoryError):  # Python's and NumPy's, for the host; the GPU's libraries raise others
         problem, hint = out_of_memory("cpu", job.case.batch_size)
     elif tells_full_memory(str(error)):
         problem, hint = out_of_memory(job.case.device, job.case.batch_size)
