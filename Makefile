@@ -57,6 +57,8 @@ SPREAD = $(STAGE).spread $(PLACE) --models-dir "$$MODELS_DIR" --python "$$PYTHON
 MEASURE = $(if $(CARDS),$(SPREAD),$(ONE_BY_ONE))
 ONE_BY_ONE = $(STAGE).run $(PLACE) --models-dir "$$MODELS_DIR" --python "$$PYTHONS" $(if $(FORCE),--force)
 ENERGY = $(STAGE).energy $(PLACE) --models-dir "$$MODELS_DIR" --python "$$PYTHONS" $(if $(FORCE),--force)
+PROFILE = $(STAGE).profile_ops $(PLACE) --models-dir "$$MODELS_DIR" --python "$$PYTHONS" $(if $(FORCE),--force)
+ASKED = $(strip $(DEVICE) $(MODELS) $(BACKENDS) $(PRECISIONS) $(BATCHES) $(SEQ_LENGTHS) $(SETTINGS))
 AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR"
 REPORT = $(STAGE).report $(PLACE)
 COMPARE = $(STAGE).compare $(PLACE) $(if $(BASELINE),--baseline "$$BASELINE") --threshold "$$THRESHOLD" \
@@ -111,8 +113,11 @@ compare: where ## Compare with an earlier run (BASELINE), hold against limits (T
 selftest: where ## Prove the harness on this machine: bias, false alarms, missed slow-downs (TRIALS=7)
 	@$(STAGE).selftest $(PLACE) --models-dir "$$MODELS_DIR" $(if $(TRIALS),--trials "$$TRIALS")
 
-profile: ## Profile models by layer and operator (not in this version)
-	@echo "Profiling is not in this version yet; the report's latency tables come from unprofiled runs." >&2; exit 2
+profile: where ## Profile the plan's cases, after planning anew where MODELS, BACKENDS, … are given: counts, memory, layers
+	@$(if $(ASKED),$(PLAN))
+	@$(EXPORT)
+	@code=0; $(ENGINES) || code=$$?; case $$code in 0|5|8) ;; *) exit $$code ;; esac  # as in bench
+	@$(PROFILE)
 
 models: where ## List the models with parameters, inputs and weights
 	@$(STAGE).models

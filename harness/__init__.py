@@ -8,8 +8,9 @@
        │ roof          what this GPU can do at most                         results/roof.json
        │ run           a fresh process per case and round                   results/raw/<case>/<round>.json
        │ energy        joules an inference, in a pass of its own            results/energy/<case>.json
+       │ profile_ops   what a model costs, layer by layer                   results/profiles/<case>/
        │ aggregate     join plan with raw                                   results/summary.{json,csv}
-       │ report        tables and charts                                    results/report.md, charts/*.png
+       │ report        tables and charts                                    results/report.{md,html}, charts/*.png
        │ compare       with an earlier summary, with limits: exit code      results/comparison.{md,json}, junit.xml
 
 Each stage is `python -m harness.<stage>`; stages meet only in these files.

@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 from harness.backends import backend_info
-from harness.backends import base as backends
 from harness.backends.base import construct
 from harness.backends.batches import NO_BATCHES, load_batches, load_raw_batches, nothing_exported
 from harness.backends.full_memory import out_of_memory, tells_full_memory
-from harness.backends.loads import artifacts, engine_of
+from harness.backends.loads import artifacts, job_of
 from harness.backends.slowdown import slow_down, slowdown_of
 from harness.core import cli, environment, store
 from harness.core.errors import InferometerError, StorageError
@@ -33,7 +32,6 @@ from harness.core.layout import Models, Results
 from harness.core.orphans import die_with_parent
 from harness.core.schemas import ExportRecord, Failed, Measured
 from harness.core.timestamps import utc_now
-from harness.engines.request import options_of
 from harness.measure.clock import calibrate
 from harness.measure.endtoend import EndToEnd
 from harness.measure.mode_choice import mode_for
@@ -112,15 +110,8 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
     else:
         export = store.load(folder.record, ExportRecord, "make export")
         batches = load_batches(folder.root, export, case, job.measurement.parity_samples)
-    options = info.settings_on(case.device)[case.setting].told()
-    wanted = options_of(job.engines, options)
-    engine = engine_of(case, wanted, export, folder) if info.artifact == "engine" else None
-    backend = construct(
-        info.target_on(case.device),
-        backends.Job(
-            case, export, folder.root, batches.inputs, job.threads, folder.compile_cache, options, engine=engine
-        ),
-    )
+    given = job_of(job, export, folder, batches.inputs)
+    backend = construct(info.target_on(case.device), given)
     factor = slowdown_of(case.backend)
     if factor is not None:
         slow_down(backend, factor)
@@ -141,7 +132,7 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
         plan_id=job.plan_id,
         started_at=started_at,
         environment_id=environment_id,
-        artifacts=artifacts(export, case, engine),
+        artifacts=artifacts(export, case, given.engine),
         threads=job.threads,
         clock=calibrate(),
         warmup_ns=tuple(found.warm_up.samples_ns),

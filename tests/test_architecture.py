@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 HARNESS = ROOT / "harness"
 FILES = sorted(HARNESS.rglob("*.py"))
 STAGES = [path for path in sorted(HARNESS.glob("*.py")) if "cli.main(" in path.read_text()]
-BESIDE = {"worker", "monitor", "models", "selftest", "spread"}
+BESIDE = {"worker", "profile_worker", "monitor", "models", "selftest", "spread"}
 """Processes that `run` starts, a list for the reader, a test of the harness, stages on several cards: no stations of
 the data's way."""
 KNOWN_DURATION = {"spin", "slowdown"}

@@ -152,15 +152,6 @@ def test_help_is_the_default_and_lists_every_target_and_variable() -> None:
     assert make("help").stdout == done.stdout
 
 
-@pytest.mark.parametrize("target", ["profile"])
-def test_a_target_of_a_later_version_fails_with_one_line(target: str) -> None:
-    done = make(target)
-    assert done.returncode == 2
-    said = [line for line in done.stderr.splitlines() if not line.startswith("make")]
-    assert len(said) == 1
-    assert "not in this version" in said[0]
-
-
 def test_a_way_to_run_that_is_not_there_is_two_lines() -> None:
     for way, words in (("docker", "no Dockerfile"), ("nowhere", "RUN=nowhere is not known")):
         done = make("where", f"RUN={way}", "-o", ".venv/.installed")

@@ -36,6 +36,10 @@ class BackendInfo:
     compile_cache: True when compiling takes so long that later processes reuse the first one's work.
     settings: named ways to run it, by device; the first is what a case gets whose configuration names none.
     transfers: True where it can copy inputs and outputs as part of a sample on a GPU: the transfer boundary.
+    profiler: `module:function` that tells where the time of a case goes, layer by layer or operator by operator; called
+        `(job, batches, folder, runs)` in a process of its own, returns a PartsProfile. None where nobody can tell.
+    allocations: `module:function` that tells what one pass allocates at most, as its library knows it; called
+        `(job, make)`, returns (bytes, how). None where the library does not tell.
     """
 
     target: str
@@ -56,6 +60,8 @@ class BackendInfo:
     settings: Mapping[Device, Mapping[str, Setting]] = field(default_factory=dict)
     transfers: bool = False
     targets: Mapping[Device, str] = field(default_factory=dict)
+    profiler: str | None = None
+    allocations: str | None = None
 
     def target_on(self, device: Device) -> str:
         """Its class for a device."""
@@ -89,6 +95,7 @@ _torch = partial(
     not_offered={"fp16": _FP16_CPU, "tf32": _TF32_CPU, "int8": _TORCH_INT8},
     environment=_ASK_NVML,
     transfers=True,
+    allocations="harness.backends.profiles.torch_memory:peak_bytes",
 )
 """What PyTorch's three backends have in common."""
 
@@ -115,18 +122,21 @@ BACKENDS: Mapping[str, BackendInfo] = {
     ),
     "torch-eager": _torch(
         target="harness.backends.torch_eager:TorchEager",
+        profiler="harness.backends.profiles.torch_backends:eager",
         summary="PyTorch, one operator at a time: the reference and the baseline",
         preload=("torch", *_MODEL_CODE, "harness.zoo.build"),
         settings={"cuda": settings.EAGER_CUDA},
     ),
     "torch-script": _torch(
         target="harness.backends.torch_script:TorchScript",
+        profiler="harness.backends.profiles.torch_backends:script",
         summary="traced, frozen, torch.jit.optimize_for_inference",
         preload=("torch", *_MODEL_CODE, "harness.zoo.build"),
         settings={"cuda": settings.SCRIPT_CUDA},
     ),
     "torch-compile": _torch(
         target="harness.backends.torch_compile:TorchCompile",
+        profiler="harness.backends.profiles.torch_backends:compiled",
         summary="torch.compile with the Inductor compiler",
         preload=("torch", "torch._inductor.compile_fx", *_MODEL_CODE, "harness.zoo.build"),
         compile_cache=True,
@@ -134,6 +144,7 @@ BACKENDS: Mapping[str, BackendInfo] = {
     ),
     "onnxruntime": BackendInfo(
         target="harness.backends.onnxruntime:OnnxRuntime",
+        profiler="harness.backends.profiles.onnxruntime_nodes:profile",
         summary="ONNX Runtime with IO binding, all graph optimisations",
         requires=("onnxruntime",),
         preload=("onnxruntime",),
@@ -164,6 +175,7 @@ BACKENDS: Mapping[str, BackendInfo] = {
     ),
     "tensorrt": BackendInfo(
         target="harness.backends.tensorrt:TensorRt",
+        profiler="harness.backends.profiles.tensorrt_layers:profile",
         summary="TensorRT's own runtime with an engine built for this GPU",
         requires=("tensorrt", "pycuda"),
         preload=("numpy",),
@@ -175,6 +187,7 @@ BACKENDS: Mapping[str, BackendInfo] = {
     ),
     "openvino": BackendInfo(
         target="harness.backends.openvino:OpenVino",
+        profiler="harness.backends.profiles.openvino_nodes:profile",
         summary="OpenVINO, latency hint, inference precision set and read back",
         requires=("openvino",),
         preload=("openvino",),

@@ -1,13 +1,27 @@
-"""What a case loads: its engine, and the hashes of all its files for the record."""
+"""What a case loads: all that its backend is given, its engine, and the hashes of all its files for the record."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from harness.backends import backend_info
+from harness.backends.base import Batch
+from harness.backends.base import Job as BackendJob
 from harness.backends.onnx_of import onnx_of
 from harness.core import store
+from harness.core.jobs import Job
 from harness.core.layout import ModelFolder
 from harness.core.schemas import Case, EngineRecord, ExportRecord
-from harness.engines.request import Options, engine_for
+from harness.engines.request import Options, engine_for, options_of
+
+
+def job_of(job: Job, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> BackendJob:
+    """What the backend of a job is given. Raises FormatError or MissingInputError for an engine that it needs."""
+    case, info = job.case, backend_info(job.case.backend)
+    options = info.settings_on(case.device)[case.setting].told()
+    needs_engine = info.artifact == "engine"
+    engine = engine_of(case, options_of(job.engines, options), export, folder) if needs_engine else None
+    return BackendJob(case, export, folder.root, batches, job.threads, folder.compile_cache, options, engine=engine)
 
 
 def engine_of(case: Case, options: Options, export: ExportRecord, folder: ModelFolder) -> EngineRecord:

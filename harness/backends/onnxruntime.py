@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import onnxruntime as ort
 
@@ -16,10 +19,7 @@ class OnnxRuntime(Backend):
 
     def load(self) -> None:
         """Create the session (which optimises the graph) and bind every input batch."""
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = self.job.threads
-        options.inter_op_num_threads = 1
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+        options = self.session_options()
         self._artifact = self.job.export.onnx[self.job.case.precision]
         self._session = ort.InferenceSession(
             str(self.job.folder / self._artifact.path), options, providers=["CPUExecutionProvider"]
@@ -33,6 +33,18 @@ class OnnxRuntime(Backend):
         self._bindings = [self._bind(batch) for batch in self.job.batches]
         self._binding = self._bindings[0]
         self._fed: Batch = {}
+
+    def session_options(self) -> Any:
+        """What the session is made with."""
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = self.job.threads
+        options.inter_op_num_threads = 1
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+        return options
+
+    def end_profiling(self) -> Path:
+        """The profile of a session whose options asked for one, complete."""
+        return Path(self._session.end_profiling())
 
     def select(self, index: int) -> None:
         """Point the next run at a batch."""

@@ -33,16 +33,7 @@ class OpenVino(Backend):
 
     def compile(self) -> None:
         """Compile for the CPU and make the request and a tensor per input batch."""
-        self._compiled = self._core.compile_model(
-            self._model,
-            "CPU",
-            {
-                "PERFORMANCE_HINT": "LATENCY",
-                "NUM_STREAMS": "1",
-                "INFERENCE_NUM_THREADS": str(self.job.threads),
-                "INFERENCE_PRECISION_HINT": _HINTS[self.job.case.precision],
-            },
-        )
+        self._compiled = self._core.compile_model(self._model, "CPU", self.properties())
         # One stream all the same: two requests in flight share it, and the second waits its turn inside OpenVINO.
         count = 2 if self.job.case.mode == "pipelined" else 1
         self._requests = [self._compiled.create_infer_request() for _ in range(count)]
@@ -50,6 +41,25 @@ class OpenVino(Backend):
         self._submitted = self._waited = 0
         self._ports = [(port, port.get_any_name()) for port in self._compiled.inputs]
         self._tensors = [self._bound(batch) for batch in self.job.batches]
+
+    def properties(self) -> dict[str, Any]:
+        """What the model is compiled with."""
+        return {
+            "PERFORMANCE_HINT": "LATENCY",
+            "NUM_STREAMS": "1",
+            "INFERENCE_NUM_THREADS": str(self.job.threads),
+            "INFERENCE_PRECISION_HINT": _HINTS[self.job.case.precision],
+        }
+
+    def counters(self) -> list[Any]:
+        """OpenVINO's ProfilingInfo of each node, where the properties asked for it."""
+        found: list[Any] = self._request.get_profiling_info()
+        return found
+
+    def executed(self) -> list[Any]:
+        """The nodes of the execution graph that really ran."""
+        found: list[Any] = self._compiled.get_runtime_model().get_ops()
+        return found
 
     def select(self, index: int) -> None:
         """Point the next request at a batch."""
@@ -85,7 +95,7 @@ class OpenVino(Backend):
 
     def placement(self) -> Placement:
         """Precision by layer from the execution graph that really ran."""
-        layers = [_layer(node) for node in self._compiled.get_runtime_model().get_ops()]
+        layers = [_layer(node) for node in self.executed()]
         census = Counter(precision for _, precision in layers)
         computing = Counter(precision for kind, precision in layers if kind in _COMPUTE)
         ran: Counter[str] = Counter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorrt as trt
@@ -30,6 +31,11 @@ class TensorRt(Backend):
             raise CaseError(f"No engine was found for {job.case.case_id}.", "Run `make engines` first.")
         self._record = job.engine
         self._graphs: list[Graph] = []
+
+    @property
+    def context(self) -> Any:
+        """TensorRT's IExecutionContext, from load() on."""
+        return self._context
 
     def load(self) -> None:
         """Deserialise the engine, put every input batch on the device, and capture a graph for each."""

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 import torch
+from torch import nn
 
 from harness.backends.base import Array, Backend, Batch, Job
 from harness.backends.torch_cpu import OnCpu
@@ -26,6 +27,11 @@ class TorchBackend(Backend):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self.compiles = type(self).compiles or bool(job.options.get("graph"))
+
+    @property
+    def module(self) -> nn.Module:
+        """The module that was loaded, in the types and layout that it runs in."""
+        return self._module
 
     def load(self) -> None:
         """Rebuild the module with the exported weights and turn every input batch into tensors."""

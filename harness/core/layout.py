@@ -8,9 +8,10 @@ results/plan.json
 results/environments/<environment_id>.json
 results/raw/<case_id>/<round>.usage.json      what the monitor saw meanwhile
 results/raw/<case_id>/<round>.json            and <round>.log while a case runs or after it failed
-results/summary.json  summary.csv  report.md  charts/*.png
+results/summary.json  summary.csv  report.md  report.html  charts/*.png
 results/roof.json                             what the GPU can do at most
 results/energy/<case_id>.json                 energy/runs/… the timings of that pass
+results/profiles/<case_id>/{model,parts}.json  parts.md  *.trace.json; <level>.log of one that failed
 results/cards/<card>/…    a results folder a card while models are spread over several
 results/selftest.json  selftest.md  selftest/<trial>/…
 results/comparison.json  comparison.md  junit.xml
@@ -53,6 +54,10 @@ class Results:
         return self.root / "report.md"
 
     @property
+    def report_page(self) -> Path:
+        return self.root / "report.html"
+
+    @property
     def comparison(self) -> Path:
         return self.root / "comparison.json"
 
@@ -86,6 +91,21 @@ class Results:
     @property
     def energy_runs(self) -> Path:
         return self.root / "energy" / "runs"
+
+    def profile(self, case_id: str) -> Path:
+        return self.root / "profiles" / case_id
+
+    def model_profile(self, case_id: str) -> Path:
+        return self.profile(case_id) / "model.json"
+
+    def parts_profile(self, case_id: str) -> Path:
+        return self.profile(case_id) / "parts.json"
+
+    def parts_report(self, case_id: str) -> Path:
+        return self.profile(case_id) / "parts.md"
+
+    def profile_log(self, case_id: str, level: str) -> Path:
+        return self.profile(case_id) / f"{level}.log"
 
     @property
     def charts(self) -> Path:

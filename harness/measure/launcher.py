@@ -54,7 +54,7 @@ class Worker:
         self._command = [str(interpreter or sys.executable), "-m", "harness.worker", "--backend", backend]
         self._fork = fork
         self._log = log
-        self._environment = _environment(threads, own=interpreter is None)
+        self._environment = process_environment(threads, own=interpreter is None)
         self._absent: tuple[str, ...] = ()
         self._process: subprocess.Popen[bytes] | None = None
         self._case_pid: int | None = None
@@ -173,7 +173,7 @@ def _kill_group(pid: int) -> None:
             return
 
 
-def _environment(threads: int, own: bool) -> dict[str, str]:
+def process_environment(threads: int, own: bool) -> dict[str, str]:
     """Every thread pool that reads the environment gets the same number; OpenBLAS (NumPy) is kept out of the way.
 
     own: False for another interpreter, which must not find packages that were built for this one.

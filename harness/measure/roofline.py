@@ -61,10 +61,10 @@ def with_rooflines(rows: Sequence[Row], exports: Mapping[str, ExportRecord], roo
 
 def roofline_of(row: Row, work: Work, roof: Roof) -> Roofline | None:
     """The roofline of a row; None where its device time or the limit of its precision is not known."""
-    peak, device_ns = roof.flops.get(row.precision), _device_ns(row)
+    peak, device_ns = roof.flops.get(row.precision), pass_ns(row)
     if peak is None or device_ns is None:
         return None
-    flops, traffic = row.batch_size * work.flops_per_item, _least_bytes(row, work)
+    flops, traffic = row.batch_size * work.flops_per_item, least_bytes(work, row.precision, row.batch_size)
     flops_share = flops / peak * 1e9 / device_ns
     bytes_share = traffic / roof.copy_bytes_per_s * 1e9 / device_ns
     return Roofline(
@@ -78,11 +78,11 @@ def roofline_of(row: Row, work: Work, roof: Roof) -> Roofline | None:
 
 def above_roof(row: Row, work: Work, roof: Roof) -> Finding | None:
     """What proves that a row did less than its work: both bounds are lower than any implementation's time."""
-    peak, device_ns = roof.flops.get(row.precision), _device_ns(row)
+    peak, device_ns = roof.flops.get(row.precision), pass_ns(row)
     if peak is None or device_ns is None:
         return None
     flops = row.batch_size * (work.flops_per_item - (1 - 1 / WINOGRAD_SAVES) * work.winograd_flops_per_item)
-    uncached = _least_bytes(row, work) - CACHE_BYTES
+    uncached = least_bytes(work, row.precision, row.batch_size) - CACHE_BYTES
     copy = roof.copy_bytes_per_s
     bounds = (
         (flops / peak * 1e9, f"{flops / 1e9:,.1f} GFLOP at the {peak / 1e12:,.0f} TFLOP/s of the best matrix product"),
@@ -123,7 +123,7 @@ def _computes_nothing(row: Row) -> bool:
     return any(flag.name == CALIBRATION for flag in row.flags)
 
 
-def _device_ns(row: Row) -> float | None:
+def pass_ns(row: Row) -> float | None:
     """Of the pass alone: copies over the link have limits of their own."""
     if row.device_ns is None:
         return None
@@ -131,11 +131,11 @@ def _device_ns(row: Row) -> float | None:
     return (row.device_ns.device if compute is None else compute) or None
 
 
-def _least_bytes(row: Row, work: Work) -> int:
-    """Weights, inputs and outputs once, in the row's precision; inputs too, which a backend may take in that."""
-    element = _ELEMENT_BYTES[row.precision]
+def least_bytes(work: Work, precision: Precision, batch_size: int) -> int:
+    """Of one batch: weights, inputs and outputs once, in that precision (not int8); a backend may take inputs in it."""
+    element = _ELEMENT_BYTES[precision]
     item = work.input_bytes_per_item * element // _COUNTED_BYTES + work.output_elements_per_item * element
-    return work.parameters * element + row.batch_size * item
+    return work.parameters * element + batch_size * item
 
 
 def _told_apart(row: Row, fixed_share: float | None) -> Row:

@@ -94,7 +94,7 @@ def _latency_dots(rows: Sequence[Row], unit: TimeUnit, names: Mapping[str, str])
     for row in rows[:MAX_LINES]:
         latency = row.latency_ns
         if latency is None or row.grade == "F":
-            dots[names[row.case_id]] = _absence(row)
+            dots[names[row.case_id]] = absence(row)
             continue
         dots[names[row.case_id]] = Dot(
             value=latency.median / unit.ns,
@@ -112,7 +112,7 @@ def _speedup_dots(rows: Sequence[Row], names: Mapping[str, str]) -> dict[str, Do
     dots: dict[str, Dot | str] = {}
     for row in rows[:MAX_LINES]:
         if row.speedup is None:
-            dots[names[row.case_id]] = _absence(row)
+            dots[names[row.case_id]] = absence(row)
         elif row.speedup.baseline != row.case_id:
             dots[names[row.case_id]] = Dot(
                 row.speedup.ratio, row.speedup.ci95, look(row.backend), row.precision, ranking.is_ranked(row)
@@ -120,7 +120,8 @@ def _speedup_dots(rows: Sequence[Row], names: Mapping[str, str]) -> dict[str, Do
     return dots
 
 
-def _absence(row: Row) -> str:
+def absence(row: Row) -> str:
+    """Why a row has no dot, in a word or two."""
     if row.grade == "F":
         return f"void: {row.flags[0].name}" if row.flags else "void"
     return "no baseline" if row.status == "measured" else row.status

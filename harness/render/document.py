@@ -24,21 +24,27 @@ Charts = Mapping[TableKey | None, Sequence[tuple[str, str]]]
 """Table → (alternative text, path relative to the report) of its charts; None: of the whole report."""
 
 
-def document(summary: Summary, charts: Charts, chart_note: str = "", proof: str = "") -> str:
-    """The whole report. `chart_note`: which charts were not drawn, and why. `proof`: what the self-test found."""
+def document(summary: Summary, charts: Charts, chart_note: str = "", proof: str = "", profile: str = "") -> str:
+    """The whole report.
+
+    chart_note: which charts were not drawn, and why; proof: what the self-test found; profile: the section so named.
+    """
     by_id = {row.case_id: row for row in summary.rows}
     tables = ranking.by_table(summary.rows)
-    several = _ambiguous_titles(tables)
-    calibration = [row for row in summary.rows if row.status == "measured" and ranking.is_calibration(row)]
+    several = ambiguous_titles(tables)
     parts = [
         section(summary.title, headline(summary), _images(charts.get(None, ())), chart_note, level=1),
         _optional("Recommendations", recommendations_text(summary)),
-        *(_table_section(summary, key, rows, by_id, charts, several) for key, rows in tables),
-        _optional("What the harness itself costs", _calibrated(summary, calibration)),
+        *(
+            _table_section(summary, key, rows, details(summary, key, rows, by_id), charts, several)
+            for key, rows in tables
+        ),
+        _optional("Profile", profile),
+        _optional("What the harness itself costs", calibrated(summary)),
         _optional("Not measured", remarks.unmeasured_table(summary.rows)),
         _optional("Left out", "\n".join(f"- {escape(note)}" for note in summary.notes)),
         section("How to read this", guide(summary), proof),
-        section("Environment", _provenance(summary), environment_table(summary.environments)),
+        section("Environment", provenance(summary), environment_table(summary.environments)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -47,10 +53,24 @@ def _table_section(
     summary: Summary,
     key: TableKey,
     rows: Sequence[Row],
-    by_id: Mapping[str, Row],
+    below: Sequence[tuple[str, str]],
     charts: Charts,
     several: frozenset[str],
 ) -> str:
+    return section(
+        table_title(key, several),
+        conditions(summary, rows),
+        latency_table(rows, summary.exports.get(rows[0].model), summary.engines),
+        _images(charts.get(key, ())),
+        *(section(title, text, level=3) for title, text in below),
+    )
+
+
+def details(summary: Summary, key: TableKey, rows: Sequence[Row], by_id: Mapping[str, Row]) -> list[tuple[str, str]]:
+    """(heading, Markdown) of what stands below the latency table of one table; a part with nothing to say is left out.
+
+    by_id: all rows of the summary, for baselines.
+    """
     export = summary.exports.get(rows[0].model)
     stated = conditions(summary, rows)
     costs = cold.cold_table(rows, by_id, export, summary.engines)
@@ -60,26 +80,24 @@ def _table_section(
     tried = tried_table(summary.rows, key)
     flags = remarks.flag_notes(rows)
     meanwhile = meanwhile_table(rows)
-    return section(
-        _title(key, several),
-        stated,
-        latency_table(rows, export, summary.engines),
-        _images(charts.get(key, ())),
-        section("Before the first answer", stated, costs, engines, level=3) if costs else "",
-        section("Against the limits of the GPU", stated, limits, level=3) if limits else "",
-        section("Energy", energy, level=3) if energy else "",
-        section("Settings that were tried", stated, tried, level=3) if tried else "",
-        section("Flags", flags, level=3) if flags else "",
-        section("Meanwhile on the machine", stated, meanwhile, level=3) if meanwhile else "",
-    )
+    parts = {
+        "Before the first answer": (costs, (stated, costs, engines)),
+        "Against the limits of the GPU": (limits, (stated, limits)),
+        "Energy": (energy, (energy,)),
+        "Settings that were tried": (tried, (stated, tried)),
+        "Flags": (flags, (flags,)),
+        "Meanwhile on the machine": (meanwhile, (stated, meanwhile)),
+    }
+    return [(title, "\n\n".join(filter(None, texts))) for title, (needed, texts) in parts.items() if needed]
 
 
-def _title(key: TableKey, several: frozenset[str]) -> str:
+def table_title(key: TableKey, several: frozenset[str]) -> str:
+    """The model, and the rest of the key where it has several tables."""
     model, *rest = key
     return f"{model} ({', '.join(rest)})" if model in several else model
 
 
-def _ambiguous_titles(tables: Sequence[tuple[TableKey, Sequence[Row]]]) -> frozenset[str]:
+def ambiguous_titles(tables: Sequence[tuple[TableKey, Sequence[Row]]]) -> frozenset[str]:
     """Models with more than one table, whose titles must say which one this is."""
     counts = Counter(key[0] for key, _ in tables)
     return frozenset(name for name, number in counts.items() if number > 1)
@@ -93,7 +111,9 @@ def _optional(title: str, text: str) -> str:
     return section(title, text) if text else ""
 
 
-def _calibrated(summary: Summary, rows: Sequence[Row]) -> str:
+def calibrated(summary: Summary) -> str:
+    """What a case that computes nothing takes; empty where none was measured."""
+    rows = [row for row in summary.rows if row.status == "measured" and ranking.is_calibration(row)]
     if not rows:
         return ""
     worst = max(row.latency_ns.median for row in rows if row.latency_ns)
@@ -103,7 +123,8 @@ def _calibrated(summary: Summary, rows: Sequence[Row]) -> str:
     return "\n\n".join([f"{text} latency above.", conditions(summary, rows), remarks.calibration_table(rows)])
 
 
-def _provenance(summary: Summary) -> str:
+def provenance(summary: Summary) -> str:
+    """Which configuration and plan were measured, and when."""
     span = f"{summary.measured_from} to {summary.measured_to}" if summary.measured_from else "nothing measured"
     digest = f" (sha256 {summary.config_sha256[:12]})" if summary.config_sha256 else ""
     return f"Configuration `{summary.config}`{digest} · plan {summary.plan_id} · measured {span}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from harness.core.schemas import Row, Summary
 from harness.render import ranking, units, ways
@@ -14,26 +15,55 @@ MAX_MODELS = 8
 """Models named in the paragraph; a paragraph of a hundred is not read."""
 
 
+NOTHING = "Nothing was measured that may be ranked; the tables below say why."
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is said of one model at its smallest shape: `where: said`, then figures where one is the fastest.
+
+    fastest: the winner, None where there is none.
+    """
+
+    where: str
+    said: str
+    figures: str = ""
+    fastest: Row | None = None
+
+    @property
+    def sentence(self) -> str:
+        """For a paragraph, in Markdown."""
+        if self.fastest is None:
+            return f"{self.where}: {self.said}."
+        return f"**{self.where}: {self.said}**, {self.figures}."
+
+
 def headline(summary: Summary) -> str:
     """One paragraph: for each model, the fastest backend at its smallest shape, or between which it is undecided."""
+    sentences = [verdict.sentence for verdict in verdicts(summary)]
+    if not sentences:
+        return NOTHING
+    if len(sentences) > MAX_MODELS:
+        sentences = [*sentences[:MAX_MODELS], f"{len(sentences) - MAX_MODELS} more models stand below."]
+    return " ".join([measured_on(summary), *sentences])
+
+
+def verdicts(summary: Summary) -> list[Verdict]:
+    """One for each model with a row that may be ranked, in the plan's order."""
     tables = ranking.by_table(summary.rows)
     # The first table of each model alone: boundaries and modes answer different questions, and have their own tables.
     first = {key[:3]: rows for key, rows in reversed(tables)}
-    sentences = [sentence for key, rows in tables if rows is first[key[:3]] and (sentence := _of_table(rows))]
-    if not sentences:
-        return "Nothing was measured that may be ranked; the tables below say why."
-    if len(sentences) > MAX_MODELS:
-        sentences = [*sentences[:MAX_MODELS], f"{len(sentences) - MAX_MODELS} more models stand below."]
-    return " ".join([_where(summary), *sentences])
+    return [verdict for key, rows in tables if rows is first[key[:3]] and (verdict := _of_table(rows))]
 
 
-def _where(summary: Summary) -> str:
+def measured_on(summary: Summary) -> str:
+    """The machine and the threads, in one sentence."""
     threads = sorted({row.threads for row in summary.rows if row.threads})
     counts = " / ".join(units.count(number, "thread") for number in threads)
     return f"Measured on {machine(summary.environments)} with {counts}."
 
 
-def _of_table(rows: Sequence[Row]) -> str | None:
+def _of_table(rows: Sequence[Row]) -> Verdict | None:
     (sequence, batch), group = ranking.by_shape(rows)[0]
     candidates = ranking.contenders(group)
     if not candidates:
@@ -42,16 +72,17 @@ def _of_table(rows: Sequence[Row]) -> str | None:
     where = f"{rows[0].model}{way} at batch {batch}{f', sequence length {sequence}' if sequence else ''}"
     fastest = ranking.winner(group)
     if fastest is not None:
-        return f"**{where}: {named(fastest)} is fastest**, {_latency(fastest)}{_gain(fastest)}."
+        return Verdict(where, f"{named(fastest)} is fastest", f"{_latency(fastest)}{_gain(fastest)}", fastest)
     doubtful = ranking.doubtful_leaders(group)
     if doubtful:
         read = listed([f"{named(row)} ({_latency(row)})" for row in doubtful], last="and")
         ranked = listed([f"{named(row)} ({_latency(row)})" for row in candidates], last="or")
-        return f"{where}: no winner, because {read} may be fastest and is flagged; of what is ranked, {ranked} leads."
+        said = f"no winner, because {read} may be fastest and is flagged; of what is ranked, {ranked} leads"
+        return Verdict(where, said)
     if len(candidates) == 1:
-        return f"{where}: only {named(candidates[0])} may be ranked, {_latency(candidates[0])}."
+        return Verdict(where, f"only {named(candidates[0])} may be ranked, {_latency(candidates[0])}")
     names = [f"{named(row)} ({_latency(row)})" for row in candidates]
-    return f"{where}: no clear winner: {', '.join(names[:-1])} or {names[-1]}."
+    return Verdict(where, f"no clear winner: {', '.join(names[:-1])} or {names[-1]}")
 
 
 def _latency(row: Row) -> str:

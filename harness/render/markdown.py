@@ -16,7 +16,9 @@ WORDS = frozenset(
     {
         *("backend", "precision", "grade", "status", "case", "reason", "what to do", "fact", "value"),
         *("verdict", "threshold", "baseline", "now", "note", "model", "setting", "setting (batch)"),
+        *("layer", "kind", "from module", "group", "operator", "inputs", "output", "fused from", "module"),
         *("engine", "profile", "by precision", "kept in fp32", "limit", "clock held back by"),
+        *("on disk", "file"),
     }
 )
 """Headers of columns that hold words; all others hold figures and are aligned to the right."""

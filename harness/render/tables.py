@@ -27,10 +27,17 @@ def latency_table(rows: Sequence[Row], export: ExportRecord | None = None, engin
     export, engines: of the table's model and Summary.engines; where rows differ in precision, they tell the sizes of
     the files that were loaded.
     """
+    columns = latency_columns(rows, export, engines)
+    return table([*columns], [[cell(row) for cell in columns.values()] for row in rows])
+
+
+def latency_columns(
+    rows: Sequence[Row], export: ExportRecord | None = None, engines: Engines | None = None
+) -> dict[str, Callable[[Row], str]]:
+    """Header → cell in Markdown, in order, of `latency_table`."""
     unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
     winners = {found.case_id for _, group in ranking.by_shape(rows) if (found := ranking.winner(group))}
-    columns = _columns(rows, unit, winners, _sizes(rows, export, engines or {}))
-    return table([*columns], [[cell(row) for cell in columns.values()] for row in rows])
+    return _columns(rows, unit, winners, _sizes(rows, export, engines or {}))
 
 
 TERMINAL_COLUMNS = 120

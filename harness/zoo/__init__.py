@@ -105,6 +105,7 @@ MODELS: Mapping[str, ModelInfo] = {
         _torchvision("vit_b_16", 86_567_656),
         # Encoders are used up to last_hidden_state: BERT's pooler is not built, so it is not counted either.
         _hub_text("bert-base", 108_891_648, "google-bert/bert-base-uncased"),
+        _hub_text("bert-large", 334_092_288, "google-bert/bert-large-uncased"),
         _hub_text("distilbert", 66_362_880, "distilbert/distilbert-base-uncased"),
         ModelInfo(
             name="minilm-l6",

@@ -5,7 +5,7 @@ Library exceptions about files and networks are translated here, and only here. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +16,14 @@ from harness.zoo.loaded import Request
 from harness.zoo.quiet import quiet
 from harness.zoo.sources import is_folder_reference
 
-_DEFAULTS = {"bert-base": ("bert", "BertModel"), "distilbert": ("distilbert", "DistilBertModel")}
-_DEFAULTS["gpt2"] = ("gpt2", "GPT2LMHeadModel")
-"""Models that are their library's default configuration: seeded ones need no hub."""
+_BERT_LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+_DEFAULTS: Mapping[str, tuple[str, str, Mapping[str, int]]] = {
+    "bert-base": ("bert", "BertModel", {}),
+    "bert-large": ("bert", "BertModel", _BERT_LARGE),
+    "distilbert": ("distilbert", "DistilBertModel", {}),
+    "gpt2": ("gpt2", "GPT2LMHeadModel", {}),
+}
+"""Models that are their library's default configuration but for some sizes: seeded ones need no hub."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +53,8 @@ def configuration(origin: str | None, request: Request) -> Any:
     from transformers import AutoConfig  # noqa: PLC0415 - seconds, and only these models need it
 
     if origin is None:
-        kind, architecture = _DEFAULTS[request.info.name]
-        return AutoConfig.for_model(kind, architectures=[architecture])
+        kind, architecture, sizes = _DEFAULTS[request.info.name]
+        return AutoConfig.for_model(kind, architectures=[architecture], **sizes)
     with _translated(request, "configuration"):
         return AutoConfig.from_pretrained(origin, cache_dir=request.cache, trust_remote_code=False)
 

@@ -72,7 +72,7 @@ def test_it_prints_where_the_report_lies_and_the_table_only_on_request(
     results: Results, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(results, "--no-charts")
-    assert capsys.readouterr().out == f"Report: {results.report}\n"
+    assert capsys.readouterr().out == f"Report: {results.report} and report.html\n"
     run(results, "--no-charts", "--print")
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("model ")

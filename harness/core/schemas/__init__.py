@@ -10,6 +10,8 @@ A `schema_version` is raised when a reader of the old version would misread or r
     RawRecord     1  first format: Measured | Failed, sealed with a checksum (core/store.py)
     Usage         1  first format
     Energy        1  first format
+    ModelProfile  1  first format
+    PartsProfile  1  first format
     SelfTest      1  first format
     Summary       1  first format
     Comparison    1  first format

@@ -1,0 +1,55 @@
+"""Inferences by the clock, with a profiler and without one, mixed so that both see the same machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from harness.backends.base import Backend
+from harness.measure.clock import now_ns
+from harness.measure.middle import middle_mean
+
+WARM_UP_RUNS = 5
+
+
+def span_of(backend: Backend, index: int) -> int:
+    """Wall time in ns of one inference of batch `index`, counted round and round, until the device is done."""
+    backend.select(index % len(backend.job.batches))
+    begin = now_ns()
+    backend.infer()
+    backend.synchronize()
+    return now_ns() - begin
+
+
+def ready(backend: Backend) -> None:
+    """Load, compile, warm up."""
+    backend.load()
+    backend.compile()
+    warm_up(backend)
+
+
+def warm_up(backend: Backend) -> None:
+    """Some inferences that nobody times."""
+    for index in range(WARM_UP_RUNS):
+        span_of(backend, index)
+
+
+def plain_ns(backend: Backend, runs: int) -> int:
+    """The typical wall time of one inference in ns."""
+    return middle_mean([span_of(backend, index) for index in range(runs)])
+
+
+def spans_alone(backend: Backend, runs: int) -> list[int]:
+    """Wall times in ns of `runs` inferences of a backend that is made ready for them and closed after.
+
+    For libraries with threads of their own: those of a second session would spin beside the ones that are timed.
+    """
+    ready(backend)
+    spans = [span_of(backend, index) for index in range(runs)]
+    backend.close()
+    return spans
+
+
+def in_turns(plain: Callable[[int], int], watched: Callable[[int], int], runs: int) -> tuple[list[int], list[int]]:
+    """Wall times in ns of `runs` inferences without a profiler, and of as many with one, of the same session."""
+    spans = [(plain(index), watched(index)) for index in range(runs)]
+    return [without for without, _ in spans], [with_it for _, with_it in spans]

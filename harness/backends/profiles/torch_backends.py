@@ -1,0 +1,89 @@
+"""The profilers of PyTorch's three backends: modules where there are modules, operators everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from harness.backends.base import Batch, Job
+from harness.backends.profiles.plain import ready, span_of
+from harness.backends.profiles.torch_modules import record, rows_of
+from harness.backends.profiles.torch_operators import TRACE, operators
+from harness.backends.profiles.tree import spans_of_run
+from harness.backends.torch_base import TorchBackend
+from harness.backends.torch_compile import TorchCompile
+from harness.backends.torch_eager import TorchEager
+from harness.backends.torch_script import TorchScript
+from harness.core.schemas.profile_parts import PartsProfile
+from harness.core.traces import save_trace
+from harness.measure.middle import middle_mean, middle_runs
+
+MODULES_TRACE = "modules.trace.json"
+
+_FLOPS = "FLOPs are 2 a multiply-add of products and convolutions, attention's included; all else counts nothing."
+_EVENTS = (
+    "A module's time is the device's, from where it begins in the stream to where it ends: waits for launches too."
+)
+_NO_GRAPH = "Profiled without the CUDA graph that the case is timed with: a graph has no modules."
+_SCRIPT = "No layers: TorchScript inlined the modules into one graph, so only operators can be told."
+_COMPILE = "No layers: Inductor fuses across modules, so only its kernels and the operators that it calls can be told."
+
+
+def eager(job: Job, batches: Sequence[Batch], folder: Path, runs: int) -> PartsProfile:
+    """Modules by hooks and operators by torch.profiler, each in passes of its own.
+
+    batches: rotated through while profiling. folder: where traces go. runs: inferences of a pass.
+    """
+    backend = TorchEager(replace(job, batches=batches, options={**job.options, "graph": False}))
+    ready(backend)
+    recorded = record(backend, backend.module, runs)
+    typical = middle_runs(recorded.spans_ns)
+    layers = rows_of(backend.module, backend.infer, [recorded.marks[run] for run in typical])
+    save_trace(folder / MODULES_TRACE, job.case.case_id, spans_of_run(recorded.marks[typical[0]]))
+    found = operators(backend, folder, runs)
+    backend.close()
+    hooks = f"Layers are timed by hooks on {len(layers)} modules, operators in passes after that."
+    on_gpu = (_EVENTS,) if backend.stream is not None else ()
+    return PartsProfile(
+        layers=layers,
+        operators=found.rows,
+        traces=(MODULES_TRACE, TRACE),
+        window_ns=middle_mean(recorded.spans_ns),
+        plain_ns=middle_mean(recorded.plain_ns),
+        notes=(*((_NO_GRAPH,) if job.options.get("graph") else ()), *on_gpu, _FLOPS, hooks),
+    )
+
+
+def script(job: Job, batches: Sequence[Batch], folder: Path, runs: int) -> PartsProfile:
+    """Operators alone, arguments as of eager()."""
+    return _operators_only(TorchScript(replace(job, batches=batches)), folder, runs, _SCRIPT)
+
+
+def compiled(job: Job, batches: Sequence[Batch], folder: Path, runs: int) -> PartsProfile:
+    """Operators and Inductor's kernels, arguments as of eager().
+
+    On a CPU, kernels announce themselves only where they are compiled to. That is not the code that is timed, so it has
+    a cache of its own and never passes for an earlier process's work there.
+    """
+    torch._inductor.config.cpp.enable_kernel_profile = True
+    backend = TorchCompile(replace(job, batches=batches, cache=job.cache / "profiled"))
+    return _operators_only(backend, folder, runs, _COMPILE)
+
+
+def _operators_only(backend: TorchBackend, folder: Path, runs: int, why: str) -> PartsProfile:
+    ready(backend)
+    before = [span_of(backend, index) for index in range(runs)]
+    found = operators(backend, folder, runs)
+    after = [span_of(backend, index) for index in range(runs)]
+    backend.close()
+    return PartsProfile(
+        layers=(),
+        operators=found.rows,
+        traces=(TRACE,),
+        window_ns=found.window_ns,
+        plain_ns=middle_mean(before + after),
+        notes=(why,),
+    )

@@ -1,0 +1,75 @@
+"""results/profiles/<case_id>/parts.json: what a backend's profiler tells of one case, by layer and by operator."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from harness.core.schemas.vocabulary import Record
+
+Group = Literal[
+    "attention",
+    "mlp",
+    "normalisation",
+    "embedding",
+    "convolution",
+    "linear",
+    "activation",
+    "pooling",
+    "layout",
+    "other",
+]
+"""`layout`: copies that only reorder a tensor, which graphs have and modules have not."""
+
+
+class LayerRow(Record):
+    """One layer: a module of the tree, or a node or fused layer of a graph. Times are means
+    over the runs of typical length, so that self times add up."""
+
+    name: str
+    kind: str
+    """The module's class, or the operator's type."""
+    depth: int
+    """Of the module tree, the model itself is 0; 0 for every node of a graph."""
+    parent: str | None
+    """The module that it stands in; of a graph's node, the module that it came from. None where that is not told."""
+    calls: float
+    """A run."""
+    self_ns: int
+    """Without its children."""
+    total_ns: int
+    flops: int | None
+    """2 per multiply-add, of one run of the whole batch; None where they are not known."""
+    parameters: int | None
+    """Elements, children included."""
+    output_shapes: tuple[tuple[int, ...], ...]
+    output_bytes: int | None
+    members: tuple[str, ...] = ()
+    """What was fused into it, by the names of the graph before fusion."""
+    group: Group = "other"
+
+
+class OperatorRow(Record):
+    """One operator with one set of input shapes, or one GPU kernel. Times are means a run."""
+
+    name: str
+    shapes: str
+    calls: float
+    self_cpu_ns: int
+    self_device_ns: int | None
+    """Of a kernel, which has no time on the host; 0 for operators, so that device times add up. None on a CPU."""
+
+
+class PartsProfile(Record):
+    """Where the time of one case goes, as its own backend's profiler sees it."""
+
+    schema_version: Literal[1] = 1
+    layers: tuple[LayerRow, ...]
+    operators: tuple[OperatorRow, ...]
+    traces: tuple[str, ...]
+    """Files in Chrome's trace format, relative to the case's folder."""
+    window_ns: int
+    """One run with profiling on, of typical length, until the device is done."""
+    plain_ns: int
+    """The same without it, in the same process."""
+    notes: tuple[str, ...] = ()
+    """What is missing, and why."""

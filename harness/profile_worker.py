@@ -1,0 +1,117 @@
+"""profile_worker: the process that profiles one case. Started by `profile_ops`, a fresh one for each level of a case.
+
+reads   one job, a JSON line, from standard input; models/<model>/export.json and the files that it names
+writes  its answer, one record, to standard output; results/profiles/<case_id>/*.trace.json, results/environments/*.json
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any
+
+from harness.backends import backend_info
+from harness.backends.base import Batch, construct
+from harness.backends.batches import load_batches
+from harness.backends.full_memory import out_of_memory, tells_full_memory
+from harness.backends.loads import job_of
+from harness.core import cli, environment, store
+from harness.core.errors import CaseError, UnavailableError
+from harness.core.layout import ModelFolder, Models, Results
+from harness.core.orphans import die_with_parent
+from harness.core.schemas import ExportRecord, Record
+from harness.core.schemas.profile import Counts, MeasuredMemory
+from harness.core.schemas.profile_parts import PartsProfile
+from harness.running.profiling import Level, ProfileJob
+
+_NOT_TOLD = "not measured: the backend's library does not tell its allocations"
+
+
+def stage(arguments: Sequence[str]) -> None:
+    """Profile one level of one case and answer."""
+    cli.parser("harness.profile_worker", __doc__).parse_args(arguments)
+    die_with_parent()
+    answers = _answers()
+    asked = ProfileJob.model_validate_json(sys.stdin.readline())
+    case = asked.job.case
+    try:
+        _prepare(asked)
+        folder = Models(asked.models).folder(case.slug)
+        export = store.load(folder.record, ExportRecord, "make export")
+        batches = load_batches(folder.root, export, case, asked.job.measurement.parity_samples).inputs
+        answer = _LEVELS[asked.level](asked, export, folder, batches)
+    except Exception as error:
+        if isinstance(error, MemoryError) or tells_full_memory(str(error)):
+            raise CaseError(*out_of_memory(case.device, case.batch_size)) from error
+        raise
+    answers.write(answer.model_dump_json())
+    answers.flush()
+
+
+def _prepare(asked: ProfileJob) -> None:
+    """What must be so before the backend's libraries are imported. Raises UnavailableError where one is missing."""
+    info = backend_info(asked.job.case.backend)
+    os.environ.update(info.environment)
+    needed = () if asked.level == "count" else info.requires
+    absent = [name for name in needed if importlib.util.find_spec(name.partition(".")[0]) is None]
+    if absent:
+        raise UnavailableError(f"{', '.join(absent)} is not installed.", f"Install it: pip install {' '.join(absent)}.")
+
+
+def _count(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> Counts:
+    from harness.zoo.counting import counts_of  # noqa: PLC0415 - torch and onnx, which other levels may lack
+
+    return counts_of(asked.job.case, export, folder.root, batches[0])
+
+
+def _memory(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> MeasuredMemory:
+    case = asked.job.case
+    info = backend_info(case.backend)
+    peak, by = None, _NOT_TOLD
+    if info.allocations is not None:
+        given = job_of(asked.job, export, folder, batches)
+        peak, by = _target(info.allocations)(given, lambda job: construct(info.target_on(case.device), job))
+    where = environment.collect({}, case.device)
+    environment_id = environment.environment_id(where)
+    store.save(Results(asked.results).environment(environment_id), where)
+    return MeasuredMemory(peak_bytes=peak, by=by, environment_id=environment_id)
+
+
+def _parts(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> PartsProfile:
+    profiler = backend_info(asked.job.case.backend).profiler
+    if profiler is None:
+        raise UnavailableError(
+            f"{asked.job.case.backend} has no profiler of its parts.", "Its model level is complete without."
+        )
+    traces = Results(asked.results).profile(asked.job.case.case_id)
+    with store.translate_storage_errors(traces):
+        traces.mkdir(parents=True, exist_ok=True)
+    found: PartsProfile = _target(profiler)(job_of(asked.job, export, folder, batches), batches, traces, asked.runs)
+    return found
+
+
+_LEVELS: Mapping[Level, Callable[[ProfileJob, ExportRecord, ModelFolder, Sequence[Batch]], Record]] = {
+    "count": _count,
+    "memory": _memory,
+    "parts": _parts,
+}
+
+
+def _target(text: str) -> Any:
+    """The function of a table entry's `module:function`; imports its libraries."""
+    module, _, name = text.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _answers() -> IO[str]:
+    """The original standard output; what libraries print goes to the log from here on."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return answers
+
+
+if __name__ == "__main__":
+    cli.main(stage)

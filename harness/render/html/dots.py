@@ -1,0 +1,196 @@
+"""Dots with intervals, one panel a shape: latency, speedup, and the overview of all models (pure)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from harness.core.schemas import Interval, Row
+from harness.render import units
+from harness.render.chart_dots import LOG_FROM, MAX_LINES, absence, shape_name, shapes
+from harness.render.html.plot import Plot, PlotGroup, Trace, colour, hover, log_axis, marker, short, tags, whiskers
+from harness.render.series import drawable, labels
+from harness.render.units import TimeUnit
+
+LINE_PX = 36
+"""Height of one backend's line."""
+
+AROUND_PX = 64
+"""Height of the axis and its label."""
+
+Estimate = tuple[float, Interval | None]
+
+NOTE = (
+    "Marker: median of the process medians; bar: 95% CI over processes; small dots: the processes; tick: p95. Tinted: "
+    "not fp32; grey and hollow: flagged, not ranked."
+)
+SPEEDUP_NOTE = "Median ratio of medians of the same round, baseline / backend; bar: 95% CI. Above 1 is faster."
+
+
+def latency_plots(rows: Sequence[Row]) -> PlotGroup:
+    """Latency by backend, one panel a shape; `rows` are all rows of one table, measured or not."""
+    shown = drawable(rows)
+    names, unit = labels(shown), units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
+    what = "Time per batch" if rows[0].mode == "offline" else "Latency"
+    panels = [_latency(shape_name(key), found, names, unit) for key, found in shapes(shown)]
+    return PlotGroup(f"{what} by backend", NOTE, tuple(panels))
+
+
+def overview_plots(groups: Sequence[tuple[str, Sequence[Row]]]) -> PlotGroup:
+    """Latency of every model at its smallest shape; groups: (title, rows of one table)."""
+    unit = units.time_unit(row.latency_ns.median for _, rows in groups for row in rows if row.latency_ns)
+    panels = []
+    for title, rows in groups:
+        shown = drawable(rows)
+        key, found = shapes(shown)[0]
+        panels.append(_latency(f"{title}, {shape_name(key)}", found, labels(shown), unit))
+    return PlotGroup("Every model at its smallest shape", NOTE, tuple(panels))
+
+
+def speedup_plots(rows: Sequence[Row], baseline: str) -> PlotGroup | None:
+    """Speed relative to the baseline, one panel a shape; None where no row has a baseline but itself."""
+    shown = [row for row in drawable(rows) if not (row.speedup and row.speedup.baseline == row.case_id)]
+    if not any(row.speedup for row in shown):
+        return None
+    names = labels(drawable(rows))
+    limits = _ratio_limits(shown)
+    panels = [_speedup(shape_name(key), found, names, limits) for key, found in shapes(shown)]
+    return PlotGroup(f"Speedup over {baseline} fp32", SPEEDUP_NOTE, tuple(panels))
+
+
+def _latency(title: str, rows: Sequence[Row], names: Mapping[str, str], unit: TimeUnit) -> Plot:
+    def estimate(row: Row) -> Estimate | None:
+        latency = row.latency_ns
+        return None if latency is None or row.grade == "F" else (latency.median, latency.ci95)
+
+    values = [found[0] / unit.ns for row in rows if (found := estimate(row))]
+    log = bool(values) and max(values) > LOG_FROM * min(values)
+    axis: dict[str, Any] = log_axis(_ends(rows, unit), 10) if log else {"rangemode": "tozero"}
+    axis["title"] = {"text": f"{unit.name}{', log scale' if log else ''}"}
+    return _panel(title, rows, names, estimate, axis, unit.ns, singles=True)
+
+
+def _speedup(title: str, rows: Sequence[Row], names: Mapping[str, str], limits: tuple[float, float]) -> Plot:
+    def estimate(row: Row) -> Estimate | None:
+        return None if row.speedup is None or row.grade == "F" else (row.speedup.ratio, row.speedup.ci95)
+
+    axis = log_axis(limits, 2)
+    axis["ticktext"] = [f"{text}×" for text in axis["ticktext"]]
+    axis["range"] = [short(math.log10(end)) for end in limits]
+    axis["title"] = {"text": "speedup, log scale"}
+    plot = _panel(title, rows, names, estimate, axis, 1, biggest_first=True)
+    plot.layout["shapes"] = [
+        {"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1, "line": {"width": 1}}
+    ]
+    return plot
+
+
+def _panel(
+    title: str,
+    rows: Sequence[Row],
+    names: Mapping[str, str],
+    estimate: Callable[[Row], Estimate | None],
+    axis: dict[str, Any],
+    divisor: float,
+    singles: bool = False,
+    biggest_first: bool = False,
+) -> Plot:
+    """One line a row, best first from the top; a row without an estimate says why."""
+    lines = list(rows)[:MAX_LINES]
+    found = [(row, known) for row in lines if (known := estimate(row))]
+    data: list[Trace] = [_bar(row, names, known, divisor) for row, known in found]
+    if singles:
+        data += _singles([row for row, _ in found], names, divisor)
+    data += [_dot(row, names, known, divisor) for row, known in found]
+    least = min((known[0] / divisor for _, known in found), default=1.0)
+    data += [_absent(row, names, 0 if "rangemode" in axis else least) for row in lines if estimate(row) is None]
+    ranked = [row for row, _ in sorted(found, key=lambda pair: pair[1][0], reverse=biggest_first)]
+    absent = [row for row in lines if estimate(row) is None]
+    order = list(dict.fromkeys(escape(names[row.case_id]) for row in reversed([*ranked, *absent])))
+    y = {"type": "category", "categoryorder": "array", "categoryarray": order, "automargin": True}
+    return Plot(title, AROUND_PX + LINE_PX * len(order), data, {"xaxis": axis, "yaxis": y, "showlegend": False})
+
+
+def _dot(row: Row, names: Mapping[str, str], known: Estimate, divisor: float) -> Trace:
+    value = short(known[0] / divisor)
+    return {
+        "type": "scatter",
+        "mode": "markers+text",
+        "x": [value],
+        "y": [escape(names[row.case_id])],
+        "text": [units.significant(value)],
+        "textposition": "top center",
+        "cliponaxis": False,
+        "hovertext": [hover(row)],
+        "marker": marker(row, colour(row)),
+        "customdata": [tags(row)],
+    }
+
+
+def _bar(row: Row, names: Mapping[str, str], known: Estimate, divisor: float) -> Trace:
+    """The interval alone, so that the processes stand on it and below the marker."""
+    value = short(known[0] / divisor)
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "hoverinfo": "skip",
+        "x": [value],
+        "y": [escape(names[row.case_id])],
+        "marker": {"opacity": 0},
+        "error_x": whiskers(value, known[1], colour(row), divisor),
+        "customdata": [tags(row)],
+    }
+
+
+def _singles(rows: Sequence[Row], names: Mapping[str, str], divisor: float) -> list[Trace]:
+    """The processes behind each median, and a tick at p95."""
+    timed = [(row, row.latency_ns) for row in rows if row.latency_ns]
+    processes = [(row, value) for row, latency in timed for value in latency.process_medians]
+    tails = [(row, latency.p95) for row, latency in timed if latency.p95 is not None]
+    dots, ticks = (_points(found, names, divisor) for found in (processes, tails))
+    dots["marker"] = {"size": 4, "opacity": 0.7, "color": [colour(row) for row, _ in processes]}
+    edge = {"width": 1.6, "color": [colour(row) for row, _ in tails]}
+    ticks["marker"] = {"size": 11, "symbol": "line-ns", "line": edge}
+    return [dots, ticks]
+
+
+def _points(found: Sequence[tuple[Row, float]], names: Mapping[str, str], divisor: float) -> Trace:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "hoverinfo": "skip",
+        "x": [short(value / divisor) for _, value in found],
+        "y": [escape(names[row.case_id]) for row, _ in found],
+        "customdata": [tags(row) for row, _ in found],
+    }
+
+
+def _absent(row: Row, names: Mapping[str, str], x: float) -> Trace:
+    return {
+        "type": "scatter",
+        "mode": "text",
+        "x": [short(x)],
+        "y": [escape(names[row.case_id])],
+        "text": [f"<i>{escape(absence(row))}</i>"],
+        "textposition": "middle right",
+        "hoverinfo": "skip",
+        "customdata": [tags(row)],
+    }
+
+
+def _ratio_limits(rows: Sequence[Row]) -> tuple[float, float]:
+    """One scale for all panels, with 1 in it; an interval of few processes may span decades and runs out of it."""
+    found = [row.speedup for row in rows if row.speedup and row.grade != "F"]
+    ratios = [1.0, *(speedup.ratio for speedup in found)]
+    intervals = [speedup.ci95 for speedup in found if speedup.ci95]
+    low = min([*ratios, *(max(interval.low, min(ratios) / 4) for interval in intervals)])
+    high = max([*ratios, *(min(interval.high, max(ratios) * 4) for interval in intervals)])
+    margin = max(1.15, (high / low) ** 0.06)
+    return low / margin, high * margin
+
+
+def _ends(rows: Sequence[Row], unit: TimeUnit) -> list[float]:
+    found = [row.latency_ns for row in rows if row.latency_ns and row.grade != "F"]
+    return [end / unit.ns for latency in found for end in (latency.median, latency.p95 or latency.median)]

@@ -1,0 +1,154 @@
+"""Throughput against batch size, and start-up cost against speedup (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from harness.core.schemas import Row
+from harness.render import ranking, units
+from harness.render.chart_dots import shape_name
+from harness.render.chart_lines import LOG_FROM, MAX_LENGTHS, MAX_LINES
+from harness.render.cold import until_first_answer_ns
+from harness.render.html.plot import Plot, PlotGroup, Trace, colour, hover, log_axis, marker, short, tags, whiskers
+from harness.render.series import labels
+from harness.render.style import look
+from harness.render.units import SECOND
+
+HEIGHT_PX = 380
+
+THROUGHPUT_NOTE = (
+    "Items divided by the wall time of the timed loop, all rounds pooled. Dashed: not fp32; grey and hollow: flagged, "
+    "not ranked. A click on a name hides its line."
+)
+COLD_NOTE = (
+    "Load, compile and first inference of a new process; ONNX export and engines, made once, not included. Upper left "
+    "is best. Bar: 95% CI of the speedup. Tinted: not fp32; hollow: flagged, not ranked."
+)
+
+
+def throughput_plots(rows: Sequence[Row]) -> PlotGroup | None:
+    """Items per second against batch size, one panel a sequence length; None with a single batch size."""
+    shown = [row for row in rows if row.throughput_per_s is not None and row.grade != "F"]
+    if len({row.batch_size for row in shown}) < 2:
+        return None
+    lengths = sorted({row.sequence_length or 0 for row in shown})[:MAX_LENGTHS]
+    names = labels(shown)
+    panels = [
+        _throughput(
+            f"sequence length {length}" if length else "",
+            [row for row in shown if (row.sequence_length or 0) == length],
+            names,
+        )
+        for length in lengths
+    ]
+    return PlotGroup("Throughput against batch size", THROUGHPUT_NOTE, tuple(panels), wide=True)
+
+
+def cold_plots(rows: Sequence[Row], baseline: str) -> PlotGroup | None:
+    """Speedup against the seconds until the first answer, for the smallest and the largest shape."""
+    timed = [row for row in rows if row.cold_ns and row.speedup and row.grade != "F"]
+    if not any(row.speedup and row.speedup.baseline != row.case_id for row in timed):
+        return None
+    shapes = ranking.by_shape(timed)
+    shown = shapes if len(shapes) < 2 else [shapes[0], shapes[-1]]
+    panels = [_cold(shape_name(key), found, labels(timed), baseline) for key, found in shown]
+    return PlotGroup("Until the first answer, against speedup", COLD_NOTE, tuple(panels), wide=True)
+
+
+def _throughput(title: str, rows: Sequence[Row], names: Mapping[str, str]) -> Plot:
+    lines: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row.batch_size):
+        lines.setdefault(names[row.case_id], []).append(row)
+    # The best at the largest batch first: the legend then reads as the line ends do.
+    ordered = sorted(lines.items(), key=lambda item: (-item[1][-1].batch_size, -(item[1][-1].throughput_per_s or 0)))
+    batches = sorted({row.batch_size for row in rows})
+    rates = [row.throughput_per_s for row in rows if row.throughput_per_s]
+    log = max(rates) > LOG_FROM * min(rates)
+    y: dict[str, Any] = log_axis(rates, 10) if log else {"rangemode": "tozero"}
+    y["title"] = {"text": f"{units.ITEMS[rows[0].kind]} per second{', log scale' if log else ''}"}
+    x = {"type": "log", "tickvals": batches, "ticktext": [str(size) for size in batches], "title": {"text": "batch"}}
+    data = [trace for name, found in ordered[:MAX_LINES] for trace in (_line(name, found), _entry(name, found[0]))]
+    return Plot(title, HEIGHT_PX, data, {"xaxis": x, "yaxis": y})
+
+
+def _entry(name: str, row: Row) -> Trace:
+    """What the legend shows of a series: its own look, whatever grade its first point has."""
+    own = look(row.backend).colour
+    fill = own if row.precision == "fp32" else f"{own} tint"
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": escape(name),
+        "legendgroup": escape(name),
+        "x": [None],
+        "y": [None],
+        "line": {"color": own, "width": 2, "dash": _dash(row)},
+        "marker": {**marker(row, own, 9), "color": fill},
+        "customdata": [[row.backend, row.precision, None, None]],
+    }
+
+
+def _dash(row: Row) -> str:
+    return "solid" if row.precision == "fp32" else "dash"
+
+
+def _line(name: str, rows: Sequence[Row]) -> Trace:
+    own = look(rows[0].backend).colour
+    looks = [marker(row, colour(row), 9) for row in rows]
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "showlegend": False,
+        "legendgroup": escape(name),
+        "x": [row.batch_size for row in rows],
+        "y": [short(row.throughput_per_s or 0) for row in rows],
+        "hovertext": [hover(row) for row in rows],
+        "line": {"color": own, "width": 2, "dash": _dash(rows[0])},
+        "marker": {
+            "size": 9,
+            "symbol": looks[0]["symbol"],
+            "color": [style["color"] for style in looks],
+            "line": {"width": 1.6, "color": [style["line"]["color"] for style in looks]},
+        },
+        "customdata": [tags(row) for row in rows],
+    }
+
+
+def _cold(title: str, rows: Sequence[Row], names: Mapping[str, str], baseline: str) -> Plot:
+    data: list[Trace] = []
+    ends = [1.0]
+    seconds = []
+    backends: dict[str, Row] = {}
+    for row in sorted(rows, key=lambda row: -(row.speedup.ratio if row.speedup else 0)):
+        assert row.cold_ns is not None and row.speedup is not None  # noqa: PT018, S101 - chosen by cold_plots
+        spent = until_first_answer_ns(row.cold_ns) / SECOND.ns
+        ratio = short(row.speedup.ratio)
+        seconds.append(spent)
+        ends.append(ratio)
+        backends.setdefault(row.backend, row)
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers+text",
+                "showlegend": False,
+                "legendgroup": escape(row.backend),
+                "x": [short(spent)],
+                "y": [ratio],
+                "hovertext": [f"{hover(row)}<br>first answer after {units.significant(spent)} s"],
+                # Precision beside the marker, backend by colour and shape: names in full would cover each other.
+                "text": [escape(names[row.case_id].removeprefix(row.backend).strip())],
+                "textposition": "middle right",
+                "cliponaxis": False,
+                "marker": marker(row, look(row.backend).colour, 11),
+                "error_y": whiskers(ratio, row.speedup.ci95, look(row.backend).colour),
+                "customdata": [tags(row)],
+            }
+        )
+    data += [{**_entry(name, row), "mode": "markers"} for name, row in backends.items()]
+    y = log_axis(ends, 2)
+    y["ticktext"] = [f"{text}×" for text in y["ticktext"]]
+    y["title"] = {"text": f"speedup over {escape(baseline)} fp32"}
+    x = {**log_axis(seconds, 10), "title": {"text": "seconds until the first answer, log scale"}}
+    return Plot(title, HEIGHT_PX, data, {"xaxis": x, "yaxis": y})

@@ -1,0 +1,181 @@
+"""results/report.html from a summary (pure: the same summary gives the same bytes).
+
+The page is a list of sections, each a template with what it shows; the navigation is made from the same list.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from itertools import groupby
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from harness.core.schemas import Row, Summary
+from harness.render import document, ranking, remarks
+from harness.render.charts import MAX_OVERVIEW, MAX_ROWS, MAX_TABLES
+from harness.render.conditions import conditions, environment_table, short_conditions
+from harness.render.guide import guide
+from harness.render.headline import MAX_MODELS, NOTHING, measured_on, verdicts
+from harness.render.html import prose
+from harness.render.html.cases import case_table
+from harness.render.html.dots import latency_plots, overview_plots, speedup_plots
+from harness.render.html.lines import cold_plots, throughput_plots
+from harness.render.html.plot import PlotGroup, tags
+from harness.render.ranking import TableKey
+from harness.render.recommend import recommend
+from harness.render.units import count
+from harness.render.ways import way_of
+
+FILTERS = ("backend", "precision", "batch", "grade")
+"""What the page filters by, in the order of `plot.tags`."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of the page: an anchor, a heading, the template that shows it and what that needs."""
+
+    anchor: str
+    title: str
+    template: str
+    content: dict[str, Any] = field(default_factory=dict)
+
+
+def page(summary: Summary, proof: str = "", with_plots: bool = True, profile: str = "") -> str:
+    """The whole page.
+
+    proof: what the self-test found; with_plots: False leaves all charts out; profile: the section of that name. Both
+    texts are Markdown.
+    """
+    tables = ranking.by_table(summary.rows)
+    sections = list(_sections(summary, tables, proof, with_plots, profile))
+    drawn = any(section.content.get("groups") for section in sections)
+    library, script = (_asset("plotly-basic.min.js") if drawn else ""), _asset("report.js")
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            title=summary.title,
+            measured=prose.inline(measured_on(summary)) if tables else "",
+            provenance=prose.inline(document.provenance(summary)),
+            sections=sections,
+            filters=_filters(row for _, rows in tables for row in rows),
+            style=Markup(_asset("report.css")),  # noqa: S704 - a file of this package
+            scripts=[Markup(text) for text in (library, script) if text],  # noqa: S704 - the same
+            hashes=[_sha256(text) for text in (library, script) if text],
+        )
+    )
+
+
+def _sections(
+    summary: Summary, tables: Sequence[tuple[TableKey, list[Row]]], proof: str, with_plots: bool, profile: str
+) -> Iterable[Section]:
+    overview = _overview(tables) if with_plots and tables else []
+    shown = [row for group in tables for row in group[1]]
+    found = verdicts(summary)
+    more = len(found) - MAX_MODELS
+    yield Section(
+        "summary",
+        "Summary",
+        "summary.html.j2",
+        {
+            "verdicts": found[:MAX_MODELS],
+            "nothing": "" if found else NOTHING,
+            "more": f"{more} more models stand below." if more > 0 else "",
+            "groups": overview,
+            "caption": short_conditions(summary, shown) if shown else "",
+        },
+    )
+    advice = recommend(summary)
+    if advice:
+        about = [(title, list(ones)) for title, ones in groupby(advice, key=lambda one: one.about)]
+        yield Section("recommendations", "Recommendations", "recommendations.html.j2", {"about": about})
+    yield from _tables(summary, tables, with_plots)
+    if profile:
+        yield _prose("profile", "Profile", profile)
+    calibrated = document.calibrated(summary)
+    if calibrated:
+        yield _prose("harness", "What the harness itself costs", calibrated)
+    unmeasured = remarks.unmeasured_table(summary.rows)
+    if unmeasured:
+        yield _prose("not-measured", "Not measured", unmeasured)
+    if summary.notes:
+        yield Section("left-out", "Left out", "list.html.j2", {"notes": summary.notes})
+    yield _prose("guide", "How to read this", f"{guide(summary)}\n\n{proof}")
+    yield _prose("environment", "Environment", environment_table(summary.environments))
+
+
+def _tables(summary: Summary, tables: Sequence[tuple[TableKey, list[Row]]], with_plots: bool) -> Iterable[Section]:
+    by_id = {row.case_id: row for row in summary.rows}
+    several = document.ambiguous_titles(tables)
+    drawn = 0
+    for number, (key, rows) in enumerate(tables):
+        # Beyond these bounds the charts of the other report stop as well: nobody looks at hundreds.
+        draw = with_plots and number < MAX_TABLES and (drawn == 0 or drawn + len(rows) <= MAX_ROWS)
+        drawn += len(rows) if draw else 0
+        content = {
+            "caption": short_conditions(summary, rows),
+            "conditions": prose.inline(conditions(summary, rows)),
+            "groups": _plots(summary, key, rows) if draw else [],
+            "table": case_table(summary, rows),
+            "details": [(title, prose.blocks(text)) for title, text in document.details(summary, key, rows, by_id)],
+        }
+        yield Section(f"table-{number + 1}", document.table_title(key, several), "table.html.j2", content)
+
+
+def _plots(summary: Summary, key: TableKey, rows: Sequence[Row]) -> list[PlotGroup]:
+    lost = [row for row in summary.rows if row.status in ("failed", "missing") and ranking.table_key(row) == key]
+    everything = [*rows, *lost]
+    found = (
+        latency_plots(everything),
+        throughput_plots(rows),
+        speedup_plots(everything, summary.baseline_backend),
+        cold_plots(rows, summary.baseline_backend),
+    )
+    return [group for group in found if group is not None]
+
+
+def _overview(tables: Sequence[tuple[TableKey, list[Row]]]) -> list[PlotGroup]:
+    # One boundary and mode in one figure: the plan's first.
+    way = way_of(tables[0][0])
+    return [overview_plots([(key[0], rows) for key, rows in tables if way_of(key) == way][:MAX_OVERVIEW])]
+
+
+def _prose(anchor: str, title: str, text: str) -> Section:
+    return Section(anchor, title, "prose.html.j2", {"body": prose.blocks(text)})
+
+
+def _filters(rows: Iterable[Row]) -> list[tuple[str, list[str]]]:
+    """(name, values) of each filter with more than one value; numbers in their own order, words in the plan's."""
+    seen = [tags(row) for row in rows]
+    found = [(name, list(dict.fromkeys(tag[place] for tag in seen))) for place, name in enumerate(FILTERS)]
+    ordered = [(name, sorted(values, key=int) if name == "batch" else values) for name, values in found]
+    return [(name, sorted(values) if name == "grade" else values) for name, values in ordered if len(values) > 1]
+
+
+def _sha256(text: str) -> str:
+    """Source expression of Content-Security-Policy for an inline script (w3.org/TR/CSP3)."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _asset(name: str) -> str:
+    return files("harness.render.html").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _environment() -> Environment:
+    found = Environment(
+        loader=PackageLoader("harness.render.html"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.policies["json.dumps_kwargs"] = {"sort_keys": True, "ensure_ascii": False, "separators": (",", ":")}
+    found.filters["inline"] = prose.inline
+    found.filters["count"] = count
+    return found

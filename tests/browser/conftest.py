@@ -1,0 +1,54 @@
+"""A real browser, and the page of a published run; both are skipped with the reason where there is none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.core import store
+from harness.core.schemas import Summary
+from harness.render.html.page import page
+
+SUMMARY = Path(__file__).parents[2] / "results/published/h200/2026-11-28/summary.json"
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Headless Chromium: the one that CHROMIUM names, one on the path, or playwright's own."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is missing: pip install '.[browser]'")
+    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    with api.sync_playwright() as playwright:
+        try:
+            # Containers often run as root, where Chromium's own sandbox cannot start; the page is ours.
+            found = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        except api.Error as error:
+            pytest.skip(
+                f"no Chromium starts ({str(error).splitlines()[0]}): playwright install chromium, or set CHROMIUM"
+            )
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="session")
+def published() -> Summary:
+    return store.load(SUMMARY, Summary, "make aggregate")
+
+
+@pytest.fixture(scope="session")
+def one_model(published: Summary) -> Summary:
+    """The published run with the rows of its first model alone: a third of the page, and every part of it."""
+    first = published.rows[0].model
+    return published.model_copy(update={"rows": tuple(row for row in published.rows if row.model == first)})
+
+
+@pytest.fixture(scope="session")
+def address(one_model: Summary, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(page(one_model))
+    return path.as_uri()

@@ -1,0 +1,120 @@
+"""Charts of the page as data, and its Markdown parts."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from harness.core.schemas import Interval, Row, Speedup, Summary
+from harness.render import ranking
+from harness.render.html import prose
+from harness.render.html.dots import latency_plots, speedup_plots
+from harness.render.html.lines import cold_plots, throughput_plots
+from harness.render.html.plot import Plot, hover, tags
+from harness.render.markdown import table
+
+
+def rows_of(summary: Summary, model: str) -> list[Row]:
+    return next(rows for key, rows in ranking.by_table(summary.rows) if key[0] == model)
+
+
+def labelled(plot: Plot) -> dict[str, str]:
+    """Label of a line → what stands at its marker, or why there is none."""
+    return {trace["y"][0]: trace["text"][0] for trace in plot.data if "text" in trace["mode"]}
+
+
+def test_dots_stand_best_first_and_void_rows_have_a_word(summary: Summary) -> None:
+    panels = latency_plots(rows_of(summary, "efficientnet-lite0")).plots
+    panel = next(plot for plot in panels if "void" in str(plot.data))
+    order = panel.layout["yaxis"]["categoryarray"][::-1]
+    found = labelled(panel)
+    assert set(order) == set(found)
+    assert found["torch-script fp32"] == "<i>void: PARITY_FAIL</i>"
+    assert order[-1] == "torch-script fp32"
+    medians = [float(found[name].replace(",", "")) for name in order[:-1]]
+    assert medians == sorted(medians)
+
+
+def test_every_point_of_every_chart_names_its_row_for_the_filters(summary: Summary) -> None:
+    rows = rows_of(summary, "minilm-l6")
+    known = [tags(row) for row in rows]
+    groups = [latency_plots(rows), throughput_plots(rows), speedup_plots(rows, "torch-eager"), cold_plots(rows, "x")]
+    seen = []
+    for group in groups:
+        assert group is not None
+        for trace in (trace for plot in group.plots for trace in plot.data):
+            assert len(trace["customdata"]) == len(trace["x"]) == len(trace["y"])
+            # An entry of the legend alone has no row: it goes with its backend and precision.
+            seen += [tag for tag in trace["customdata"] if tag[2] is not None]
+    assert all(tag in known for tag in seen)
+    assert {tuple(tag) for tag in seen} == {tuple(tag) for tag in known}
+
+
+def test_flagged_rows_are_hollow_and_the_legend_is_not(summary: Summary) -> None:
+    rows = [row.model_copy(update={"grade": "C"}) for row in rows_of(summary, "minilm-l6")]
+    group = throughput_plots(rows)
+    assert group is not None
+    lines = [trace for plot in group.plots for trace in plot.data if trace.get("showlegend") is False]
+    entries = [trace for plot in group.plots for trace in plot.data if "name" in trace]
+    assert len(lines) == len(entries) > 3
+    assert {colour for trace in lines for colour in trace["marker"]["color"]} == {"page"}
+    assert "page" not in {trace["marker"]["color"] for trace in entries}
+
+
+def test_speedups_share_one_scale_with_1_in_it_whatever_one_interval_says(summary: Summary) -> None:
+    wild = Speedup(ratio=2, ci95=Interval(low=1e-9, high=1e9), baseline="elsewhere")
+    rows = [row.model_copy(update={"speedup": wild}) for row in rows_of(summary, "minilm-l6")]
+    group = speedup_plots(rows, "torch-eager")
+    assert group is not None
+    ranges = {tuple(plot.layout["xaxis"]["range"]) for plot in group.plots}
+    ((low, high),) = ranges
+    assert math.log10(0.1) < low < 0 < math.log10(2) < high < math.log10(20)
+
+
+def test_one_batch_size_has_no_throughput_line_and_a_baseline_alone_no_speedup(summary: Summary) -> None:
+    rows = [row for row in rows_of(summary, "resnet50") if row.batch_size == 1]
+    assert throughput_plots(rows) is None
+    alone = [row for row in rows if row.speedup and row.speedup.baseline == row.case_id]
+    assert len(alone) == 1
+    assert speedup_plots(alone, "torch-eager") is None
+    assert cold_plots(alone, "torch-eager") is None
+
+
+def test_plots_are_json(summary: Summary) -> None:
+    group = latency_plots(rows_of(summary, "resnet50"))
+    assert json.loads(json.dumps([plot.data for plot in group.plots], allow_nan=False))
+
+
+def test_names_under_the_pointer_are_text(summary: Summary) -> None:
+    row = rows_of(summary, "resnet50")[0].model_copy(update={"backend": "<a href='http://evil.example'>x</a>"})
+    assert "&lt;a href=" in hover(row)
+    assert "<a" not in hover(row)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("**0.315**", "<strong>0.315</strong>"),
+        ("*0.315*", "<em>0.315</em>"),
+        ("n<662", "n&lt;662"),
+        ("[0.1, 0.2]", "[0.1, 0.2]"),
+        ("`a<b`", "<code>a&lt;b</code>"),
+        ("<b>x</b> *y*", "&lt;b&gt;x&lt;/b&gt; <em>y</em>"),
+        ("![x](http://evil.example/x.png)*", "![x](http://evil.example/x.png)*"),
+        ("[x](javascript:alert)_", "[x](javascript:alert)_"),
+        ("[x](//evil.example/x)", "[x](//evil.example/x)"),
+        ("[x](../x)", "[x](../x)"),
+        ("[model.json](profiles/a-b1/model.json)", '<a href="profiles/a-b1/model.json">model.json</a>'),
+    ],
+)
+def test_inline(text: str, expected: str) -> None:
+    assert prose.inline(text) == expected
+
+
+def test_a_table_keeps_its_pipes_and_its_alignment() -> None:
+    found = prose.blocks("Before.\n\n" + table(["backend", "ms"], [["a|b", "1.20"]]))
+    assert found.startswith("<p>Before.</p>")
+    assert '<th scope="col" class="word">backend</th><th scope="col" class="num">ms</th>' in found
+    assert '<tr><td class="word">a|b</td><td class="num">1.20</td></tr>' in found

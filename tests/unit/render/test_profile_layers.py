@@ -1,0 +1,124 @@
+"""The profile of a case as a reader sees it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.core.schemas.profile_parts import LayerRow, OperatorRow, PartsProfile
+from harness.render.profile_layers import groups_table, layers_table, modules_table, operators_table, profile_text
+
+
+def layer(name: str, self_ns: int, **more: Any) -> LayerRow:
+    return LayerRow.model_validate(
+        {
+            "name": name,
+            "kind": "Linear",
+            "depth": 0,
+            "parent": None,
+            "calls": 1,
+            "self_ns": self_ns,
+            "total_ns": self_ns,
+            "flops": None,
+            "parameters": None,
+            "output_shapes": ((1, 128, 384),),
+            "output_bytes": 4,
+            **more,
+        }
+    )
+
+
+EAGER = PartsProfile(
+    layers=(
+        layer("(model)", 1_000_000, total_ns=20_000_000, flops=300),
+        layer("attention", 7_000_000, depth=1, parent="(model)", flops=100, group="attention", calls=2),
+        layer("dropout", 0, depth=1, parent="(model)", flops=0),
+        layer("mlp", 12_000_000, depth=1, parent="(model)", flops=200, group="mlp"),
+    ),
+    operators=(
+        OperatorRow(name="aten::addmm", shapes="[4,8] [8,8]", calls=2, self_cpu_ns=9_000_000, self_device_ns=None),
+    ),
+    traces=(),
+    window_ns=20_400_000,
+    plain_ns=20_000_000,
+    notes=("A note.",),
+)
+ORT = PartsProfile(
+    layers=(
+        layer("node_a", 3_000_000, kind="MatMul", parent="attention", group="attention"),
+        layer("node_b", 5_000_000, kind="Gelu", parent="mlp.act", group="mlp", members=("x", "y", "z", "u", "v")),
+        layer("ReorderOutput", 40_000, kind="ReorderOutput", group="layout"),
+    ),
+    operators=(),
+    traces=(),
+    window_ns=8_100_000,
+    plain_ns=8_000_000,
+)
+
+
+def lines(text: str) -> list[list[str]]:
+    """The cells of a table's rows."""
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+
+
+def test_a_case_begins_with_whether_its_parts_add_up() -> None:
+    text = profile_text(EAGER, on_gpu=False, measured_ns=20_100_000)
+    assert text.startswith(
+        "The parts sum to 20.0 ms, 1.00 of the plain latency of 20.0 ms: adds up. Profiling changed the run by +2.0%. "
+        "The case's measured latency is 20.1 ms."
+    )
+    assert text.endswith("- A note.")
+
+
+def test_layers_are_sorted_by_what_they_take_themselves_with_their_own_flops() -> None:
+    rows = lines(layers_table(EAGER.layers, top=2))
+    assert rows[0] == ["layer", "kind", "group", "calls", "self ms", "share", "GFLOP", "output"]
+    assert [row[0] for row in rows[2:]] == ["mlp", "attention"]
+    assert rows[2][4:] == ["12.0", "60.0%", "2.00e-07", "1×128×384"]
+    assert layers_table(EAGER.layers, top=2).startswith("2 of 4 layers, 95.0% of the time:")
+
+
+def test_own_flops_of_a_container_are_those_that_no_child_has() -> None:
+    assert lines(layers_table(EAGER.layers))[4][:7] == ["(model)", "Linear", "other", "1", "1.00", "5.0%", "0"]
+
+
+def test_a_graph_tells_modules_and_members_and_no_flops() -> None:
+    rows = lines(layers_table(ORT.layers))
+    assert rows[0] == ["layer", "kind", "from module", "group", "self ms", "share", "output", "fused from"]
+    assert rows[2][2] == "mlp.act"
+    assert rows[2][-1] == "x + y + z + u + 1 more"
+    assert rows[4][2] == "–"
+
+
+def test_operators_have_a_device_column_only_where_there_is_a_device() -> None:
+    assert lines(operators_table(EAGER.operators))[0] == ["operator", "calls", "self CPU ms", "inputs"]
+    kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=5_000)
+    assert lines(operators_table((kernel,)))[2] == ["gemm", "1", "0", "5.00", "–"]
+
+
+def test_groups_side_by_side_leave_out_who_has_no_layers() -> None:
+    none = PartsProfile(layers=(), operators=EAGER.operators, traces=(), window_ns=1, plain_ns=1)
+    rows = lines(groups_table({"torch-eager": EAGER, "torch-compile": none, "onnxruntime": ORT}))
+    assert rows[0] == ["group", "torch-eager ms", "onnxruntime ms"]
+    assert rows[2:] == [
+        ["mlp", "12.0", "5.00"],
+        ["attention", "7.00", "3.00"],
+        ["other", "1.00", "–"],
+        ["layout", "–", "0.0400"],
+        ["all", "20.0", "8.04"],
+    ]
+
+
+def test_the_same_modules_side_by_side_add_up_with_what_is_elsewhere() -> None:
+    rows = lines(modules_table({"onnxruntime": ORT, "torch-eager": EAGER}))
+    assert rows[2:] == [
+        ["attention", "3.00", "7.00"],
+        ["dropout", "–", "0"],
+        ["mlp", "5.00", "12.0"],
+        ["elsewhere", "0.0400", "1.00"],
+        ["all", "8.04", "20.0"],
+    ]
+
+
+def test_modules_of_a_graph_alone_are_not_told() -> None:
+    assert modules_table({"onnxruntime": ORT}) == ""
+    assert modules_table({"torch-eager": EAGER}) == ""

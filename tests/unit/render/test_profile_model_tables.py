@@ -1,0 +1,77 @@
+"""The report's section on profiles."""
+
+from __future__ import annotations
+
+from harness.core.schemas.profile import OnnxCount
+from harness.core.schemas.profile_parts import LayerRow, PartsProfile
+from harness.render.profile_model import model_tables, progress_line
+from harness.render.profile_section import profile_section
+from tests.synthetic_results import RESNET, case_of
+from tests.unit.measure.test_profile_model_achieved import profile
+from tests.unit.measure.test_roofline import BASE
+
+EAGER = profile(case_of(RESNET, "torch-eager", "fp32", 1), BASE)
+ORT = profile(case_of(RESNET, "onnxruntime", "fp32", 1))
+COUNT = OnnxCount(
+    file="model.onnx",
+    macs=3_400_000_000,
+    macs_by_operator={"Conv": 3_400_000_000},
+    uncounted=("2 x LSTM: not counted",),
+)
+
+
+def layer(name: str, self_ns: int, parent: str | None = None) -> LayerRow:
+    return LayerRow(
+        name=name,
+        kind="Conv2d",
+        depth=0 if parent is None else 1,
+        parent=parent,
+        calls=1,
+        self_ns=self_ns,
+        total_ns=self_ns,
+        flops=None,
+        parameters=None,
+        output_shapes=(),
+        output_bytes=None,
+        group="convolution",
+    )
+
+
+PARTS = PartsProfile(
+    layers=(layer("conv1", 2_000_000),), operators=(), traces=("a.trace.json",), window_ns=2_100_000, plain_ns=2_000_000
+)
+
+
+def test_nothing_profiled_is_no_section() -> None:
+    assert profile_section([], {}, "profiles") == ""
+
+
+def test_models_stand_once_and_cases_each_with_their_links() -> None:
+    text = profile_section([EAGER, ORT], {EAGER.case_id: PARTS}, "profiles")
+    assert text.count("3.500") == 1  # GMAC an item
+    assert f"[model.json](profiles/{ORT.case_id}/model.json)" in text
+    assert f"[parts.md](profiles/{EAGER.case_id}/parts.md)" in text
+    assert f"profiles/{EAGER.case_id}/a.trace.json" in text
+    assert f"profiles/{ORT.case_id}/parts.md" not in text
+    assert "2 FLOPs a multiply-add" in text
+    assert "Where the time of resnet50 goes at batch 1" in text
+    assert "tokens/s" not in text  # nobody has any
+
+
+def test_what_is_missing_or_disagrees_is_said_once_with_whom_it_concerns() -> None:
+    doubtful = [
+        found.model_copy(update={"onnx_count": COUNT, "uncounted": ("_fft_r2c",), "count_notes": ("they | disagree",)})
+        for found in (EAGER, ORT)
+    ]
+    lines = model_tables(doubtful, {}).splitlines()
+    assert lines.count("- resnet50: they \\| disagree") == 1
+    assert "- resnet50: not counted: operator _fft_r2c" in lines
+    assert "- resnet50: not in the ONNX count: 2 x LSTM: not counted" in lines
+    assert "- onnxruntime: not measured: the case has no row in summary.json" in lines
+    assert "- torch-eager, onnxruntime: activations, not measured: why" in lines
+
+
+def test_a_line_for_the_terminal() -> None:
+    assert progress_line(ORT) == (
+        f"{ORT.case_id}: 25.0 M parameters, 3.500 GMAC an item, – MiB of activations measured, 9.54 MiB estimated."
+    )

@@ -1,0 +1,93 @@
+"""The stage's refusals, and the process of one level: what its parent says when it gives no answer."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import profile_ops
+from harness.core import store
+from harness.core.errors import CaseError, CasesFailedError, UsageError
+from harness.core.jobs import Job
+from harness.core.layout import Results
+from harness.core.schemas import Measurement
+from harness.running.profiling import ProfileJob, profile_in_a_process
+from tests.synthetic_results import RESNET, case_of, plan_of
+
+
+def asked(tmp_path: Path, timeout_s: float = 60.0) -> ProfileJob:
+    job = Job(
+        case=case_of(RESNET, "onnxruntime", "fp32", 1),
+        round=1,
+        plan_id="plan",
+        measurement=Measurement(timeout_s=timeout_s),
+        threads=1,
+        results=str(tmp_path / "results"),
+        models=str(tmp_path / "models"),
+    )
+    return ProfileJob(level="parts", job=job, runs=1)
+
+
+def python(tmp_path: Path, body: str) -> Path:
+    """An interpreter that does something else."""
+    path = tmp_path / "python"
+    path.write_text(f"#!{sys.executable}\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_a_mistake_comes_back_in_its_own_two_lines(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "parts.log"
+    with pytest.raises(CaseError) as caught:
+        profile_in_a_process(asked(tmp_path), log)
+    assert "export.json does not exist" in caught.value.problem
+    assert caught.value.hint == "Run `make export` first."
+    assert log.is_file()
+
+
+def test_an_answer_is_returned_and_its_log_removed(tmp_path: Path) -> None:
+    log = tmp_path / "parts.log"
+    answering = python(tmp_path, "import sys\nprint('noise', file=sys.stderr)\nsys.stdout.write(sys.stdin.readline())")
+    given = asked(tmp_path)
+    assert ProfileJob.model_validate_json(profile_in_a_process(given, log, answering)) == given
+    assert not log.exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("raise ValueError('what was wrong')", "Ended with exit code 1. ValueError: what was wrong"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", "Crashed with signal 11."),
+    ],
+)
+def test_an_end_without_an_answer_is_told_with_its_log(body: str, problem: str, tmp_path: Path) -> None:
+    log = tmp_path / "parts.log"
+    with pytest.raises(CaseError) as caught:
+        profile_in_a_process(asked(tmp_path), log, python(tmp_path, body))
+    assert caught.value.problem == problem
+    assert str(log) in caught.value.hint
+
+
+def test_a_process_that_hangs_is_ended(tmp_path: Path) -> None:
+    hanging = python(tmp_path, "import time\ntime.sleep(600)")
+    with pytest.raises(CaseError, match=r"time limit of 0\.5 s"):
+        profile_in_a_process(asked(tmp_path, 0.5), tmp_path / "parts.log", hanging)
+
+
+def test_a_plan_in_which_nothing_computes_and_no_runs_are_refused(tmp_path: Path) -> None:
+    folders = ["--results", str(tmp_path), "--models-dir", str(tmp_path / "models")]
+    store.save(Results(tmp_path).plan, plan_of((RESNET,), [case_of(RESNET, "noop", "fp32", 1)]))
+    with pytest.raises(UsageError, match="none of them computes"):
+        profile_ops.stage(folders)
+    with pytest.raises(UsageError, match="profiles nothing"):
+        profile_ops.stage([*folders, "--runs", "0"])
+
+
+def test_a_case_whose_model_is_not_exported_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    case = case_of(RESNET, "onnxruntime", "fp32", 1)
+    store.save(Results(tmp_path).plan, plan_of((RESNET,), [case]))
+    with pytest.raises(CasesFailedError, match="1 case could not be profiled"):
+        profile_ops.stage(["--results", str(tmp_path), "--models-dir", str(tmp_path / "models")])
+    assert f"{case.case_id}: " in capsys.readouterr().err
