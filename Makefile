@@ -20,18 +20,31 @@ MODELS_DIR  ?= models#? folder of exported models
 BASELINE    ?=#? earlier results folder, or its summary.json, to compare with
 THRESHOLD   ?=#? limits to compare with, as latency_p50<100ms; several with ; between them
 MAX_REGRESSION ?=#? slow-down that compare accepts, as 5%
+CLAIM       ?= list#? published claim to reproduce; list prints them all
+BUNDLE      ?=#? archive of make bundle, to verify
+AUDIT_SERVICE ?= pypi#? where make audit asks for known vulnerabilities: pypi or osv
 TRIALS      ?=#? trials of make selftest (7)
 FORCE       ?=#? 1: measure and export anew what is already there
-RUN         ?= auto#? local, docker, auto (docker where an engine answers and the image is built), or system: this PYTHON as it is
+RUN         ?= auto#? local, docker, auto (docker where an engine answers; builds the CPU image), or system: this PYTHON as it is
 CARDS       ?=#? GPUs to spread the models over, as 0,1,2,3
 PYTHONS     ?=#? backend=path of a Python that has its libraries, comma-separated, as tensorrt=/opt/trt/bin/python
 TORCH_INDEX ?=#? extra package index that has a CPU-only torch for this platform
-DOCKER      ?= docker#? container engine
+DOCKER      ?= docker#? container engine, docker or podman
+IMAGE       ?=#? image to run in, instead of inferometer:cpu or :cuda; IMAGE_EXPORT and the like name one stage's
+GPUS        ?= all#? GPUs that a container gets, as device=0
+BUILD_FLAGS ?=#? further flags of image builds, as --network=host
+RUN_FLAGS   ?=#? further flags of containers, as --memory=8g
 PYTHON      ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,$(shell $(p) -c 'import sys; 0x30b0000 <= sys.hexversion < 0x30e0000 and print("$(p)")' 2>/dev/null)))
 
+CHOICES := CONFIG DEVICE MODELS BACKENDS PRECISIONS BATCHES SEQ_LENGTHS BOUNDARIES MODES SETTINGS ROUNDS MAX_ROUNDS \
+       INTERVAL BUDGET RESULTS MODELS_DIR TORCH_INDEX TRIALS BASELINE THRESHOLD MAX_REGRESSION PYTHONS CARDS CLAIM BUNDLE AUDIT_SERVICE \
+       RUN DOCKER IMAGE GPUS BUILD_FLAGS RUN_FLAGS
+
+# A value is data: what a caller set is taken literally, or Make would expand a `$(shell …)` in it.
+$(foreach name,$(CHOICES),$(if $(filter command environment,$(firstword $(origin $(name)))),$(eval override $(name) := $$(value $(name)))))
+
 # Every choice reaches the stages through the environment, so that no value is ever read by a shell.
-export CONFIG DEVICE MODELS BACKENDS PRECISIONS BATCHES SEQ_LENGTHS BOUNDARIES MODES SETTINGS ROUNDS MAX_ROUNDS \
-       INTERVAL BUDGET RESULTS MODELS_DIR TORCH_INDEX TRIALS BASELINE THRESHOLD MAX_REGRESSION PYTHONS CARDS
+export $(CHOICES) SUITE VENV
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -43,7 +56,8 @@ MAKEFLAGS += --no-print-directory
 SUITE := $(if $(filter cuda,$(DEVICE)),cuda,cpu)
 VENV  := .venv$(if $(filter cuda,$(SUITE)),-cuda)
 LOCK  := constraints$(if $(filter cuda,$(SUITE)),-cuda).txt
-STAGE  = $(if $(filter system,$(RUN)),$(PYTHON),$(VENV)/bin/python) -m harness
+HERE   = $(if $(filter system,$(RUN)),$(PYTHON),$(VENV)/bin/python) -m harness
+STAGE  = $(if $(filter docker,$(RUN)),docker/stage harness,$(HERE))
 PLACE  = --results "$$RESULTS"
 PLAN   = $(STAGE).plan --config "$$CONFIG" $(if $(DEVICE),--device "$$DEVICE") --models "$$MODELS" --backends "$$BACKENDS" \
          --precisions "$$PRECISIONS" --batches "$$BATCHES" --seq-lengths "$$SEQ_LENGTHS" \
@@ -64,14 +78,23 @@ REPORT = $(STAGE).report $(PLACE)
 COMPARE = $(STAGE).compare $(PLACE) $(if $(BASELINE),--baseline "$$BASELINE") --threshold "$$THRESHOLD" \
           $(if $(MAX_REGRESSION),--max-regression "$$MAX_REGRESSION")
 
-.PHONY: help bench plan export engines roof run energy aggregate report compare selftest profile models test check where clean distclean
+REPRODUCE = $(STAGE).reproduce $(PLACE) --claim "$$CLAIM" $(if $(DEVICE),--device "$$DEVICE") --models-dir "$$MODELS_DIR" \
+            $(if $(ROUNDS),--rounds "$$ROUNDS") --python "$$PYTHONS" $(if $(FORCE),--force)
+
+.PHONY: help bench plan export engines roof run energy aggregate report compare reproduce bundle verify audit selftest profile models test check where images image-cpu image-cuda shell clean distclean
 
 help: ## Print this help
 	@echo "Usage: make <target> [VARIABLE=value …]"
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@awk '/^[A-Z_]+ +\?=.*#\? / {name = $$1; split($$0, parts, "#\\? "); value = $$0; sub(/^[A-Z_]+ +\?= */, "", value); sub(/#\? .*/, "", value); if (name == "PYTHON") next; if (index(value, "$$(")) value = ""; printf "  %-14s %s%s\n", name, parts[2], value == "" ? "" : " (" value ")"}' $(firstword $(MAKEFILE_LIST))
+
+# Where to run is settled before anything else: what is asked for is made again with RUN=docker or RUN=local.
+ifeq ($(RUN),auto)
+bench plan export engines roof run energy aggregate report compare reproduce selftest profile models where:
+	@if docker/prepare; then place=docker; else place=local; fi; $(MAKE) RUN=$$place $@
+else
 
 bench: where ## Do everything: plan, export, engines and roof on a GPU, run, aggregate, report
 	@$(PLAN)
@@ -110,6 +133,9 @@ report: where ## Write report.md and charts from the summary, and print the main
 compare: where ## Compare with an earlier run (BASELINE), hold against limits (THRESHOLD), or both
 	@$(COMPARE)
 
+reproduce: where ## Measure what a published claim measured and say whether it comes out (CLAIM=list)
+	@$(REPRODUCE)
+
 selftest: where ## Prove the harness on this machine: bias, false alarms, missed slow-downs (TRIALS=7)
 	@$(STAGE).selftest $(PLACE) --models-dir "$$MODELS_DIR" $(if $(TRIALS),--trials "$$TRIALS")
 
@@ -122,10 +148,33 @@ profile: where ## Profile the plan's cases, after planning anew where MODELS, BA
 models: where ## List the models with parameters, inputs and weights
 	@$(STAGE).models
 
-test: where ## Run the tests
+endif
+
+# Commit and lock file stand in the checkout, which no image has. The report is made anew, so that it is that commit's.
+bundle verify: $(if $(filter system,$(RUN)),,$(VENV)/.installed)
+
+bundle: ## Pack one run, from plan to report, into one archive with checksums: results/<plan_id>.tar.xz
+	@$(HERE).aggregate $(PLACE) --models-dir "$$MODELS_DIR"
+	@$(HERE).report $(PLACE)
+	@$(HERE).bundle $(PLACE) --models-dir "$$MODELS_DIR"
+
+verify: ## Check a bundle and make its report again, byte for byte (BUNDLE)
+	@$(HERE).verify $(if $(BUNDLE),--bundle "$$BUNDLE")
+
+# An environment of its own: what it needs has no place among what is measured. The answer is a report, never a failure.
+audit: .venv-audit/.installed ## Ask for known vulnerabilities of the lock file's packages; reports, never fails (AUDIT_SERVICE)
+	@{ .venv-audit/bin/pip-audit --vulnerability-service "$$AUDIT_SERVICE" --requirement $(LOCK) --no-deps --disable-pip \
+	  --progress-spinner off --format json 2>/dev/null || true; } | .venv-audit/bin/python .ci/audit.py $(LOCK)
+
+.venv-audit/.installed: Makefile
+	@test -x .venv-audit/bin/python || $(PYTHON) -m venv .venv-audit
+	@.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check 'pip-audit==2.10.1'
+	@touch $@
+
+test: $(VENV)/.installed ## Run the tests
 	@$(VENV)/bin/python -m pytest
 
-check: where ## Lint, format, types and import contracts
+check: $(VENV)/.installed ## Lint, format, types and import contracts
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
@@ -133,19 +182,25 @@ check: where ## Lint, format, types and import contracts
 
 # --- where stages run ---------------------------------------------------------------------------------------------
 
-IMAGE = inferometer:$(SUITE)
-HAVE_IMAGE = $(DOCKER) image inspect $(IMAGE) >/dev/null 2>&1
-
-where: $(if $(filter system,$(RUN)),,$(VENV)/.installed)
-	@case "$(RUN)" in \
-	local) ;; \
+ifneq ($(RUN),auto)
+where: $(if $(filter local,$(RUN)),$(VENV)/.installed)
+	@case "$$RUN" in \
+	local | docker) ;; \
 	system) echo "Running with $(PYTHON) as it is." ;; \
-	auto) if $(DOCKER) info >/dev/null 2>&1; then \
-	        echo "Running in $(VENV): a container engine answers, but this version has no image to run in yet."; \
-	      else echo "Running in $(VENV): no container engine answers."; fi ;; \
-	docker) printf 'Error: RUN=docker needs the image %s, and this version has no Dockerfile to build it from yet.\nHint:  RUN=local does everything in %s.\n' "$(IMAGE)" "$(VENV)" >&2; exit 2 ;; \
-	*) printf 'Error: RUN=%s is not known.\nHint:  RUN=local, RUN=docker, RUN=system or RUN=auto.\n' "$(RUN)" >&2; exit 2 ;; \
+	*) printf 'Error: RUN=%s is not known.\nHint:  RUN=local, RUN=docker, RUN=system or RUN=auto.\n' "$$RUN" >&2; exit 2 ;; \
 	esac
+endif
+
+images: image-cpu image-cuda ## Build both images
+
+image-cpu: ## Build the image with every CPU backend
+	@docker/build cpu
+
+image-cuda: ## Build the image with every CUDA backend
+	@docker/build cuda
+
+shell: ## A shell in the image, with models/ and results/ mounted
+	@docker/stage harness.shell
 
 $(VENV)/.installed: pyproject.toml $(LOCK)
 	@if [ -z "$(PYTHON)" ]; then printf 'Error: no Python 3.11 to 3.13 was found.\nHint:  install one, or name it: make %s PYTHON=/path/to/python3.\n' "$(MAKECMDGOALS)" >&2; exit 2; fi
@@ -166,4 +221,4 @@ clean: ## Remove results (published ones stay)
 distclean: clean ## Remove results, exported models and the virtual environment
 	@if [ ! -d "$$MODELS_DIR" ]; then exit 0; fi; \
 	find "$$MODELS_DIR" -mindepth 1 -maxdepth 1 ! -name .gitkeep -exec rm -rf {} +
-	@rm -rf .venv .venv-cuda *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv .venv-cuda .venv-audit *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -12,6 +12,9 @@
        │ aggregate     join plan with raw                                   results/summary.{json,csv}
        │ report        tables and charts                                    results/report.{md,html}, charts/*.png
        │ compare       with an earlier summary, with limits: exit code      results/comparison.{md,json}, junit.xml
+       │ reproduce     a published claim beside what is measured here       results/reproduce/<claim>/…
+       │ bundle        one run and all its records in one archive           results/<plan_id>.tar.xz
+       │ verify        a bundle: checksums, and the same report again       nothing
 
 Each stage is `python -m harness.<stage>`; stages meet only in these files.
 """

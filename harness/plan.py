@@ -1,12 +1,13 @@
 """plan: expand the configuration's matrix into every case that is owed an answer.
 
 reads   configs/<name>.yaml
-writes  results/plan.json
+writes  results/plan.json, command.txt
 """
 
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -51,6 +52,7 @@ def stage(arguments: Sequence[str]) -> None:
     plan = make_plan(final, str(options.config), digest, merge=True)
     results = Results(options.results)
     changed = store.save(results.plan, plan)
+    store.save_bytes(results.command, f"{shlex.join(['python', '-m', 'harness.plan', *arguments])}\n".encode())
     _describe(plan, results.plan, changed, options.list)
 
 

@@ -18,7 +18,7 @@ from harness.core.schemas.profile_parts import PartsProfile
 from harness.measure.achieved import achieved
 from harness.render import charts
 from harness.render.document import document
-from harness.render.html.page import page
+from harness.render.html.page import can_draw, page
 from harness.render.profile_section import profile_section
 from harness.render.selftest import selftest_line
 from harness.render.tables import terminal_table
@@ -41,7 +41,9 @@ def stage(arguments: Sequence[str]) -> None:
     profile = _profile(summary, results)
     text = document(summary, found.links(results.charts.name), found.note, proof, profile)
     store.save_bytes(results.report, text.encode())
-    store.save_bytes(results.report_page, page(summary, proof, drawing, profile).encode())
+    if drawing and not can_draw():
+        cli.warn(f"{results.report_page.name} has no charts: plotly is not installed. Install it, then `make report`.")
+    store.save_bytes(results.report_page, page(summary, proof, drawing and can_draw(), profile).encode())
     if options.print:
         cli.say(terminal_table(summary))
     cli.say(f"Report: {results.report} and {results.report_page.name}")

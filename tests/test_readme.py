@@ -153,8 +153,8 @@ def test_help_is_the_default_and_lists_every_target_and_variable() -> None:
 
 
 def test_a_way_to_run_that_is_not_there_is_two_lines() -> None:
-    for way, words in (("docker", "no Dockerfile"), ("nowhere", "RUN=nowhere is not known")):
-        done = make("where", f"RUN={way}", "-o", ".venv/.installed")
+    for way, words in (("docker", "No container engine answers"), ("nowhere", "RUN=nowhere is not known")):
+        done = make("models", f"RUN={way}", "DOCKER=no-such-engine")
         said = [line for line in done.stderr.splitlines() if not line.startswith("make")]
         assert done.returncode == 2
         assert [line.split(":")[0] for line in said] == ["Error", "Hint"]
@@ -163,7 +163,14 @@ def test_a_way_to_run_that_is_not_there_is_two_lines() -> None:
 
 def test_values_never_reach_a_shell(tmp_path: Path) -> None:
     trap = tmp_path / "trap"
-    make("plan", f"MODELS=$$(touch {trap})`touch {trap}`;touch {trap}", f"RESULTS={tmp_path}", "-o", ".venv/.installed")
+    make(
+        "plan",
+        f"MODELS=$$(touch {trap})`touch {trap}`;touch {trap}",
+        f"RESULTS={tmp_path}",
+        "RUN=local",
+        "-o",
+        ".venv/.installed",
+    )
     assert not trap.exists()
 
 

@@ -18,7 +18,8 @@
     ├── RegressionError         1   a comparison that found a slower row or a missed threshold
     └── SelfTestError           1   a self-test in which the harness missed a target
 
-`CasesFailedError` (exit 10) ends a run that is complete but has failed rows.
+`CasesFailedError` (exit 10) ends a run that is complete but has failed rows, `NotReproducedError` (exit 11) one that
+does not show what was published.
 """
 
 from __future__ import annotations
@@ -127,3 +128,9 @@ class CasesFailedError(InferometerError):
     """The run went through every case and some of them failed."""
 
     exit_code = 10
+
+
+class NotReproducedError(InferometerError):
+    """A claim was measured here, and something of it did not come out as published."""
+
+    exit_code = 11

@@ -5,6 +5,7 @@ models/<slug>/{model.onnx, model-fp16.onnx, model-int8.onnx, weights.safetensors
 models/<slug>/engines/<name>.{plan,json}      models/timing-cache/<TensorRT>-<GPU>.cache
 models/<slug>/{raw-inputs*.npz, reference*-e2e.npz, tokenizer/}     for the e2e boundary
 results/plan.json
+results/command.txt                           command line of the plan stage
 results/environments/<environment_id>.json
 results/raw/<case_id>/<round>.usage.json      what the monitor saw meanwhile
 results/raw/<case_id>/<round>.json            and <round>.log while a case runs or after it failed
@@ -15,12 +16,17 @@ results/profiles/<case_id>/{model,parts}.json  parts.md  *.trace.json; <level>.l
 results/cards/<card>/…    a results folder a card while models are spread over several
 results/selftest.json  selftest.md  selftest/<trial>/…
 results/comparison.json  comparison.md  junit.xml
+results/<plan_id>.tar.xz                      the whole run in one archive, with manifest.json
+results/reproduce/<claim>/…    a results folder a claim, with config.yaml, reproduction.json and reproduction.md
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+
+BUNDLE_MANIFEST = "manifest.json"
+"""Of a bundle, at the top of its folder."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,13 @@ class Results:
     @property
     def plan(self) -> Path:
         return self.root / "plan.json"
+
+    @property
+    def command(self) -> Path:
+        return self.root / "command.txt"
+
+    def bundle(self, plan_id: str) -> Path:
+        return self.root / f"{plan_id}.tar.xz"
 
     @property
     def lock(self) -> Path:
@@ -114,6 +127,22 @@ class Results:
     def card(self, index: int) -> Results:
         """A results folder of its own for each card while models are spread over several (harness/spread.py)."""
         return Results(self.root / "cards" / str(index))
+
+    def claim(self, name: str) -> Results:
+        """A results folder of its own for what stands beside a published claim (harness/reproduce.py)."""
+        return Results(self.root / "reproduce" / name)
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config.yaml"
+
+    @property
+    def reproduction(self) -> Path:
+        return self.root / "reproduction.json"
+
+    @property
+    def reproduction_report(self) -> Path:
+        return self.root / "reproduction.md"
 
     def raw_case(self, case_id: str) -> Path:
         return self.raw / case_id

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from harness.core.confine import inside
 from harness.core.errors import (
     MalformedFileError,
     MissingInputError,
@@ -27,6 +28,8 @@ R = TypeVar("R", bound=BaseModel)
 
 _RAW: TypeAdapter[Measured | Failed] = TypeAdapter(RawRecord)
 _RAW_VERSION = 1
+MAX_RECORD_BYTES = 64 << 20
+"""A raw record of 20,000 samples has 160 kB; a file that is larger than this is not read at all."""
 _SEAL_HEAD = b'{"sha256":"'
 _SEAL_JOIN = b'","record":'
 _SEAL_TAIL = b"}\n"
@@ -37,7 +40,12 @@ def save(path: Path, record: BaseModel, indent: int | None = 2) -> bool:
 
     Raises StorageError when the disk is full or the folder is not writable.
     """
-    return save_bytes(path, record.model_dump_json(indent=indent).encode() + b"\n")
+    return save_bytes(path, encoded(record, indent))
+
+
+def encoded(record: BaseModel, indent: int | None = 2) -> bytes:
+    """A record as it stands in its file."""
+    return record.model_dump_json(indent=indent).encode() + b"\n"
 
 
 def save_bytes(path: Path, content: bytes) -> bool:
@@ -67,7 +75,11 @@ def load(path: Path, kind: type[R], made_by: str) -> R:
     `made_by` names the command that writes the file, for the hint. Raises MissingInputError,
     OlderFormatError, NewerFormatError or MalformedFileError.
     """
-    content = read_bytes(path, made_by)
+    return parse(path, read_bytes(path, made_by), kind, made_by)
+
+
+def parse(path: Path, content: bytes, kind: type[R], made_by: str) -> R:
+    """A record from the content of a file; `path` names it in messages. Raises as `load` does."""
     _check_version(path, content, _version_of(kind), made_by)
     try:
         return kind.model_validate_json(content)
@@ -81,11 +93,18 @@ def load(path: Path, kind: type[R], made_by: str) -> R:
 def read_bytes(path: Path, made_by: str) -> bytes:
     """The content of a file, or MissingInputError naming the command that writes it."""
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(MAX_RECORD_BYTES + 1)
     except FileNotFoundError as error:
         raise MissingInputError(f"{path} does not exist.", f"Run `{made_by}` first.") from error
     except OSError as error:
         raise StorageError(f"{path} cannot be read: {error.strerror}.", "Check its owner and permissions.") from error
+    if len(content) > MAX_RECORD_BYTES:
+        raise MalformedFileError(
+            f"{path} has more than {MAX_RECORD_BYTES:,} bytes, which no record of ours has.",
+            f"Delete it and run `{made_by}` again.",
+        )
+    return content
 
 
 def save_raw(path: Path, record: Measured | Failed) -> None:
@@ -135,8 +154,8 @@ def check_artifacts(folder: Path, export: ExportRecord) -> None:
 
 
 def check_artifact(folder: Path, file: Artifact, made_by: str) -> None:
-    """Raise MalformedFileError when a file is missing or has changed since it was made."""
-    path = folder / file.path
+    """Raise MalformedFileError when a file is missing, has changed since it was made or lies outside the folder."""
+    path = inside(folder, file.path)
     if not path.is_file() or sha256_file(path) != file.sha256:
         state = "has changed since it was made" if path.is_file() else "is missing"
         raise MalformedFileError(f"{path} {state}.", f"Run `{made_by}`: it makes the file again.")

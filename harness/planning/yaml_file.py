@@ -40,7 +40,8 @@ class _StrictLoader(yaml.SafeLoader):
 def read(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises MissingInputError or ConfigError with line and column."""
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
     except OSError as error:
         others = ", ".join(sorted(str(file) for file in path.parent.glob("*.yaml"))) or "none in that folder"
         raise MissingInputError(

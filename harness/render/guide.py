@@ -34,8 +34,8 @@ def guide(summary: Summary) -> str:
         "**peak MiB**: resident memory of the whole process at its peak, interpreter and libraries included.",
         "**until first answer**: load + compile + first inference of a new process. **break-even**: batches until the "
         "time saved repays what comes on top of the baseline's start, export included.",
-        "**bold**: the fastest of its shape, and its interval lies below all others'. Without bold there is no clear "
-        "winner. *Italics*: grade C, not ranked.",
+        "**bold**: the fastest of its shape: its interval lies below all others', and no row of grade C reads as fast. "
+        "Without bold there is no clear winner. *Italics*: grade C, not ranked.",
         "**grade**: A every check passed · B less certain than asked (interval wider than "
         f"±{grades.MAX_INTERVAL_HALF_WIDTH:.0%}, or fewer rounds) · C disturbed, not ranked · F void: wrong outputs, "
         "or something else ran than the label says.",

@@ -13,6 +13,7 @@ from typing import Any
 
 from harness.core.errors import ConfigError, HubError
 from harness.zoo.loaded import Request
+from harness.zoo.pickled import tensors_only
 from harness.zoo.quiet import quiet
 from harness.zoo.sources import is_folder_reference
 
@@ -123,10 +124,15 @@ def _translated(request: Request, what: str) -> Iterator[None]:
     """Turn the libraries' answers about files and networks into one HubError with the way out."""
     info = request.info
     try:
-        with quiet():
+        with quiet(), tensors_only(info.name):
             yield
     except (OSError, ValueError, ImportError, KeyError) as error:
         reason = str(error).strip().split("\n")[0].rstrip(".")
+        if "custom code" in reason:
+            raise ConfigError(
+                f"{info.name} needs code from its repository, which is never run.",
+                "Write a function that builds the model and name that: `module:<python path>:<function>`.",
+            ) from error
         way_out = f"Set `weights: seeded` for {info.name}, or name a local copy: `hf:<local folder>`."
         raise HubError(
             f"The {what} of {info.name} could not be fetched from {info.reference}: {reason}.", way_out

@@ -13,6 +13,7 @@ import torch
 
 from harness.core.errors import ExportError
 from harness.zoo.loaded import Arrays, Loaded
+from harness.zoo.onnx_external import external_locations
 from harness.zoo.quiet import quiet
 from harness.zoo.request import Options
 
@@ -64,8 +65,7 @@ def _attention(loaded: Loaded, wanted: str) -> Iterator[str | None]:
 
 def _copy(source: Path, target: Path) -> None:
     """The user's bytes as they are; only weights in files beside it are gathered, because their names are bound."""
-    model = onnx.load(source, load_external_data=False)
-    if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.graph.initializer):
+    if external_locations(source):
         save(onnx.load(source), target)
     else:
         shutil.copyfile(source, target)

@@ -13,6 +13,7 @@ from harness.core.errors import ConfigError, MissingInputError
 from harness.zoo import images
 from harness.zoo.hub import minilm_tokenizer
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Request
+from harness.zoo.onnx_external import check_external_data
 from harness.zoo.onnx_run import open_session
 from harness.zoo.text import SOURCE as TEXT_SOURCE
 from harness.zoo.text import token_ids
@@ -24,12 +25,16 @@ _INTEGERS = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
 
 
 def load(request: Request) -> Loaded:
-    """The user's file. Raises MissingInputError where it is not there, ExportError where it does not load."""
+    """The user's file.
+
+    Raises MissingInputError where it is not there, ExportError where it does not load or keeps weights elsewhere.
+    """
     path = Path(request.info.reference)
     if not path.is_file():
         raise MissingInputError(
             f"{request.info.name}: there is no file {path}.", "Check the path; it is taken as given."
         )
+    check_external_data(path)
     session = open_session(path, threads=1, level="ORT_DISABLE_ALL")
     asked = session.get_inputs()
     if not asked or any(not entry.shape for entry in asked):

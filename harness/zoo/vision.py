@@ -20,6 +20,7 @@ from harness.zoo import ModelInfo
 from harness.zoo.build import frozen
 from harness.zoo.images import SOURCE, jpegs, photographs
 from harness.zoo.loaded import Inputs, Loaded, Raw, Request
+from harness.zoo.pickled import tensors_only
 from harness.zoo.seeded import seeded
 from harness.zoo.uninitialised import Uninitialised
 
@@ -74,9 +75,10 @@ def _published(name: str) -> Any:
 def _download(weights: Any, request: Request) -> dict[str, torch.Tensor]:
     folder = None if request.cache is None else str(request.cache / "torch" / "checkpoints")
     try:
-        state: dict[str, torch.Tensor] = torch.hub.load_state_dict_from_url(
-            weights.url, model_dir=folder, map_location="cpu", progress=False, check_hash=True, weights_only=True
-        )
+        with tensors_only(request.info.name):
+            state: dict[str, torch.Tensor] = torch.hub.load_state_dict_from_url(
+                weights.url, model_dir=folder, map_location="cpu", progress=False, check_hash=True, weights_only=True
+            )
     except (urllib.error.URLError, OSError, RuntimeError) as error:
         raise HubError(
             f"The pretrained weights of {request.info.name} could not be fetched from {weights.url}: {error}",

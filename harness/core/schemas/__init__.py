@@ -15,10 +15,23 @@ A `schema_version` is raised when a reader of the old version would misread or r
     SelfTest      1  first format
     Summary       1  first format
     Comparison    1  first format
+    Reproduction  1  first format
+    Bundle        1  first format
 """
 
 from __future__ import annotations
 
+from harness.core.schemas.bundle import Bundle, BundledFile
+from harness.core.schemas.claim import (
+    Cell,
+    Claim,
+    ClaimedModel,
+    ClaimedRatio,
+    ClaimedValue,
+    Differing,
+    Source,
+    Substitute,
+)
 from harness.core.schemas.comparison import ComparedRow, Comparison, Difference, Judgement, Side
 from harness.core.schemas.energy import Energy
 from harness.core.schemas.engine import EngineRecord, EngineRequest, Profile
@@ -52,6 +65,7 @@ from harness.core.schemas.raw import (
     RawRecord,
     SplitSamples,
 )
+from harness.core.schemas.reproduction import Reproduced, ReproducedRow, Reproduction
 from harness.core.schemas.roof import Roof
 from harness.core.schemas.selftest import SelfTest, SelfTestRow
 from harness.core.schemas.summary import (
@@ -91,7 +105,14 @@ __all__ = [
     "Artifact",
     "Block",
     "Boundary",
+    "Bundle",
+    "BundledFile",
     "Case",
+    "Cell",
+    "Claim",
+    "ClaimedModel",
+    "ClaimedRatio",
+    "ClaimedValue",
     "Clock",
     "ColdCosts",
     "ComparedRow",
@@ -100,6 +121,7 @@ __all__ = [
     "DeviceSamples",
     "DeviceTimes",
     "Difference",
+    "Differing",
     "Energy",
     "EngineOptions",
     "EngineRecord",
@@ -143,6 +165,9 @@ __all__ = [
     "RawRecord",
     "Record",
     "ReportOptions",
+    "Reproduced",
+    "ReproducedRow",
+    "Reproduction",
     "Roof",
     "Roofline",
     "Row",
@@ -150,11 +175,13 @@ __all__ = [
     "SelfTestRow",
     "Side",
     "Software",
+    "Source",
     "Speedup",
     "Split",
     "SplitSamples",
     "Status",
     "Stopped",
+    "Substitute",
     "Summary",
     "TensorSpec",
     "TextPreparation",

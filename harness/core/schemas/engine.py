@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from harness.core.confine import FileName
 from harness.core.schemas.export import Artifact
 from harness.core.schemas.raw import Parity
 from harness.core.schemas.vocabulary import Precision, Record
@@ -20,7 +21,7 @@ class Profile(Record):
 class EngineRequest(Record):
     """What decides an engine, apart from where it is built."""
 
-    onnx: str
+    onnx: FileName
     """Name of the ONNX file in the model's folder."""
     onnx_sha256: str
     precision: Precision

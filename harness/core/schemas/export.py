@@ -6,13 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from harness.core.confine import FileName, RelativePath
 from harness.core.schemas.vocabulary import Boundary, Kind, Precision, Record, Weights
 
 
 class Artifact(Record):
     """A file below the model's folder."""
 
-    path: str
+    path: RelativePath
     sha256: str
     size_bytes: int
 
@@ -129,7 +130,7 @@ class ExportRecord(Record):
     request_sha256: str
     """Hash of what was asked for; an unchanged request with intact files is not exported again."""
     model: str
-    slug: str
+    slug: FileName
     weights: Weights
     weight_source: str
     kind: Kind

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from harness.core.confine import FileName
 from harness.core.schemas.vocabulary import Boundary, Device, Kind, Mode, Precision, Record, Weights
 
 
@@ -80,7 +81,7 @@ class PlannedModel(Record):
     """A model of the plan: what to load and where it lives below `models/`."""
 
     name: str
-    slug: str
+    slug: FileName
     weights: Weights
     kind: Kind
     sequence_lengths: tuple[int, ...] = ()
@@ -99,9 +100,9 @@ class PlannedModel(Record):
 class Case(Record):
     """One cell of the matrix."""
 
-    case_id: str
+    case_id: FileName
     model: str
-    slug: str
+    slug: FileName
     backend: str
     device: Device
     precision: Precision
@@ -122,7 +123,7 @@ class Plan(Record):
     """Every case that is owed an answer."""
 
     schema_version: Literal[1] = 1
-    plan_id: str
+    plan_id: FileName
     """Hash of what decides whether samples may be joined: device and measurement settings, less `rounds`."""
     config: str
     config_sha256: str

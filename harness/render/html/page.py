@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
+from importlib.util import find_spec
 from itertools import groupby
 from typing import Any
 
@@ -46,6 +47,18 @@ class Section:
     content: dict[str, Any] = field(default_factory=dict)
 
 
+def can_draw() -> bool:
+    """Whether the library that draws the page's charts is installed (a machine that only measures may lack it)."""
+    return find_spec("plotly") is not None
+
+
+def plotly_js() -> str:
+    """The library as its Python package has it."""
+    from plotly.offline import get_plotlyjs  # noqa: PLC0415 - only a page with charts needs it
+
+    return str(get_plotlyjs())
+
+
 def page(summary: Summary, proof: str = "", with_plots: bool = True, profile: str = "") -> str:
     """The whole page.
 
@@ -55,7 +68,7 @@ def page(summary: Summary, proof: str = "", with_plots: bool = True, profile: st
     tables = ranking.by_table(summary.rows)
     sections = list(_sections(summary, tables, proof, with_plots, profile))
     drawn = any(section.content.get("groups") for section in sections)
-    library, script = (_asset("plotly-basic.min.js") if drawn else ""), _asset("report.js")
+    library, script = (plotly_js() if drawn else ""), _asset("report.js")
     return (
         _environment()
         .get_template("report.html.j2")

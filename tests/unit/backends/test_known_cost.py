@@ -30,8 +30,8 @@ KINDS: list[tuple[type[Backend], str]] = [(Noop, "resnet50"), (Spin, "spin:1ms")
 
 
 def made_for(kind: type[Backend], model: str, device: str) -> Backend:
-    case = case_of(FakeModel(model, "tensor", "seeded", 1, 1), kind.__name__.lower(), "fp32", 1)
-    case = case.model_copy(update={"device": device})
+    case = case_of(FakeModel(model.replace(":", "-"), "tensor", "seeded", 1, 1), kind.__name__.lower(), "fp32", 1)
+    case = case.model_copy(update={"device": device, "model": model})
     return kind(Job(case, nothing_exported(case), Path(), NO_BATCHES.inputs, 1, Path()))
 
 

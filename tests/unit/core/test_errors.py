@@ -5,8 +5,13 @@ from __future__ import annotations
 import pickle
 import re
 
+import pytest
+
 from harness.core import errors
 from harness.core.errors import InferometerError
+
+BELOW = {"CasesFailedError": 10, "NotReproducedError": 11}
+"""Ends of complete runs; the text below the tree has them."""
 
 
 def classes(root: type[InferometerError]) -> list[type[InferometerError]]:
@@ -28,7 +33,7 @@ def test_the_drawn_tree_is_the_real_one() -> None:
     real = {
         name: (len(found.__mro__) - len(InferometerError.__mro__), found.exit_code)
         for name, found in ours().items()
-        if name != "CasesFailedError"
+        if name not in BELOW
     }
     assert tree == real
     parents: list[str] = []
@@ -38,9 +43,10 @@ def test_the_drawn_tree_is_the_real_one() -> None:
             assert ours()[name].__bases__ == (ours()[parents[depth - 1]],)
 
 
-def test_the_exit_code_below_the_tree_is_real() -> None:
-    assert "`CasesFailedError` (exit 10)" in (errors.__doc__ or "")
-    assert errors.CasesFailedError.exit_code == 10
+@pytest.mark.parametrize(("name", "code"), BELOW.items())
+def test_the_exit_codes_below_the_tree_are_real(name: str, code: int) -> None:
+    assert f"`{name}` (exit {code})" in (errors.__doc__ or "")
+    assert getattr(errors, name).exit_code == code
 
 
 def test_exit_codes_tell_the_branches_apart_and_leave_the_shells_alone() -> None:

@@ -19,7 +19,7 @@ from harness.planning.estimate import estimate, in_words
 from harness.planning.matrix import make_plan, plan_id
 
 ON_CPU = [name for name, info in BACKENDS.items() if "cpu" in info.precisions]
-CONFIGS = sorted(Path(__file__).parents[3].joinpath("configs").rglob("*.yaml"))
+CONFIGS = sorted(Path(__file__).parents[3].joinpath("configs").glob("*.yaml"))
 
 
 def plan(*blocks: dict[str, Any], models: list[Any] | None = None, **more: Any) -> Plan:

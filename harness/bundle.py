@@ -1,0 +1,117 @@
+"""Pack one run, with all that its report was made of, into one archive with checksums.
+
+reads   results/plan.json, command.txt, raw/, environments/, roof.json, energy/, profiles/, selftest.{json,md},
+        summary.{json,csv}, report.md, charts/; models/<slug>/export.json and records of engines; the configuration
+        and the lock file
+writes  results/<plan_id>.tar.xz
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from harness.core import archive, cli, environment, store
+from harness.core.confine import inside
+from harness.core.errors import UsageError
+from harness.core.layout import BUNDLE_MANIFEST, Models, Results
+from harness.core.schemas import Bundle, BundledFile, Environment, Plan, Summary
+
+_CHECKOUT = Path(__file__).parents[1]
+_LOCKS = {"cpu": "constraints.txt", "cuda": "constraints-cuda.txt"}
+
+
+def stage(arguments: Sequence[str]) -> None:
+    """Collect, pack, say the archive's own checksum."""
+    parser = cli.parser("harness.bundle", __doc__)
+    cli.add_folders(parser)
+    options = parser.parse_args(arguments)
+    results, models = Results(options.results), Models(options.models_dir)
+    plan = store.load(results.plan, Plan, "make plan")
+    summary = store.load(results.summary, Summary, "make aggregate")
+    if {row.case_id for row in summary.rows} != {case.case_id for case in plan.cases}:
+        raise UsageError(
+            f"{results.summary} has other rows than {results.plan} has cases.", "Run `make aggregate report` first."
+        )
+    store.read_bytes(results.report, "make report")
+    files = collect(plan, results, models) | _checkout_files(plan)
+    manifest = manifest_of(plan, files, results)
+    files[BUNDLE_MANIFEST] = store.encoded(manifest)
+    packed = archive.pack(files, f"inferometer-{plan.plan_id}")
+    target = results.bundle(plan.plan_id)
+    store.save_bytes(target, packed)
+    digest = hashlib.sha256(packed).hexdigest()
+    cli.say(f"{target}: {len(manifest.files)} files, {len(packed):,} bytes, sha256 {digest}")
+    cli.say(f"Check it: make verify BUNDLE={target}")
+
+
+def collect(plan: Plan, results: Results, models: Models) -> dict[str, bytes]:
+    """Content by path in the bundle. Raises MalformedFileError where a link leads out of results/ or models/."""
+    found = {f"results/{path.relative_to(results.root)}": path for path in _of_results(plan, results)}
+    found |= {f"models/{path.relative_to(models.root)}": path for path in _of_models(plan, models)}
+    for path in found.values():
+        root = results.root if path.is_relative_to(results.root) else models.root
+        inside(root, path.relative_to(root).as_posix())
+    return {name: path.read_bytes() for name, path in found.items() if path.is_file()}
+
+
+def manifest_of(plan: Plan, files: dict[str, bytes], results: Results) -> Bundle:
+    """The manifest of these files."""
+    software = environment.collect({}).software
+    command = results.command.read_text().strip() if results.command.is_file() else None
+    return Bundle(
+        plan_id=plan.plan_id,
+        inferometer=software.inferometer,
+        git_commit=software.git_commit,
+        git_dirty=software.git_dirty,
+        images=_images(results),
+        command=command,
+        files=tuple(
+            BundledFile(path=name, sha256=hashlib.sha256(content).hexdigest(), size_bytes=len(content))
+            for name, content in sorted(files.items())
+        ),
+    )
+
+
+def _of_results(plan: Plan, results: Results) -> Iterator[Path]:
+    yield from (results.plan, results.command, results.roof, results.selftest, results.selftest_table)
+    yield from (results.summary, results.summary_csv, results.report)
+    yield from results.charts.glob("*.png")
+    yield from results.environments.glob("*.json")
+    for case in plan.cases:
+        yield from results.raw_case(case.case_id).glob("*.json")
+        yield results.energy_file(case.case_id)
+        yield from (results.model_profile(case.case_id), results.parts_profile(case.case_id))
+
+
+def _of_models(plan: Plan, models: Models) -> Iterator[Path]:
+    for model in plan.models:
+        folder = models.folder(model.slug)
+        yield folder.record
+        yield from folder.engines.glob("*.json")
+
+
+def _checkout_files(plan: Plan) -> dict[str, bytes]:
+    """The configuration as planned and the lock file; a warning says which of them is no longer to be had."""
+    files = {}
+    config = Path(plan.config)
+    if config.is_file() and store.sha256_file(config) == plan.config_sha256:
+        files["config.yaml"] = config.read_bytes()
+    else:
+        cli.warn(f"{config} is not what was planned from; the bundle goes without it. The plan has every case.")
+    lock = _CHECKOUT / _LOCKS[plan.device]
+    if lock.is_file():
+        files[lock.name] = lock.read_bytes()
+    else:
+        cli.warn(f"There is no {lock.name} beside this installation; the bundle goes without it.")
+    return files
+
+
+def _images(results: Results) -> tuple[str, ...]:
+    found = [store.load(path, Environment, "make run").limits for path in results.environments.glob("*.json")]
+    return tuple(sorted({limits.image_digest or limits.image or "" for limits in found} - {""}))
+
+
+if __name__ == "__main__":
+    cli.main(stage)

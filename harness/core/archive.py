@@ -1,0 +1,111 @@
+"""A .tar.xz whose bytes depend on nothing but its files, and the only way that we take one apart.
+
+Reading trusts nothing: the whole archive is unpacked in memory within limits, every member has to be an ordinary file
+below one folder, and what was read has to pack into the very same tar again. Nothing is written by tarfile.
+"""
+
+from __future__ import annotations
+
+import io
+import lzma
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness.core.confine import relative
+from harness.core.errors import MalformedFileError
+
+MAX_PACKED_BYTES = 256 << 20
+MAX_UNPACKED_BYTES = 1 << 30
+"""What may lie in memory at once; a run of a thousand cases and five rounds has about half of it (100 kB a record)."""
+MAX_MEMBER_BYTES = 64 << 20
+MAX_MEMBERS = 100_000
+_DECODER_BYTES = 128 << 20
+"""lzma's preset 6 needs 9 MiB; a file may ask for 4 GiB."""
+_AGAIN = "Do not use it; ask for it again where it came from."
+
+
+def pack(files: Mapping[str, bytes], folder: str) -> bytes:
+    """The files by name, below one folder, as .tar.xz: sorted, mode 644, owner 0, time 0.
+
+    Raises ValueError for a name that is no path below a folder.
+    """
+    return lzma.compress(_tar(files, folder), preset=6)
+
+
+def unpack(path: Path) -> dict[str, bytes]:
+    """Content by name, without the folder that all names share. Raises MalformedFileError, which names the member."""
+    tar = _decompress(path)
+    files: dict[str, bytes] = {}
+    folder = ""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(tar), mode="r:") as archive:
+            for member in archive:
+                folder = folder or member.name.split("/")[0]
+                name = _checked(path, member, folder)
+                if name in files:
+                    raise _refused(path, f"{member.name!r} is in it twice")
+                if len(files) == MAX_MEMBERS:
+                    raise _refused(path, f"it has more than {MAX_MEMBERS:,} members")
+                content = archive.extractfile(member)
+                files[name] = content.read() if content else b""
+    except (tarfile.TarError, ValueError, OverflowError, EOFError) as error:
+        raise _refused(path, f"it is no tar archive ({error})") from error
+    if _tar(files, folder) != tar:
+        raise _refused(path, "its order, owners, times or padding are not those of `make bundle`")
+    return files
+
+
+def write(files: Mapping[str, bytes], folder: Path) -> None:
+    """Write files that `unpack` checked into an empty folder."""
+    for name, content in files.items():
+        target = folder / relative(name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+
+
+def _tar(files: Mapping[str, bytes], folder: str) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8") as archive:
+        for name in sorted(files):
+            member = tarfile.TarInfo(relative(f"{folder}/{name}"))
+            member.size = len(files[name])
+            archive.addfile(member, io.BytesIO(files[name]))
+    return buffer.getvalue()
+
+
+def _decompress(path: Path) -> bytes:
+    if path.stat().st_size > MAX_PACKED_BYTES:
+        raise _refused(path, f"it has more than {MAX_PACKED_BYTES:,} bytes")
+    decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_DECODER_BYTES)
+    try:
+        tar = decoder.decompress(path.read_bytes(), max_length=MAX_UNPACKED_BYTES + 1)
+    except lzma.LZMAError as error:
+        raise _refused(path, f"it is damaged or no .tar.xz ({error})") from error
+    if len(tar) > MAX_UNPACKED_BYTES:
+        raise _refused(path, f"it unpacks to more than {MAX_UNPACKED_BYTES:,} bytes")
+    if not decoder.eof:
+        raise _refused(path, "it is cut off")
+    if decoder.unused_data:
+        raise _refused(path, f"{len(decoder.unused_data):,} bytes follow its end")
+    return tar
+
+
+def _checked(path: Path, member: tarfile.TarInfo, folder: str) -> str:
+    """The member's name below the folder."""
+    if member.type != tarfile.REGTYPE:
+        kind = "a link" if member.issym() or member.islnk() else "a device" if member.isdev() else "no ordinary file"
+        raise _refused(path, f"{member.name!r} is {kind}")
+    try:
+        relative(member.name)
+    except ValueError as error:
+        raise _refused(path, str(error)) from error
+    if member.size > MAX_MEMBER_BYTES:
+        raise _refused(path, f"{member.name!r} has more than {MAX_MEMBER_BYTES:,} bytes")
+    if not member.name.startswith(f"{folder}/"):
+        raise _refused(path, f"{member.name!r} is not below {folder}/")
+    return member.name.removeprefix(f"{folder}/")
+
+
+def _refused(path: Path, why: str) -> MalformedFileError:
+    return MalformedFileError(f"{path} is refused: {why}.", _AGAIN)

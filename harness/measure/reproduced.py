@@ -1,0 +1,140 @@
+"""A claim and a summary → a verdict for each of its values, ratios and orders (pure).
+
+Absolute values are judged on the card that they were published for and under the published conditions. Ratios and
+orders are judged anywhere, with every condition named that is not the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+from harness.core.schemas import Claim, ClaimedRatio, ClaimedValue, Differing, Interval, ReproducedRow, Row, Summary
+from harness.measure import stats
+from harness.measure.claimed import Found, find
+from harness.measure.reproduction import RATIO_TOLERANCE, VALUE_TOLERANCE, Judged, band, judge, judge_order
+
+
+def rows_of(claim: Claim, summary: Summary | None, left_out: Mapping[str, str]) -> tuple[ReproducedRow, ...]:
+    """A row for each value, ratio and order. `left_out`: why a value cannot be measured here, by its name."""
+    found = {value.name: find(claim, value, summary, left_out) for value in claim.values}
+    return (
+        *(_value(claim, found[value.name]) for value in claim.values),
+        *(_ratio(ratio, found[ratio.faster], found[ratio.than]) for ratio in claim.ratios),
+        *(_order([found[name] for name in order]) for order in claim.orders),
+    )
+
+
+def _value(claim: Claim, found: Found) -> ReproducedRow:
+    value = found.value
+    measured, interval = _in_unit(value, found.row)
+    published = value.latency_ms or value.items_per_s or 0.0
+    refusing = list(dict.fromkeys(one.name for one in found.differences if one.refuses))
+    if claim.context is not None:
+        judged = Judged("NOT COMPARABLE", f"context only: {claim.context}")
+    elif found.reason is not None:
+        judged = Judged("NOT COMPARABLE", found.reason)
+    elif refusing:
+        judged = Judged("NOT COMPARABLE", f"another {', another '.join(refusing)}")
+    else:
+        judged = judge(interval, value.ci95_ms or band(published, value.tolerance or VALUE_TOLERANCE))
+    return ReproducedRow(
+        kind="value",
+        name=value.name,
+        unit="ms" if value.latency_ms else "items/s",
+        published=published,
+        published_ci95=value.ci95_ms,
+        measured=measured,
+        ci95=interval,
+        verdict=judged.verdict,
+        reason=judged.reason,
+        differences=found.differences,
+        case_ids=_case_ids([found]),
+    )
+
+
+def _in_unit(value: ClaimedValue, row: Row | None) -> tuple[float | None, Interval | None]:
+    """Headline and interval as the value has them: ms a batch, or the items per second that these make."""
+    if row is None or row.latency_ns is None:
+        return None, None
+    centre, interval = row.latency_ns.median, row.latency_ns.ci95
+    if value.latency_ms is not None:
+        return centre / 1e6, interval and Interval(low=interval.low / 1e6, high=interval.high / 1e6)
+    items = row.batch_size * 1e9
+    return items / centre, interval and Interval(low=items / interval.high, high=items / interval.low)
+
+
+def _ratio(ratio: ClaimedRatio, fast: Found, slow: Found) -> ReproducedRow:
+    published = slow.value.item_ms / fast.value.item_ms
+    measured, interval, reason = _times_faster(fast, slow)
+    target = band(published, ratio.tolerance or RATIO_TOLERANCE)
+    judged = Judged("NOT COMPARABLE", reason) if reason else judge(interval, target)
+    return ReproducedRow(
+        kind="ratio",
+        name=f"{ratio.faster} / {ratio.than}",
+        unit="x",
+        published=published,
+        published_ci95=None,
+        measured=measured,
+        ci95=interval,
+        verdict=judged.verdict,
+        reason=judged.reason,
+        differences=_united([fast, slow]),
+        case_ids=_case_ids([fast, slow]),
+    )
+
+
+def _times_faster(fast: Found, slow: Found) -> tuple[float | None, Interval | None, str | None]:
+    """(how many times faster per item, interval, why it cannot be told), by ratios of the same round."""
+    missing = [f"{one.value.name}: {one.reason}" for one in (fast, slow) if one.row is None]
+    if fast.row is None or slow.row is None:
+        return None, None, "; ".join(missing)
+    if fast.row.case_id == slow.row.case_id:
+        return None, None, "both sides are the same case here"
+    before, after = _by_round(slow.row), _by_round(fast.row)
+    if len(before) != len(after):
+        return None, None, "not as many rounds on both sides: which belong together is not known"
+    found = stats.ratio_of_rounds(before, after)
+    return (None, None, "no process median above 0") if found is None else (*found, None)
+
+
+def _by_round(row: Row) -> dict[int, float]:
+    """Time of an item in ns, by round."""
+    medians = row.latency_ns.process_medians if row.latency_ns else ()
+    return {number: median / row.batch_size for number, median in enumerate(medians)}
+
+
+def _order(found: Sequence[Found]) -> ReproducedRow:
+    """Judge the order of what was measured; what was not is named as a difference."""
+    words = " < ".join(one.value.name for one in found)
+    there = [one for one in found if one.row is not None]
+    missing = "; ".join(f"{one.value.name} ({one.reason})" for one in found if one.row is None)
+    reason = f"fewer than two of them were measured: {missing}" if len(there) < 2 else None
+    steps: list[tuple[str, Interval | None]] = []
+    for fast, slow in pairwise(there):
+        _, interval, problem = _times_faster(fast, slow)
+        steps.append((f"{fast.value.name} < {slow.value.name}", interval))
+        reason = reason or problem
+    judged = Judged("NOT COMPARABLE", reason) if reason else judge_order(steps)
+    partly = (Differing(name="order", published=words, here=f"without {missing}"),) if missing else ()
+    return ReproducedRow(
+        kind="order",
+        name=words,
+        unit="order",
+        published=None,
+        published_ci95=None,
+        measured=None,
+        ci95=None,
+        verdict=judged.verdict,
+        reason=judged.reason,
+        differences=(*partly, *_united(found)),
+        case_ids=_case_ids(there),
+    )
+
+
+def _united(found: Iterable[Found]) -> tuple[Differing, ...]:
+    return tuple(dict.fromkeys(difference for one in found for difference in one.differences))
+
+
+def _case_ids(found: Iterable[Found]) -> tuple[str, ...]:
+    return tuple(one.row.case_id for one in found if one.row is not None)

@@ -1,0 +1,177 @@
+"""Published claims: read them, fill in those that refer to a results folder, and plan what stands beside them here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from harness.backends import BACKENDS, backend_info
+from harness.core import confine, store
+from harness.core.errors import ConfigError, UsageError
+from harness.core.layout import Results
+from harness.core.names import unknown_name
+from harness.core.schemas import Cell, Claim, ClaimedModel, ClaimedValue, Device, Interval, Plan, Row, Summary
+from harness.measure import grades
+from harness.measure.claimed import cell_on
+from harness.planning import yaml_file
+from harness.planning.config import Block, Config, ModelEntry
+from harness.planning.matrix import make_plan
+from harness.zoo import model_info
+
+FOLDER = Path("configs/published")
+SUFFIX = ".yaml"
+
+
+def names(folder: Path) -> list[str]:
+    """Every claim there is."""
+    return sorted(path.stem for path in folder.glob(f"*{SUFFIX}"))
+
+
+def read(name: str, folder: Path) -> Claim:
+    """A claim by its name. Raises UsageError for an unknown one, ConfigError for a file that cannot be used."""
+    if name not in (known := names(folder)):
+        problem, hint = unknown_name("claim", name, known)
+        raise UsageError(problem, f"{hint} make reproduce CLAIM=list says what each is.")
+    path = folder / f"{name}{SUFFIX}"
+    return parse(yaml_file.read(path), str(path))
+
+
+def parse(data: Mapping[str, Any], source: str) -> Claim:
+    """Check a claim given as plain data; what stands under `common` belongs to every value that does not say it."""
+    try:
+        # By way of JSON, because only there does pydantic's strict mode take a list for a tuple.
+        return Claim.model_validate_json(json.dumps(_spelled_out(data, source), default=str), strict=True)
+    except ValidationError as error:
+        found = min(error.errors(), key=lambda finding: finding["type"] != "extra_forbidden")
+        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in found["loc"]).lstrip(".")
+        problem = "unknown key" if found["type"] == "extra_forbidden" else found["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"{source}: {path or '(whole file)'}: {problem}.", "docs/claims.md has every key.") from error
+
+
+def _spelled_out(data: Mapping[str, Any], source: str) -> dict[str, Any]:
+    common, values = data.get("common", {}), data.get("values")
+    if not isinstance(common, dict):
+        raise ConfigError(f"{source}: common: not a mapping of keys to values.", "docs/claims.md has every key.")
+    rest = {key: value for key, value in data.items() if key != "common"}
+    if not isinstance(values, list):
+        return rest
+    return {**rest, "values": [{**common, **value} if isinstance(value, dict) else value for value in values]}
+
+
+# --- our own published runs ---------------------------------------------------------------------------------------
+
+
+def published_run(claim: Claim) -> tuple[Summary, Plan] | None:
+    """What a claim refers to in place of values of its own; None where it has them."""
+    if claim.results is None:
+        return None
+    folder = Results(confine.inside(Path(), claim.results))
+    made_by = "git checkout -- results/published"
+    return store.load(folder.summary, Summary, made_by), store.load(folder.plan, Plan, made_by)
+
+
+def filled_in(claim: Claim, summary: Summary, plan: Plan) -> Claim:
+    """The claim with every sound row of a published run as a value, by its case id and with its interval."""
+    calibration = {name for name, backend in BACKENDS.items() if not backend.computes}
+    rows = [row for row in summary.rows if _is_sound(row) and row.backend not in calibration]
+    if not rows:
+        raise ConfigError(f"{claim.results} has no row that could be reproduced.", "Name another results folder.")
+    used = {row.model for row in rows}
+    models = [model for model in plan.models if model.name in used]
+    return claim.model_copy(
+        update={
+            "models": tuple(
+                ClaimedModel(name=one.name, weights=one.weights, gates={**plan.gates, **one.gates}) for one in models
+            ),
+            "values": tuple(_as_value(row) for row in rows),
+            "measurement": plan.measurement,
+            "device": plan.device,
+        }
+    )
+
+
+def _is_sound(row: Row) -> bool:
+    return row.latency_ns is not None and row.grade in grades.RANKED and not row.tried and not grades.too_short(row)
+
+
+def _as_value(row: Row) -> ClaimedValue:
+    cell = row.model_dump(include=set(Cell.model_fields))
+    latency = row.latency_ns
+    interval = latency.ci95 if latency else None
+    return ClaimedValue(
+        **cell,
+        name=row.case_id,
+        latency_ms=latency.median / 1e6 if latency else None,
+        ci95_ms=Interval(low=interval.low / 1e6, high=interval.high / 1e6) if interval else None,
+    )
+
+
+# --- what is measured here ----------------------------------------------------------------------------------------
+
+
+def configuration(claim: Claim, device: Device, rounds: int | None) -> tuple[Config | None, dict[str, str]]:
+    """(a configuration of exactly the claim's cells, why others are left out by the name of the value).
+
+    None where this device can measure none of them, or where the claim is context only.
+    """
+    if claim.context is not None:
+        return None, {}
+    left_out: dict[str, str] = {}
+    blocks: dict[Block, None] = {}
+    for value in claim.values:
+        found = _block(claim, value, device)
+        if isinstance(found, str):
+            left_out[value.name] = found
+        else:
+            blocks[found] = None
+    if not blocks:
+        return None, left_out
+    used = {model for block in blocks for model in block.models or ()}
+    measurement = claim.measurement.model_copy(update={} if rounds is None else {"rounds": rounds})
+    return (
+        Config(
+            device=device,
+            models=tuple(_entry(model) for model in claim.models if model.name in used),
+            matrix=tuple(blocks),
+            measurement=measurement,
+        ),
+        left_out,
+    )
+
+
+def _entry(model: ClaimedModel) -> ModelEntry:
+    weights = None if model.weights == "own" else model.weights
+    return ModelEntry(name=model.name, weights=weights, gates=dict(model.gates))
+
+
+def _block(claim: Claim, value: ClaimedValue, device: Device) -> Block | str:
+    """A block for the cell of one value, or why this device has no such case."""
+    cell = cell_on(value, claim, device)
+    table = backend_info(cell.backend)
+    model_info(cell.model)
+    if claim.device not in (None, device):
+        return f"published for {claim.device}, DEVICE={claim.device} measures it"
+    if device not in table.precisions:
+        return f"{cell.backend} does not run on {device}"
+    # A setting that this device does not have leaves the backend its usual one; the verdict names it.
+    settings = tuple(name for name in table.settings_on(device) if name == cell.setting)
+    block = Block(
+        backends=(cell.backend,),
+        models=(cell.model,),
+        precisions=(cell.precision,),
+        batch_sizes=(cell.batch_size,),
+        sequence_lengths=(cell.sequence_length or 128,),
+        boundaries=(cell.boundary,),
+        modes=(cell.mode,),
+        settings=settings or None,
+    )
+    model = next(model for model in claim.models if model.name == cell.model)
+    try:
+        cases = make_plan(Config(device=device, models=(_entry(model),), matrix=(block,)), "claim", "").cases
+    except ConfigError as error:
+        return error.problem.partition(": ")[2]
+    return next((case.skip_reason for case in cases if case.skip_reason), None) or block

@@ -1,0 +1,140 @@
+"""Hold what others published against what this machine measures: published, measured, ratio, verdict.
+
+Nothing is measured that the other stages do not measure: this one turns a claim into a configuration of exactly the
+claim's cases, starts those stages, and judges their summary. `--claim list` says which claims there are.
+
+reads   configs/published/<claim>.yaml
+writes  results/reproduce/<claim>/: what the stages write, and config.yaml, reproduction.json, reproduction.md
+
+Exit code 11: something was measured and is not reproduced; 0: all is reproduced, or not comparable.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.core import cli, store
+from harness.core.errors import CasesFailedError, NotReproducedError, UsageError
+from harness.core.layout import Results
+from harness.core.schemas import Claim, Differing, Reproduction, Summary
+from harness.core.timestamps import utc_now
+from harness.measure.claimed import between
+from harness.measure.reproduced import rows_of
+from harness.planning import claims
+from harness.planning.config import Config
+from harness.render import reproduction as tables
+from harness.render.conditions import short_conditions
+
+GOES_ON: dict[str, tuple[int, ...]] = {"build_engine": (0, 5, 8), "run": (0, 10)}
+"""Exit codes after which the other stages still have their say: no TensorRT, an engine or a case that failed; their
+rows tell. Every other stage has to end with 0."""
+
+
+def stage(arguments: Sequence[str]) -> None:
+    """Read the claim, measure or take what was measured, judge, write, print."""
+    options = _options(arguments)
+    if options.claim == "list":
+        for name in claims.names(options.claims):
+            cli.say(tables.listed(name, claims.read(name, options.claims)) + "\n")
+        return
+    claim = claims.read(options.claim, options.claims)
+    published = claims.published_run(claim)
+    if published is not None:
+        claim = claims.filled_in(claim, *published)
+    config, left_out = claims.configuration(claim, options.device, options.rounds)
+    place = Results(options.results).claim(options.claim)
+    summary: Summary | None = None
+    if options.only_compare is not None:
+        _refuse_itself(claim, options.only_compare)
+        summary, left_out = store.load(Results(options.only_compare).summary, Summary, "make aggregate"), {}
+    elif config is not None:
+        summary = _measured(config, place, options)
+    known = between(published[0], summary) if published is not None and summary is not None else ()
+    _end(_reproduction(options.claim, claim, summary, left_out, known), place)
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = cli.parser("harness.reproduce", __doc__)
+    parser.add_argument("--claim", required=True, help="name of a file in configs/published, or `list`")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to measure (cpu)")
+    parser.add_argument("--rounds", type=int, help="fresh processes per case, instead of the claim's")
+    parser.add_argument("--only-compare", type=Path, metavar="RESULTS", help="judge this folder and measure nothing")
+    parser.add_argument("--python", action="append", default=[], metavar="BACKEND=PATH", help="passed on to the stages")
+    parser.add_argument("--force", action="store_true", help="measure and export anew what is already there")
+    parser.add_argument("--claims", type=Path, default=claims.FOLDER, help=f"folder of claims ({claims.FOLDER})")
+    cli.add_folders(parser)
+    options = parser.parse_args(arguments)
+    if options.rounds is not None and not 1 <= options.rounds <= 100:
+        raise UsageError(f"{options.rounds} rounds cannot be.", "Ask for 1 to 100: ROUNDS=5.")
+    return options
+
+
+def _refuse_itself(claim: Claim, given: Path) -> None:
+    if claim.results is not None and Path(claim.results).resolve() == given.resolve():
+        raise UsageError(f"{given} is the published run itself.", "Measure anew: leave --only-compare out.")
+
+
+def _measured(config: Config, place: Results, options: argparse.Namespace) -> Summary:
+    """Send the claim's cases through the ordinary stages."""
+    # JSON is YAML; what a configuration leaves out it has by default.
+    text = config.model_dump_json(indent=2, exclude_defaults=True)
+    store.save_bytes(place.config, text.encode() + b"\n")
+    where = ["--results", str(place.root)]
+    folders = [*where, "--models-dir", str(options.models_dir)]
+    force = ["--force"] if options.force else []
+    pythons = [word for text in options.python for word in ("--python", text)]
+    _stage("plan", ["--config", str(place.config), "--list", *where])
+    _stage("export", [*folders, *force])
+    _stage("build_engine", [*folders, *pythons, *force])
+    _stage("roof", [*where, *force])
+    _stage("run", [*folders, *pythons, *force])
+    _stage("aggregate", folders)
+    _stage("report", where)
+    return store.load(place.summary, Summary, "make reproduce")
+
+
+def _stage(name: str, arguments: Sequence[str]) -> None:
+    """Run a stage to its end; it prints for itself."""
+    command = [sys.executable, "-m", f"harness.{name}", *arguments]
+    done = subprocess.run(command, check=False)  # noqa: S603 - our own module, no shell
+    if done.returncode not in GOES_ON.get(name, (0,)):
+        raise CasesFailedError(
+            f"The {name} stage ended with exit code {done.returncode}; its own words stand above.",
+            "What was measured is kept: the same command goes on from there.",
+        )
+
+
+def _reproduction(
+    name: str, claim: Claim, summary: Summary | None, left_out: dict[str, str], known: Sequence[Differing]
+) -> Reproduction:
+    measured = [row for row in summary.rows if row.status == "measured"] if summary else []
+    whole = claim.model_copy(update={"differs": (*claim.differs, *known)})
+    return Reproduction(
+        created_at=utc_now(),
+        claim=name,
+        title=claim.title,
+        source=claim.source,
+        card=claim.cards[0],
+        conditions={**claim.conditions, **claim.versions},
+        here=short_conditions(summary, measured) if summary and measured else None,
+        plan_id=summary.plan_id if summary else None,
+        rows=rows_of(whole, summary, left_out),
+    )
+
+
+def _end(found: Reproduction, place: Results) -> None:
+    store.save(place.reproduction, found)
+    store.save_bytes(place.reproduction_report, tables.document(found).encode())
+    cli.say(tables.terminal(found))
+    cli.say(f"Reproduction: {place.reproduction_report}")
+    if any(row.verdict == "NOT REPRODUCED" for row in found.rows):
+        raise NotReproducedError(tables.headline(found), f"{place.reproduction_report} names what differs.")
+    cli.say(tables.headline(found))
+
+
+if __name__ == "__main__":
+    cli.main(stage)

@@ -1,0 +1,139 @@
+"""Check a bundle: its checksums, and that its records still give the very same summary, report and charts.
+
+reads   the archive that `bundle` wrote
+writes  nothing: what is made anew lies in a temporary folder
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from harness.core import archive, cli, store
+from harness.core.errors import MalformedFileError, MissingInputError
+from harness.core.layout import BUNDLE_MANIFEST, Results
+from harness.core.schemas import Bundle
+
+_CREATED = re.compile(rb'(?m)^  "created_at": "[^"\n]*"')
+_AGAIN = "Do not use it; ask for it again where it came from."
+_TIMEOUT_S = 600
+_INSIDE = Results(Path("results"))
+"""The results folder of a bundle, by its names there."""
+_BESIDE = ("config.yaml", "constraints.txt", "constraints-cuda.txt")
+
+
+def stage(arguments: Sequence[str]) -> None:
+    """Unpack, compare the sums, make everything derived again, compare."""
+    parser = cli.parser("harness.verify", __doc__)
+    parser.add_argument("--bundle", type=Path, required=True, help="archive that `make bundle` wrote")
+    options = parser.parse_args(arguments)
+    if not options.bundle.is_file():
+        raise MissingInputError(f"There is no file {options.bundle}.", "make verify BUNDLE=<archive of make bundle>")
+    files = archive.unpack(options.bundle)
+    manifest = read_manifest(options.bundle, files)
+    check_sums(options.bundle, manifest, files)
+    derived = {name: content for name, content in files.items() if is_derived(name)}
+    with tempfile.TemporaryDirectory(prefix="inferometer-verify-") as folder:
+        archive.write({name: content for name, content in files.items() if name not in derived}, Path(folder))
+        _make_again(options.bundle, Path(folder), charts=any(Path(name).parent == _INSIDE.charts for name in derived))
+        made = {
+            path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in Path(folder).rglob("*")
+            if path.is_file() and is_derived(path.relative_to(folder).as_posix())
+        }
+    check_derived(options.bundle, manifest, derived, made)
+    cli.say(f"{options.bundle}: {len(manifest.files)} files as packed; {', '.join(sorted(derived))} come out the same.")
+    cli.say(f"Plan {manifest.plan_id}, Inferometer {_code(manifest)}.")
+
+
+def read_manifest(bundle: Path, files: dict[str, bytes]) -> Bundle:
+    """Take the manifest out of the files. Raises MalformedFileError and its like."""
+    if BUNDLE_MANIFEST not in files:
+        raise MalformedFileError(f"{bundle} is refused: it has no {BUNDLE_MANIFEST}.", _AGAIN)
+    return store.parse(bundle / BUNDLE_MANIFEST, files.pop(BUNDLE_MANIFEST), Bundle, "make bundle")
+
+
+def check_sums(bundle: Path, manifest: Bundle, files: Mapping[str, bytes]) -> None:
+    """Raise MalformedFileError naming a file that is missing, too many, out of place or changed."""
+    listed = {file.path: file for file in manifest.files}
+    for name in sorted(listed.keys() | files.keys()):
+        if name not in files:
+            problem = "is missing"
+        elif name not in listed:
+            problem = "is not in the manifest"
+        elif not _belongs(name):
+            problem = "does not belong in a bundle"
+        elif hashlib.sha256(files[name]).hexdigest() != listed[name].sha256:
+            problem = "does not match its checksum"
+        else:
+            continue
+        raise MalformedFileError(f"{bundle} is refused: {name} {problem}.", _AGAIN)
+
+
+def check_derived(bundle: Path, manifest: Bundle, packed: Mapping[str, bytes], made: Mapping[str, bytes]) -> None:
+    """Raise MalformedFileError naming a file that its records do not give byte for byte.
+
+    The summary's date of making is the one thing that may differ.
+    """
+    for name in sorted(packed.keys() | made.keys()):
+        theirs, ours = (_CREATED.sub(b"", found.get(name, b""), count=1) for found in (packed, made))
+        if theirs != ours:
+            raise MalformedFileError(
+                f"{bundle}: {name} is not what its records give{_first_difference(name, theirs, ours)}.",
+                f"It was made by Inferometer {_code(manifest)}: verify it with that, or do not trust it.",
+            )
+
+
+def is_derived(name: str) -> bool:
+    """True for what `aggregate` and `report` write."""
+    path = Path(name)
+    return path in (_INSIDE.summary, _INSIDE.summary_csv, _INSIDE.report) or path.parent == _INSIDE.charts
+
+
+def _belongs(name: str) -> bool:
+    """Nothing that a program might read from the folder it runs in: only what `bundle` packs."""
+    return name.startswith(("results/", "models/")) or name in _BESIDE
+
+
+def _make_again(bundle: Path, folder: Path, charts: bool) -> None:
+    aggregate = ["aggregate", "--results", "results", "--models-dir", "models"]
+    report = ["report", "--results", "results", *([] if charts else ["--no-charts"])]
+    # -P: Python must not look for modules in the folder of a stranger's archive.
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), "PYTHONSAFEPATH": "1"}
+    for name, *options in (aggregate, report):
+        command = [sys.executable, "-P", "-m", f"harness.{name}", *options]
+        try:
+            done = subprocess.run(  # noqa: S603 - fixed words
+                command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
+            )
+        except subprocess.TimeoutExpired as error:
+            raise MalformedFileError(f"{bundle}: {name} needs more than {_TIMEOUT_S} s for it.", _AGAIN) from error
+        if done.returncode:
+            said = (done.stderr.strip().splitlines() or ["no message"])[0].removeprefix("Error: ")
+            raise MalformedFileError(f"{bundle}: {name} does not take its records: {said}", _AGAIN)
+
+
+def _first_difference(name: str, theirs: bytes, ours: bytes) -> str:
+    if not theirs or not ours:
+        return ": it is there only once"
+    if name.endswith(".png"):
+        return ""
+    pairs = zip(theirs.splitlines(), ours.splitlines(), strict=False)
+    line = next((number for number, (left, right) in enumerate(pairs, 1) if left != right), None)
+    return f": line {line}" if line else ": one is longer"
+
+
+def _code(manifest: Bundle) -> str:
+    if manifest.git_commit is None:
+        return f"{manifest.inferometer}, not from a checkout"
+    return f"{manifest.inferometer}, commit {manifest.git_commit}{' with changes' if manifest.git_dirty else ''}"
+
+
+if __name__ == "__main__":
+    cli.main(stage)

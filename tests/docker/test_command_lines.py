@@ -1,0 +1,160 @@
+"""How Make and the scripts call the engine: with a stand-in for it that writes down what it is told."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.docker.conftest import make, run
+from tests.fixtures.stages import ROOT
+
+RECORDER = """#!/bin/sh
+case "$1" in
+  info) exit ${{FAKE_INFO:-0}} ;;
+  image) [ -e {folder}/no-image ] && exit 1; echo sha256:feed; exit 0 ;;
+  build) echo "step 3 of 9 failed" >&2; exit ${{FAKE_BUILD:-0}} ;;
+esac
+printf '%s\\0' "$@" >{folder}/said
+"""
+
+
+class Engine:
+    """The stand-in: what it was told last, and how it answers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "docker"
+        self._folder = folder
+        self.path.write_text(RECORDER.format(folder=folder))
+        self.path.chmod(self.path.stat().st_mode | stat.S_IXUSR)
+
+    def has_no_image(self) -> None:
+        (self._folder / "no-image").touch()
+
+    def said(self) -> list[str]:
+        return (self._folder / "said").read_text().split("\0")[:-1]
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Engine:
+    return Engine(tmp_path)
+
+
+def stage(engine: Engine, name: str, *arguments: str) -> list[str]:
+    """The command line of one target with RUN=docker."""
+    folder = engine.path.parent
+    places = (f"RESULTS={folder}/r", f"MODELS_DIR={folder}/m")
+    done = make(name, "RUN=docker", f"DOCKER={engine.path}", *places, *arguments)
+    assert done.returncode == 0, done.stderr
+    return engine.said()
+
+
+def test_every_stage_but_the_export_is_without_a_network(engine: Engine) -> None:
+    for name in ("plan", "run", "aggregate", "report", "engines", "roof", "energy", "compare"):
+        assert "--network=none" in stage(engine, name), name
+    assert "--network=none" not in stage(engine, "export")
+
+
+def test_a_container_is_the_callers_read_only_and_gone_afterwards(engine: Engine) -> None:
+    said = stage(engine, "run")
+    assert said[:2] == ["run", "--rm"]
+    assert said[said.index("--user") + 1] == f"{os.getuid()}:{os.getgid()}"
+    assert {"--read-only", "--ipc=host", "--cap-drop=ALL", "--security-opt=no-new-privileges"} <= set(said)
+    assert "INFEROMETER_IMAGE_DIGEST=sha256:feed" in said
+
+
+def test_results_and_models_are_mounted_where_they_are_and_inputs_read_only(engine: Engine) -> None:
+    folder = engine.path.parent
+    (folder / "own.yaml").touch()
+    said = stage(engine, "plan", f"CONFIG={folder}/own.yaml")
+    assert f"type=bind,source={folder}/r,target={folder}/r" in said
+    assert f"type=bind,source={folder}/m,target={folder}/m" in said
+    assert f"type=bind,source={folder}/own.yaml,target={folder}/own.yaml,readonly" in said
+    assert said[said.index("--config") + 1] == f"{folder}/own.yaml"
+
+
+def test_gpus_are_asked_for_with_cuda_alone(engine: Engine) -> None:
+    said = stage(engine, "run", "DEVICE=cuda")
+    assert said[said.index("--gpus") + 1] == "all"
+    assert "inferometer:cuda" in said
+    said = stage(engine, "run", "DEVICE=cuda", "GPUS=device=0")
+    assert said[said.index("--gpus") + 1] == "device=0"
+    assert "--gpus" not in stage(engine, "run")
+
+
+def test_stages_may_have_images_of_their_own(engine: Engine) -> None:
+    assert "exporter:1" in stage(engine, "export", "IMAGE_EXPORT=exporter:1", "IMAGE=other:2")
+    assert "other:2" in stage(engine, "run", "IMAGE_EXPORT=exporter:1", "IMAGE=other:2")
+
+
+def test_a_value_is_one_argument_whatever_is_in_it(engine: Engine, tmp_path: Path) -> None:
+    trap = tmp_path / "trap"
+    hostile = f"a b;touch {trap}`touch {trap}`--privileged"
+    said = stage(engine, "plan", f"MODELS={hostile}")
+    assert said[said.index("--models") + 1] == hostile
+    assert "--privileged" not in said
+    assert not trap.exists()
+
+
+def test_a_folder_that_would_add_a_mount_option_is_refused(engine: Engine, tmp_path: Path) -> None:
+    done = make("run", "RUN=docker", f"DOCKER={engine.path}", f"RESULTS={tmp_path}/r,target=/etc")
+    error, hint = (line for line in done.stderr.splitlines() if not line.startswith("make"))
+    assert error.startswith("Error: A container cannot mount ")
+    assert hint.startswith("Hint:  ")
+
+
+def test_a_missing_image_and_a_missing_engine_are_two_lines(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine.has_no_image()
+    for code, problem in (("0", "There is no image inferometer:cpu"), ("1", "No container engine answers")):
+        monkeypatch.setenv("FAKE_INFO", code)
+        done = make("models", "RUN=docker", f"DOCKER={engine.path}")
+        error, hint = (line for line in done.stderr.splitlines() if not line.startswith("make"))
+        assert error.startswith(f"Error: {problem}")
+        assert "RUN=local" in hint
+
+
+def prepare(engine: Engine, **env: str) -> tuple[int, str, str]:
+    done = run(["docker/prepare"], env={"PATH": os.environ["PATH"], "DOCKER": str(engine.path), **env})
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_without_an_engine_stages_run_here(engine: Engine) -> None:
+    code, said, _ = prepare(engine, FAKE_INFO="1")
+    assert (code, said) == (1, "Running in .venv: no container engine answers.\n")
+
+
+def test_with_an_engine_the_image_is_built_first(engine: Engine) -> None:
+    engine.has_no_image()
+    code, said, _ = prepare(engine)
+    assert code == 0
+    assert said.splitlines()[0].startswith("Building the image inferometer:cpu")
+    assert said.splitlines()[-1] == "Running in the image inferometer:cpu."
+
+
+def test_a_build_that_fails_says_why_and_stages_run_here(engine: Engine) -> None:
+    code, said, reason = prepare(engine, FAKE_BUILD="1")
+    assert code == 1
+    assert "could not be built" in said
+    assert reason == "step 3 of 9 failed\n"
+
+
+def test_the_large_image_is_never_built_unasked(engine: Engine) -> None:
+    engine.has_no_image()
+    code, said, _ = prepare(engine, SUITE="cuda", FAKE_BUILD="1")
+    assert code == 1
+    assert "make image-cuda" in said
+
+
+def test_an_image_that_was_named_is_not_built(engine: Engine) -> None:
+    assert prepare(engine, IMAGE="theirs:1", FAKE_BUILD="1")[0] == 0
+
+
+def test_auto_settles_where_to_run_for_every_target_that_runs_a_stage() -> None:
+    text = (ROOT / "Makefile").read_text()
+    staged = set(re.findall(r"^([a-z-]+): where ", text, re.MULTILINE))
+    settled = re.search(r"^ifeq \(\$\(RUN\),auto\)\n(.+):\n", text, re.MULTILINE)
+    assert settled is not None
+    assert set(settled[1].split()) == staged | {"where"}

@@ -1,0 +1,116 @@
+"""No value from a command line, environment or configuration is ever read by a shell, nor by Make itself."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.core import environment
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "harness").rglob("*.py"))
+VARIABLES = (
+    *("MODELS", "BACKENDS", "PRECISIONS", "BATCHES", "SEQ_LENGTHS", "BOUNDARIES", "MODES", "SETTINGS", "DEVICE"),
+    *("CONFIG", "ROUNDS", "MAX_ROUNDS", "INTERVAL", "BUDGET"),
+)
+ATTACKS = ("$(shell touch {trap})", "$(touch {trap})", "; touch {trap}", "`touch {trap}`", '"; touch {trap}; "')
+
+
+def make(target: str, values: dict[str, str], by_environment: bool = False) -> subprocess.CompletedProcess[str]:
+    """`make target` with system Python, so that nothing is installed."""
+    outer = {"MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL"}
+    env = {name: value for name, value in os.environ.items() if name not in outer}
+    words = [f"{name}={value}" for name, value in values.items()]
+    command = ["make", "RUN=local", "-o", ".venv/.installed", target, *([] if by_environment else words)]
+    env |= values if by_environment else {}
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("by_environment", [False, True], ids=["argument", "environment"])
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_no_make_variable_runs_a_command(attack: str, by_environment: bool, tmp_path: Path) -> None:
+    values = {name: attack.format(trap=tmp_path / f"trap-{name}") for name in VARIABLES}
+    done = make("plan", {**values, "RESULTS": str(tmp_path / "results")}, by_environment)
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [("aggregate", "RESULTS"), ("verify", "BUNDLE"), ("compare", "BASELINE"), ("bundle", "MODELS_DIR")],
+)
+def test_no_folder_name_runs_a_command(target: str, name: str, tmp_path: Path) -> None:
+    trap = tmp_path / "trap"
+    attack = f"{tmp_path}/$(touch {trap});touch {trap}"
+    done = make(target, {"RESULTS": str(tmp_path), name: attack})
+    assert done.returncode != 0
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize("value", ["--list", "--results=elsewhere", "-x"])
+def test_a_value_does_not_become_an_option(value: str, tmp_path: Path) -> None:
+    done = make("plan", {"CONFIG": "configs/smoke.yaml", "RESULTS": str(tmp_path), "MODELS": value})
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: argument --models: expected one argument\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_shell_variable_in_a_value_is_text(tmp_path: Path) -> None:
+    done = make("plan", {"CONFIG": "configs/smoke.yaml", "RESULTS": str(tmp_path), "MODELS": "$HOME"})
+    assert "Unknown model `$HOME`." in done.stderr
+
+
+FORBIDDEN = {
+    *("os.system", "os.popen", "eval", "exec", "subprocess.getoutput", "subprocess.getstatusoutput"),
+    *("pickle.load", "pickle.loads", "yaml.unsafe_load", "yaml.full_load", "shelve.open", "marshal.loads"),
+}
+
+
+def dangers(source: str) -> list[str]:
+    """Calls that hand text to a shell or turn data into code."""
+    found = []
+    for node in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)):
+        called = ast.unparse(node.func)
+        given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+        if called in FORBIDDEN or given.get("shell", "False") != "False":
+            found.append(called)
+        if given.get("allow_pickle", "False") != "False" or given.get("trust_remote_code", "False") != "False":
+            found.append(called)
+        if called in ("torch.load", "torch.hub.load_state_dict_from_url") and given.get("weights_only") != "True":
+            found.append(called)
+        if called == "np.load" and "allow_pickle" not in given:
+            found.append(called)
+        if called == "yaml.load" and given.get("Loader") != "_StrictLoader":
+            found.append(called)
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_source_calls_a_shell_or_loads_code_from_data(path: Path) -> None:
+    assert dangers(path.read_text()) == []
+
+
+def test_the_rule_sees_what_it_forbids() -> None:
+    source = (
+        "os.system(x)\nsubprocess.run(x, shell=True)\ntorch.load(x)\nnp.load(x)\nyaml.load(x)\npickle.loads(x)\n"
+        "f(trust_remote_code=asked)\nnp.load(x, allow_pickle=True)\n"
+    )
+    assert len(dangers(source)) == 8
+
+
+def test_git_is_asked_with_fixed_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        assert "shell" not in options
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 0, "abc\n", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    environment.collect({})
+    assert all(command[:2] == ["git", "-C"] for command in asked if command[0] == "git")

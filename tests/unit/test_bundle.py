@@ -1,0 +1,232 @@
+"""bundle and verify on a synthetic run: what is packed, and that each kind of damage is named."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness import aggregate, bundle, report, verify
+from harness.core import archive, store
+from harness.core.errors import MalformedFileError, MissingInputError, UsageError
+from harness.core.layout import BUNDLE_MANIFEST, Models, Results
+from harness.core.schemas import Bundle, Plan
+from tests.synthetic_results import MINILM, PLAN_ID, Synthetic, matrix
+
+FOLDER = f"inferometer-{PLAN_ID}"
+Files = dict[str, bytes]
+
+
+class Run:
+    """A finished synthetic run on disk; `archive` is its bundle."""
+
+    def __init__(self, root: Path) -> None:
+        self.results, self.models = Results(root / "results"), Models(root / "models")
+        cases = matrix((MINILM,), batch_sizes=(1,))[:3]
+        Synthetic(models=(MINILM,), cases=cases, rounds=2, samples=40).write(self.results.root, self.models.root)
+        folders = ["--results", str(self.results.root)]
+        self.folders = [*folders, "--models-dir", str(self.models.root)]
+        aggregate.stage(self.folders)
+        report.stage([*folders, "--no-charts"])
+
+    @property
+    def archive(self) -> Path:
+        return self.results.bundle(PLAN_ID)
+
+    def pack(self) -> Files:
+        bundle.stage(self.folders)
+        return archive.unpack(self.archive)
+
+    def replace(self, files: Files) -> None:
+        self.archive.write_bytes(archive.pack(files, FOLDER))
+
+    def verify(self) -> None:
+        verify.stage(["--bundle", str(self.archive)])
+
+    def refusal(self) -> str:
+        with pytest.raises(MalformedFileError) as caught:
+            self.verify()
+        assert "\n" not in caught.value.problem + caught.value.hint
+        return caught.value.problem
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Files]:
+    """A run that no test changes, and its bundle's files."""
+    run = Run(tmp_path_factory.mktemp("run"))
+    return run, run.pack()
+
+
+@pytest.fixture
+def copy(packed: tuple[Run, Files], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The same archive in a place of its own, to be damaged."""
+    run = object.__new__(Run)
+    run.results, run.models, run.folders = Results(tmp_path), packed[0].models, []
+    run.replace(packed[1])
+    monkeypatch.chdir(tmp_path)
+    return run
+
+
+def listed(files: Files) -> Files:
+    """The files with a manifest that lists them: what a forger would do."""
+    manifest = json.loads(files[BUNDLE_MANIFEST])
+    rest = {name: content for name, content in files.items() if name != BUNDLE_MANIFEST}
+    manifest["files"] = [
+        {"path": name, "sha256": hashlib.sha256(content).hexdigest(), "size_bytes": len(content)}
+        for name, content in sorted(rest.items())
+    ]
+    return {**rest, BUNDLE_MANIFEST: json.dumps(manifest, separators=(",", ":")).encode()}
+
+
+def test_a_whole_bundle_verifies(copy: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    copy.verify()
+    said = capsys.readouterr().out
+    assert "results/report.md, results/summary.csv, results/summary.json come out the same" in said
+    assert f"Plan {PLAN_ID}" in said
+
+
+def test_the_bundle_has_everything_that_the_report_was_made_of(packed: tuple[Run, Files]) -> None:
+    run, files = packed
+    plan = store.load(run.results.plan, Plan, "make plan")
+    owed = [case for case in plan.cases if case.skip_reason is None]
+    raw = {f"results/raw/{case.case_id}/{number}.json" for case in owed for number in (1, 2)}
+    usage = {name.replace(".json", ".usage.json") for name in raw}
+    rest = {"plan.json", "summary.json", "summary.csv", "report.md", "environments/c0ffee123456.json"}
+    expected = raw | usage | {f"results/{name}" for name in rest} | {"models/minilm-l6/export.json"}
+    assert set(files) == expected | {BUNDLE_MANIFEST, "constraints.txt"}
+
+
+def test_the_manifest_says_which_code_and_which_command(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.results.command.write_text("python -m harness.plan --config 'a b.yaml'\n")
+    manifest = store.parse(Path("m"), run.pack()[BUNDLE_MANIFEST], Bundle, "make bundle")
+    assert manifest.command == "python -m harness.plan --config 'a b.yaml'"
+    assert (manifest.plan_id, manifest.git_dirty is None) == (PLAN_ID, manifest.git_commit is None)
+
+
+def test_the_same_files_give_the_same_archive(packed: tuple[Run, Files]) -> None:
+    run, _ = packed
+    first = run.archive.read_bytes()
+    os.utime(run.results.report, (0, 0))
+    run.archive.unlink()
+    run.pack()
+    assert run.archive.read_bytes() == first
+
+
+def test_a_configuration_is_packed_only_as_it_was_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(tmp_path)
+    plan = store.load(run.results.plan, Plan, "make plan")
+    config = tmp_path / "own.yaml"
+    config.write_text("models: []\n")
+    changes = {"config": str(config), "config_sha256": store.sha256_file(config)}
+    store.save(run.results.plan, plan.model_copy(update=changes))
+    assert run.pack()["config.yaml"] == b"models: []\n"
+    config.write_text("models: [other]\n")
+    assert "config.yaml" not in run.pack()
+    assert "is not what was planned from" in capsys.readouterr().err
+
+
+def test_a_summary_of_another_plan_is_not_packed(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    plan = store.load(run.results.plan, Plan, "make plan")
+    store.save(run.results.plan, plan.model_copy(update={"cases": plan.cases[:1]}))
+    with pytest.raises(UsageError, match="has other rows"):
+        run.pack()
+
+
+@pytest.mark.parametrize("name", ["plan", "summary", "report"])
+def test_a_run_without_its_report_is_not_packed(tmp_path: Path, name: str) -> None:
+    run = Run(tmp_path)
+    getattr(run.results, name).unlink()
+    with pytest.raises(MissingInputError, match=r"does not exist\.") as caught:
+        run.pack()
+    assert caught.value.hint.startswith("Run `make ")
+
+
+def test_a_link_that_leads_out_is_not_packed(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    secret = tmp_path / "secret.json"
+    secret.write_text("mine")
+    (run.results.environments / "x.json").symlink_to(secret)
+    with pytest.raises(MalformedFileError, match="is a link that leads out of"):
+        run.pack()
+
+
+def test_an_archive_that_is_not_there_is_two_lines() -> None:
+    with pytest.raises(MissingInputError, match=r"There is no file nowhere\.tar\.xz"):
+        verify.stage(["--bundle", "nowhere.tar.xz"])
+
+
+REPORT = "results/report.md"
+RAW = "results/raw/minilm-l6-torch-eager-cpu-fp32-b1-s32/1.json"
+
+
+def without(name: str) -> Callable[[Files], Files]:
+    return lambda files: {key: value for key, value in files.items() if key != name}
+
+
+def changed(name: str, old: bytes, new: bytes) -> Callable[[Files], Files]:
+    def change(files: Files) -> Files:
+        assert old in files[name]
+        return {**files, name: files[name].replace(old, new, 1)}
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (changed(REPORT, b"minilm", b"maxilm"), f"{REPORT} does not match its checksum"),
+        (changed(RAW, b"1", b"2"), f"{RAW} does not match its checksum"),
+        (without(RAW), f"{RAW} is missing"),
+        (lambda files: {**files, "results/more.json": b""}, "results/more.json is not in the manifest"),
+        (without(BUNDLE_MANIFEST), f"it has no {BUNDLE_MANIFEST}"),
+        (changed(BUNDLE_MANIFEST, b'"schema_version": 1', b'"schema_version": "x"'), "no readable schema_version"),
+        (lambda files: {**files, BUNDLE_MANIFEST: b"[]"}, "was not written by Inferometer"),
+        (changed(BUNDLE_MANIFEST, b'"path": "results/report.md"', b'"path": "../report.md"'), "files.*path"),
+    ],
+)
+def test_damage_is_named(copy: Run, packed: tuple[Run, Files], damage: Callable[[Files], Files], words: str) -> None:
+    copy.replace(damage(packed[1]))
+    said = copy.refusal()
+    assert words in said or all(part in said for part in words.split(".*"))
+
+
+@pytest.mark.parametrize(
+    ("forgery", "words"),
+    [
+        (changed(REPORT, b"minilm", b"maxilm"), f"{REPORT} is not what its records give: line "),
+        (changed("results/summary.csv", b"minilm", b"maxilm"), "results/summary.csv is not what its records give"),
+        (without("results/summary.csv"), "results/summary.csv is not what its records give: it is there only once"),
+        (without(RAW), "is not what its records give"),
+        (changed(RAW, b"1", b"2"), "is not what its records give"),
+        (without("results/plan.json"), "aggregate does not take its records: results/plan.json does not exist"),
+        (lambda files: {**files, "results/charts/x.png": b"x"}, "results/charts/"),
+        (lambda files: {**files, "harness/aggregate.py": b""}, "harness/aggregate.py does not belong in a bundle"),
+        (lambda files: {**files, "matplotlibrc": b""}, "matplotlibrc does not belong in a bundle"),
+    ],
+)
+def test_a_forgery_with_right_checksums_is_found(
+    copy: Run, packed: tuple[Run, Files], forgery: Callable[[Files], Files], words: str
+) -> None:
+    copy.replace(listed(forgery(packed[1])))
+    assert words in copy.refusal()
+
+
+def test_only_the_date_of_the_summary_may_differ() -> None:
+    manifest = Bundle(plan_id="a", inferometer="0", git_commit=None, git_dirty=None, images=(), command=None, files=())
+    check = lambda left, right: verify.check_derived(  # noqa: E731
+        Path("x"), manifest, {"results/summary.json": left}, {"results/summary.json": right}
+    )
+    check(b'{\n  "created_at": "1",\n  "a": 1\n}', b'{\n  "created_at": "2",\n  "a": 1\n}')
+    with pytest.raises(MalformedFileError, match="line 3"):
+        check(b'{\n  "created_at": "1",\n  "a": 1\n}', b'{\n  "created_at": "2",\n  "a": 2\n}')
+
+
+def test_records_that_take_forever_are_refused(copy: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "_TIMEOUT_S", 0.01)
+    assert "aggregate needs more than 0.01 s for it" in copy.refusal()

@@ -1,0 +1,137 @@
+"""`python -m harness`: the list of stages, becoming one, and running them all."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import harness.__main__ as program
+from tests.fixtures.stages import ROOT, until
+
+STARTED_BY_RUN = {"worker", "monitor", "profile_worker"}
+CONFIG = {
+    "models": ["spin:50us"],
+    "matrix": [{"backends": ["spin"], "batch_sizes": [1, 2]}],
+    "measurement": {"rounds": 1, "warmup_min_s": 0.01, "window_s": 0.005, "max_s": 0.1, "min_samples": 10},
+    "report": {"charts": False},
+}
+
+
+def start(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "harness", *arguments],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def bench(folder: Path, *arguments: str, **measurement: float) -> list[str]:
+    """Options of a job of known duration in a folder."""
+    config = folder / "config.yaml"
+    config.write_text(json.dumps({**CONFIG, "measurement": {**CONFIG["measurement"], **measurement}}))  # type: ignore[dict-item]
+    places = ["--results", str(folder / "results"), "--models-dir", str(folder / "models")]
+    return ["bench", "--config", str(config), *places, *arguments]
+
+
+def test_the_table_has_every_stage_that_a_user_starts() -> None:
+    modules = {path.stem for path in (ROOT / "harness").glob("*.py") if "cli.main(" in path.read_text()}
+    assert set(program.STAGES) == modules - STARTED_BY_RUN
+
+
+def test_without_arguments_each_stage_has_its_line() -> None:
+    done = start()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == start("--help").stdout
+    for name in program.STAGES:
+        (line,) = [line for line in done.stdout.splitlines() if line.startswith(f"  {name} ")]
+        assert line.endswith((".", "files.", "code for CI."))
+
+
+def test_a_stage_after_it_is_the_stage() -> None:
+    assert start("run", "--help").stdout == _stage_itself("run", "--help").stdout
+    done, itself = start("report", "--no-such-option"), _stage_itself("report", "--no-such-option")
+    assert (done.returncode, done.stderr) == (itself.returncode, itself.stderr) == (2, itself.stderr)
+
+
+def _stage_itself(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", f"harness.{name}", *arguments]
+    return subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+
+
+def test_an_unknown_stage_is_two_lines() -> None:
+    done = start("worker")
+    assert done.returncode == 2
+    assert [line.split(":")[0] for line in done.stderr.splitlines()] == ["Error", "Hint"]
+
+
+def test_bench_goes_the_whole_way_and_ends_with_a_line_of_json(tmp_path: Path) -> None:
+    done = start(*bench(tmp_path, "--json", "--models", "spin:1ms", "--batches", "1"))
+    assert done.returncode == 0, done.stderr
+    assert "spin:1ms" in done.stdout.splitlines()[1]
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert (said["exit_code"], said["rows"]) == (0, {"measured": 1})
+    assert said["plan_id"] == json.loads((tmp_path / "results/plan.json").read_text())["plan_id"]
+    assert (tmp_path / "results/report.md").is_file()
+
+
+def test_bench_stops_at_the_stage_that_fails_with_its_exit_code(tmp_path: Path) -> None:
+    done = start("bench", "--json", "--config", str(tmp_path / "absent.yaml"), "--results", str(tmp_path / "results"))
+    assert done.returncode == _stage_itself("plan", "--config", str(tmp_path / "absent.yaml")).returncode != 0
+    assert json.loads(done.stdout) == {
+        "exit_code": done.returncode,
+        "plan_id": None,
+        "rows": None,
+        "grades": None,
+        "fastest": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"),
+    [
+        ({}, 0),
+        ({"plan": 2}, 2),
+        ({"export": 8}, 8),
+        ({"run": 10}, 10),
+        ({"run": 6}, 6),
+        ({"run": 10, "report": 4}, 4),
+        ({"run": 143}, 143),
+    ],
+)
+def test_cases_that_fail_are_reported_and_anything_else_ends_it(
+    codes: dict[str, int], expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = bench(tmp_path)
+    assert _stage_itself("plan", *options[1:5]).returncode == 0
+    called: list[str] = []
+
+    def stage(name: str, *_: str) -> int:
+        called.append(name)
+        return codes.get(name, 0)
+
+    monkeypatch.setattr(program, "_stage", stage)
+    assert program._stages(tmp_path / "results", tmp_path / "models", ()) == expected
+    assert called[-1] == next((name for name, code in codes.items() if code not in (0, 10)), "report")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_the_stage_and_bench_with_it(number: signal.Signals, code: int, tmp_path: Path) -> None:
+    # A job in the background of a script ignores SIGINT, and so would everything that it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    command = [sys.executable, "-m", "harness", *bench(tmp_path, rounds=50, max_s=2.0)]
+    with subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL) as process:
+        raw = tmp_path / "results/raw"
+        assert until(lambda: list(raw.glob("*/1.json")), 120)
+        os.killpg(process.pid, number)
+        assert process.wait(60) == code
+    assert not (tmp_path / "results/summary.json").exists()
+    assert list(raw.glob("*/1.json"))

@@ -1,0 +1,232 @@
+"""reproduce: what it starts, what it writes and how it ends, on synthetic summaries."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness import reproduce
+from harness.core import store
+from harness.core.errors import CasesFailedError, ConfigError, MissingInputError, NotReproducedError, UsageError
+from harness.core.layout import Results
+from harness.core.schemas import Reproduction, Summary
+from harness.render import reproduction as tables
+from tests.synthetic_results import ENVIRONMENT_ID, RESNET, SPEED, Synthetic, environment, matrix
+
+ROOT = Path(__file__).parents[2]
+XEON = "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"
+EAGER_MS = (RESNET.overhead_ns + RESNET.item_ns) / 1e6
+CLAIM: dict[str, Any] = {
+    "title": "ONNX Runtime against eager",
+    "source": {"title": "a paper", "url": "https://example.org/paper"},
+    "cards": [XEON],
+    "conditions": {"figure": "median | of five"},
+    "models": [{"name": "resnet50"}],
+    "common": {"model": "resnet50", "precision": "fp32", "batch_size": 1},
+    "values": [
+        {"name": "eager", "backend": "torch-eager", "latency_ms": EAGER_MS},
+        {"name": "ort", "backend": "onnxruntime", "latency_ms": EAGER_MS * SPEED["onnxruntime"]},
+    ],
+    "ratios": [{"faster": "ort", "than": "eager"}],
+}
+
+
+def summary(**facts: Any) -> Summary:
+    cases = matrix((RESNET,), ("torch-eager", "onnxruntime"), batch_sizes=(1,), bf16=())
+    here = {ENVIRONMENT_ID: environment(**facts)}
+    return Synthetic(models=(RESNET,), cases=cases, samples=50, rounds=5, environments=here).summary()
+
+
+class Place:
+    """A folder of claims and one of results."""
+
+    def __init__(self, root: Path) -> None:
+        self.claims, self.results, self.other = root / "claims", root / "results", Results(root / "other")
+        self.claims.mkdir()
+
+    def put(self, name: str = "a-claim", **changes: Any) -> None:
+        (self.claims / f"{name}.yaml").write_text(json.dumps({**CLAIM, **changes}))
+
+    def words(self, name: str = "a-claim", *more: str) -> list[str]:
+        return ["--claim", name, "--claims", str(self.claims), "--results", str(self.results), *more]
+
+    def judge(self, found: Summary) -> Reproduction:
+        store.save(self.other.summary, found)
+        reproduce.stage(self.words("a-claim", "--only-compare", str(self.other.root)))
+        return self.saved()
+
+    def saved(self) -> Reproduction:
+        return store.load(Results(self.results).claim("a-claim").reproduction, Reproduction, "make reproduce")
+
+    def report(self) -> str:
+        return Results(self.results).claim("a-claim").reproduction_report.read_text()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_an_existing_folder_is_judged_without_measuring(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.put()
+    found = place.judge(summary())
+    assert [row.verdict for row in found.rows] == ["REPRODUCED"] * 3
+    assert not Results(place.results).claim("a-claim").plan.exists()
+    printed = capsys.readouterr().out
+    assert "a-claim: 3 REPRODUCED." in printed
+    assert "https://example.org/paper" in printed
+
+
+def test_what_is_not_reproduced_ends_with_eleven(place: Place) -> None:
+    place.put(values=[{**CLAIM["values"][0], "latency_ms": 3 * EAGER_MS}, CLAIM["values"][1]])
+    with pytest.raises(NotReproducedError) as caught:
+        place.judge(summary())
+    assert caught.value.exit_code == 11
+    assert caught.value.problem == "a-claim: 2 NOT REPRODUCED, 1 REPRODUCED."
+    assert "names what differs" in caught.value.hint
+    assert [row.verdict for row in place.saved().rows].count("NOT REPRODUCED") == 2
+
+
+def test_another_card_ends_with_zero_and_is_named(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.put(cards=["NVIDIA H100 80GB HBM3"], ratios=[])
+    place.judge(summary())
+    assert "a-claim: 2 NOT COMPARABLE." in capsys.readouterr().out
+    assert f"1. card: published NVIDIA H100 80GB HBM3, here {XEON}" in place.report()
+
+
+def test_the_exit_code_and_two_lines_of_the_program(place: Place) -> None:
+    place.put(values=[{**CLAIM["values"][0], "latency_ms": 3 * EAGER_MS}, CLAIM["values"][1]])
+    store.save(place.other.summary, summary())
+    words = place.words("a-claim", "--only-compare", str(place.other.root))
+    command = [sys.executable, "-m", "harness.reproduce", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 11
+    error, hint = done.stderr.splitlines()
+    assert error.startswith("Error: a-claim: ")
+    assert hint.startswith("Hint:  ")
+
+
+def test_a_ratio_on_another_machine_says_that_it_is_weaker(place: Place) -> None:
+    place.put(cards=["NVIDIA H100 80GB HBM3"])
+    found = place.judge(summary())
+    assert [row.verdict for row in found.rows] == ["NOT COMPARABLE", "NOT COMPARABLE", "REPRODUCED"]
+    assert "weaker evidence" in place.report()
+    assert "weaker evidence" not in tables.document(found.model_copy(update={"rows": found.rows[:2]}))
+
+
+def test_the_document_has_both_sides_and_their_conditions(place: Place) -> None:
+    place.put()
+    place.judge(summary())
+    text = place.report()
+    cells = [cell.strip() for line in text.splitlines() if "| eager " in line for cell in line.split("|")]
+    assert f"{EAGER_MS:,.6g}" in cells
+    assert "figure: median \\| of five" in text
+    assert f"Measured: {XEON} · 2 threads" in text
+    assert "How to read this" in text
+
+
+def test_the_list_names_every_claim_with_its_conditions(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.put("one")
+    place.put("two", context="other rules", ratios=[])
+    reproduce.stage(place.words("list"))
+    printed = capsys.readouterr().out
+    assert "one: ONNX Runtime against eager\n" in printed
+    assert "2 values, 1 ratio\n" in printed
+    assert "2 values, context only\n" in printed
+    assert "median | of five" in printed
+
+
+def test_a_claim_that_is_context_starts_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reproduce.subprocess, "run", pytest.fail)
+    place.put(context="other rules", ratios=[])
+    reproduce.stage(place.words())
+    assert {row.reason for row in place.saved().rows} == {"context only: other rules"}
+    assert place.saved().here is None
+
+
+def test_what_no_stage_could_run_here_starts_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reproduce.subprocess, "run", pytest.fail)
+    place.put(values=[{**CLAIM["values"][0], "backend": "tensorrt"}], ratios=[])
+    reproduce.stage(place.words())
+    assert [row.reason for row in place.saved().rows] == ["tensorrt does not run on cpu"]
+
+
+class Stages:
+    """Stands for the stages: records what was started, leaves a summary, ends with chosen exit codes."""
+
+    def __init__(self, place: Place, codes: dict[str, int]) -> None:
+        self.started: list[list[str]] = []
+        self._place, self._codes = place, codes
+
+    def __call__(self, command: Sequence[str], check: bool) -> SimpleNamespace:
+        assert not check
+        name = command[2].removeprefix("harness.")
+        self.started.append([name, *command[3:]])
+        if name == "aggregate":
+            store.save(Results(self._place.results).claim("a-claim").summary, summary())
+        return SimpleNamespace(returncode=self._codes.get(name, 0))
+
+
+@pytest.mark.parametrize("codes", [{}, {"build_engine": 5, "run": 10}, {"build_engine": 8}])
+def test_the_stages_run_in_their_order(place: Place, monkeypatch: pytest.MonkeyPatch, codes: dict[str, int]) -> None:
+    place.put()
+    stages = Stages(place, codes)
+    monkeypatch.setattr(reproduce.subprocess, "run", stages)
+    reproduce.stage(place.words("a-claim", "--rounds", "2", "--python", "tensorrt=/opt/x", "--force"))
+    order = ["plan", "export", "build_engine", "roof", "run", "aggregate", "report"]
+    assert [words[0] for words in stages.started] == order
+    own = Results(place.results).claim("a-claim")
+    assert all(str(own.root) in words for words in stages.started)
+    assert json.loads(own.config.read_text())["measurement"]["rounds"] == 2
+    passed = {words[0] for words in stages.started if "tensorrt=/opt/x" in words}
+    assert passed == {"build_engine", "run"}
+    assert {words[0] for words in stages.started if "--force" in words} == {"export", "build_engine", "roof", "run"}
+
+
+@pytest.mark.parametrize("codes", [{"plan": 2}, {"export": 8}, {"run": 7}, {"aggregate": 4}])
+def test_a_stage_that_ends_badly_ends_it(place: Place, monkeypatch: pytest.MonkeyPatch, codes: dict[str, int]) -> None:
+    place.put()
+    stages = Stages(place, codes)
+    monkeypatch.setattr(reproduce.subprocess, "run", stages)
+    with pytest.raises(CasesFailedError, match=f"The {next(iter(codes))} stage ended with exit code"):
+        reproduce.stage(place.words())
+    assert stages.started[-1][0] in codes
+
+
+def test_our_own_run_is_not_held_against_itself(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    own = "results/published/epyc-2-vcpu/2026-11-28"
+    words = ["--claim", "own-epyc", "--results", str(place.results), "--only-compare", own]
+    with pytest.raises(UsageError, match="the published run itself"):
+        reproduce.stage(words)
+
+
+def test_our_own_run_on_another_machine_names_what_differs(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    store.save(place.other.summary, summary())
+    reproduce.stage(["--claim", "own-epyc", "--results", str(place.results), "--only-compare", str(place.other.root)])
+    own = Results(place.results).claim("own-epyc")
+    found = store.load(own.reproduction, Reproduction, "make reproduce")
+    assert {row.verdict for row in found.rows} == {"NOT COMPARABLE"}
+    [row] = [row for row in found.rows if row.name == "resnet50-torch-eager-cpu-fp32-b1"]
+    assert {"card", "machine.cpu"} <= {one.name for one in row.differences if one.refuses}
+
+
+def test_mistakes_of_the_caller(place: Place) -> None:
+    place.put()
+    with pytest.raises(UsageError, match="Unknown claim"):
+        reproduce.stage(place.words("b-claim"))
+    with pytest.raises(UsageError, match="0 rounds"):
+        reproduce.stage(place.words("a-claim", "--rounds", "0"))
+    with pytest.raises(MissingInputError):
+        reproduce.stage(place.words("a-claim", "--only-compare", str(place.other.root / "none")))
+    place.put(titel="x")
+    with pytest.raises(ConfigError, match="titel: unknown key"):
+        reproduce.stage(place.words())
