@@ -164,7 +164,7 @@ def test_a_case_that_advice_rests_on_is_one_click_away(opened: Open) -> None:
     link = rests.locator("a").first
     case = link.inner_text()
     link.click()
-    assert tab.locator(f"[id='why-{case}']").is_visible()
+    tab.locator(f"[id='why-{case}']").wait_for(state="visible")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
