@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -406,8 +407,7 @@ def test_a_file_in_the_way_of_a_folder_is_said(folder: Folder, what: str) -> Non
     folder.plan(NOOP)
     if what == "results":
         plan = folder.results.plan.read_bytes()
-        folder.results.plan.unlink()
-        folder.results.root.rmdir()
+        shutil.rmtree(folder.results.root)
         folder.results.root.write_bytes(plan)
         done = folder("plan", "--config", str(folder.root / "config.yaml"))
     else:
