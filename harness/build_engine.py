@@ -34,11 +34,9 @@ def stage(arguments: Sequence[str]) -> None:
     parser = cli.parser("harness.build_engine", __doc__)
     parser.add_argument("--force", action="store_true", help="build anew even where nothing changed")
     parser.add_argument("--only-list", action="store_true", help="build nothing, and tell what would be built")
-    parser.add_argument("--models", nargs="+", metavar="NAME", help="only these models of the plan")
+    cli.add_models(parser)
     parser.add_argument("--engines", nargs="+", metavar="NAME", help="only these, by the names that --only-list prints")
-    parser.add_argument(
-        "--python", action="append", default=[], metavar="BACKEND=PATH", help="interpreter that has TensorRT"
-    )
+    cli.add_interpreters(parser)
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
     others = interpreters(options.python)

@@ -40,14 +40,8 @@ def stage(arguments: Sequence[str]) -> None:
     parser = cli.parser("harness.energy", __doc__)
     parser.add_argument("--window", type=float, default=DEFAULT_WINDOW_S, help="seconds a case is watched (at least 5)")
     parser.add_argument("--force", action="store_true", help="measure anew what is already there")
-    parser.add_argument("--models", nargs="+", metavar="NAME", help="only these models of the plan")
-    parser.add_argument(
-        "--python",
-        action="append",
-        default=[],
-        metavar="BACKEND=PATH",
-        help="interpreter with a backend's libraries",
-    )
+    cli.add_models(parser)
+    cli.add_interpreters(parser)
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
     if options.window < MIN_WINDOW_S:

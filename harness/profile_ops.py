@@ -48,14 +48,8 @@ def stage(arguments: Sequence[str]) -> None:
     parser = cli.parser("harness.profile_ops", __doc__)
     parser.add_argument("--runs", type=int, default=DEFAULT_RUNS, help=f"inferences under a profiler ({DEFAULT_RUNS})")
     parser.add_argument("--force", action="store_true", help="profile anew what is already there")
-    parser.add_argument("--models", nargs="+", metavar="NAME", help="only these models of the plan")
-    parser.add_argument(
-        "--python",
-        action="append",
-        default=[],
-        metavar="BACKEND=PATH",
-        help="interpreter with a backend's libraries",
-    )
+    cli.add_models(parser)
+    cli.add_interpreters(parser)
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
     if options.runs < 1:

@@ -63,7 +63,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to measure (cpu)")
     parser.add_argument("--rounds", type=int, help="fresh processes per case, instead of the claim's")
     parser.add_argument("--only-compare", type=Path, metavar="RESULTS", help="judge this folder and measure nothing")
-    parser.add_argument("--python", action="append", default=[], metavar="BACKEND=PATH", help="passed on to the stages")
+    cli.add_interpreters(parser)
     parser.add_argument("--force", action="store_true", help="measure and export anew what is already there")
     parser.add_argument("--claims", type=Path, default=claims.FOLDER, help=f"folder of claims ({claims.FOLDER})")
     cli.add_folders(parser)

@@ -32,14 +32,8 @@ def stage(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--isolation", choices=("fork", "spawn"), default="fork", help="how a case gets its fresh process"
     )
-    parser.add_argument("--models", nargs="+", metavar="NAME", help="only these models of the plan")
-    parser.add_argument(
-        "--python",
-        action="append",
-        default=[],
-        metavar="BACKEND=PATH",
-        help="interpreter that has a backend's libraries",
-    )
+    cli.add_models(parser)
+    cli.add_interpreters(parser)
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
     others = interpreters(options.python)

@@ -39,7 +39,7 @@ def stage(arguments: Sequence[str]) -> None:
     parser = cli.parser("harness.spread", __doc__)
     parser.add_argument("--cards", required=True, help="as CUDA_VISIBLE_DEVICES names them: 0,1,2,3")
     parser.add_argument("--force", action="store_true", help="build and measure anew what is already there")
-    parser.add_argument("--python", action="append", default=[], metavar="BACKEND=PATH", help="passed on to the stages")
+    cli.add_interpreters(parser)
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
     results = Results(options.results)

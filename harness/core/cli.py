@@ -38,6 +38,22 @@ def add_folders(target: argparse.ArgumentParser, models: bool = True, results: b
         target.add_argument("--results", type=Path, default=Path("results"), help="folder of results (results)")
 
 
+def add_models(target: argparse.ArgumentParser) -> None:
+    """The `--models` option: a part of the plan."""
+    target.add_argument("--models", nargs="+", metavar="NAME", help="only these models of the plan")
+
+
+def add_interpreters(target: argparse.ArgumentParser) -> None:
+    """The `--python` option, the same in every stage that starts backends or stages that do."""
+    target.add_argument(
+        "--python",
+        action="append",
+        default=[],
+        metavar="BACKEND=PATH",
+        help="interpreter that has a backend's libraries",
+    )
+
+
 def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
     """Run a stage: two lines and an exit code for a user's mistake, a traceback for ours."""
     # ONNX Runtime (1.29 and later) reports model names and hashes over the network unless told before its import.

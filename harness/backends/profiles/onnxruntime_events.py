@@ -78,13 +78,10 @@ def _row(name: str, event: Event, calls: float, spent_ns: int, members: Sequence
     return LayerRow(
         name=name,
         kind=about["op_name"],
-        depth=0,
         parent=module,
         calls=calls,
         self_ns=spent_ns,
         total_ns=spent_ns,
-        flops=None,
-        parameters=None,
         output_shapes=tuple(tuple(shape) for one in about.get("output_type_shape", ()) for shape in one.values()),
         output_bytes=int(about["output_size"]) if "output_size" in about else None,
         members=tuple(node.name for node in members) if [node.name for node in members] != [name] else (),

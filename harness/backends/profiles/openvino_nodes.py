@@ -97,13 +97,9 @@ def _row(node: Executed, spent_ns: int, graph: Graph) -> LayerRow:
     return LayerRow(
         name=node.name,
         kind=node.kind,
-        depth=0,
         parent=module,
-        calls=1,
         self_ns=spent_ns,
         total_ns=spent_ns,
-        flops=None,
-        parameters=None,
         output_shapes=node.shapes,
         output_bytes=node.output_bytes,
         members=tuple(members) if members != [node.name.removesuffix("/WithoutBiases")] else (),

@@ -74,15 +74,9 @@ def _row(name: str, spent_ns: int, graph: Graph) -> LayerRow:
     return LayerRow(
         name=name,
         kind=kind_of(name),
-        depth=0,
         parent=module,
-        calls=1,
         self_ns=spent_ns,
         total_ns=spent_ns,
-        flops=None,
-        parameters=None,
-        output_shapes=(),
-        output_bytes=None,
         members=members if members != (name,) else (),
         group=group,
     )

@@ -28,21 +28,21 @@ class LayerRow(Record):
     name: str
     kind: str
     """The module's class, or the operator's type."""
-    depth: int
+    depth: int = 0
     """Of the module tree, the model itself is 0; 0 for every node of a graph."""
-    parent: str | None
+    parent: str | None = None
     """The module that it stands in; of a graph's node, the module that it came from. None where that is not told."""
-    calls: float
+    calls: float = 1
     """A run."""
     self_ns: int
     """Without its children."""
     total_ns: int
-    flops: int | None
+    flops: int | None = None
     """2 per multiply-add, of one run of the whole batch; None where they are not known."""
-    parameters: int | None
+    parameters: int | None = None
     """Elements, children included."""
-    output_shapes: tuple[tuple[int, ...], ...]
-    output_bytes: int | None
+    output_shapes: tuple[tuple[int, ...], ...] = ()
+    output_bytes: int | None = None
     members: tuple[str, ...] = ()
     """What was fused into it, by the names of the graph before fusion."""
     group: Group = "other"
