@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.backends.base import Job
 from harness.backends.onnxruntime_cuda import OnnxRuntimeOnGpu
 from harness.backends.profiles.plain import plain_ns, ready
-from harness.backends.profiles.torch_operators import TRACE, operators
+from harness.backends.profiles.torch_operators import operators
 from harness.core.schemas.profile_parts import PartsProfile
 
 _NO_LAYERS = (
@@ -27,11 +27,4 @@ def profile(job: Job, folder: Path, runs: int) -> PartsProfile:
     plain = plain_ns(backend, runs)
     found = operators(backend, folder, runs)
     backend.close()
-    return PartsProfile(
-        layers=(),
-        operators=found.rows,
-        traces=(TRACE,),
-        window_ns=found.window_ns,
-        plain_ns=plain,
-        notes=(_NO_LAYERS,),
-    )
+    return found.alone(plain, _NO_LAYERS)

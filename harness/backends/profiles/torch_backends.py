@@ -79,11 +79,4 @@ def _operators_only(backend: TorchBackend, folder: Path, runs: int, why: str) ->
     found = operators(backend, folder, runs)
     after = [span_of(backend, index) for index in range(runs)]
     backend.close()
-    return PartsProfile(
-        layers=(),
-        operators=found.rows,
-        traces=(TRACE,),
-        window_ns=found.window_ns,
-        plain_ns=middle_mean(before + after),
-        notes=(why,),
-    )
+    return found.alone(middle_mean(before + after), why)

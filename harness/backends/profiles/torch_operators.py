@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from harness.backends.base import Backend
 from harness.backends.profiles.plain import span_of
-from harness.core.schemas.profile_parts import OperatorRow
+from harness.core.schemas.profile_parts import OperatorRow, PartsProfile
 from harness.core.store import translate_storage_errors
 
 TRACE = "operators.pt.trace.json"
@@ -30,6 +30,17 @@ class Operators:
 
     rows: tuple[OperatorRow, ...]
     window_ns: int
+
+    def alone(self, plain_ns: int, why: str) -> PartsProfile:
+        """The profile of a backend that has no layers; `why` says why."""
+        return PartsProfile(
+            layers=(),
+            operators=self.rows,
+            traces=(TRACE,),
+            window_ns=self.window_ns,
+            plain_ns=plain_ns,
+            notes=(why,),
+        )
 
 
 def operators(backend: Backend, folder: Path, runs: int) -> Operators:
