@@ -22,7 +22,13 @@ THRESHOLD   ?=#? limits to compare with, as latency_p50<100ms; several with ; be
 MAX_REGRESSION ?=#? slow-down that compare accepts, as 5%
 CLAIM       ?= list#? published claim to reproduce; list prints them all
 BUNDLE      ?=#? archive of make bundle, to verify
+WEB         ?=#? 1: make watch serves a page to this machine alone
+PORT        ?= 0#? port of that page; 0 takes a free one
+MLFLOW      ?=#? MLflow server or database that make share logs to as well, as sqlite:///mlflow.db
 AUDIT_SERVICE ?= pypi#? where make audit asks for known vulnerabilities: pypi or osv
+RUNS        ?=#? inferences under a profiler (20)
+LAYERS      ?=#? layers that make profile shows: groups, module paths with * and classes, as attention,encoder.layer.0
+DEPTH       ?=#? depth of the module tree down to which it shows them
 TRIALS      ?=#? trials of make selftest (7)
 FORCE       ?=#? 1: measure and export anew what is already there
 RUN         ?= auto#? local, docker, auto (docker where an engine answers; builds the CPU image), or system: this PYTHON as it is
@@ -37,7 +43,7 @@ RUN_FLAGS   ?=#? further flags of containers, as --memory=8g
 PYTHON      ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,$(shell $(p) -c 'import sys; 0x30b0000 <= sys.hexversion < 0x30e0000 and print("$(p)")' 2>/dev/null)))
 
 CHOICES := CONFIG DEVICE MODELS BACKENDS PRECISIONS BATCHES SEQ_LENGTHS BOUNDARIES MODES SETTINGS ROUNDS MAX_ROUNDS \
-       INTERVAL BUDGET RESULTS MODELS_DIR TORCH_INDEX TRIALS BASELINE THRESHOLD MAX_REGRESSION PYTHONS CARDS CLAIM BUNDLE AUDIT_SERVICE \
+       INTERVAL BUDGET RESULTS MODELS_DIR TORCH_INDEX RUNS LAYERS DEPTH TRIALS BASELINE THRESHOLD MAX_REGRESSION PYTHONS CARDS CLAIM BUNDLE PORT MLFLOW AUDIT_SERVICE \
        RUN DOCKER IMAGE GPUS BUILD_FLAGS RUN_FLAGS
 
 # A value is data: what a caller set is taken literally, or Make would expand a `$(shell …)` in it.
@@ -71,7 +77,8 @@ SPREAD = $(STAGE).spread $(PLACE) --models-dir "$$MODELS_DIR" --python "$$PYTHON
 MEASURE = $(if $(CARDS),$(SPREAD),$(ONE_BY_ONE))
 ONE_BY_ONE = $(STAGE).run $(PLACE) --models-dir "$$MODELS_DIR" --python "$$PYTHONS" $(if $(FORCE),--force)
 ENERGY = $(STAGE).energy $(PLACE) --models-dir "$$MODELS_DIR" --python "$$PYTHONS" $(if $(FORCE),--force)
-PROFILE = $(STAGE).profile_ops $(PLACE) --models-dir "$$MODELS_DIR" --python "$$PYTHONS" $(if $(FORCE),--force)
+PROFILE = $(STAGE).profile_ops $(PLACE) --models-dir "$$MODELS_DIR" --python "$$PYTHONS" $(if $(FORCE),--force) \
+          --layers "$$LAYERS" $(if $(DEPTH),--depth "$$DEPTH") $(if $(RUNS),--runs "$$RUNS")
 ASKED = $(strip $(DEVICE) $(MODELS) $(BACKENDS) $(PRECISIONS) $(BATCHES) $(SEQ_LENGTHS) $(SETTINGS))
 AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR"
 REPORT = $(STAGE).report $(PLACE)
@@ -81,7 +88,7 @@ COMPARE = $(STAGE).compare $(PLACE) $(if $(BASELINE),--baseline "$$BASELINE") --
 REPRODUCE = $(STAGE).reproduce $(PLACE) --claim "$$CLAIM" $(if $(DEVICE),--device "$$DEVICE") --models-dir "$$MODELS_DIR" \
             $(if $(ROUNDS),--rounds "$$ROUNDS") --python "$$PYTHONS" $(if $(FORCE),--force)
 
-.PHONY: help bench plan export engines roof run energy aggregate report compare reproduce bundle verify audit selftest profile models test check where images image-cpu image-cuda shell clean distclean
+.PHONY: help bench plan export engines roof run watch energy aggregate report share compare reproduce bundle verify audit selftest profile models test check where images image-cpu image-cuda shell clean distclean
 
 help: ## Print this help
 	@echo "Usage: make <target> [VARIABLE=value …]"
@@ -151,7 +158,7 @@ models: where ## List the models with parameters, inputs and weights
 endif
 
 # Commit and lock file stand in the checkout, which no image has. The report is made anew, so that it is that commit's.
-bundle verify: $(if $(filter system,$(RUN)),,$(VENV)/.installed)
+bundle verify share: $(if $(filter system,$(RUN)),,$(VENV)/.installed)
 
 bundle: ## Pack one run, from plan to report, into one archive with checksums: results/<plan_id>.tar.xz
 	@$(HERE).aggregate $(PLACE) --models-dir "$$MODELS_DIR"
@@ -160,6 +167,14 @@ bundle: ## Pack one run, from plan to report, into one archive with checksums: r
 
 verify: ## Check a bundle and make its report again, byte for byte (BUNDLE)
 	@$(HERE).verify $(if $(BUNDLE),--bundle "$$BUNDLE")
+
+# MLflow's client and its credentials are the caller's, which no image has.
+share: ## Hand the results to other programs: a CSV file of every table, metrics.prom, MLflow (MLFLOW=<URI>)
+	@$(HERE).share $(PLACE) $(if $(MLFLOW),--mlflow "$$MLFLOW")
+
+# Reads files alone, also those of a run in an image; its page would be out of reach in a container without a network.
+watch: $(if $(filter system,$(RUN)),,$(VENV)/.installed) ## Show how a run gets on, on the terminal or as a page (WEB=1)
+	@$(HERE).watch $(PLACE) $(if $(WEB),--web --port "$$PORT")
 
 # An environment of its own: what it needs has no place among what is measured. The answer is a report, never a failure.
 audit: .venv-audit/.installed ## Ask for known vulnerabilities of the lock file's packages; reports, never fails (AUDIT_SERVICE)

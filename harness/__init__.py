@@ -11,6 +11,7 @@
        │ profile_ops   what a model costs, layer by layer                   results/profiles/<case>/
        │ aggregate     join plan with raw                                   results/summary.{json,csv}
        │ report        tables and charts                                    results/report.{md,html}, charts/*.png
+       │ share         tables and figures for other programs                results/tables/*.csv, metrics.prom; MLflow
        │ compare       with an earlier summary, with limits: exit code      results/comparison.{md,json}, junit.xml
        │ reproduce     a published claim beside what is measured here       results/reproduce/<claim>/…
        │ bundle        one run and all its records in one archive           results/<plan_id>.tar.xz

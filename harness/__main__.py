@@ -17,21 +17,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.core.cli import add_folders, main, parser, say
-from harness.core.errors import CasesFailedError, ExportError, UnavailableError, UsageError
+from harness.core.errors import UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Plan, Summary
 from harness.core.store import load
 from harness.render.outcome import outcome
+from harness.running.going_on import goes_on_after
 
 STAGES = (
-    *("plan", "export", "build_engine", "roof", "run", "spread", "energy", "profile_ops"),
-    *("aggregate", "report", "compare", "reproduce", "bundle", "verify", "models", "selftest"),
+    *("plan", "export", "build_engine", "roof", "run", "watch", "spread", "energy", "profile_ops"),
+    *("aggregate", "report", "share", "compare", "reproduce", "bundle", "verify", "models", "selftest"),
 )
 BENCH = "Everything in one go: plan, export, engines and roof on a GPU, run, aggregate, report."
 _SIGNALLED = 128
 """Exit code of what signal n ended: 128 + n, as shells have it."""
-_ENGINES_MAY_LACK = (UnavailableError.exit_code, ExportError.exit_code)
-"""No TensorRT, or an engine that was not built: its rows say so, the others are measured."""
 
 
 def start(arguments: Sequence[str]) -> None:
@@ -90,12 +89,12 @@ def _stages(results: Path, models: Path, of_plan: Sequence[str]) -> int:
     if code := _stage("plan", *of_plan, *place) or _stage("export", *both):
         return code
     if load(Results(results).plan, Plan, "make plan").device == "cuda":
-        if (code := _stage("build_engine", *both)) and code not in _ENGINES_MAY_LACK:
+        if not goes_on_after("build_engine", code := _stage("build_engine", *both)):
             return code
         if code := _stage("roof", *place):
             return code
     measured = _stage("run", *both)
-    if measured not in (0, CasesFailedError.exit_code):
+    if not goes_on_after("run", measured):
         return measured
     return _stage("aggregate", *both) or _stage("report", *place, "--print") or measured
 

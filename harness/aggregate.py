@@ -16,6 +16,7 @@ from harness.core.errors import FormatError, MissingInputError
 from harness.core.layout import Models, Results
 from harness.core.schemas import Energy, Environment, ExportRecord, Failed, Measured, Plan, Roof, Summary, Usage
 from harness.core.timestamps import utc_now
+from harness.measure.custom import installed_metrics, with_custom
 from harness.measure.join import join
 from harness.measure.notes import Notes
 from harness.planning.built_engines import built_engines
@@ -60,7 +61,9 @@ def stage(arguments: Sequence[str]) -> None:
         roof=load_roof(plan, results, notes),
     )
     energies = load_energies(plan, results, notes)
-    summary = summary.model_copy(update={"energies": energies, "notes": notes.lines()})
+    metrics, problems = installed_metrics()
+    notes.other += problems
+    summary = with_custom(summary.model_copy(update={"energies": energies, "notes": notes.lines()}), metrics)
     store.save(results.summary, summary)
     store.save_bytes(results.summary_csv, csv_text(summary).encode())
     _say(summary, results)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
+from harness.backends import BACKENDS
 from harness.core import cli, devices, store
 from harness.core.errors import UsageError
 from harness.core.layout import Results
@@ -53,6 +54,8 @@ def stage(arguments: Sequence[str]) -> None:
     results = Results(options.results)
     changed = store.save(results.plan, plan)
     store.save_bytes(results.command, f"{shlex.join(['python', '-m', 'harness.plan', *arguments])}\n".encode())
+    for refused in BACKENDS.all_refused():
+        cli.warn(f"{refused.problem} {refused.hint}")
     _describe(plan, results.plan, changed, options.list)
 
 

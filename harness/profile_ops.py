@@ -4,7 +4,11 @@ Every level of every case has a fresh process: counting, one pass whose allocati
 the backend's own profiler. Latencies are those that `run` measured; nothing here is one.
 
 reads   results/plan.json, models/<model>/export.json and the files that it names; results/summary.json if there is one
-writes  results/profiles/<case_id>/{model,parts}.json, parts.md, *.trace.json
+writes  results/profiles/<case_id>/{model,parts,memory}.json, parts.md, memory.png, memory.pickle, *.trace.json, and
+        events.out.tfevents.profile where TensorBoard is installed
+
+--layers and --depth choose what parts.md and the terminal show; parts.json holds every layer, and what is profiled
+already is only shown anew.
 """
 
 from __future__ import annotations
@@ -28,25 +32,32 @@ from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.schemas import Case, ExportRecord, Plan, Precision, Summary
 from harness.core.schemas.profile import Counts, MeasuredMemory, ModelProfile
-from harness.core.schemas.profile_parts import PartsProfile
+from harness.core.schemas.profile_parts import PartsProfile, Tokenising
 from harness.core.timestamps import utc_now
 from harness.measure.achieved import model_profile
+from harness.measure.layer_choice import Choice, near_names, unmatched
 from harness.planning.built_engines import built_engines
 from harness.planning.interpreters import interpreters
 from harness.planning.part import of_models
 from harness.planning.profiled import files_of, profiled_cases
+from harness.render import units
 from harness.render.profile_layers import profile_text
 from harness.render.profile_model import progress_line
-from harness.render.units import count
+from harness.render.profile_terminal import terminal_layers
+from harness.render.tokenising import tokenising_line
+from harness.render.what_if import terminal_what_if
+from harness.running import profile_files
 from harness.running.profiling import Level, ProfileJob, profile_in_a_process
 
 DEFAULT_RUNS = 20
 
 
 def stage(arguments: Sequence[str]) -> None:
-    """Profile every case of the plan that has no profile yet."""
+    """Profile every case of the plan that has no profile yet, and show the layers of all."""
     parser = cli.parser("harness.profile_ops", __doc__)
     parser.add_argument("--runs", type=int, default=DEFAULT_RUNS, help=f"inferences under a profiler ({DEFAULT_RUNS})")
+    parser.add_argument("--layers", default="", help="only these: groups, paths of modules with *, or classes")
+    parser.add_argument("--depth", type=int, help="down to this depth of the module tree, where the model is 0")
     parser.add_argument("--force", action="store_true", help="profile anew what is already there")
     cli.add_models(parser)
     cli.add_interpreters(parser)
@@ -54,6 +65,9 @@ def stage(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     if options.runs < 1:
         raise UsageError(f"--runs {options.runs} profiles nothing.", "At least 1.")
+    if options.depth is not None and options.depth < 0:
+        raise UsageError(f"--depth {options.depth} is above the model itself.", "At least 0: the model as a whole.")
+    choice = Choice(tuple(filter(None, (word.strip() for word in options.layers.split(",")))), options.depth)
     others = interpreters(options.python)
     results = Results(options.results)
     plan = of_models(store.load(results.plan, Plan, "make plan"), options.models)
@@ -68,12 +82,15 @@ def stage(arguments: Sequence[str]) -> None:
         todo = [case for case in cases if options.force or not _has(results, case, plan.plan_id)]
         if not todo:
             cli.say("Every case has its profile already; --force profiles anew.")
-            return
-        work = _Pass(plan, results, Models(options.models_dir), options.runs, others, _summary(results))
+        summary = _summary(results)
+        work = _Pass(plan, results, Models(options.models_dir), options.runs, others, summary)
         failures = sum(not work.profile(case) for case in todo)
+        parts = _show(results, [case for case in cases if _has(results, case, plan.plan_id)], choice)
+    if summary is not None and summary.plan_id == plan.plan_id:
+        cli.say(f"\n{terminal_what_if(summary, parts)}")
     if failures:
         raise CasesFailedError(
-            f"{count(failures, 'case')} could not be profiled to the end; the others are.",
+            f"{units.count(failures, 'case')} could not be profiled to the end; the others are.",
             "Each was named above with its reason; the same command tries only those again.",
         )
 
@@ -86,6 +103,33 @@ def _has(results: Results, case: Case, plan_id: str) -> bool:
     except (FormatError, MissingInputError):
         return False
     return model.plan_id == plan_id
+
+
+def _show(results: Results, cases: Sequence[Case], choice: Choice) -> dict[str, PartsProfile]:
+    """Write the layers of the choice into the parts.md of cases that have a profile, and print the longest.
+
+    Returns the profiles by case id. UsageError for a word that matches no layer of any case; then nothing is written.
+    """
+    told = [case for case in cases if backend_info(case.backend).profiler is not None]
+    found = [store.load(results.parts_profile(case.case_id), PartsProfile, "make profile") for case in told]
+    layers = [parts.layers for parts in found]
+    for word in unmatched(choice.words, layers) if found else ():
+        near = ", ".join(f"`{name}`" for name in near_names(word, layers)) or "none, no backend here tells its layers"
+        raise UsageError(
+            f"No layer matches `{word}` in {units.count(len(found), 'profile')}; parts.json of each has all layers.",
+            f"Near: {near}. A group, a path of modules with * or a class.",
+        )
+    for case, parts in zip(told, found, strict=True):
+        model = store.load(results.model_profile(case.case_id), ModelProfile, "make profile")
+        latency_ns = model.achieved.latency_ns
+        measured_ns = None if latency_ns is None else round(latency_ns)
+        text = profile_text(parts, case.device == "cuda", measured_ns, choice=choice)
+        besides = (tokenising_line(parts), profile_files.memory_text(results, case.case_id))
+        text = "\n\n".join(filter(None, (text, *besides)))
+        store.save_bytes(results.parts_report(case.case_id), f"# {case.case_id}\n\n{text}\n".encode())
+        profile_files.write_events(results, model, parts, text)
+        cli.say(f"\n{terminal_layers(case.case_id, parts, choice)}")
+    return {case.case_id: parts for case, parts in zip(told, found, strict=True)}
 
 
 def _summary(results: Results) -> Summary | None:
@@ -101,29 +145,26 @@ class _Pass:
     interpreters: Mapping[str, Path]
     summary: Summary | None
     counted: dict[tuple[str, int | None, Precision], Counts] = field(default_factory=dict)
+    tokenised: dict[tuple[str, int | None, int], Tokenising] = field(default_factory=dict)
 
     def profile(self, case: Case) -> bool:
         """Profile one case and say so; False where a level failed, and what the others told is kept."""
         try:
             found = self._model_level(case)
+            files = profile_files.memory_files(self.results, case.case_id)
+            found = found.model_copy(update={"memory_files": files})
             store.save(self.results.model_profile(case.case_id), found)
             cli.say(progress_line(found))
             if backend_info(case.backend).profiler is not None:
                 parts = PartsProfile.model_validate_json(self._ask("parts", case, own=True))
+                parts = parts.model_copy(update={"tokenising": self._tokenised(case)})
                 store.save(self.results.parts_profile(case.case_id), parts)
-                self._write_report(case, found, parts)
         except StorageError:
             raise
         except InferometerError as error:
             cli.warn(f"{case.case_id}: {error.problem} {error.hint}")
             return False
         return True
-
-    def _write_report(self, case: Case, found: ModelProfile, parts: PartsProfile) -> None:
-        """The parts as tables that can be read."""
-        latency_ns = found.achieved.latency_ns
-        text = profile_text(parts, case.device == "cuda", None if latency_ns is None else round(latency_ns))
-        store.save_bytes(self.results.parts_report(case.case_id), f"# {case.case_id}\n\n{text}\n".encode())
 
     def _model_level(self, case: Case) -> ModelProfile:
         folder = self.models.folder(case.slug)
@@ -152,6 +193,15 @@ class _Pass:
         if key not in self.counted:
             self.counted[key] = Counts.model_validate_json(self._ask("count", case, own=False))
         return self.counted[key]
+
+    def _tokenised(self, case: Case) -> Tokenising | None:
+        """Of a batch, whatever runs it; None where the inputs are no text."""
+        if store.load(self.models.folder(case.slug).record, ExportRecord, "make export").kind != "text":
+            return None
+        key = (case.slug, case.sequence_length, case.batch_size)
+        if key not in self.tokenised:
+            self.tokenised[key] = Tokenising.model_validate_json(self._ask("tokenising", case, own=False))
+        return self.tokenised[key]
 
     def _ask(self, level: Level, case: Case, own: bool) -> bytes:
         """The answer of a fresh process. own: in the backend's interpreter, which may not be this one."""

@@ -1,7 +1,8 @@
 """profile_worker: the process that profiles one case. Started by `profile_ops`, a fresh one for each level of a case.
 
 reads   one job, a JSON line, from standard input; models/<model>/export.json and the files that it names
-writes  its answer, one record, to standard output; results/profiles/<case_id>/*.trace.json, results/environments/*.json
+writes  its answer, one record, to standard output; results/profiles/<case_id>/{memory.json,memory.pickle,*.trace.json},
+        results/environments/*.json
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import IO, Any
 
 from harness.backends import backend_info
 from harness.backends.base import Batch, construct
+from harness.backends.base import Job as BackendJob
 from harness.backends.batches import load_batches
 from harness.backends.full_memory import out_of_memory, tells_full_memory
 from harness.backends.loads import job_of
@@ -24,7 +27,8 @@ from harness.core.layout import ModelFolder, Models, Results
 from harness.core.orphans import die_with_parent
 from harness.core.schemas import ExportRecord, Record
 from harness.core.schemas.profile import Counts, MeasuredMemory
-from harness.core.schemas.profile_parts import PartsProfile
+from harness.core.schemas.profile_memory import MemoryProfile
+from harness.core.schemas.profile_parts import PartsProfile, Tokenising
 from harness.running.profiling import Level, ProfileJob
 
 _NOT_TOLD = "not measured: the backend's library does not tell its allocations"
@@ -55,7 +59,7 @@ def _prepare(asked: ProfileJob) -> None:
     """What must be so before the backend's libraries are imported. Raises UnavailableError where one is missing."""
     info = backend_info(asked.job.case.backend)
     os.environ.update(info.environment)
-    needed = () if asked.level == "count" else info.requires
+    needed = info.requires if asked.level in ("memory", "parts") else ()
     absent = [name for name in needed if importlib.util.find_spec(name.partition(".")[0]) is None]
     if absent:
         raise UnavailableError(f"{', '.join(absent)} is not installed.", f"Install it: pip install {' '.join(absent)}.")
@@ -70,14 +74,36 @@ def _count(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches
 def _memory(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> MeasuredMemory:
     case = asked.job.case
     info = backend_info(case.backend)
-    peak, by = None, _NOT_TOLD
+    told: MemoryProfile | None = None
+    peak: int | None = None
+    by = _NOT_TOLD
+    given = job_of(asked.job, export, folder, batches)
     if info.allocations is not None:
-        given = job_of(asked.job, export, folder, batches)
-        peak, by = _target(info.allocations)(given, lambda job: construct(info.target_on(case.device), job))
-    where = environment.collect({}, case.device)
+        results = Results(asked.results)
+        make = partial(construct, info.target_on(case.device))
+        told = _target(info.allocations)(given, make, results.profile(case.case_id))
+        store.save(results.memory_profile(case.case_id), told, indent=None)
+        peak, by = told.pass_peak_bytes, told.by
+    elif info.peak is not None:
+        peak, by = _peak(info.peak, given)
+    where = environment.collect(environment.plugin_fact(info.plugin), case.device, info.recorded)
     environment_id = environment.environment_id(where)
     store.save(Results(asked.results).environment(environment_id), where)
-    return MeasuredMemory(peak_bytes=peak, by=by, environment_id=environment_id)
+    return MeasuredMemory(
+        peak_bytes=peak,
+        activations_bytes=None if told is None else told.activations_peak_bytes,
+        by=by,
+        environment_id=environment_id,
+    )
+
+
+def _peak(target: str, given: BackendJob) -> tuple[int | None, str]:
+    """(bytes, how they were measured), or why they were not."""
+    try:
+        peak, by = _target(target)(given)
+    except UnavailableError as error:
+        return None, f"not measured: {error.problem}"
+    return peak, by
 
 
 def _parts(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> PartsProfile:
@@ -93,10 +119,17 @@ def _parts(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches
     return found
 
 
+def _tokenising(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> Tokenising:
+    from harness.running.tokenising import tokenising  # noqa: PLC0415 - the zoo, which a backend's Python may lack
+
+    return tokenising(asked.job.case, export, folder.root, batches[0], asked.runs)
+
+
 _LEVELS: Mapping[Level, Callable[[ProfileJob, ExportRecord, ModelFolder, Sequence[Batch]], Record]] = {
     "count": _count,
     "memory": _memory,
     "parts": _parts,
+    "tokenising": _tokenising,
 }
 
 

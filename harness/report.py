@@ -1,27 +1,34 @@
 """Summary → a report that can be read and quoted: report.md with charts, and report.html, one file to look around in.
 
-reads   results/summary.json, profiles/<case_id>/{model,parts}.json
+reads   results/summary.json, comparison.json, profiles/<case_id>/{{model,parts}.json,*.trace.json}
 writes  results/report.md, charts/*.png, results/report.html
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from harness.core import cli, store
 from harness.core.errors import FormatError
 from harness.core.layout import Results
-from harness.core.schemas import SelfTest, Summary
-from harness.core.schemas.profile import ModelProfile
-from harness.core.schemas.profile_parts import PartsProfile
-from harness.measure.achieved import achieved
+from harness.core.schemas import Comparison, SelfTest, Summary
+from harness.measure.alike import Alike, alike
+from harness.measure.launch_gaps import LaunchGaps
+from harness.measure.profiled import profiled_rows
+from harness.measure.traced import traced_gaps
 from harness.render import charts
+from harness.render.conditions import conditions
 from harness.render.document import document
-from harness.render.html.page import can_draw, page
+from harness.render.html.compared import is_of
+from harness.render.html.embedded import can_draw
+from harness.render.html.page import page
+from harness.render.html.profile import Profiles
 from harness.render.profile_section import profile_section
 from harness.render.selftest import selftest_line
+from harness.render.side_by_side import side_by_side_section
 from harness.render.tables import terminal_table
+from harness.render.what_if import terminal_what_if, what_if_text
 
 
 def stage(arguments: Sequence[str]) -> None:
@@ -29,50 +36,71 @@ def stage(arguments: Sequence[str]) -> None:
     parser = cli.parser("harness.report", __doc__)
     cli.add_folders(parser, models=False)
     parser.add_argument("--no-charts", action="store_true", help="write the tables only")
-    parser.add_argument("--print", action="store_true", help="print the main table too")
+    parser.add_argument("--print", action="store_true", help="print the main table and what would bring most too")
     options = parser.parse_args(arguments)
     results = Results(options.results)
     summary = store.load(results.summary, Summary, "make aggregate")
     drawing = summary.charts and not options.no_charts
     found = charts.select(summary) if drawing else charts.Selection()
-    _draw(found, results)
     tested = store.load(results.selftest, SelfTest, "make selftest") if results.selftest.is_file() else None
     proof = selftest_line(tested, results.selftest_table.name)
-    profile = _profile(summary, results)
-    text = document(summary, found.links(results.charts.name), found.note, proof, profile)
+    profiled = Profiles(results.model_profile("").parent.name, profiled_rows(summary, results, cli.warn))
+    beside, gaps = alike(profiled.found), traced_gaps(profiled.found, results, cli.warn)
+    of_layers = charts.of_layers(summary, beside) if drawing else []
+    _draw([*found.charts, *of_layers], results)
+    images = [f"![{chart.alt}]({results.charts.name}/{chart.name}.png)" for chart in of_layers]
+    profile = _profile(summary, profiled, beside, gaps, images)
+    parts = {one.row.case_id: one.parts for one in profiled.found if one.parts}
+    changes = what_if_text(summary, parts)
+    text = document(summary, found.links(results.charts.name), found.note, proof, profile, changes)
     store.save_bytes(results.report, text.encode())
     if drawing and not can_draw():
         cli.warn(f"{results.report_page.name} has no charts: plotly is not installed. Install it, then `make report`.")
-    store.save_bytes(results.report_page, page(summary, proof, drawing and can_draw(), profile).encode())
+    compared = _comparison(summary, results)
+    tables = _profile(summary, profiled, beside, gaps)
+    shown = page(summary, proof, drawing and can_draw(), tables, profiled, compared, changes)
+    store.save_bytes(results.report_page, shown.encode())
     if options.print:
         cli.say(terminal_table(summary))
+        cli.say(f"\n{terminal_what_if(summary, parts)}\n")
     cli.say(f"Report: {results.report} and {results.report_page.name}")
 
 
-def _profile(summary: Summary, results: Results) -> str:
-    """The section on the profiles that belong to the summary's plan; one that cannot be read is warned of."""
-    profiles: list[ModelProfile] = []
-    parts: dict[str, PartsProfile] = {}
-    for row in summary.rows:
-        model, other = results.model_profile(row.case_id), results.parts_profile(row.case_id)
-        try:
-            if model.is_file():
-                found = store.load(model, ModelProfile, "make profile")
-                # Of the rows as they are now: they may have been measured after the profile was taken.
-                now = achieved(row, found.flops_per_batch, summary.roof)
-                profiles.append(found.model_copy(update={"achieved": now}))
-            if other.is_file():
-                parts[row.case_id] = store.load(other, PartsProfile, "make profile")
-        except FormatError as error:
-            cli.warn(f"{error.problem} {error.hint}")
-    belonging = [found for found in profiles if found.plan_id == summary.plan_id]
-    return profile_section(belonging, parts, results.model_profile("").parent.name)
+def _profile(
+    summary: Summary,
+    profiled: Profiles,
+    beside: Sequence[Alike],
+    gaps: Mapping[str, LaunchGaps],
+    images: Sequence[str] = (),
+) -> str:
+    """The section on the profiles that belong to the summary's plan. images: of the first comparisons."""
+    parts = {one.row.case_id: one.parts for one in profiled.found if one.parts}
+    compared = [
+        side_by_side_section(found, conditions(summary, found.rows), images[place] if place < len(images) else "", gaps)
+        for place, found in enumerate(beside)
+    ]
+    return profile_section([one.model for one in profiled.found], parts, profiled.folder, compared)
 
 
-def _draw(found: charts.Selection, results: Results) -> None:
+def _comparison(summary: Summary, results: Results) -> Comparison | None:
+    """What `make compare` found of this very run; what it found of an earlier one is said and left out."""
+    if not results.comparison.is_file():
+        return None
+    try:
+        found = store.load(results.comparison, Comparison, "make compare")
+    except FormatError as error:
+        cli.warn(f"{error.problem} {error.hint}")
+        return None
+    if not is_of(found, summary):
+        cli.warn(f"{results.comparison} is of another run: {results.report_page.name} leaves it out. `make compare`.")
+        return None
+    return found
+
+
+def _draw(found: Sequence[charts.Chart], results: Results) -> None:
     """Save the charts, and remove those of an earlier report that this one does not show."""
-    names = {f"{chart.name}.png" for chart in found.charts}
-    for chart in found.charts:
+    names = {f"{chart.name}.png" for chart in found}
+    for chart in found:
         buffer = io.BytesIO()
         charts.save(chart.draw(), buffer)
         store.save_bytes(results.charts / f"{chart.name}.png", buffer.getvalue())

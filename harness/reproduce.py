@@ -28,10 +28,7 @@ from harness.planning import claims
 from harness.planning.config import Config
 from harness.render import reproduction as tables
 from harness.render.conditions import short_conditions
-
-GOES_ON: dict[str, tuple[int, ...]] = {"build_engine": (0, 5, 8), "run": (0, 10)}
-"""Exit codes after which the other stages still have their say: no TensorRT, an engine or a case that failed; their
-rows tell. Every other stage has to end with 0."""
+from harness.running.going_on import goes_on_after
 
 
 def stage(arguments: Sequence[str]) -> None:
@@ -101,7 +98,7 @@ def _stage(name: str, arguments: Sequence[str]) -> None:
     """Run a stage to its end; it prints for itself."""
     command = [sys.executable, "-m", f"harness.{name}", *arguments]
     done = subprocess.run(command, check=False)  # noqa: S603 - our own module, no shell
-    if done.returncode not in GOES_ON.get(name, (0,)):
+    if not goes_on_after(name, done.returncode):
         raise CasesFailedError(
             f"The {name} stage ended with exit code {done.returncode}; its own words stand above.",
             "What was measured is kept: the same command goes on from there.",

@@ -1,7 +1,7 @@
 """run: measure every case of the plan, each in a fresh process per round, and keep the raw samples.
 
 reads   results/plan.json, models/<model>/export.json and the files that it names, models/<model>/engines/*.json
-writes  results/raw/<case_id>/<round>.json, results/environments/<id>.json
+writes  results/raw/<case_id>/<round>.json, results/environments/<id>.json; results/running.json meanwhile
 """
 
 from __future__ import annotations

@@ -123,7 +123,8 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
         mode, reference = mode_for(case, backend, len(batches.inputs)), batches.reference
     found = run_session(backend, mode, reference, export.classifier, job.measurement, enter)
     enter("record")
-    where = environment.collect({**backend.build_facts(), **environment.loaded_runtimes()}, case.device)
+    facts = {**backend.build_facts(), **environment.loaded_runtimes(), **environment.plugin_fact(info.plugin)}
+    where = environment.collect(facts, case.device, info.recorded)
     environment_id = environment.environment_id(where)
     store.save(results.environment(environment_id), where)
     return Measured(

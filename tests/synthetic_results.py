@@ -40,6 +40,7 @@ from harness.core.schemas import (
     PlannedModel,
     ReportOptions,
     Roof,
+    Row,
     Software,
     Summary,
     TensorSpec,
@@ -475,3 +476,24 @@ def restless(case_id: str, round_number: int) -> Usage | None:
         samples = [usage_sample(at * 250_000_000, cpu_percent=150.0, others_percent=48.0) for at in range(1, 9)]
         return usage_of(case_id, round_number, samples)
     return usage_of(case_id, round_number)
+
+
+def many_rows(rows: int) -> Summary:
+    """A summary of as many measured rows: one model with 10 backends and 20 batch sizes, under rows / 200 names."""
+    model = FakeModel("model-000", "image", "pretrained", 1e6, 5e5)
+    backends = ["torch-eager", *(f"backend-{index}" for index in range(1, 10))]
+    cases = [case_of(model, backend, "fp32", batch) for batch in range(1, 21) for backend in backends]
+    one = Synthetic(models=(model,), cases=cases, rounds=3, samples=100).summary()
+    names = [f"model-{index:03d}" for index in range(rows // len(cases))]
+    exports = dict.fromkeys(names, one.exports[model.name])
+    return one.model_copy(
+        update={"rows": tuple(_under(name, row) for name in names for row in one.rows), "exports": exports}
+    )
+
+
+def _under(name: str, row: Row) -> Row:
+    """The same row of a model with another name."""
+    baseline = row.speedup and row.speedup.model_copy(
+        update={"baseline": row.speedup.baseline.replace(row.model, name)}
+    )
+    return row.model_copy(update={"model": name, "case_id": row.case_id.replace(row.model, name), "speedup": baseline})

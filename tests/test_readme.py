@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from harness.backends import BACKENDS
+from harness.backends import BUILT_IN
 from harness.core.schemas import Kind
 
 ROOT = Path(__file__).parents[1]
@@ -186,7 +186,7 @@ def test_clean_keeps_what_is_published_and_does_not_mind_an_absent_folder(tmp_pa
 
 def settings_table() -> str:
     rows = []
-    for backend, info in BACKENDS.items():
+    for backend, info in BUILT_IN.items():
         for device in info.settings:
             for name, setting in info.settings_on(device).items():
                 kinds = "all" if len(setting.kinds) == len(get_args(Kind)) else ", ".join(setting.kinds)

@@ -1,80 +1,23 @@
 """The table of backends: everything that must be known before a backend's libraries are imported.
 
-Adding a backend: its file with one class (base.py says what it owes), an entry here, a test, a line in a config.
+Adding a backend: its file with one class (base.py says what it owes), an entry here, a test, a line in a config. An
+installed package may bring one as well (plugins.py).
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import partial
 
 from harness.backends import settings
-from harness.backends.settings import Setting
+from harness.backends.info import BackendInfo
+from harness.backends.plugins import Table
 from harness.core.errors import ConfigError
 from harness.core.names import unknown_name
-from harness.core.schemas import Device, Mode, Precision, Quantisation
+from harness.core.schemas import Precision
 
-
-@dataclass(frozen=True)
-class BackendInfo:
-    """One backend.
-
-    target: `module:Class`, imported only in the process that runs it; targets: by device, where there are several.
-    requires: importable modules whose absence makes the backend unavailable (said, never hidden).
-    preload: modules that the case server imports once, where they are installed, before it forks a process per case.
-    precisions: what can truly run, by device.
-    artifact: what it loads: "module" (weights and Python code), "onnx", "engine" (built from ONNX on this very GPU), or
-        "none".
-    not_offered: why a precision is missing, shown in the report of a plan that asks for it.
-    not_quantised: why int8 files of one kind of quantisation are not run.
-    computes: False for a backend that only measures the harness; such rows are never ranked.
-    environment: variables set before its libraries are imported. Both telemetry switches stand here: ONNX Runtime from
-        1.29 and OpenVINO start a thread at import that reports over the network, in the very process that measures.
-    modes: how it can run; each mode needs its calls of base.py.
-    modes_not_offered: why a mode is missing, shown in the report of a plan that asks for it.
-    compile_cache: True when compiling takes so long that later processes reuse the first one's work.
-    settings: named ways to run it, by device; the first is what a case gets whose configuration names none.
-    transfers: True where it can copy inputs and outputs as part of a sample on a GPU: the transfer boundary.
-    profiler: `module:function` that tells where the time of a case goes, layer by layer or operator by operator; called
-        `(job, batches, folder, runs)` in a process of its own, returns a PartsProfile. None where nobody can tell.
-    allocations: `module:function` that tells what one pass allocates at most, as its library knows it; called
-        `(job, make)`, returns (bytes, how). None where the library does not tell.
-    """
-
-    target: str
-    summary: str
-    requires: tuple[str, ...]
-    preload: tuple[str, ...]
-    precisions: Mapping[Device, tuple[Precision, ...]]
-    artifact: str
-    not_offered: Mapping[Precision, str] = field(default_factory=dict)
-    not_quantised: Mapping[Quantisation, str] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    computes: bool = True
-    modes: tuple[Mode, ...] = ("sync", "offline")
-    modes_not_offered: Mapping[Mode, str] = field(
-        default_factory=lambda: {"pipelined": "a call of it runs one request at a time"}
-    )
-    compile_cache: bool = False
-    settings: Mapping[Device, Mapping[str, Setting]] = field(default_factory=dict)
-    transfers: bool = False
-    targets: Mapping[Device, str] = field(default_factory=dict)
-    profiler: str | None = None
-    allocations: str | None = None
-
-    def target_on(self, device: Device) -> str:
-        """Its class for a device."""
-        return self.targets.get(device, self.target)
-
-    def settings_on(self, device: Device) -> Mapping[str, Setting]:
-        """Its named settings on a device, the usual one first."""
-        return self.settings.get(device, settings.PLAIN)
-
-    def modes_on(self, device: Device) -> tuple[Mode, ...]:
-        """How it can run there. A GPU's stream is a queue: every backend can have two passes in flight on it."""
-        return ("sync", "pipelined", "offline") if device == "cuda" else self.modes
-
+__all__ = ["BACKENDS", "BUILT_IN", "BackendInfo", "backend_info"]
 
 _MODEL_CODE = ("torchvision", "transformers.modeling_utils", "transformers.models.auto.modeling_auto")
 """What models are written with. Imported by every case alone it would take seconds, and stand in its load time."""
@@ -95,11 +38,11 @@ _torch = partial(
     not_offered={"fp16": _FP16_CPU, "tf32": _TF32_CPU, "int8": _TORCH_INT8},
     environment=_ASK_NVML,
     transfers=True,
-    allocations="harness.backends.profiles.torch_memory:peak_bytes",
+    allocations="harness.backends.profiles.torch_memory:memory_profile",
 )
 """What PyTorch's three backends have in common."""
 
-BACKENDS: Mapping[str, BackendInfo] = {
+BUILT_IN: Mapping[str, BackendInfo] = {
     "noop": BackendInfo(
         target="harness.backends.noop:Noop",
         summary="does nothing: the harness's own cost as a row",
@@ -145,6 +88,7 @@ BACKENDS: Mapping[str, BackendInfo] = {
     "onnxruntime": BackendInfo(
         target="harness.backends.onnxruntime:OnnxRuntime",
         profiler="harness.backends.profiles.onnxruntime_nodes:profile",
+        peak="harness.backends.profiles.onnxruntime_memory:peak_bytes",
         summary="ONNX Runtime with IO binding, all graph optimisations",
         requires=("onnxruntime",),
         preload=("onnxruntime",),
@@ -179,11 +123,11 @@ BACKENDS: Mapping[str, BackendInfo] = {
         summary="TensorRT's own runtime with an engine built for this GPU",
         requires=("tensorrt", "pycuda"),
         preload=("numpy",),
-        precisions={"cuda": ("fp32", "tf32", "fp16", "bf16")},
+        precisions={"cuda": ("fp32", "tf32", "fp16", "bf16", "int8")},
         artifact="engine",
         transfers=True,
         settings={"cuda": settings.TENSORRT},
-        not_offered={"int8": "TensorRT reads signed activations, and the quantised export writes unsigned ones"},
+        not_quantised={"dynamic": "TensorRT runs no dynamically quantised ONNX: its scales must be fixed beforehand"},
     ),
     "openvino": BackendInfo(
         target="harness.backends.openvino:OpenVino",
@@ -203,10 +147,15 @@ BACKENDS: Mapping[str, BackendInfo] = {
 }
 
 
+BACKENDS = Table(BUILT_IN)
+
+
 def backend_info(name: str) -> BackendInfo:
-    """The entry of a backend; ConfigError with the nearest known name otherwise."""
+    """The entry of a backend. ConfigError with the nearest known name, or with what is wrong with its plugin."""
     try:
         return BACKENDS[name]
     except KeyError:
+        for refused in BACKENDS.refused(name):
+            raise ConfigError(refused.problem, refused.hint) from None
         problem, hint = unknown_name("backend", name, BACKENDS)
-        raise ConfigError(problem, hint) from None
+        raise ConfigError(problem, f"{hint} A plugin's backend has to be installed in {sys.executable}.") from None

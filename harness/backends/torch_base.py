@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -32,6 +33,11 @@ class TorchBackend(Backend):
     def module(self) -> nn.Module:
         """The module that was loaded, in the types and layout that it runs in."""
         return self._module
+
+    @property
+    def input_sets(self) -> Sequence[Tensors]:
+        """The tensors that batches lie in, from load() on."""
+        return self._inputs.sets
 
     def load(self) -> None:
         """Rebuild the module with the exported weights and turn every input batch into tensors."""

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
@@ -71,6 +72,15 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
         # `make models | head` is no error: leave quietly, and keep Python from flushing into the closed pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
+
+
+def told(output: str) -> tuple[str, str] | None:
+    """(problem, hint) of the last error that a stage printed, in what it left on its error stream."""
+    lines = output.splitlines()
+    pairs = [
+        (line, hint) for line, hint in pairwise(lines) if line.startswith("Error: ") and hint.startswith("Hint:  ")
+    ]
+    return (pairs[-1][0].removeprefix("Error: "), pairs[-1][1].removeprefix("Hint:  ")) if pairs else None
 
 
 def say(text: str = "") -> None:

@@ -6,14 +6,13 @@ import importlib.util
 import os
 import platform
 import re
-import subprocess
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
 import psutil
 
-from harness.core import gpu, limits
+from harness.core import checkout, gpu, limits
 from harness.core.schemas import Device, Environment, Limits, Machine, Software, Unavailable
 from harness.core.store import digest_of
 
@@ -55,19 +54,21 @@ _FEATURES = (
     "amx_int8",
 )
 RUNTIMES = "loaded runtimes"
-"""Name of the build fact that is no library's own."""
+PLUGIN = "backend's plugin"
+"""Names of the build facts that are no library's own."""
 
 _SYS_CPU = Path("/sys/devices/system/cpu")
 _RUNTIME = re.compile(r"lib(gomp|iomp5|omp|tbb|mkl_(rt|core|\w*thread)|\w*openblas\w*|blis|dnnl|onednn)\b[^/]*\.so")
 
 
-def collect(build: dict[str, str], device: Device = "cpu") -> Environment:
+def collect(build: dict[str, str], device: Device = "cpu", also: Iterable[str] = ()) -> Environment:
     """Read the environment of this process; `build` adds facts that only a backend's library can tell.
 
+    also: distributions whose versions decide a number besides LIBRARIES.
     On a GPU this starts CUDA's driver in the process and raises UnavailableError where NVML cannot name the card.
     """
     card = gpu.facts() if device == "cuda" else None
-    return Environment(machine=_machine(), limits=_limits(), software=_software(build), gpu=card)
+    return Environment(machine=_machine(), limits=_limits(), software=_software(build, also), gpu=card)
 
 
 def environment_id(environment: Environment) -> str:
@@ -116,14 +117,14 @@ def _limits() -> Limits:
     )
 
 
-def _software(build: dict[str, str]) -> Software:
-    commit, dirty = _git()
+def _software(build: dict[str, str], also: Iterable[str]) -> Software:
+    commit, dirty = checkout.commit()
     return Software(
         python=f"{platform.python_implementation()} {platform.python_version()}",
         inferometer=version("inferometer") or "source tree",
         git_commit=commit,
         git_dirty=dirty,
-        libraries=versions(LIBRARIES),
+        libraries=versions((*LIBRARIES, *also)),
         build=build,
     )
 
@@ -165,6 +166,11 @@ def version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+def plugin_fact(distribution: str | None) -> dict[str, str]:
+    """The build fact of a backend that a plugin brought: its distribution and version; empty for a built-in one."""
+    return {PLUGIN: f"{distribution} {version(distribution)}"} if distribution else {}
 
 
 def _cpuinfo() -> dict[str, str]:
@@ -230,21 +236,3 @@ def _container() -> str | None:
         if Path(marker).exists():
             return name
     return None
-
-
-def _git() -> tuple[str | None, bool | None]:
-    """Commit and whether tracked files differ from it; (None, None) outside a checkout."""
-    folder = Path(__file__).resolve().parents[2]
-    if not (folder / ".git").exists():
-        return None, None
-    try:
-        commit = _git_output(folder, "rev-parse", "HEAD").strip()
-        changed = _git_output(folder, "status", "--porcelain", "--untracked-files=no")
-    except (OSError, subprocess.SubprocessError):
-        return None, None
-    return commit, bool(changed.strip())
-
-
-def _git_output(folder: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(folder), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout  # noqa: S603 - fixed words

@@ -1,18 +1,22 @@
-"""Where every file lives: the only module that spells a directory.
+"""Where every file lives: with model_files.py, the only module that spells a directory.
 
 models/<slug>/{model.onnx, model-fp16.onnx, model-int8.onnx, weights.safetensors, inputs*.npz, reference*.npz,
                export.json}
 models/<slug>/engines/<name>.{plan,json}      models/timing-cache/<TensorRT>-<GPU>.cache
+models/<slug>/module.pkl                      of a module that harness.api was given
 models/<slug>/{raw-inputs*.npz, reference*-e2e.npz, tokenizer/}     for the e2e boundary
 results/plan.json
 results/command.txt                           command line of the plan stage
 results/environments/<environment_id>.json
 results/raw/<case_id>/<round>.usage.json      what the monitor saw meanwhile
 results/raw/<case_id>/<round>.json            and <round>.log while a case runs or after it failed
+results/running.json                          what a run measures just now; gone when it ends
 results/summary.json  summary.csv  report.md  report.html  charts/*.png
+results/tables/*.csv  metrics.prom            the report's tables and the rows' figures, for other programs
 results/roof.json                             what the GPU can do at most
 results/energy/<case_id>.json                 energy/runs/… the timings of that pass
-results/profiles/<case_id>/{model,parts}.json  parts.md  *.trace.json; <level>.log of one that failed
+results/profiles/<case_id>/{model,parts,memory}.json  parts.md  memory.png  memory.pickle  *.trace.json
+                              <level>.log of one that failed; events.out.tfevents.profile for TensorBoard
 results/cards/<card>/…    a results folder a card while models are spread over several
 results/selftest.json  selftest.md  selftest/<trial>/…
 results/comparison.json  comparison.md  junit.xml
@@ -24,6 +28,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+
+from harness.core.model_files import ModelFolder, Models
+
+__all__ = ["BUNDLE_MANIFEST", "ModelFolder", "Models", "Results"]
 
 BUNDLE_MANIFEST = "manifest.json"
 """Of a bundle, at the top of its folder."""
@@ -51,6 +59,10 @@ class Results:
         return self.root / ".lock"
 
     @property
+    def running(self) -> Path:
+        return self.root / "running.json"
+
+    @property
     def raw(self) -> Path:
         return self.root / "raw"
 
@@ -69,6 +81,17 @@ class Results:
     @property
     def report_page(self) -> Path:
         return self.root / "report.html"
+
+    @property
+    def tables(self) -> Path:
+        return self.root / "tables"
+
+    def table(self, name: str) -> Path:
+        return self.tables / f"{name}.csv"
+
+    @property
+    def metrics(self) -> Path:
+        return self.root / "metrics.prom"
 
     @property
     def comparison(self) -> Path:
@@ -114,6 +137,15 @@ class Results:
     def parts_profile(self, case_id: str) -> Path:
         return self.profile(case_id) / "parts.json"
 
+    def memory_profile(self, case_id: str) -> Path:
+        return self.profile(case_id) / "memory.json"
+
+    def profile_events(self, case_id: str) -> Path:
+        return self.profile(case_id) / "events.out.tfevents.profile"
+
+    def memory_chart(self, case_id: str) -> Path:
+        return self.profile(case_id) / "memory.png"
+
     def parts_report(self, case_id: str) -> Path:
         return self.profile(case_id) / "parts.md"
 
@@ -127,6 +159,10 @@ class Results:
     def card(self, index: int) -> Results:
         """A results folder of its own for each card while models are spread over several (harness/spread.py)."""
         return Results(self.root / "cards" / str(index))
+
+    def cards(self) -> list[Results]:
+        """Those that are there."""
+        return [Results(folder) for folder in sorted((self.root / "cards").glob("*"))]
 
     def claim(self, name: str) -> Results:
         """A results folder of its own for what stands beside a published claim (harness/reproduce.py)."""
@@ -165,69 +201,3 @@ class Results:
 
     def environment(self, environment_id: str) -> Path:
         return self.environments / f"{environment_id}.json"
-
-
-@dataclass(frozen=True)
-class Models:
-    """The folders below one models folder."""
-
-    root: Path
-
-    def folder(self, slug: str) -> ModelFolder:
-        return ModelFolder(self.root / slug)
-
-    def timing_cache(self, tensorrt: str, gpu: str) -> Path:
-        """What TensorRT learned about kernels; it belongs to a version and a type of GPU."""
-        return self.root / "timing-cache" / f"{tensorrt}-{gpu.replace(' ', '-')}.cache"
-
-
-@dataclass(frozen=True)
-class ModelFolder:
-    """The files of one exported model."""
-
-    root: Path
-
-    @property
-    def record(self) -> Path:
-        return self.root / "export.json"
-
-    @property
-    def weights(self) -> Path:
-        return self.root / "weights.safetensors"
-
-    @property
-    def compile_cache(self) -> Path:
-        return self.root / "compile-cache"
-
-    @property
-    def engines(self) -> Path:
-        return self.root / "engines"
-
-    def engine(self, name: str) -> Path:
-        return self.engines / f"{name}.plan"
-
-    def engine_record(self, name: str) -> Path:
-        return self.engines / f"{name}.json"
-
-    def onnx(self, precision: str) -> Path:
-        return self.root / ("model.onnx" if precision == "fp32" else f"model-{precision}.onnx")
-
-    def inputs(self, sequence_length: int | None) -> Path:
-        return self.root / f"inputs{_suffix(sequence_length)}.npz"
-
-    def reference(self, sequence_length: int | None) -> Path:
-        return self.root / f"reference{_suffix(sequence_length)}.npz"
-
-    def raw_inputs(self, sequence_length: int | None) -> Path:
-        return self.root / f"raw-inputs{_suffix(sequence_length)}.npz"
-
-    def raw_reference(self, sequence_length: int | None) -> Path:
-        return self.root / f"reference{_suffix(sequence_length)}-e2e.npz"
-
-    @property
-    def tokenizer(self) -> Path:
-        return self.root / "tokenizer"
-
-
-def _suffix(sequence_length: int | None) -> str:
-    return "" if sequence_length is None else f"-s{sequence_length}"

@@ -200,8 +200,8 @@ def source_of(export: ExportRecord, precision: Precision, strongly_typed: bool) 
     With builder flags all floating engines come from the fp32 file; a strongly typed network computes what its file
     says. Quantised files are as they are.
     """
-    own = "fp16" if strongly_typed and precision == "fp16" else "fp32"
-    found = export.onnx.get("int8") if precision == "int8" else export.onnx_variants.get(f"{own}-{VARIANT}")
+    own = precision if precision == "int8" or (strongly_typed and precision == "fp16") else "fp32"
+    found = export.onnx_variants.get(f"{own}-{VARIANT}")
     if found is None:
         raise MissingInputError(
             f"The export of {export.model} has no ONNX file for {precision} engines.",

@@ -48,6 +48,7 @@ def model_profile(
         flops_per_byte=None if flops is None or not traffic else flops / traffic,
         activation_estimated_bytes=_times(counts.activation_bytes, case),
         activation_measured_bytes=memory.peak_bytes,
+        activation_alone_bytes=memory.activations_bytes,
         activation_measured_by=memory.by,
         achieved=achieved(row, flops, roof),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from harness.core.environment import PLUGIN
 from harness.core.schemas import (
     Case,
     ColdCosts,
@@ -58,7 +59,9 @@ def row_of(case: Case, kind: Kind, records: CaseRecords, settings: Measurement, 
         numbers = [record.round for record in records.measured]
         medians = row.latency_ns.process_medians if row.latency_ns else ()
         stopped = rounds.why_stopped(numbers, medians, settings, failed=bool(records.failed))
-        return row.model_copy(update={"usage": utilisation.merged(list(records.usage.values())), "stopped": stopped})
+        more = {"usage": utilisation.merged(list(records.usage.values())), "stopped": stopped}
+        plugin = records.environment.software.build.get(PLUGIN) if records.environment else None
+        return row.model_copy(update={**more, "plugin": plugin})
     if records.failed:
         last = records.failed[-1]
         reason = f"{last.phase}: {last.error}"

@@ -7,15 +7,14 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.backends import BACKENDS
+from harness.backends import backend_info
 from harness.core.errors import UsageError
-from harness.core.names import unknown_name
 
 
 def interpreters(texts: Sequence[str]) -> dict[str, Path]:
     """`tensorrt=/opt/trt/bin/python` → path by backend; several may stand in one text, with commas between.
 
-    Raises UsageError for an unknown backend and for what is not an executable.
+    Raises ConfigError for an unknown backend, UsageError for what is not an executable.
     """
     found: dict[str, Path] = {}
     for text in (part for given in texts for part in given.split(",") if part):
@@ -24,8 +23,7 @@ def interpreters(texts: Sequence[str]) -> dict[str, Path]:
             raise UsageError(
                 f"`{text}` is not <backend>=<python>.", "For example: PYTHONS=tensorrt=/opt/trt/bin/python."
             )
-        if backend not in BACKENDS:
-            raise UsageError(*unknown_name("backend", backend, BACKENDS))
+        backend_info(backend)
         executable = shutil.which(path)
         if executable is None:
             raise UsageError(f"{path}, named for {backend}, is not an executable.", "Name a Python interpreter.")

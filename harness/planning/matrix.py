@@ -7,7 +7,6 @@ from itertools import product
 
 from harness.backends import BACKENDS, BackendInfo, backend_info
 from harness.core.errors import ConfigError
-from harness.core.names import unknown_name
 from harness.core.schemas import Boundary, Case, Device, Measurement, Mode, Plan, PlannedModel, Precision
 from harness.core.store import digest_of
 from harness.engines.request import VARIANT as ENGINE_VARIANT
@@ -28,9 +27,10 @@ def make_plan(config: Config, source: str, config_sha256: str, merge: bool = Fal
 
     With `merge`, equal cases of two blocks become one: command-line choices may make blocks overlap.
     """
-    if config.report.baseline_backend not in BACKENDS:
-        problem, hint = unknown_name("backend", config.report.baseline_backend, BACKENDS)
-        raise ConfigError(f"{source}: report.baseline_backend: {problem}", hint)
+    try:
+        backend_info(config.report.baseline_backend)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: report.baseline_backend: {error.problem}", error.hint) from None
     models = _models(config, source)
     cases = _unique(_expand(config, models, source), source, merge)
     needed = {case.model for case in cases}
@@ -229,8 +229,6 @@ def _files(case: Case) -> list[tuple[Precision, str | None]]:
         return [(precision, info.settings_on(case.device)[case.setting].variant)]
     if info.artifact != "engine":
         return []
-    if precision == "int8":
-        return [("int8", None)]
     # Which of the two an engine is built from depends on the TensorRT that will build it.
     return [(one, ENGINE_VARIANT) for one in dict.fromkeys((FP32, precision))]
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from harness.backends import backend_info
 from harness.core import environment, store
 from harness.core.errors import FormatError, InferometerError
 from harness.core.layout import Results
@@ -55,8 +56,8 @@ def finished_turns(
     versions say nothing about them.
     """
     found = Finished(plan)
-    here = environment.collect({}, plan.device)
-    comparable: dict[tuple[str | None, bool], bool] = {}
+    here: dict[tuple[str, ...], Environment] = {}
+    comparable: dict[tuple[str | None, bool, tuple[str, ...]], bool] = {}
     known = {model: admission.known_artifacts(export, engines.get(model, ())) for model, export in exports.items()}
     for number, case in turns:
         path = results.raw_file(case.case_id, number)
@@ -71,9 +72,12 @@ def finished_turns(
             continue
         if (record.case_id, record.round) != (case.case_id, number):  # moved or copied: aggregate refuses it
             continue
-        asked = (record.environment_id, case.backend not in elsewhere)
+        also = backend_info(case.backend).recorded
+        if also not in here:
+            here[also] = environment.collect({}, plan.device, also)
+        asked = (record.environment_id, case.backend not in elsewhere, also)
         if asked not in comparable:
-            comparable[asked] = _same_environment(*asked, here, results)
+            comparable[asked] = _same_environment(*asked[:2], here[also], results)
         if comparable[asked] and admission.foreign_artifact(record, known.get(case.model, {})) is None:
             found.add(record, case)
     return found

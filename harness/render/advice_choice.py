@@ -64,7 +64,7 @@ def precision_choice(group: Group) -> Iterator[Recommendation]:
         fails = [(low, high, ratio) for low, high, ratio in rated if ratio.ci95.high < WORTH]
         if not pays and not fails:
             continue
-        parts = [f"pays {_gains(pays)}, at {_loss([low for low, _, _ in pays])}"] if pays else []
+        parts = [f"pays {_gains(pays)}, at {loss([low for low, _, _ in pays])}"] if pays else []
         parts += [f"does not pay {_gains(fails)}"] if fails else []
         ids = [row.case_id for low, high, _ in (*pays, *fails) for row in (low, high)]
         yield group.recommendation("precision", f"{name(rows[0])} {' and '.join(parts)}.", tuple(ids))
@@ -124,7 +124,7 @@ def _gains(rated: Sequence[tuple[Row, Row, Ratio]]) -> str:
     return f"at batch {batches} ({span} times the speed of fp32)"
 
 
-def _loss(rows: Sequence[Row]) -> str:
+def loss(rows: Sequence[Row]) -> str:
     """The worst parity of the rows, in words."""
     distances = [row.parity.relative_l2 for row in rows if row.parity and row.parity.relative_l2 is not None]
     words = [f"relative L2 {units.scientific(max(distances))}"] if distances else ["an unknown loss"]

@@ -11,15 +11,18 @@ from functools import partial
 from matplotlib.figure import Figure
 
 from harness.core.schemas import Row, Summary
+from harness.measure.alike import Alike
 from harness.render import ranking, ways
 from harness.render.canvas import save
 from harness.render.chart_cold import cold_figure
 from harness.render.chart_dots import latency_figure, overview_figure, speedup_figure
+from harness.render.chart_layers import layers_figure
 from harness.render.chart_lines import throughput_figure
 from harness.render.conditions import short_conditions
 from harness.render.ranking import TableKey
+from harness.render.side_by_side import title_of
 
-__all__ = ["Chart", "Selection", "save", "select"]
+__all__ = ["Chart", "Selection", "of_layers", "save", "select"]
 
 MAX_TABLES = 12
 MAX_ROWS = 600
@@ -75,6 +78,19 @@ def select(summary: Summary) -> Selection:
     return Selection(tuple(charts), note if drawn < len(tables) else "")
 
 
+def of_layers(summary: Summary, compared: Sequence[Alike]) -> list[Chart]:
+    """A chart for each of the first comparisons of profiles, in their order; their tables say the same of all."""
+    return [
+        Chart(
+            _stem((found.shape, found.rows[0].weights, "layers"), several=True),
+            title_of(found),
+            None,
+            partial(layers_figure, title_of(found), found.groups, short_conditions(summary, found.rows)),
+        )
+        for found in compared[:MAX_TABLES]
+    ]
+
+
 def _overview(summary: Summary, tables: Sequence[tuple[TableKey, list[Row]]]) -> Chart:
     # One boundary and mode in one figure: the plan's first.
     way = ways.way_of(tables[0][0])
@@ -108,6 +124,6 @@ def _what(rows: Sequence[Row]) -> str:
     return "Time per batch" if rows[0].mode == "offline" else "Latency"
 
 
-def _stem(key: TableKey, several: bool) -> str:
+def _stem(key: Sequence[str], several: bool) -> str:
     """A file name for the charts of a table: the model's, with the rest where a model has several tables."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(key) if several else key[0]).strip("-.")

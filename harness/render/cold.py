@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from harness.core.schemas import ColdCosts, EngineRecord, ExportRecord, Row
 from harness.render import units
@@ -29,12 +30,24 @@ def until_first_answer_ns(cold: ColdCosts) -> int:
 
 
 def break_even(row: Row, baseline: Row | None, export: ExportRecord | None, engine: EngineRecord | None = None) -> str:
+    """The same as `break_even_requests`, as a table shows it."""
+    found = break_even_requests(row, baseline, export, engine)
+    if found is None:
+        return ABSENT
+    if isinstance(found, str):
+        return found
+    return units.whole(found) if found else "at once"
+
+
+def break_even_requests(
+    row: Row, baseline: Row | None, export: ExportRecord | None, engine: EngineRecord | None = None
+) -> int | Literal["never", "unclear"] | None:
     """How many requests (batches) pay back what this row costs more than the baseline before its first answer.
 
-    engine: what was built for the row, whose build comes on top of the export.
+    engine: what was built for the row, whose build comes on top of the export. None where there is nothing to compare.
     """
     if baseline is None or row is baseline or row.speedup is None or not _timed_cold(row) or not _timed_cold(baseline):
-        return ABSENT
+        return None
     interval = row.speedup.ci95
     if interval is not None and interval.low <= 1 <= interval.high:
         return "unclear"
@@ -45,7 +58,7 @@ def break_even(row: Row, baseline: Row | None, export: ExportRecord | None, engi
     extra_ns -= until_first_answer_ns(baseline.cold_ns)
     if gain_ns <= 0:
         return "never"
-    return "at once" if extra_ns <= 0 else units.whole(math.ceil(extra_ns / gain_ns))
+    return 0 if extra_ns <= 0 else math.ceil(extra_ns / gain_ns)
 
 
 def cold_table(

@@ -15,6 +15,8 @@ from harness.render.markdown import section, table
 TERMINAL_ROWS = 40
 """Lines of the terminal table; comparison.md holds every row."""
 
+THRESHOLDS = "Thresholds"
+
 MAX_NAMED = 3
 """Cases named one by one beside a reason that they share; all of them stand in comparison.json."""
 
@@ -41,7 +43,7 @@ def headline(comparison: Comparison) -> str:
 def terminal(comparison: Comparison) -> str:
     """Compared rows and missed thresholds, narrow enough for 100 columns where case names are."""
     rows = [row for row in change.worst_first(comparison.rows) if row.ratio is not None]
-    blocks = [tabulate(*_rows_table(rows[:TERMINAL_ROWS], terminal=True), **_PLAIN)] if rows else []  # type: ignore[arg-type]
+    blocks = [tabulate(*rows_table(rows[:TERMINAL_ROWS], terminal=True), **_PLAIN)] if rows else []  # type: ignore[arg-type]
     if len(rows) > TERMINAL_ROWS:
         blocks.append(f"… and {len(rows) - TERMINAL_ROWS:,} more rows in comparison.md")
     missed = [
@@ -60,14 +62,22 @@ def document(comparison: Comparison, conditions: str) -> str:
     compared = [row for row in change.worst_first(comparison.rows) if row.ratio is not None]
     stated = f"Conditions: {conditions}"
     parts = [
-        section("Comparison", f"**{headline(comparison)}**", _sides(comparison), *remarks(comparison), level=1),
+        section("Comparison", f"**{headline(comparison)}**", sides(comparison), *remarks(comparison), level=1),
         section("Rows", stated, _rows_markdown(compared)) if compared else "",
-        section("Thresholds", stated, _thresholds(comparison)) if comparison.judgements else "",
-        _optional("Not compared", _not_compared(comparison.rows)),
-        _optional("What changed around the rows", _differences(comparison)),
-        section("How to read this", _guide(comparison)),
+        *(section(title, *([stated] if title == THRESHOLDS else []), text) for title, text in details(comparison)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def details(comparison: Comparison) -> list[tuple[str, str]]:
+    """(heading, Markdown) of what stands below the compared rows; a part with nothing to say is left out."""
+    parts = {
+        THRESHOLDS: _thresholds(comparison) if comparison.judgements else "",
+        "Not compared": _not_compared(comparison.rows),
+        "What changed around the rows": _differences(comparison),
+        "How to read this": _guide(comparison),
+    }
+    return [(title, text) for title, text in parts.items() if text]
 
 
 def remarks(comparison: Comparison) -> list[str]:
@@ -92,8 +102,8 @@ def remarks(comparison: Comparison) -> list[str]:
 _PLAIN = {"tablefmt": "simple", "disable_numparse": True}
 
 
-def _rows_table(rows: Sequence[ComparedRow], *, terminal: bool) -> tuple[list[list[str]], list[str]]:
-    """Cells and headers."""
+def rows_table(rows: Sequence[ComparedRow], *, terminal: bool = False) -> tuple[list[list[str]], list[str]]:
+    """Cells and headers; `terminal` leaves out the notes."""
     unit = units.time_unit(value for row in rows for value in (row.baseline_ns, row.current_ns) if value)
     headers = ["verdict", "case", f"baseline {unit.name}", f"now {unit.name}", "change", "95% CI"]
     lines = [
@@ -112,7 +122,7 @@ def _rows_table(rows: Sequence[ComparedRow], *, terminal: bool) -> tuple[list[li
 
 
 def _rows_markdown(rows: Sequence[ComparedRow]) -> str:
-    lines, headers = _rows_table(rows, terminal=False)
+    lines, headers = rows_table(rows)
     for line, row in zip(lines, rows, strict=True):
         line[0] = f"**{row.verdict}**" if row.fails else row.verdict
     return table(headers, lines)
@@ -158,12 +168,13 @@ def _differences(comparison: Comparison) -> str:
     return table(["fact", "baseline", "now"], lines) if lines else ""
 
 
-def _sides(comparison: Comparison) -> str:
-    sides = [("Baseline", comparison.baseline), ("Now", comparison.current)]
+def sides(comparison: Comparison) -> str:
+    """Which two runs, and when each was measured."""
+    both = [("Baseline", comparison.baseline), ("Now", comparison.current)]
     lines = [
         f"- {name}: `{side.path}`, plan {side.plan_id}, {units.count(side.rounds, 'round')}, "
         f"measured {side.measured_from or 'nothing'} to {side.measured_to or 'nothing'}"
-        for name, side in sides
+        for name, side in both
         if side is not None
     ]
     return "\n".join(lines)
@@ -180,7 +191,3 @@ def _guide(comparison: Comparison) -> str:
         "moves all rows alike and is in no interval.",
     ]
     return "\n".join(lines)
-
-
-def _optional(title: str, text: str) -> str:
-    return section(title, text) if text else ""

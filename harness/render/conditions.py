@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from harness.core.environment import RUNTIMES
+from harness.core.environment import PLUGIN, RUNTIMES
 from harness.core.schemas import Environment, Row, Summary, Unavailable
-from harness.render import units, ways
+from harness.render import custom, units, ways
 from harness.render.markdown import table
 
 SHOWN_LIBRARIES = ("torch", "onnxruntime", "onnxruntime-gpu", "openvino", "tensorrt")
@@ -20,7 +20,8 @@ def conditions(summary: Summary, rows: Sequence[Row]) -> str:
     parts = [
         machine(summary.environments),
         _threads(rows),
-        _versions(summary.environments),
+        versions(summary.environments),
+        custom.plugins(rows),
         f"{', '.join(dict.fromkeys(row.precision for row in rows))} on {first.device}",
         ways.stated(first),
         f"{_rounds(summary, rows)}, each a fresh process",
@@ -36,7 +37,13 @@ def conditions(summary: Summary, rows: Sequence[Row]) -> str:
 def short_conditions(summary: Summary, rows: Sequence[Row]) -> str:
     """The conditions that must travel with a figure that is copied out of its report."""
     kinds = dict.fromkeys(f"boundary {row.boundary}, mode {row.mode}" for row in rows)
-    parts = [machine(summary.environments), _threads(rows), _versions(summary.environments), *kinds]
+    parts = [
+        machine(summary.environments),
+        _threads(rows),
+        versions(summary.environments),
+        custom.plugins(rows),
+        *kinds,
+    ]
     parts += [_both_clocks(rows)]
     parts += [_rounds(summary, rows), _dates(summary), f"plan {summary.plan_id}"]
     return " · ".join(part for part in parts if part) + "."
@@ -67,7 +74,9 @@ def _facts(environment: Environment) -> Iterable[tuple[str, str]]:
     yield "git commit", f"{commit} (with local changes)" if software.git_dirty else commit
     yield from sorted(software.libraries.items())
     # A library's build is told under the library's own name; the row must not read as a second version of it.
-    builds = ((name if name == RUNTIMES else f"build of {name}", text) for name, text in software.build.items())
+    builds = (
+        (name if name in (PLUGIN, RUNTIMES) else f"build of {name}", text) for name, text in software.build.items()
+    )
     yield from sorted(builds)
 
 
@@ -90,13 +99,14 @@ def machine(environments: Mapping[str, Environment]) -> str:
     return ", host ".join([*dict.fromkeys(f"{card.name}, driver {card.driver}" for card in cards), processor])
 
 
-def _versions(environments: Mapping[str, Environment]) -> str:
-    versions: dict[str, list[str]] = {}
+def versions(environments: Mapping[str, Environment]) -> str:
+    """The libraries that compute, each with every version of it that was used."""
+    found: dict[str, list[str]] = {}
     for environment in environments.values():
         for name in SHOWN_LIBRARIES:
             if name in environment.software.libraries:
-                versions.setdefault(name, []).append(environment.software.libraries[name])
-    return ", ".join(f"{name} {_joined(found)}" for name, found in versions.items())
+                found.setdefault(name, []).append(environment.software.libraries[name])
+    return ", ".join(f"{name} {_joined(several)}" for name, several in found.items())
 
 
 def _clock(rows: Sequence[Row]) -> str:

@@ -24,10 +24,13 @@ Charts = Mapping[TableKey | None, Sequence[tuple[str, str]]]
 """Table → (alternative text, path relative to the report) of its charts; None: of the whole report."""
 
 
-def document(summary: Summary, charts: Charts, chart_note: str = "", proof: str = "", profile: str = "") -> str:
+def document(
+    summary: Summary, charts: Charts, chart_note: str = "", proof: str = "", profile: str = "", what_if: str = ""
+) -> str:
     """The whole report.
 
-    chart_note: which charts were not drawn, and why; proof: what the self-test found; profile: the section so named.
+    chart_note: which charts were not drawn, and why; proof: what the self-test found; profile, what_if: the sections
+    so named.
     """
     by_id = {row.case_id: row for row in summary.rows}
     tables = ranking.by_table(summary.rows)
@@ -35,6 +38,7 @@ def document(summary: Summary, charts: Charts, chart_note: str = "", proof: str 
     parts = [
         section(summary.title, headline(summary), _images(charts.get(None, ())), chart_note, level=1),
         _optional("Recommendations", recommendations_text(summary)),
+        _optional("What if", what_if),
         *(
             _table_section(summary, key, rows, details(summary, key, rows, by_id), charts, several)
             for key, rows in tables
@@ -60,7 +64,7 @@ def _table_section(
     return section(
         table_title(key, several),
         conditions(summary, rows),
-        latency_table(rows, summary.exports.get(rows[0].model), summary.engines),
+        latency_table(rows, summary.exports.get(rows[0].model), summary.engines, summary.custom),
         _images(charts.get(key, ())),
         *(section(title, text, level=3) for title, text in below),
     )

@@ -39,7 +39,7 @@ def _line(engine: EngineRecord) -> list[str]:
     return [
         PurePosixPath(engine.engine.path).stem,
         engine.request.precision,
-        _profile(engine.request.profiles),
+        shapes(engine.request.profiles),
         units.significant(engine.build_s),
         units.in_mib(engine.engine.size_bytes),
         str(engine.layers),
@@ -48,7 +48,7 @@ def _line(engine: EngineRecord) -> list[str]:
     ]
 
 
-def _profile(profiles: Mapping[str, Profile]) -> str:
+def shapes(profiles: Mapping[str, Profile]) -> str:
     """Range of shapes, once where all inputs share it: `1x128 … 8x128 … 128x128`, or the one shape it takes."""
     return " / ".join(dict.fromkeys(_range(profile) for profile in profiles.values()))
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable
 from operator import attrgetter
 from typing import cast
 
 from harness.core.schemas import GpuUsage, Row, Summary, UsageSummary
+from harness.render import csv_writing
+from harness.render.csv_writing import Value
+from harness.render.custom import csv_columns
 from harness.render.ways import PARTS
-
-Value = str | int | float | bool | None
 
 PERCENTILES = ("p50", "p90", "p95", "p99")
 
@@ -97,8 +96,5 @@ COLUMNS: dict[str, Callable[[Row], Value]] = {
 
 def csv_text(summary: Summary) -> str:
     """The whole summary as CSV, header first."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([figure(row) for figure in COLUMNS.values()] for row in summary.rows)
-    return text.getvalue()
+    columns = {**COLUMNS, **csv_columns(summary)}
+    return csv_writing.csv_text([{name: figure(row) for name, figure in columns.items()} for row in summary.rows])

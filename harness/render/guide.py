@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.core.schemas import Summary
 from harness.measure import grades, stats
-from harness.render import ways
+from harness.render import custom, ways
 from harness.render.device_columns import guide_lines
 from harness.render.meanwhile import monitor_cost
 
@@ -41,6 +41,7 @@ def guide(summary: Summary) -> str:
         "or something else ran than the label says.",
     ]
     lines += [*ways.guide_lines(summary.rows), *guide_lines(summary.rows)]
+    lines += custom.guide_lines(summary)
     if cost := monitor_cost(summary.rows):
         lines.append(
             "**meanwhile**: a process of its own reads a few kernel counters four times a second and at each change of "

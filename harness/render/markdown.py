@@ -18,7 +18,8 @@ WORDS = frozenset(
         *("verdict", "threshold", "baseline", "now", "note", "model", "setting", "setting (batch)"),
         *("layer", "kind", "from module", "group", "operator", "inputs", "output", "fused from", "module"),
         *("engine", "profile", "by precision", "kept in fp32", "limit", "clock held back by"),
-        *("on disk", "file"),
+        *("on disk", "file", "held by"),
+        *("gain", "known how", "rule", "from", "to", "rests on"),
     }
 )
 """Headers of columns that hold words; all others hold figures and are aligned to the right."""

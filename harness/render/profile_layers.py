@@ -1,13 +1,15 @@
-"""Where the time of a case goes, as Markdown: its layers, groups and operators, and the same across backends (pure)."""
+"""Where the time of a case goes, as Markdown: its layers, groups and operators (pure)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from harness.core.schemas.profile_parts import Group, LayerRow, OperatorRow, PartsProfile
-from harness.measure.layer_sums import by_group, cut, inside, total
+from harness.measure.layer_choice import EVERYTHING, Choice, chosen
+from harness.measure.layer_sums import by_group, total
 from harness.measure.reconcile import Reconciliation, launch_gaps, reconcile
 from harness.render import units
+from harness.render.kernel_names import kernel_name
 from harness.render.markdown import table
 from harness.render.units import ABSENT
 
@@ -18,14 +20,19 @@ _MAX_NAME = 48
 _MAX_MEMBERS = 4
 
 
-def profile_text(parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None, top: int = TOP) -> str:
-    """Everything about one case: whether its parts add up, groups, the longest layers and operators, notes."""
+def profile_text(
+    parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None, top: int = TOP, choice: Choice = EVERYTHING
+) -> str:
+    """Everything about one case: whether its parts add up, groups, the longest layers and operators, notes.
+
+    choice: which layers the table of layers shows; sums and groups are always those of all.
+    """
     found, gaps = reconcile(parts, on_gpu, measured_ns), launch_gaps(parts)
     blocks = [
         reconciliation_line(found) if found else "",
         "" if gaps is None else f"Launch gaps: in {units.percent(gaps)} of the plain latency no kernel ran on the GPU.",
         groups_table({"time": parts}) if parts.layers else "",
-        layers_table(parts.layers, top) if parts.layers else "",
+        layers_table(parts.layers, top, choice) if parts.layers else "",
         operators_table(parts.operators, top) if parts.operators else "",
         "\n".join(f"- {note}" for note in parts.notes),
     ]
@@ -44,20 +51,25 @@ def reconciliation_line(found: Reconciliation) -> str:
     return " ".join([line, *(f"{reason[0].upper()}{reason[1:]}." for reason in found.reasons)])
 
 
-def layers_table(layers: Sequence[LayerRow], top: int = TOP) -> str:
-    """The layers that take the longest by themselves."""
+def layers_table(layers: Sequence[LayerRow], top: int = TOP, choice: Choice = EVERYTHING) -> str:
+    """The layers of a choice that take the longest by themselves, and a line with which all of them add up."""
+    found = chosen(layers, choice)
+    if not found:
+        return f"No layer matches {choice_words(choice)}."
     everything = total(layers)
-    chosen = sorted(layers, key=lambda row: -row.self_ns)[:top]
-    unit = units.time_unit(row.self_ns for row in chosen)
+    shown = sorted(found, key=lambda row: -row.self_ns)[:top]
+    unit = units.time_unit(row.self_ns for row in shown)
     # A column that nobody can fill says nothing; the notes say why.
     has_calls = any(row.calls != 1 for row in layers)
     has_flops = any(row.flops is not None for row in layers)
     has_members = any(row.members for row in layers)
+    in_stream = any(row.stream_ns is not None for row in layers)
     has_modules = any(row.parent and row.depth == 0 for row in layers)
     headers = ["layer", "kind", *(["from module"] if has_modules else []), "group", *(["calls"] if has_calls else [])]
     headers += [
         f"self {unit.name}",
         "share",
+        *([f"in stream {unit.name}"] if in_stream else []),
         *(["GFLOP"] if has_flops else []),
         "output",
         *(["fused from"] if has_members else []),
@@ -71,14 +83,36 @@ def layers_table(layers: Sequence[LayerRow], top: int = TOP) -> str:
             *([f"{row.calls:g}"] if has_calls else []),
             units.in_unit(row.self_ns, unit),
             units.percent(row.self_ns / everything),
-            *([units.significant(_own_flops(row, layers) / 1e9)] if has_flops else []),
+            *([units.in_unit(row.stream_ns, unit)] if in_stream else []),
+            *([units.significant(None if row.flops is None else row.flops / 1e9)] if has_flops else []),
             _shape(row),
             *([_members(row)] if has_members else []),
         ]
-        for row in chosen
+        for row in shown
     ]
-    shown = sum(row.self_ns for row in chosen) / everything
-    return f"{_of(len(chosen), len(layers), 'layer')}, {units.percent(shown)} of the time:\n\n{table(headers, rows)}"
+    share = units.percent(total(shown) / everything)
+    title = f"{_of(len(shown), len(found), 'layer')}{_that_match(choice, len(layers))}, {share} of the time:"
+    return f"{title}\n\n{table(headers, rows)}\n\n{sums_line(layers, found, shown)}".rstrip()
+
+
+def sums_line(layers: Sequence[LayerRow], found: Sequence[LayerRow], shown: Sequence[LayerRow]) -> str:
+    """With which parts the layers shown add up to all; empty where they are all.
+
+    found: what the choice holds, of which the longest are shown.
+    """
+    rest = [row for row in found if row not in shown]
+    outside = total(layers) - total(found)
+    parts = [f"shown {units.duration(total(shown))}"]
+    if rest:
+        parts.append(f"{units.count(len(rest), 'shorter one')} {units.duration(total(rest))}")
+    if outside:
+        parts.append(f"left out by the choice {units.duration(outside)}")
+    return "" if len(parts) == 1 else f"Sums: {' + '.join(parts)} = {units.duration(total(layers))}."
+
+
+def choice_words(choice: Choice) -> str:
+    """The words of a choice as a sentence has them."""
+    return " or ".join(f"`{word}`" for word in choice.words)
 
 
 def operators_table(operators: Sequence[OperatorRow], top: int = TOP) -> str:
@@ -95,7 +129,7 @@ def operators_table(operators: Sequence[OperatorRow], top: int = TOP) -> str:
     ]
     rows = [
         [
-            _short(row.name),
+            _short(kernel_name(row.name)),
             f"{row.calls:g}",
             units.in_unit(row.self_cpu_ns, unit),
             *([units.in_unit(row.self_device_ns, unit)] if on_device else []),
@@ -128,36 +162,6 @@ def groups_table(profiles: Mapping[str, PartsProfile]) -> str:
     return table(["group", *(f"{name} {unit.name}" for name in sums), *(["share"] if alone else [])], rows)
 
 
-def modules_table(profiles: Mapping[str, PartsProfile]) -> str:
-    """The same modules across backends; the first profile with a module tree says which. Nothing stands for a module
-    that a backend fused into others. Empty without a tree, or with fewer than two profiles that know modules."""
-    known = {name: parts.layers for name, parts in profiles.items() if any(row.parent for row in parts.layers)}
-    modules = next((found for layers in known.values() if (found := cut(layers))), [])
-    if not modules or len(known) < 2:
-        return ""
-    unit = units.time_unit(total(layers) for layers in known.values())
-    sums = {name: [inside(layers, module) for module in modules] for name, layers in known.items()}
-    rows = [
-        [_short(module), *(units.in_unit(sums[name][place], unit) for name in known)]
-        for place, module in enumerate(modules)
-    ]
-    rows.append(
-        [
-            "elsewhere",
-            *(
-                units.in_unit(max(0, total(known[name]) - sum(spent or 0 for spent in sums[name])), unit)
-                for name in known
-            ),
-        ],
-    )
-    rows.append(["all", *(units.in_unit(total(layers), unit) for layers in known.values())])
-    return table(["module", *(f"{name} {unit.name}" for name in known)], rows)
-
-
-def _own_flops(row: LayerRow, layers: Sequence[LayerRow]) -> int:
-    return (row.flops or 0) - sum(child.flops or 0 for child in layers if child.parent == row.name)
-
-
 def _most(sums: Mapping[str, Mapping[Group, int]], group: Group) -> int:
     return max(one.get(group, 0) for one in sums.values())
 
@@ -178,3 +182,8 @@ def _short(name: str) -> str:
 
 def _of(shown: int, everything: int, what: str) -> str:
     return units.count(everything, what) if shown == everything else f"{shown} of {units.count(everything, what)}"
+
+
+def _that_match(choice: Choice, everything: int) -> str:
+    named = f" matching {choice_words(choice)} (of {everything})" if choice.words else ""
+    return named if choice.depth is None else f"{named} down to depth {choice.depth}, what is deeper added to them"

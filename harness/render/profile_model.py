@@ -14,8 +14,9 @@ def progress_line(found: ModelProfile) -> str:
     """One case in one line, for the terminal."""
     cost = f"{_millions(found.parameters)} M parameters, {_giga(found.macs)} GMAC an item"
     return (
-        f"{found.case_id}: {cost}, {units.in_mib(found.activation_measured_bytes)} MiB of activations measured, "
-        f"{units.in_mib(found.activation_estimated_bytes)} MiB estimated."
+        f"{found.case_id}: {cost}, at most {units.in_mib(found.activation_measured_bytes)} MiB allocated, "
+        f"{units.in_mib(found.activation_alone_bytes)} of activations alone, "
+        f"{units.in_mib(found.activation_estimated_bytes)} estimated."
     )
 
 
@@ -33,8 +34,9 @@ def model_tables(profiles: Sequence[ModelProfile], links: Mapping[str, Sequence[
         _table(_MODEL, models),
         "\n".join(f"- {escape(found.model)}: {_by_type(found)}" for found in _once(models) if found.parameters_by_type),
         _files_table(_once(models)),
-        "Figures of a batch. Latency, throughput and FLOP/s are those of the case's row above; activations (beside "
-        "weights and inputs) and profiles come from passes of their own.",
+        "Figures of a batch. Latency, throughput and FLOP/s are those of the case's row above; memory and profiles "
+        "come from passes of their own. MiB at most: all that a pass allocates beside weights and inputs, with what "
+        "operators use inside themselves; activations: without that, as the estimate is.",
         _table({**_CASE, "profile": lambda found: _links(links.get(found.case_id, ()))}, profiles),
         "\n".join(f"- {note}" for note in _notes(profiles)),
     )
@@ -81,7 +83,8 @@ _CASE: Mapping[str, Callable[[ModelProfile], str]] = {
     "GFLOP": lambda found: _giga(found.flops_per_batch),
     "MB at least": lambda found: _millions(found.least_bytes),
     "FLOP a byte": lambda found: units.significant(found.flops_per_byte),
-    "activations MiB, measured": lambda found: units.in_mib(found.activation_measured_bytes),
+    "MiB at most": lambda found: units.in_mib(found.activation_measured_bytes),
+    "activations MiB": lambda found: units.in_mib(found.activation_alone_bytes),
     "estimated": lambda found: units.in_mib(found.activation_estimated_bytes),
     "latency ms": lambda found: units.significant(_per(found.achieved.latency_ns, 1e6)),
     "GFLOP/s": lambda found: units.significant(_per(found.achieved.flops_per_s, 1e9)),

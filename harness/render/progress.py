@@ -12,12 +12,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class RunProgress:
-    """Shows one line per finished case, and on a terminal what is running now."""
+    """Shows one line per finished case, and on a terminal what is running now. `done` of `total` have ended."""
 
     def __init__(self, total: int, console: Console | None = None) -> None:
         self._console = console or Console(file=sys.stdout, highlight=False, soft_wrap=True)
-        self._total = total
-        self._done = 0
+        self.total = total
+        self.done = 0
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
@@ -42,8 +42,8 @@ class RunProgress:
 
     def extend(self, more: int) -> None:
         """More cases than were known at the start."""
-        self._total += more
-        self._bar.update(self._task, total=self._total)
+        self.total += more
+        self._bar.update(self._task, total=self.total)
 
     def running(self, label: str, phase: str) -> None:
         """Show what runs now (terminal only)."""
@@ -51,7 +51,7 @@ class RunProgress:
 
     def finished(self, label: str, result: str) -> None:
         """One line for a case that has ended."""
-        self._done += 1
-        width = len(str(self._total))
-        self._console.print(escape(f"[{self._done:{width}}/{self._total}] {label}  {result}"))
+        self.done += 1
+        width = len(str(self.total))
+        self._console.print(escape(f"[{self.done:{width}}/{self.total}] {label}  {result}"))
         self._bar.advance(self._task)

@@ -9,6 +9,7 @@ from tabulate import tabulate
 from harness.core.schemas import ExportRecord, Latency, Row, Summary
 from harness.measure.stats import P90_MIN_SAMPLES, P95_MIN_SAMPLES, P99_MIN_SAMPLES
 from harness.render import ranking, units, ways
+from harness.render.custom import Metrics, metric_columns
 from harness.render.device_columns import device_columns
 from harness.render.engines import Engines, engine_of
 from harness.render.markdown import WORDS, table
@@ -21,23 +22,31 @@ VOID = "void"
 WITHHELD = {"p90": P90_MIN_SAMPLES, "p95": P95_MIN_SAMPLES, "p99": P99_MIN_SAMPLES}
 
 
-def latency_table(rows: Sequence[Row], export: ExportRecord | None = None, engines: Engines | None = None) -> str:
+def latency_table(
+    rows: Sequence[Row],
+    export: ExportRecord | None = None,
+    engines: Engines | None = None,
+    metrics: Metrics | None = None,
+) -> str:
     """Latency, throughput, speedup, parity, memory and grade of the rows of one table (ranking.by_table).
 
     export, engines: of the table's model and Summary.engines; where rows differ in precision, they tell the sizes of
-    the files that were loaded.
+    the files that were loaded. metrics: Summary.custom.
     """
-    columns = latency_columns(rows, export, engines)
+    columns = latency_columns(rows, export, engines, metrics)
     return table([*columns], [[cell(row) for cell in columns.values()] for row in rows])
 
 
 def latency_columns(
-    rows: Sequence[Row], export: ExportRecord | None = None, engines: Engines | None = None
+    rows: Sequence[Row],
+    export: ExportRecord | None = None,
+    engines: Engines | None = None,
+    metrics: Metrics | None = None,
 ) -> dict[str, Callable[[Row], str]]:
     """Header → cell in Markdown, in order, of `latency_table`."""
     unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
     winners = {found.case_id for _, group in ranking.by_shape(rows) if (found := ranking.winner(group))}
-    return _columns(rows, unit, winners, _sizes(rows, export, engines or {}))
+    return _columns(rows, unit, winners, file_sizes(rows, export, engines or {}), metrics or {})
 
 
 TERMINAL_COLUMNS = 120
@@ -99,7 +108,7 @@ def _short_setting(row: Row) -> str:
 
 
 def _columns(
-    rows: Sequence[Row], unit: TimeUnit, winners: set[str], file_bytes: dict[str, int]
+    rows: Sequence[Row], unit: TimeUnit, winners: set[str], file_bytes: dict[str, int], metrics: Metrics
 ) -> dict[str, Callable[[Row], str]]:
     """Header → cell, in order; sequence length and tokens/s only where a row has them.
 
@@ -136,11 +145,12 @@ def _columns(
     if reduced and file_bytes:
         columns["file MiB"] = lambda row: units.in_mib(file_bytes.get(row.case_id))
     columns["peak MiB"] = lambda row: units.mib(row.memory_bytes)
+    columns |= {name: _unless_void(cell) for name, cell in metric_columns(rows, metrics).items()}
     columns["grade"] = _grade
     return columns
 
 
-def _sizes(rows: Sequence[Row], export: ExportRecord | None, engines: Engines) -> dict[str, int]:
+def file_sizes(rows: Sequence[Row], export: ExportRecord | None, engines: Engines) -> dict[str, int]:
     """Case id → size on disk of the ONNX file, weights or engine that a row loaded; others are absent."""
     if export is None:
         return {}
@@ -156,6 +166,10 @@ def _timed(row: Row, figure: Callable[[Latency], str]) -> str:
     if row.grade == "F":
         return VOID
     return figure(row.latency_ns) if row.latency_ns else ABSENT
+
+
+def _unless_void(cell: Callable[[Row], str]) -> Callable[[Row], str]:
+    return lambda row: VOID if row.grade == "F" else cell(row)
 
 
 def _median(row: Row, unit: TimeUnit, wins: bool) -> str:

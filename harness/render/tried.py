@@ -17,19 +17,32 @@ EXPLAINED = (
 
 def tried_table(rows: Iterable[Row], key: ranking.TableKey) -> str:
     """All tried settings of one table, the chosen one of each group first; empty where nothing was tried."""
-    groups: dict[tuple[str, str, int, int], list[Row]] = {}
-    for row in rows:
-        if row.status == "measured" and row.grade != "F" and ranking.table_key(row) == key:
-            groups.setdefault((row.backend, row.precision, *ranking.shape(row)), []).append(row)
-    found = [group for group in groups.values() if any(row.tried for row in group)]
+    found = tried_groups(row for row in rows if ranking.table_key(row) == key)
     if not found:
         return ""
     by_length = any(row.sequence_length for group in found for row in group)
-    unit = units.time_unit(median for group in found for row in group if (median := _first_ns(row)))
-    lines = [_line(row, group, unit, by_length) for group in found for row in sorted(group, key=_order)]
+    unit = units.time_unit(median for group in found for row in group if (median := first_ns(row)))
+    lines = [_line(row, group, unit, by_length) for group in found for row in group]
     headers = ["backend", "precision", "batch", *(["seq"] if by_length else []), "setting"]
     headers += [f"median {unit.name}", "against the chosen one"]
     return f"{EXPLAINED}\n\n{table(headers, lines)}"
+
+
+def tried_groups(rows: Iterable[Row]) -> list[list[Row]]:
+    """Rows that differ in nothing but their setting, where several were tried, the chosen one first."""
+    groups: dict[tuple[ranking.TableKey, str, str, int, int], list[Row]] = {}
+    for row in rows:
+        if row.status == "measured" and row.grade != "F":
+            key = (ranking.table_key(row), row.backend, row.precision, *ranking.shape(row))
+            groups.setdefault(key, []).append(row)
+    return [sorted(group, key=_order) for group in groups.values() if any(row.tried for row in group)]
+
+
+def behind(row: Row, group: Iterable[Row]) -> float | None:
+    """How much longer a tried setting takes than the chosen one of its group, as a share; None of the chosen one."""
+    chosen = next((other for other in group if not other.tried), None)
+    ours, theirs = first_ns(row), first_ns(chosen) if chosen else None
+    return None if not row.tried or ours is None or not theirs else ours / theirs - 1
 
 
 def _line(row: Row, group: Sequence[Row], unit: units.TimeUnit, by_length: bool) -> list[str]:
@@ -37,22 +50,22 @@ def _line(row: Row, group: Sequence[Row], unit: units.TimeUnit, by_length: bool)
         *(row.backend, row.precision, str(row.batch_size)),
         *([str(row.sequence_length or ABSENT)] if by_length else []),
         row.setting,
-        units.in_unit(_first_ns(row), unit),
-        _behind(row, next((other for other in group if not other.tried), None)),
+        units.in_unit(first_ns(row), unit),
+        _behind(row, group),
     ]
 
 
-def _behind(row: Row, chosen: Row | None) -> str:
+def _behind(row: Row, group: Sequence[Row]) -> str:
     if not row.tried:
         return "chosen"
-    ours, theirs = _first_ns(row), _first_ns(chosen) if chosen else None
-    return ABSENT if ours is None or not theirs else f"{ours / theirs - 1:+.1%}"
+    share = behind(row, group)
+    return ABSENT if share is None else f"{share:+.1%}"
 
 
-def _first_ns(row: Row) -> float | None:
+def first_ns(row: Row) -> float | None:
     """Median of the first process: what the choice was made by."""
     return row.latency_ns.process_medians[0] if row.latency_ns else None
 
 
 def _order(row: Row) -> tuple[bool, float]:
-    return (row.tried, _first_ns(row) or 0.0)
+    return (row.tried, first_ns(row) or 0.0)

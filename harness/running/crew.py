@@ -1,4 +1,4 @@
-"""Everything that lives as long as a run: a worker per backend, the monitor, the progress display."""
+"""Everything that lives as long as a run: a worker per backend, the monitor, the progress display, running.json."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from harness.measure.typical import batch_ns, batches
 from harness.planning.schedule import Turn
 from harness.render.progress import RunProgress
 from harness.running.monitoring import Monitor
+from harness.running.presence import Presence
 from harness.running.turn import measure_turn
 
 
@@ -66,6 +67,8 @@ class Crew:
     def __enter__(self) -> Self:
         self._monitor = Monitor(self._results.worker_log("monitor"), self._plan.device)
         self._stack.callback(self._monitor.close)
+        self._presence = Presence(self._results, self._plan.plan_id)
+        self._stack.callback(self._presence.close)
         self._stack.enter_context(self.progress)
         return self
 
@@ -87,6 +90,7 @@ class Crew:
             models=str(self._models.root),
             engines=self._plan.engines,
         )
+        self._presence.turn(job, self.progress.done, self.progress.total)
         label = f"round {number}  {case.case_id}"
         watcher = _Watcher(job, label, self.progress, self._monitor)
         record = measure_turn(job, self._worker(case.backend), self._results, watcher)

@@ -11,14 +11,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from harness.core import store
+from harness.core import cli, store
 from harness.core.errors import CaseError
 from harness.core.jobs import Job
 from harness.core.schemas import Record
 from harness.measure.launcher import process_environment
 
-Level = Literal["count", "memory", "parts"]
-"""`count`: what needs no measuring; `memory`: allocations of one pass; `parts`: layers and operators."""
+Level = Literal["count", "memory", "parts", "tokenising"]
+"""`count`: what needs no measuring; `memory`: allocations of one pass; `parts`: layers and operators; `tokenising`:
+what texts cost before the model sees them."""
 
 
 class ProfileJob(Record):
@@ -77,11 +78,9 @@ def _why(timed_out: bool, code: int, asked: ProfileJob, log: Path) -> tuple[str,
     if timed_out:
         limit = asked.job.measurement.timeout_s
         return f"Ended at the time limit of {limit:g} s.", "Raise `measurement.timeout_s` in the configuration."
-    told = store.tail(log).splitlines()
-    problems = [index for index, line in enumerate(told) if line.startswith("Error: ")]
-    if problems and told[problems[-1] + 1 :]:
-        problem, hint = told[problems[-1]], told[problems[-1] + 1]
-        return problem.removeprefix("Error: "), hint.removeprefix("Hint:  ")
+    if told := cli.told(store.tail(log)):
+        return told
     ended = f"Crashed with signal {-code}." if code < 0 else f"Ended with exit code {code}."
-    last = f" {told[-1].strip()}" if told else ""
+    lines = store.tail(log).splitlines()
+    last = f" {lines[-1].strip()}" if lines else ""
     return ended + last, f"The whole story stands in {log}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.core import store
+from harness.core import cli, store
 from harness.core.errors import StorageError
 from harness.core.jobs import Job
 from harness.core.layout import Results
@@ -29,7 +29,8 @@ def measure_turn(job: Job, worker: Worker, results: Results, observer: Observer)
         )
     if raw.is_file() and not outcome.timed_out:
         return store.load_raw(raw)
-    error, hint = _absent_library(outcome.absent) if outcome.absent else _explain(outcome, job)
+    last_words = store.tail(log) or store.tail(results.worker_log(job.case.backend))
+    error, hint = _absent_library(outcome.absent) if outcome.absent else _explain(outcome, job, last_words)
     record = Failed(
         case_id=case_id,
         round=job.round,
@@ -39,13 +40,13 @@ def measure_turn(job: Job, worker: Worker, results: Results, observer: Observer)
         error=error,
         hint=hint,
         phase=outcome.phase,
-        stderr_tail=store.tail(log) or store.tail(results.worker_log(job.case.backend)),
+        stderr_tail=last_words,
     )
     store.save_raw(raw, record)
     return record
 
 
-def _explain(outcome: Outcome, job: Job) -> tuple[str, str]:
+def _explain(outcome: Outcome, job: Job, last_words: str) -> tuple[str, str]:
     """(error, hint) for a process that left no record."""
     if outcome.timed_out:
         return (
@@ -62,6 +63,8 @@ def _explain(outcome: Outcome, job: Job) -> tuple[str, str]:
             f"Crashed with signal {-outcome.code}.",
             "This is a fault in a native library: try another version of it; the log's tail may name the operator.",
         )
+    if told := cli.told(last_words):
+        return told
     return f"Ended with exit code {outcome.code} and no result.", "The log's tail below may say why."
 
 

@@ -7,7 +7,7 @@ it offers `load` (for export) and `architecture` (for build.py), and is imported
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.core.errors import ConfigError
 from harness.core.names import unknown_name
@@ -123,6 +123,12 @@ MODELS: Mapping[str, ModelInfo] = {
             reference="sentence-transformers/all-MiniLM-L6-v2",
         ),
         _hub_text("gpt2", 124_439_808, "openai-community/gpt2", classifier=True),
+        # Text alone does not make the decoder's ids, so it has no e2e boundary.
+        replace(
+            _hub_text("t5-small", 60_506_624, "google-t5/t5-small", classifier=True),
+            input_spec="sentences, for both halves",
+            preprocessing=False,
+        ),
         ModelInfo(
             name="efficientnet-lite0",
             slug="efficientnet-lite0",
@@ -214,6 +220,7 @@ def _own(name: str, prefix: str, slug: str, reference: str) -> ModelInfo:
 _OWN: Mapping[str, tuple[str, str, str]] = {
     "hf": ("harness.zoo.transformer", "English sentences through the model's own tokenizer", "Hugging Face,"),
     "module": ("harness.zoo.own_module", "variations of the function's example inputs", "your function"),
+    "pickle": ("harness.zoo.pickled_module", "the items that harness.api was given", "your object"),
     "onnx": (
         "harness.zoo.own_onnx",
         "as the graph's inputs ask: photographs, sentences or seeded numbers",

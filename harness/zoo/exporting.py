@@ -71,7 +71,13 @@ def export_model(job: Job, step: Step, seconds: Mapping[str, float], compare: Co
             work = work_of(loaded, inputs)
         onnx = _onnx_files(job, loaded, inputs[job.lengths[0]].arrays, step)
         variants = onnx_forms.write_all(
-            job.planned.onnx_variants, loaded, examples(inputs[job.lengths[0]].arrays), job.folder, job.options, step
+            job.planned.onnx_variants,
+            loaded,
+            examples(inputs[job.lengths[0]].arrays),
+            job.folder,
+            job.options,
+            step,
+            lambda: int8.calibration_inputs(loaded, job.samples),
         )
         with step("check"):
             threads = limits.threads()

@@ -2,7 +2,8 @@
 
 `dynamic` finds the scale of each activation while running: MatMul, Gemm and embeddings, for transformers and models of
 your own. `static` fixes it beforehand from calibration inputs, and writes quantise and dequantise nodes around every
-operator (QDQ): for convolutional networks, which dynamic quantisation slows down.
+operator (QDQ): for convolutional networks, which dynamic quantisation slows down. TensorRT takes a static form of its
+own: write_symmetric().
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import platform
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import onnx
@@ -26,6 +27,8 @@ CALIBRATION_SAMPLES = 64
 
 _DYNAMIC_OPERATORS = ["MatMul", "Gemm", "Gather", "Attention"]
 """Not Conv: ONNX Runtime has no ConvInteger for signed weights, and a slow one for unsigned ones."""
+_FOR_TENSORRT = ["Conv", "Gemm", "MatMul"]
+"""Only the inputs of products are quantised: TensorRT moves the nodes itself to where whole fusions run in int8."""
 _CHUNK = 8
 
 
@@ -41,32 +44,78 @@ def write_int8(source: Path, target: Path, calibration: Inputs | None) -> str:
     Weights are int8 per channel, activations uint8 with a zero point: signed symmetric ones keep ONNX Runtime from
     fusing half of a QDQ graph, and OpenVINO runs unsigned ones as well. Raises ExportError.
     """
-    # Import much, and only int8 needs them.
     from onnxruntime.quantization import QuantType, quantize_dynamic, quantize_static  # noqa: PLC0415
-    from onnxruntime.quantization.shape_inference import quant_pre_process  # noqa: PLC0415
 
     reduced = needs_reduced_range(platform.machine(), cpu_flags())
     kinds = {"per_channel": True, "reduce_range": reduced, "weight_type": QuantType.QInt8}
+
+    def quantised(prepared: Path, made: Path, how: Mapping[str, bool]) -> None:
+        if calibration is None:
+            quantize_dynamic(prepared, made, op_types_to_quantize=_DYNAMIC_OPERATORS, **kinds, **how)
+        else:
+            reader = _Reader(calibration.arrays)
+            quantize_static(prepared, made, reader, activation_type=QuantType.QUInt8, **kinds, **how)
+
+    _write(source, target, quantised)
+    return _told(calibration, reduced)
+
+
+def write_symmetric(source: Path, target: Path, calibration: Inputs) -> str:
+    """Quantise `source` statically into what TensorRT reads: int8 activations and weights around zero.
+
+    Weights stay in fp32 before a pair of nodes of their own, and biases are not quantised: TensorRT's parser asks for
+    both (NVIDIA, "Working with quantized types", on explicit quantisation). Raises ExportError.
+    """
+    from onnxruntime.quantization import QuantType, quantize_static  # noqa: PLC0415
+
+    options = {
+        "ActivationSymmetric": True,
+        "WeightSymmetric": True,
+        "AddQDQPairToWeight": True,
+        "QuantizeBias": False,
+        "DedicatedQDQPair": True,
+        "OpTypesToExcludeOutputQuantization": _FOR_TENSORRT,
+    }
+
+    def quantised(prepared: Path, made: Path, how: Mapping[str, bool]) -> None:
+        quantize_static(
+            prepared,
+            made,
+            _Reader(calibration.arrays),
+            op_types_to_quantize=_FOR_TENSORRT,
+            per_channel=True,
+            activation_type=QuantType.QInt8,
+            weight_type=QuantType.QInt8,
+            extra_options=options,
+            **how,
+        )
+
+    _write(source, target, quantised)
+    samples = len(next(iter(calibration.arrays.values())))
+    return (
+        f"static QDQ before {', '.join(_FOR_TENSORRT)}: int8 weights per channel and int8 activations, both symmetric, "
+        f"from the extremes of {samples} calibration inputs ({calibration.source})"
+    )
+
+
+def _write(source: Path, target: Path, quantised: Callable[[Path, Path, Mapping[str, bool]], None]) -> None:
+    """Prepare `source`, quantise it with the function given, save `target`. Raises ExportError."""
+    from onnxruntime.quantization.shape_inference import quant_pre_process  # noqa: PLC0415
+
     large = onnx_file.weights_beside(source).is_file()
     try:
         with quiet(), tempfile.TemporaryDirectory(prefix="inferometer-") as folder:
-            prepared, quantised = Path(folder) / "prepared.onnx", Path(folder) / "quantised.onnx"
+            prepared, made = Path(folder) / "prepared.onnx", Path(folder) / "quantised.onnx"
             # Its symbolic shape inference gives up on the attention mask of transformers; ONNX's own is enough.
             beside = {"save_as_external_data": large, "all_tensors_to_one_file": True}
             quant_pre_process(source, prepared, skip_symbolic_shape=True, skip_optimization=large, **beside)
-            kinds["use_external_data_format"] = large
-            if calibration is None:
-                quantize_dynamic(prepared, quantised, op_types_to_quantize=_DYNAMIC_OPERATORS, **kinds)
-            else:
-                reader = _Reader(calibration.arrays)
-                quantize_static(prepared, quantised, reader, activation_type=QuantType.QUInt8, **kinds)
-            onnx_file.save(onnx.load(quantised), target)
+            quantised(prepared, made, {"use_external_data_format": large})
+            onnx_file.save(onnx.load(made), target)
     except Exception as error:  # the quantiser raises whatever its passes raise
         reason = str(error).strip().split("\n")[0][:300]
         raise ExportError(
             f"{source} could not be quantised to int8: {type(error).__name__}: {reason}", "Leave int8 out of its rows."
         ) from error
-    return _told(calibration, reduced)
 
 
 def needs_reduced_range(machine: str, flags: frozenset[str]) -> bool:

@@ -1,6 +1,6 @@
 """Further forms of a model's ONNX files, by `<precision>-<form>`; each is written only where a plan asks for it.
 
-opset17   what TensorRT 8.6 reads: an older operator set, by the exporter that still writes it
+opset17   what TensorRT 8.6 reads: an older operator set, by the exporter that still writes it; in int8, symmetric QDQ
 fused     a transformer's layers as ONNX Runtime's own operators (onnx_variants.py), which no other library reads
 """
 
@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager
 from harness.core import limits
 from harness.core.layout import ModelFolder
 from harness.core.schemas import Precision
-from harness.zoo import onnx_file
-from harness.zoo.loaded import Arrays, Loaded
+from harness.zoo import int8, onnx_file
+from harness.zoo.loaded import Arrays, Inputs, Loaded
 from harness.zoo.onnx_variants import check_padding, write_fused
 from harness.zoo.request import Options
 
@@ -25,13 +25,23 @@ _OLD_OPSET = 17
 
 def precision_of(name: str) -> Precision:
     """`fp16-fused` → fp16."""
-    return "fp16" if name.startswith("fp16-") else "fp32"
+    found = name.partition("-")[0]
+    return found if found in ("fp16", "int8") else "fp32"  # type: ignore[return-value]
 
 
 def write_all(
-    names: Sequence[str], loaded: Loaded, examples: Arrays, folder: ModelFolder, options: Options, step: Step
+    names: Sequence[str],
+    loaded: Loaded,
+    examples: Arrays,
+    folder: ModelFolder,
+    options: Options,
+    step: Step,
+    calibration: Callable[[], Inputs],
 ) -> dict[str, str]:
-    """Write the named forms' files, and the fp32 file of each; how each was made, in words. Raises ExportError."""
+    """Write the named forms' files, and the fp32 file of each; how each was made, in words. Raises ExportError.
+
+    calibration: makes the inputs that int8 scales are found from; called only where int8 is asked for.
+    """
     made: dict[str, str] = {}
     for form in dict.fromkeys(name.partition("-")[2] for name in names):
         with step(f"onnx-{form}"):
@@ -39,6 +49,9 @@ def write_all(
             if f"fp16-{form}" in names:
                 onnx_file.write_fp16(folder.onnx(f"fp32-{form}"), folder.onnx(f"fp16-{form}"))
                 made[f"fp16-{form}"] = made[f"fp32-{form}"] + ", onnxruntime.transformers.float16"
+            if f"int8-{form}" in names:
+                how = int8.write_symmetric(folder.onnx(f"fp32-{form}"), folder.onnx(f"int8-{form}"), calibration())
+                made[f"int8-{form}"] = f"{made[f'fp32-{form}']}, onnxruntime.quantization: {how}"
     return made
 
 

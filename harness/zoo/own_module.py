@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,20 +25,30 @@ def load(request: Request) -> Loaded:
     """The user's module. Raises ConfigError where the function is not there or returns something else."""
     torch.manual_seed(request.seed)
     module, examples = _call(request.info)
+    names = input_names(module, len(examples))
+    return loaded(request.info, module, examples, names, functools.partial(_inputs, names, examples))
+
+
+def loaded(
+    info: ModelInfo,
+    module: nn.Module,
+    examples: tuple[torch.Tensor, ...],
+    names: tuple[str, ...],
+    make_inputs: Callable[[int, int | None], Inputs],
+) -> Loaded:
+    """A module of unknown make, asked once with its examples. Raises ConfigError where it answers no tensors."""
     with torch.inference_mode():
         answer = frozen(module)(*examples)
     outputs = answer if isinstance(answer, tuple) else (answer,)
     if not all(isinstance(output, torch.Tensor) and output.ndim > 0 for output in outputs):
-        raise ConfigError(
-            f"{request.info.name} does not answer with tensors.", "Return a tensor or a tuple of tensors."
-        )
+        raise ConfigError(f"{info.name} does not answer with tensors.", "Return a tensor or a tuple of tensors.")
     return Loaded(
         module=module,
-        weight_source=request.info.weight_source,
+        weight_source=info.weight_source,
         classifier=False,
-        input_names=_names(module, len(examples)),
+        input_names=names,
         output_names=tuple(f"output_{index}" for index in range(len(outputs))) if len(outputs) > 1 else ("output",),
-        make_inputs=functools.partial(_inputs, _names(module, len(examples)), examples),
+        make_inputs=make_inputs,
     )
 
 
@@ -65,7 +76,7 @@ def _call(info: ModelInfo) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     return module, examples
 
 
-def _names(module: nn.Module, count: int) -> tuple[str, ...]:
+def input_names(module: nn.Module, count: int) -> tuple[str, ...]:
     """The names of forward's parameters where they can be read, else input_0, input_1, …"""
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     found = [p.name for p in inspect.signature(module.forward).parameters.values() if p.kind in positional]

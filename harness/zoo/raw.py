@@ -23,6 +23,9 @@ Item = bytes | str
 Prepare = Callable[[Sequence[Item]], Arrays]
 """The items of one batch → input arrays by name."""
 
+TEXT_INPUTS: Mapping[str, str] = {"input_ids": "ids", "attention_mask": "attention_mask"}
+"""Inputs that a text becomes: what the tokenizer calls them."""
+
 TOP = 5
 
 
@@ -59,8 +62,7 @@ def _texts(tokenizer_file: Path, kinds: Mapping[str, np.dtype[Any]], length: int
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length=length)
-    columns = {"input_ids": "ids", "attention_mask": "attention_mask"}
-    wanted = [(name, columns[name], kind) for name, kind in kinds.items()]
+    wanted = [(name, TEXT_INPUTS[name], kind) for name, kind in kinds.items()]
 
     def prepare(items: Sequence[Item]) -> Arrays:
         encoded = tokenizer.encode_batch(items)

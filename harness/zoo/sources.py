@@ -16,6 +16,10 @@ _FORMS = {
         "`module:<python path>:<function>`, for example module:mypackage.models:build",
     ),
     "onnx": (r".+\.onnx", "`onnx:<file>`, a path that ends in .onnx, for example onnx:./model.onnx"),
+    "pickle": (
+        r"[A-Za-z_]\w{0,60}-[0-9a-f]{16}",
+        "what harness.api writes into its own configuration, and nothing else",
+    ),
 }
 
 
@@ -50,8 +54,8 @@ def is_folder_reference(reference: str) -> bool:
 
 def _slug(prefix: str, reference: str) -> str:
     """A readable folder name; six hex digits keep two paths with the same ending apart."""
-    if prefix == "torchvision":
-        return f"torchvision-{reference}"
+    if prefix in ("torchvision", "pickle"):
+        return f"{prefix}-{reference}"
     tail = re.split(r"[/\\]", reference.rstrip("/\\"))[-1].removesuffix(".onnx")
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", tail).strip(".-")[:40] or "model"
     return f"{prefix}-{readable}-{hashlib.sha256(reference.encode()).hexdigest()[:6]}"

@@ -1,4 +1,5 @@
-"""transformers' text models: encoders up to last_hidden_state, decoders as one pass to the next token's logits."""
+"""transformers' text models: encoders up to last_hidden_state, decoders, and T5, as one pass to the next token's
+logits."""
 
 from __future__ import annotations
 
@@ -16,12 +17,11 @@ from harness.core.layout import ModelFolder
 from harness.core.schemas import Answer, TextPreparation
 from harness.zoo import ModelInfo, hub
 from harness.zoo.build import frozen
+from harness.zoo.encoder_decoder import EncoderDecoder, with_decoder_ids
 from harness.zoo.hub import Tokenizer
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Raw, Request
 from harness.zoo.request import artifact
 from harness.zoo.text import SOURCE, passages, token_ids
-
-_INPUTS = ("input_ids", "attention_mask")
 
 
 class Encoder(nn.Module):
@@ -29,6 +29,7 @@ class Encoder(nn.Module):
 
     output = "last_hidden_state"
     answer: Answer = "embedding"
+    inputs = ("input_ids", "attention_mask")
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -79,20 +80,23 @@ def load(request: Request) -> Loaded:
         source = f"random, seed {request.seed}"
     config.save_pretrained(request.folder)
     tokenizer = hub.tokenizer(origin, request)
+    # T5's decoder starts with the padding token.
+    start = int(config.pad_token_id) if wrapper is EncoderDecoder else None
     return Loaded(
         module=frozen(wrapper(model)),
         weight_source=source,
         classifier=wrapper is not Encoder,
-        input_names=_INPUTS,
+        input_names=wrapper.inputs,
         output_names=(wrapper.output,),
-        make_inputs=functools.partial(_inputs, tokenizer, int(config.vocab_size), request.info.name),
-        make_raw=functools.partial(_raw, tokenizer, wrapper.answer, request),
-        sequence_inputs=_INPUTS,
+        make_inputs=functools.partial(_inputs, tokenizer, int(config.vocab_size), request.info.name, start),
+        make_raw=functools.partial(_raw, tokenizer, wrapper.answer, request) if start is None else None,
+        sequence_inputs=wrapper.inputs,
         max_sequence=getattr(config, "max_position_embeddings", None),
         attention=str(model.config._attn_implementation),
         set_attention=model.set_attn_implementation,
-        heads=getattr(config, "num_attention_heads", None),
-        hidden_size=getattr(config, "hidden_size", None),
+        # ONNX Runtime fuses the attention of encoders: T5's adds a bias by distance to its scores.
+        heads=getattr(config, "num_attention_heads", None) if start is None else None,
+        hidden_size=getattr(config, "hidden_size", None) if start is None else None,
     )
 
 
@@ -111,16 +115,18 @@ def architecture(info: ModelInfo, folder: Path) -> nn.Module:
     return wrapper(model)
 
 
-def _classes(config: Any) -> tuple[Any, type[Encoder]]:
+def _classes(config: Any) -> tuple[Any, type[Encoder] | type[EncoderDecoder]]:
     """The library's class and our wrapper, by what the configuration says the weights were saved from."""
     import transformers  # noqa: PLC0415
 
+    architecture_name = (getattr(config, "architectures", None) or [""])[0]
+    if architecture_name == "T5ForConditionalGeneration":
+        return transformers.AutoModelForSeq2SeqLM, EncoderDecoder
     if getattr(config, "is_encoder_decoder", False) or not hasattr(config, "vocab_size"):
         raise ConfigError(
             f"A {config.model_type} model does not take one text and answer in one pass.",
-            "Choose an encoder, a sequence classifier or a decoder, or wrap it yourself: `module:<path>:<function>`.",
+            "Choose an encoder, a sequence classifier, a decoder or T5, or wrap it: `module:<path>:<function>`.",
         )
-    architecture_name = (getattr(config, "architectures", None) or [""])[0]
     if architecture_name.endswith(("ForCausalLM", "LMHeadModel")):
         return transformers.AutoModelForCausalLM, Decoder
     if architecture_name.endswith("ForSequenceClassification"):
@@ -152,7 +158,10 @@ def _raw(tokenizer: Tokenizer, answer: Answer, request: Request, samples: int, s
     return Raw(items, TextPreparation(tokenizer=saved), answer)
 
 
-def _inputs(tokenizer: Tokenizer, vocabulary: int, model: str, samples: int, sequence_length: int | None) -> Inputs:
+def _inputs(
+    tokenizer: Tokenizer, vocabulary: int, model: str, start: int | None, samples: int, sequence_length: int | None
+) -> Inputs:
+    """start: the token that a decoder beside the encoder begins with; None where there is none."""
     if sequence_length is None:
         raise ConfigError(f"{model} reads text and has no sequence length.", "Set `sequence_lengths: [128]` for it.")
     ids = token_ids(tokenizer.encode, samples, sequence_length)
@@ -162,4 +171,5 @@ def _inputs(tokenizer: Tokenizer, vocabulary: int, model: str, samples: int, seq
             "Save the model's own tokenizer into its folder.",
         )
     arrays: Arrays = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
-    return Inputs(arrays, f"{SOURCE}; {tokenizer.source}; no padding")
+    made = Inputs(arrays, f"{SOURCE}; {tokenizer.source}; no padding")
+    return made if start is None else with_decoder_ids(made, start)

@@ -12,16 +12,21 @@ import pytest
 
 from harness.core import store
 from harness.core.schemas import Summary
+from harness.measure.profiled import Profiled
 from harness.render.html.page import page
+from harness.render.html.profile import Profiles
+from tests.synthetic_comparison import with_itself
+from tests.synthetic_profiles import GRAPH, model_profile, module_tree, parts
 
 SUMMARY = Path(__file__).parents[2] / "results/published/h200/2026-11-28/summary.json"
+PROFILE_TABLES = "### Cost\n\n| model | GFLOP |\n|---|---|\n| a | 1.20 |"
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """Headless Chromium: the one that CHROMIUM names, one on the path, or playwright's own."""
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is missing: pip install '.[browser]'")
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is missing: pip install '.[dev]'")
     path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     with api.sync_playwright() as playwright:
         try:
@@ -48,7 +53,16 @@ def one_model(published: Summary) -> Summary:
 
 
 @pytest.fixture(scope="session")
-def address(one_model: Summary, tmp_path_factory: pytest.TempPathFactory) -> str:
+def profiles(one_model: Summary) -> Profiles:
+    """Two cases of one shape: a tree of modules deeper than a screen, and a graph."""
+    first, second, *_ = (row for row in one_model.rows if row.batch_size == 1 and row.status == "measured")
+    told = ((first, parts(module_tree(blocks=12))), (second, parts(GRAPH, plain_ns=6_500)))
+    return Profiles("profiles", [Profiled(row, model_profile(row), found) for row, found in told])
+
+
+@pytest.fixture(scope="session")
+def address(one_model: Summary, profiles: Profiles, tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(page(one_model))
+    compared = with_itself(one_model, "latency_p50<1ms")
+    path.write_text(page(one_model, profile=PROFILE_TABLES, profiled=profiles, comparison=compared))
     return path.as_uri()

@@ -10,6 +10,7 @@ import pytest
 
 from harness.core.schemas import Summary
 from harness.render.html.page import page as page_of
+from harness.render.html.profile import Profiles
 
 DESKTOP, PHONE = (1280, 900), (375, 812)
 Open = Callable[..., Any]
@@ -70,7 +71,7 @@ def column(tab: Any, header: str) -> list[str]:
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_every_chart_is_drawn_and_the_page_does_not_scroll_sideways(opened: Open, size: tuple[int, int]) -> None:
     tab = opened(size)
-    assert draw_everything(tab) == 12
+    assert draw_everything(tab) == 14
     unfold_everything(tab)
     assert tab.evaluate("document.documentElement.scrollWidth") == size[0]
 
@@ -170,14 +171,136 @@ def test_a_case_that_advice_rests_on_is_one_click_away(opened: Open) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_axe_finds_no_barrier(opened: Open, size: tuple[int, int], scheme: str) -> None:
-    axe = pytest.importorskip(
-        "axe_playwright_python.sync_playwright", reason="axe is missing: pip install '.[browser]'"
-    )
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is missing: pip install '.[dev]'")
     tab = opened(size, scheme, bypass_csp=True)  # axe adds its own script, which the page's policy forbids
     unfold_everything(tab)
     draw_everything(tab)
     found = axe.Axe().run(tab)
     assert found.violations_count == 0, found.generate_report()
+
+
+def rows_shown(tree: Any) -> list[str]:
+    return [text.strip() for text in tree.locator("tbody tr:not([hidden]) .name").all_inner_texts()]
+
+
+def profile(tab: Any, number: int = 0) -> Any:
+    found = tab.locator("details.profile").nth(number)
+    found.locator("summary").click()
+    return found
+
+
+def test_the_tree_of_a_profile_folds_by_mouse(opened: Open) -> None:
+    tree = profile(opened()).locator("[role=treegrid]")
+    assert len(rows_shown(tree)) == 37
+    model = tree.locator("tbody tr").first
+    assert model.get_attribute("aria-expanded") == "true"
+    model.locator(".name").click()
+    assert rows_shown(tree) == ["(model)"]
+    assert model.get_attribute("aria-expanded") == "false"
+    model.locator(".name").click()
+    block = tree.locator("tbody tr", has_text="block.3").first
+    block.locator(".name").click()
+    assert len(rows_shown(tree)) == 35
+    # What was folded stays so while what it stands in is folded and unfolded.
+    model.locator(".name").click()
+    model.locator(".name").click()
+    assert len(rows_shown(tree)) == 35
+
+
+def test_the_tree_is_walked_and_folded_by_keyboard(opened: Open) -> None:
+    tab = opened()
+    summary = tab.locator("details.profile summary").first
+    summary.focus()
+    tab.keyboard.press("Enter")
+    tree = tab.locator("[role=treegrid]").first
+    tree.locator("tbody tr").first.focus()
+    focused = "document.activeElement.querySelector('.name').innerText.trim()"
+    walk = {"ArrowDown": "block.0", "ArrowRight": "attention", "ArrowLeft": "block.0", "End": "mlp", "Home": "(model)"}
+    for key, expected in walk.items():
+        tab.keyboard.press(key)
+        assert tab.evaluate(focused) == expected
+    tab.keyboard.press("ArrowLeft")
+    assert rows_shown(tree) == ["(model)"]
+    for key, lines in (("ArrowRight", 37), ("Enter", 1), ("Space", 37)):
+        tab.keyboard.press(key)
+        assert len(rows_shown(tree)) == lines
+    assert tree.locator("tbody tr[tabindex='0']").count() == 1
+
+
+def test_the_tree_is_filtered_cut_by_depth_and_ordered(opened: Open) -> None:
+    found = profile(opened())
+    tree, status = found.locator("[role=treegrid]"), found.locator(".layers-part [role=status]")
+    box = found.locator(".layers-part [type=search]")
+    box.fill("Block.1.")
+    assert rows_shown(tree) == ["(model)", "block.1", "attention", "mlp"]
+    assert status.inner_text() == "2 of 37 layers"
+    box.fill("no such layer")
+    assert rows_shown(tree) == []
+    box.fill("")
+    assert len(rows_shown(tree)) == 37
+    found.locator(".legend button", has_text="mlp").click()
+    assert box.input_value() == "mlp"
+    assert rows_shown(tree)[:4] == ["(model)", "block.0", "mlp", "block.1"]
+    found.locator(".legend button", has_text="mlp").click()
+    found.locator("[name=depth]").select_option("2")
+    assert rows_shown(tree) == ["(model)", *(f"block.{number}" for number in range(12))]
+
+
+def test_a_graph_is_ordered_by_time_within_each_module(opened: Open) -> None:
+    found = profile(opened(), 1)
+    tree = found.locator("[role=treegrid]")
+    as_it_ran = rows_shown(tree)
+    assert as_it_ran[:2] == ["encoder.layer.0", "mlp"]
+    found.locator("[name=order]").select_option("longest")
+    assert set(rows_shown(tree)) == set(as_it_ran)
+    found.locator("[name=order]").select_option("run")
+    assert rows_shown(tree) == as_it_ran
+
+
+def test_a_row_leads_to_its_profile(opened: Open, profiles: Profiles) -> None:
+    tab = opened()
+    case = profiles.found[0].row.case_id
+    tab.locator(f"[aria-controls='why-{case}']").click()
+    tab.get_by_role("link", name="where its time goes").first.click()
+    tab.locator(f"[id='profile-{case}'] [role=treegrid]").wait_for(state="visible")
+
+
+def test_operators_of_a_profile_sort_and_filter(opened: Open) -> None:
+    found = profile(opened()).locator(".operators-part")
+    found.get_by_role("button", name="self CPU").click()
+    assert found.locator("th[aria-sort=ascending]").count() == 1
+    found.locator("[type=search]").fill("nothing like it")
+    assert found.locator("tbody tr:not([hidden])").count() == 0
+    assert found.locator("[role=status]").inner_text() == "0 of 1 operators"
+
+
+def test_the_filters_of_the_page_hold_for_profiles(opened: Open) -> None:
+    tab = opened()
+    cases = tab.locator("details.profile:not([hidden])")
+    assert cases.count() == 2
+    tab.get_by_text("Filter tables and charts").click()
+    tab.locator("[data-filter=batch] input[value='1']").uncheck()
+    assert cases.count() == 0
+
+
+def test_a_comparison_has_a_verdict_a_row_and_a_chart(opened: Open) -> None:
+    tab = opened()
+    section = tab.locator("#comparison")
+    section.locator(".plot").scroll_into_view_if_needed()
+    section.locator(".plot .main-svg").first.wait_for()
+    assert section.locator(".verdict.v-slower.fails").count() > 0
+    section.get_by_role("button", name="change").click()
+    changes = section.locator("table.sortable").first.locator("tbody tr td:nth-child(5)").all_inner_texts()
+    figures = [float(text.rstrip("%")) for text in changes]
+    assert figures == sorted(figures)
+
+
+def test_the_navigation_leads_to_a_section_though_what_is_above_was_never_laid_out(opened: Open) -> None:
+    tab = opened()
+    tab.get_by_role("navigation").get_by_role("link", name="Comparison").click()
+    title = tab.locator("#comparison-title")
+    title.wait_for(state="visible")
+    assert 0 <= title.bounding_box()["y"] < 200
 
 
 def test_hostile_names_stay_text(opened: Open, one_model: Summary, tmp_path: Path) -> None:
@@ -199,3 +322,7 @@ def test_without_scripts_every_figure_and_reason_stands_there(opened: Open) -> N
     assert tab.locator("table.cases > tbody").count() == 24
     assert tab.locator(".why").first.is_visible()
     assert not tab.locator("#theme").is_visible()
+    profile(tab)
+    assert tab.locator("details.profile .legend").first.is_visible()
+    assert tab.get_by_role("link", name="parts.json").first.is_visible()
+    assert not tab.locator(".layers-part").first.is_visible()

@@ -71,6 +71,10 @@ FORBIDDEN = {
 }
 
 
+HANDED_OVER = "harness/zoo/pickled_module.py"
+"""Reads what harness.api wrote, by digest and never by path: tests/integration/test_api_handover.py."""
+
+
 def dangers(source: str) -> list[str]:
     """Calls that hand text to a shell or turn data into code."""
     found = []
@@ -92,7 +96,8 @@ def dangers(source: str) -> list[str]:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_source_calls_a_shell_or_loads_code_from_data(path: Path) -> None:
-    assert dangers(path.read_text()) == []
+    allowed = ["pickle.load"] if path == ROOT / HANDED_OVER else []
+    assert dangers(path.read_text()) == allowed
 
 
 def test_the_rule_sees_what_it_forbids() -> None:

@@ -12,6 +12,7 @@ from harness.core import store
 from harness.core.errors import MissingInputError, NewerFormatError
 from harness.core.layout import Results
 from harness.core.schemas import Summary
+from tests.synthetic_comparison import with_itself
 from tests.synthetic_results import EFFICIENTNET, Synthetic, eventful, matrix, restless
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "report.md"
@@ -110,3 +111,20 @@ def test_a_newer_summary_is_refused(results: Results) -> None:
     results.summary.write_text(text)
     with pytest.raises(NewerFormatError):
         report.stage(["--results", str(results.root)])
+
+
+def test_a_comparison_of_this_run_is_a_section_of_the_page(results: Results, summary: Summary) -> None:
+    store.save(results.comparison, with_itself(summary))
+    run(results, "--no-charts")
+    assert '<section id="comparison"' in results.report_page.read_text()
+
+
+def test_a_comparison_that_does_not_belong_here_is_left_out_and_said(
+    results: Results, summary: Summary, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.save(results.comparison, with_itself(summary.model_copy(update={"plan_id": "another"})))
+    for said in ("is of another run: report.html leaves it out.", "has format 99"):
+        run(results, "--no-charts")
+        assert '<section id="comparison"' not in results.report_page.read_text()
+        assert said in capsys.readouterr().err
+        results.comparison.write_text('{"schema_version": 99}')

@@ -25,7 +25,7 @@ _NO_FLOPS = "No FLOPs by node: kernels hold parts of several modules."
 _MICROSECONDS = "ONNX Runtime tells whole microseconds: shorter nodes count as 0."
 
 
-class _Watched(OnnxRuntime):
+class Watched(OnnxRuntime):
     """The same session, but for the profile and a copy of the graph that it made of the file."""
 
     def __init__(self, job: Job, folder: Path) -> None:
@@ -75,7 +75,7 @@ def _nodes(job: Job, folder: Path, runs: int) -> PartsProfile:
 def _profiled(job: Job, runs: int) -> tuple[list[int], list[Any], Graph]:
     """(wall times in ns, all events, the optimised graph) of a session that profiles itself and is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="inferometer-") as scratch:
-        backend = _Watched(job, Path(scratch))
+        backend = Watched(job, Path(scratch))
         ready(backend)
         spans = [span_of(backend, index) for index in range(runs)]
         events = json.loads(backend.end_profiling().read_text())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import torch
 
 from harness.backends.base import Batch, Job
 from harness.backends.profiles.plain import ready, span_of
+from harness.backends.profiles.torch_kernels import ProfilerRanges, with_kernels
 from harness.backends.profiles.torch_modules import record, rows_of
+from harness.backends.profiles.torch_nvtx import nvtx_ranges
 from harness.backends.profiles.torch_operators import TRACE, operators
 from harness.backends.profiles.tree import spans_of_run
 from harness.backends.torch_base import TorchBackend
@@ -25,7 +28,8 @@ MODULES_TRACE = "modules.trace.json"
 
 _FLOPS = "FLOPs are 2 a multiply-add of products and convolutions, attention's included; all else counts nothing."
 _EVENTS = (
-    "A module's time is the device's, from where it begins in the stream to where it ends: waits for launches too."
+    "Self is what a module's own kernels took; in the stream it takes from where the module begins to where it ends, "
+    "waits for launches and for hooks included."
 )
 _NO_GRAPH = "Profiled without the CUDA graph that the case is timed with: a graph has no modules."
 _SCRIPT = "No layers: TorchScript inlined the modules into one graph, so only operators can be told."
@@ -43,17 +47,20 @@ def eager(job: Job, batches: Sequence[Batch], folder: Path, runs: int) -> PartsP
     typical = middle_runs(recorded.spans_ns)
     layers = rows_of(backend.module, backend.infer, [recorded.marks[run] for run in typical])
     save_trace(folder / MODULES_TRACE, job.case.case_id, spans_of_run(recorded.marks[typical[0]]))
-    found = operators(backend, folder, runs)
+    on_gpu = backend.stream is not None
+    with nvtx_ranges(backend.module, ProfilerRanges()) if on_gpu else nullcontext():
+        found = operators(backend, folder, runs)
+    if on_gpu:
+        layers = with_kernels(layers, found.events, found.runs)
     backend.close()
     hooks = f"Layers are timed by hooks on {len(layers)} modules, operators in passes after that."
-    on_gpu = (_EVENTS,) if backend.stream is not None else ()
     return PartsProfile(
         layers=layers,
         operators=found.rows,
         traces=(MODULES_TRACE, TRACE),
         window_ns=middle_mean(recorded.spans_ns),
         plain_ns=middle_mean(recorded.plain_ns),
-        notes=(*((_NO_GRAPH,) if job.options.get("graph") else ()), *on_gpu, _FLOPS, hooks),
+        notes=(*((_NO_GRAPH,) if job.options.get("graph") else ()), *((_EVENTS,) if on_gpu else ()), _FLOPS, hooks),
     )
 
 

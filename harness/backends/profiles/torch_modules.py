@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from harness.backends.base import Backend
 from harness.backends.profiles.groups import group_of
 from harness.backends.profiles.plain import in_turns, span_of
+from harness.backends.profiles.torch_nvtx import nvtx_ranges
 from harness.backends.profiles.tree import ROOT, Mark, Times, means, times_of_run
 from harness.core.schemas.profile_parts import LayerRow
 from harness.measure.clock import now_ns
@@ -90,13 +91,14 @@ class Recording:
 def record(backend: Backend, module: nn.Module, runs: int) -> Recording:
     """`runs` inferences of a warm backend without hooks on `module`, which it calls, and as many with them, in turns.
 
-    Marks are device time on a GPU, the host's on a CPU.
+    Marks are device time on a GPU, the host's on a CPU. On a GPU modules are NVTX ranges as well.
     """
-    stamps: Stamps = HostStamps() if backend.stream is None else EventStamps()
+    on_gpu = backend.stream is not None
+    stamps: Stamps = EventStamps() if on_gpu else HostStamps()
     marks: list[list[Mark]] = []
 
     def watched(index: int) -> int:
-        with recording(module, stamps) as recorded:
+        with nvtx_ranges(module) if on_gpu else nullcontext(), recording(module, stamps) as recorded:
             span = span_of(backend, index)
         marks.append(marks_of(recorded, stamps))
         return span

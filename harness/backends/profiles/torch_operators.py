@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from harness.backends.base import Backend
 from harness.backends.profiles.plain import span_of
+from harness.backends.profiles.torch_kernels import RANGE
 from harness.core.schemas.profile_parts import OperatorRow, PartsProfile
 from harness.core.store import translate_storage_errors
 
@@ -26,10 +27,12 @@ MAX_TRACED_RUNS = 10
 @dataclass(frozen=True)
 class Operators:
     """rows: the longest first. window_ns: the mean wall time of one inference while the profiler watched,
-    as it tells sums."""
+    as it tells sums. events: of the trace, over `runs` inferences."""
 
     rows: tuple[OperatorRow, ...]
     window_ns: int
+    events: tuple[dict[str, Any], ...] = ()
+    runs: int = 1
 
     def alone(self, plain_ns: int, why: str) -> PartsProfile:
         """The profile of a backend that has no layers; `why` says why."""
@@ -57,22 +60,33 @@ def operators(backend: Backend, folder: Path, runs: int) -> Operators:
     with translate_storage_errors(path):
         folder.mkdir(parents=True, exist_ok=True)
         profiler.export_chrome_trace(str(path))
-    rows = rows_of(profiler.key_averages(group_by_input_shape=True), traced, on_device)
-    return Operators(rows, round(sum(spans) / traced))
+        events = json.loads(path.read_text())["traceEvents"]
+    overhead = {event["name"] for event in events if event.get("cat") == "overhead"}
+    rows = rows_of(profiler.key_averages(group_by_input_shape=True), traced, on_device, overhead)
+    return Operators(rows, round(sum(spans) / traced), tuple(events), traced)
 
 
-def rows_of(averages: Iterable[Any], runs: int, on_device: bool) -> tuple[OperatorRow, ...]:
+def rows_of(
+    averages: Iterable[Any], runs: int, on_device: bool, overhead: Collection[str] = ()
+) -> tuple[OperatorRow, ...]:
     """torch.profiler's sums (µs) → a row each (ns a run, means), the longest on host or device first.
 
     A GPU kernel is a row of its own with device time alone. Operators are left without it, so that device times add
-    up; what an operator launched stands in the trace.
+    up; what an operator launched stands in the trace. overhead: names of what the profiler itself did.
     """
     return tuple(
         sorted(
-            (_row(event, runs, on_device) for event in averages),
+            (_row(event, runs, on_device) for event in averages if event.key not in overhead and _is_work(event)),
             key=lambda row: -max(row.self_cpu_ns, row.self_device_ns or 0),
         )
     )
+
+
+def _is_work(event: Any) -> bool:
+    """Not a range that only spans work: on the GPU it would count its kernels again, and modules are told by layer."""
+    if event.device_type != DeviceType.CPU:
+        return not event.is_user_annotation
+    return not event.key.startswith(RANGE)
 
 
 def _row(event: Any, runs: int, on_device: bool) -> OperatorRow:

@@ -9,9 +9,11 @@ A `schema_version` is raised when a reader of the old version would misread or r
     Environment   1  first format
     RawRecord     1  first format: Measured | Failed, sealed with a checksum (core/store.py)
     Usage         1  first format
+    Running       1  first format
     Energy        1  first format
-    ModelProfile  1  first format
+    ModelProfile  1  first format; activation_alone_bytes came later, None in older files
     PartsProfile  1  first format
+    MemoryProfile 1  first format
     SelfTest      1  first format
     Summary       1  first format
     Comparison    1  first format
@@ -33,6 +35,7 @@ from harness.core.schemas.claim import (
     Substitute,
 )
 from harness.core.schemas.comparison import ComparedRow, Comparison, Difference, Judgement, Side
+from harness.core.schemas.custom import Better, CustomMetric
 from harness.core.schemas.energy import Energy
 from harness.core.schemas.engine import EngineRecord, EngineRequest, Profile
 from harness.core.schemas.environment import Environment, Gpu, Limits, Machine, Software, Unavailable
@@ -67,11 +70,11 @@ from harness.core.schemas.raw import (
 )
 from harness.core.schemas.reproduction import Reproduced, ReproducedRow, Reproduction
 from harness.core.schemas.roof import Roof
+from harness.core.schemas.running import Running
 from harness.core.schemas.selftest import SelfTest, SelfTestRow
 from harness.core.schemas.summary import (
     DeviceTimes,
     Flag,
-    GpuUsage,
     Interval,
     Latency,
     Part,
@@ -80,9 +83,9 @@ from harness.core.schemas.summary import (
     Speedup,
     Split,
     Summary,
-    UsageSummary,
 )
 from harness.core.schemas.usage import GpuSample, Usage, UsageSample
+from harness.core.schemas.usage_summary import GpuUsage, UsageSummary
 from harness.core.schemas.vocabulary import (
     Boundary,
     Device,
@@ -103,6 +106,7 @@ from harness.core.schemas.vocabulary import (
 __all__ = [
     "Answer",
     "Artifact",
+    "Better",
     "Block",
     "Boundary",
     "Bundle",
@@ -117,6 +121,7 @@ __all__ = [
     "ColdCosts",
     "ComparedRow",
     "Comparison",
+    "CustomMetric",
     "Device",
     "DeviceSamples",
     "DeviceTimes",
@@ -171,6 +176,7 @@ __all__ = [
     "Roof",
     "Roofline",
     "Row",
+    "Running",
     "SelfTest",
     "SelfTestRow",
     "Side",

@@ -45,9 +45,11 @@ class Counts(Record):
 
 
 class MeasuredMemory(Record):
-    """Peak of what one pass allocates, as the library's own allocator tells."""
+    """Peak of what one pass allocates, as the library's own allocator tells; memory.json has the whole story."""
 
     peak_bytes: int | None
+    activations_bytes: int | None = None
+    """Peak of activations alone, without what operators use inside themselves; None where these are not told apart."""
     by: str
     """How it was measured; or why it was not."""
     environment_id: str
@@ -108,6 +110,10 @@ class ModelProfile(Counts, _Head):
     activation_estimated_bytes: int | None
     """activation_bytes times the batch."""
     activation_measured_bytes: int | None
-    """Of the case's batch."""
+    """Most bytes that a pass of the case's batch allocates at once, operators' temporaries included."""
+    activation_alone_bytes: int | None = None
+    """Without those temporaries: what the estimate is of. None where they are not told apart, as in older files."""
     activation_measured_by: str
+    memory_files: tuple[str, ...] = ()
+    """Beside this one: memory.json and what was made from it."""
     achieved: Achieved

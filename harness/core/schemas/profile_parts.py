@@ -37,6 +37,9 @@ class LayerRow(Record):
     self_ns: int
     """Without its children."""
     total_ns: int
+    stream_ns: int | None = None
+    """On a GPU: the stream's time inside the module and in none of its children, waits for launches included, where
+    `self_ns` and `total_ns` are those of kernels. None elsewhere."""
     flops: int | None = None
     """2 per multiply-add, of one run of the whole batch; None where they are not known."""
     parameters: int | None = None
@@ -59,6 +62,17 @@ class OperatorRow(Record):
     """Of a kernel, which has no time on the host; 0 for operators, so that device times add up. None on a CPU."""
 
 
+class Tokenising(Record):
+    """What becomes of texts before a text model sees them; no part of the case's latency at the compute boundary."""
+
+    time_ns: int | None
+    """Of one batch, on the host; None where no tokenizer makes the inputs, and `by` says so."""
+    texts: int
+    tokens_a_text: int | None
+    by: str
+    """How it was measured and whose tokenizer it is; or why it was not."""
+
+
 class PartsProfile(Record):
     """Where the time of one case goes, as its own backend's profiler sees it."""
 
@@ -73,3 +87,5 @@ class PartsProfile(Record):
     """The same without it, in the same process."""
     notes: tuple[str, ...] = ()
     """What is missing, and why."""
+    tokenising: Tokenising | None = None
+    """None where the inputs are no text, and in files from before it was told."""

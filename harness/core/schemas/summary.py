@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
+from harness.core.schemas.custom import CustomMetric
 from harness.core.schemas.energy import Energy
 from harness.core.schemas.engine import EngineRecord
-from harness.core.schemas.environment import Environment
+from harness.core.schemas.environment import Environment, Unavailable
 from harness.core.schemas.export import ExportRecord
 from harness.core.schemas.raw import Clock, ColdCosts, Parity, Placement
 from harness.core.schemas.roof import Roof
+from harness.core.schemas.usage_summary import UsageSummary
 from harness.core.schemas.vocabulary import (
     Boundary,
     Device,
@@ -80,61 +82,6 @@ class Speedup(Record):
     ratio: float
     ci95: Interval | None
     baseline: str
-
-
-class GpuUsage(Record):
-    """What the card did while a row was timed, over all its rounds."""
-
-    sm_mhz_min: int | None
-    sm_mhz_mean: float | None
-    sm_mhz_max: int | None
-    memory_mhz_mean: float | None
-    temperature_c_max: int | None
-    power_w_mean: float | None
-    power_w_max: float | None
-    utilisation_percent_mean: float | None
-    memory_peak_bytes: int | None
-    """Growth of the memory in use on the whole card since before the process: NVML cannot see into PID namespaces."""
-    reasons: dict[str, float]
-    """Share of the samples in which the clock was held back, by reason."""
-    other_processes_max: int | None
-    samples: int = 0
-    """Looks at the card in the timed windows together."""
-    memory_before_bytes: int | None = None
-    """In use on the whole card before the case's process came to it; the most of all rounds."""
-
-
-class UsageSummary(Record):
-    """What the monitor saw while a row was timed (phase `measure`), over all its rounds. 100% is one CPU."""
-
-    rounds: int
-    """Rounds that were watched."""
-    watched_ns: int
-    """Length of the timed windows together."""
-    cpu_percent_mean: float
-    cpu_percent_peak: float | None
-    """Peaks are None where no sample was long enough to be read on its own (the kernel counts in ticks of 10 ms)."""
-    others_percent_mean: float
-    others_percent_peak: float | None
-    steal_percent_mean: float | None
-    steal_percent_peak: float | None
-    rss_peak_bytes: int
-    pss_peak_bytes: int | None
-    major_faults: int
-    minor_faults: int
-    read_bytes: int | None
-    written_bytes: int | None
-    frequency_mhz_min: float | None
-    frequency_mhz_mean: float | None
-    frequency_mhz_max: float | None
-    temperature_c_max: float | None
-    throttled_periods: int | None
-    thermal_events: int | None
-    unavailable: dict[str, str]
-    """Why a figure is None, by the name of the counter."""
-    monitor_share: float
-    """CPU time that the monitor itself took, as a share of the time it watched; the largest of the rounds."""
-    gpu: GpuUsage | None = None
 
 
 class DeviceTimes(Record):
@@ -219,6 +166,10 @@ class Row(Record):
     """None where nobody watched."""
     stopped: Stopped | None = None
     """Why there are no more rounds; None where there are none at all."""
+    plugin: str | None = None
+    """Distribution and version that brought the backend; None for a built-in one and where nothing was measured."""
+    custom: dict[str, float | Unavailable] = {}
+    """By the name of a metric in Summary.custom: its figure, or why there is none."""
 
 
 class Summary(Record):
@@ -243,6 +194,8 @@ class Summary(Record):
     engines: dict[str, EngineRecord] = {}
     """By the path that rows name among their artifacts, below the model's folder, with the slug before it."""
     roof: Roof | None = None
+    custom: dict[str, CustomMetric] = {}
+    """By name: metrics that plugins brought."""
     energies: dict[str, Energy] = {}
     """By case id: what `make energy` measured under this plan."""
     notes: tuple[str, ...]

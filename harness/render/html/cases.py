@@ -39,7 +39,7 @@ class CaseTable:
 
 def case_table(summary: Summary, rows: Sequence[Row]) -> CaseTable:
     """The rows of one table (ranking.by_table) for the page."""
-    columns = latency_columns(rows, summary.exports.get(rows[0].model), summary.engines)
+    columns = latency_columns(rows, summary.exports.get(rows[0].model), summary.engines, summary.custom)
     columns.pop(GRADE)
     headers = tuple((name, kind(name)) for name in columns)
     entries = (Entry(row, tuple(inline(cell(row)) for cell in columns.values()), tuple(_facts(row))) for row in rows)

@@ -5,29 +5,27 @@ The page is a list of sections, each a template with what it shows; the navigati
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
-from importlib.resources import files
-from importlib.util import find_spec
 from itertools import groupby
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness.core.schemas import Row, Summary
+from harness.core.schemas import Comparison, Row, Summary
 from harness.render import document, ranking, remarks
 from harness.render.charts import MAX_OVERVIEW, MAX_ROWS, MAX_TABLES
 from harness.render.conditions import conditions, environment_table, short_conditions
 from harness.render.guide import guide
 from harness.render.headline import MAX_MODELS, NOTHING, measured_on, verdicts
-from harness.render.html import prose
+from harness.render.html import embedded, prose
 from harness.render.html.cases import case_table
+from harness.render.html.compared import compared
 from harness.render.html.dots import latency_plots, overview_plots, speedup_plots
 from harness.render.html.lines import cold_plots, throughput_plots
 from harness.render.html.plot import PlotGroup, tags
+from harness.render.html.profile import NOTHING_PROFILED, Profiles, group_style, kins
 from harness.render.ranking import TableKey
 from harness.render.recommend import recommend
 from harness.render.units import count
@@ -47,28 +45,24 @@ class Section:
     content: dict[str, Any] = field(default_factory=dict)
 
 
-def can_draw() -> bool:
-    """Whether the library that draws the page's charts is installed (a machine that only measures may lack it)."""
-    return find_spec("plotly") is not None
-
-
-def plotly_js() -> str:
-    """The library as its Python package has it."""
-    from plotly.offline import get_plotlyjs  # noqa: PLC0415 - only a page with charts needs it
-
-    return str(get_plotlyjs())
-
-
-def page(summary: Summary, proof: str = "", with_plots: bool = True, profile: str = "") -> str:
+def page(
+    summary: Summary,
+    proof: str = "",
+    with_plots: bool = True,
+    profile: str = "",
+    profiled: Profiles = NOTHING_PROFILED,
+    comparison: Comparison | None = None,
+    what_if: str = "",
+) -> str:
     """The whole page.
 
-    proof: what the self-test found; with_plots: False leaves all charts out; profile: the section of that name. Both
-    texts are Markdown.
+    proof: what the self-test found; with_plots: False leaves all charts out; profile, what_if: the sections so named,
+    all three as Markdown. profiled: what the profile's trees are made of; comparison: with an earlier run.
     """
     tables = ranking.by_table(summary.rows)
-    sections = list(_sections(summary, tables, proof, with_plots, profile))
+    sections = list(_sections(summary, tables, proof, with_plots, profile, profiled, comparison, what_if))
     drawn = any(section.content.get("groups") for section in sections)
-    library, script = (plotly_js() if drawn else ""), _asset("report.js")
+    library, program = (embedded.plotly_js() if drawn else ""), embedded.program()
     return (
         _environment()
         .get_template("report.html.j2")
@@ -78,15 +72,23 @@ def page(summary: Summary, proof: str = "", with_plots: bool = True, profile: st
             provenance=prose.inline(document.provenance(summary)),
             sections=sections,
             filters=_filters(row for _, rows in tables for row in rows),
-            style=Markup(_asset("report.css")),  # noqa: S704 - a file of this package
-            scripts=[Markup(text) for text in (library, script) if text],  # noqa: S704 - the same
-            hashes=[_sha256(text) for text in (library, script) if text],
+            style=Markup(embedded.style() + group_style()),  # noqa: S704 - files of this package
+            program=Markup(program),  # noqa: S704 - the same
+            library=embedded.packed(library) if library else "",
+            hashes=[embedded.sha256(text) for text in (library, program) if text],
         )
     )
 
 
 def _sections(
-    summary: Summary, tables: Sequence[tuple[TableKey, list[Row]]], proof: str, with_plots: bool, profile: str
+    summary: Summary,
+    tables: Sequence[tuple[TableKey, list[Row]]],
+    proof: str,
+    with_plots: bool,
+    profile: str,
+    profiled: Profiles,
+    comparison: Comparison | None,
+    what_if: str,
 ) -> Iterable[Section]:
     overview = _overview(tables) if with_plots and tables else []
     shown = [row for group in tables for row in group[1]]
@@ -108,9 +110,19 @@ def _sections(
     if advice:
         about = [(title, list(ones)) for title, ones in groupby(advice, key=lambda one: one.about)]
         yield Section("recommendations", "Recommendations", "recommendations.html.j2", {"about": about})
-    yield from _tables(summary, tables, with_plots)
+    if what_if:
+        yield _prose("what-if", "What if", what_if)
+    families = kins(profiled)
+    explained = {case.case_id for kin in families for case in kin.cases} if profile else set()
+    yield from _tables(summary, tables, with_plots, explained)
     if profile:
-        yield _prose("profile", "Profile", profile)
+        plots = [plot for kin in families for plot in kin.plots] if with_plots else []
+        content = {"kins": families, "groups": plots, "body": prose.blocks(profile)}
+        yield Section("profile", "Profile", "profile.html.j2", content)
+    if comparison:
+        content = compared(comparison, short_conditions(summary, shown))
+        content["groups"] = content["groups"] if with_plots else []
+        yield Section("comparison", "Comparison", "compared.html.j2", content)
     calibrated = document.calibrated(summary)
     if calibrated:
         yield _prose("harness", "What the harness itself costs", calibrated)
@@ -123,7 +135,10 @@ def _sections(
     yield _prose("environment", "Environment", environment_table(summary.environments))
 
 
-def _tables(summary: Summary, tables: Sequence[tuple[TableKey, list[Row]]], with_plots: bool) -> Iterable[Section]:
+def _tables(
+    summary: Summary, tables: Sequence[tuple[TableKey, list[Row]]], with_plots: bool, explained: Set[str]
+) -> Iterable[Section]:
+    """explained: cases whose profile stands in the page."""
     by_id = {row.case_id: row for row in summary.rows}
     several = document.ambiguous_titles(tables)
     drawn = 0
@@ -136,6 +151,7 @@ def _tables(summary: Summary, tables: Sequence[tuple[TableKey, list[Row]]], with
             "conditions": prose.inline(conditions(summary, rows)),
             "groups": _plots(summary, key, rows) if draw else [],
             "table": case_table(summary, rows),
+            "explained": explained,
             "details": [(title, prose.blocks(text)) for title, text in document.details(summary, key, rows, by_id)],
         }
         yield Section(f"table-{number + 1}", document.table_title(key, several), "table.html.j2", content)
@@ -169,15 +185,6 @@ def _filters(rows: Iterable[Row]) -> list[tuple[str, list[str]]]:
     found = [(name, list(dict.fromkeys(tag[place] for tag in seen))) for place, name in enumerate(FILTERS)]
     ordered = [(name, sorted(values, key=int) if name == "batch" else values) for name, values in found]
     return [(name, sorted(values) if name == "grade" else values) for name, values in ordered if len(values) > 1]
-
-
-def _sha256(text: str) -> str:
-    """Source expression of Content-Security-Policy for an inline script (w3.org/TR/CSP3)."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _asset(name: str) -> str:
-    return files("harness.render.html").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def _environment() -> Environment:

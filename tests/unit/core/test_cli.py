@@ -84,3 +84,10 @@ def test_a_closed_pipe_is_quiet_whether_the_text_fits_the_buffer_or_not(lines: i
     done = subprocess.run([sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_two_lines_of_an_error_are_found_again_in_a_log() -> None:
+    log = "Warning: something\nError: first.\nHint:  a.\nnoise\nError: It is not there.\nHint:  Make it.\nmore noise\n"
+    assert cli.told(log) == ("It is not there.", "Make it.")
+    assert cli.told("Error: cut off") is None
+    assert cli.told("Error: of a library\nsomething else\n") is None

@@ -133,6 +133,14 @@ def test_int8_onnx_is_planned_only_where_a_case_loads_it() -> None:
     assert all("fp32 layers" in (reason or "") for reason in reasons)
 
 
+def test_int8_engines_start_from_their_own_form_of_static_models_alone() -> None:
+    block = {"backends": ["tensorrt"], "precisions": ["int8"]}
+    made = plan(block, models=["resnet18", "minilm-l6"], device="cuda")
+    assert [model.onnx_variants for model in made.models] == [("fp32-opset17", "int8-opset17"), ()]
+    (reason,) = {case.skip_reason for case in made.cases if case.model == "minilm-l6"}
+    assert "dynamically quantised" in (reason or "")
+
+
 def test_planned_sequence_lengths_are_those_of_the_cases() -> None:
     made = plan(
         {"backends": ["noop"], "sequence_lengths": [64, 16]}, {"backends": ["openvino"], "models": ["minilm-l6"]}

@@ -27,7 +27,7 @@ Look = Callable[[], Finished]
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Results:
     """A folder with round 1 measured here, by the present plan, on the present export."""
     found = Results(tmp_path)
-    monkeypatch.setattr(environment, "collect", lambda build, device="cpu": made.environment())
+    monkeypatch.setattr(environment, "collect", lambda build, device="cpu", also=(): made.environment())
     store.save(found.environment(made.ENVIRONMENT_ID), made.environment())
     put(found)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import os
 import re
@@ -10,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,8 @@ import pytest
 from harness.core import store
 from harness.core.schemas import Flag, Row, Summary
 from harness.render import ranking
-from harness.render.html.page import page, plotly_js
+from harness.render.html.embedded import packed, plotly_js, program, style
+from harness.render.html.page import page
 from harness.render.tables import latency_columns
 from tests.synthetic_results import EFFICIENTNET, Synthetic, eventful, matrix, restless
 
@@ -151,16 +152,23 @@ def test_nothing_is_loaded_and_no_name_becomes_markup(summary: Summary, make: ob
     assert {url[:1] for url in urls(seen)} == {"#"}
     assert {tag for tag, _ in seen.tags} <= TAGS
     assert not [name for _, attrs in seen.tags for name in attrs if name.startswith("on")]
-    programs = [text for attrs, text in seen.scripts if attrs.get("type") != "application/json"]
-    assert programs == [plotly_js(), asset("report.js")]
+    assert programs(seen) == [program()]
+    assert library(seen) == plotly_js()
 
 
 def test_the_stylesheet_loads_nothing() -> None:
-    assert not re.search(r"url\(|@import|https?:", asset("report.css"))
+    assert not re.search(r"url\(|@import|https?:", style())
 
 
-def asset(name: str) -> str:
-    return files("harness.render.html").joinpath("assets", name).read_text(encoding="utf-8")
+def programs(seen: Seen) -> list[str]:
+    """What a browser runs by itself."""
+    return [text for attrs, text in seen.scripts if not (attrs.get("type") or "").startswith("application/")]
+
+
+def library(seen: Seen) -> str:
+    """What the page's program unpacks and runs."""
+    (text,) = [text for attrs, text in seen.scripts if attrs.get("id") == "library"]
+    return gzip.decompress(base64.b64decode(text)).decode()
 
 
 def test_the_policy_allows_these_scripts_and_no_others(small: Summary) -> None:
@@ -168,15 +176,14 @@ def test_the_policy_allows_these_scripts_and_no_others(small: Summary) -> None:
     policy = next(attrs["content"] for tag, attrs in seen.tags if tag == "meta" and "http-equiv" in attrs) or ""
     rules = {name: rest for name, *rest in (rule.split() for rule in policy.split(";"))}
     assert rules["default-src"] == ["'none'"]
-    programs = [text for attrs, text in seen.scripts if attrs.get("type") != "application/json"]
-    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in programs]
+    run = [library(seen), *programs(seen)]
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in run]
     assert rules["script-src"] == [f"'sha256-{digest}'" for digest in digests]
 
 
-def test_the_programs_may_stand_in_a_page() -> None:
-    for text in (plotly_js(), asset("report.js")):
-        assert "</script" not in text.lower()
-        assert "<!--" not in text
+def test_the_program_may_stand_in_a_page() -> None:
+    assert "</script" not in program().lower()
+    assert "<!--" not in program()
 
 
 def test_the_same_summary_gives_the_same_bytes_in_every_process(small: Summary, tmp_path: Path) -> None:
@@ -192,7 +199,8 @@ def test_the_same_summary_gives_the_same_bytes_in_every_process(small: Summary, 
 
 def test_without_charts_the_library_stays_out(small: Summary) -> None:
     text = page(small, with_plots=False)
-    assert "Plotly, Inc." not in text
+    assert packed(plotly_js()) in page(small)
+    assert not [attrs for attrs, _ in Seen(text).scripts if attrs.get("id") == "library"]
     assert len(text) < 600_000 < len(page(small))
     assert Seen(text).cases == Seen(page(small)).cases
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from harness.core.schemas.profile_parts import LayerRow, OperatorRow, PartsProfile
-from harness.render.profile_layers import groups_table, layers_table, modules_table, operators_table, profile_text
+from harness.measure.layer_choice import Choice
+from harness.render.profile_layers import groups_table, layers_table, operators_table, profile_text
 
 
 def layer(name: str, self_ns: int, **more: Any) -> LayerRow:
@@ -81,6 +82,27 @@ def test_own_flops_of_a_container_are_those_that_no_child_has() -> None:
     assert lines(layers_table(EAGER.layers))[4][:7] == ["(model)", "Linear", "other", "1", "1.00", "5.0%", "0"]
 
 
+def test_a_choice_is_named_and_adds_up_with_what_it_leaves_out() -> None:
+    text = layers_table(EAGER.layers, top=1, choice=Choice(("attention", "mlp")))
+    assert text.startswith("1 of 2 layers matching `attention` or `mlp` (of 4), 60.0% of the time:")
+    assert text.endswith("Sums: shown 12.0 ms + 1 shorter one 7.00 ms + left out by the choice 1.00 ms = 20.0 ms.")
+    assert layers_table(EAGER.layers, choice=Choice(("pooling",))) == "No layer matches `pooling`."
+    assert "Sums" not in layers_table(EAGER.layers)
+
+
+def test_a_depth_adds_what_is_deeper_to_what_holds_it() -> None:
+    text = layers_table(EAGER.layers, choice=Choice(depth=0))
+    assert text.startswith("1 layer down to depth 0, what is deeper added to them, 100% of the time:")
+    assert lines(text)[2] == ["(model)", "Linear", "other", "1", "20.0", "100%", "3.00e-07", "1×128×384"]
+
+
+def test_groups_and_sums_of_a_case_are_those_of_all_its_layers() -> None:
+    text = profile_text(EAGER, on_gpu=False, choice=Choice(("attention",)))
+    assert "| all" in text
+    assert "The parts sum to 20.0 ms" in text
+    assert "1 layer matching `attention` (of 4)" in text
+
+
 def test_a_graph_tells_modules_and_members_and_no_flops() -> None:
     rows = lines(layers_table(ORT.layers))
     assert rows[0] == ["layer", "kind", "from module", "group", "self ms", "share", "output", "fused from"]
@@ -106,19 +128,3 @@ def test_groups_side_by_side_leave_out_who_has_no_layers() -> None:
         ["layout", "–", "0.0400"],
         ["all", "20.0", "8.04"],
     ]
-
-
-def test_the_same_modules_side_by_side_add_up_with_what_is_elsewhere() -> None:
-    rows = lines(modules_table({"onnxruntime": ORT, "torch-eager": EAGER}))
-    assert rows[2:] == [
-        ["attention", "3.00", "7.00"],
-        ["dropout", "–", "0"],
-        ["mlp", "5.00", "12.0"],
-        ["elsewhere", "0.0400", "1.00"],
-        ["all", "8.04", "20.0"],
-    ]
-
-
-def test_modules_of_a_graph_alone_are_not_told() -> None:
-    assert modules_table({"onnxruntime": ORT}) == ""
-    assert modules_table({"torch-eager": EAGER}) == ""

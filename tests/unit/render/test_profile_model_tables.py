@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.core.schemas.profile import OnnxCount
+from harness.core.schemas.profile import ModelProfile, OnnxCount
 from harness.core.schemas.profile_parts import LayerRow, PartsProfile
 from harness.render.profile_model import model_tables, progress_line
 from harness.render.profile_section import profile_section
@@ -73,5 +73,24 @@ def test_what_is_missing_or_disagrees_is_said_once_with_whom_it_concerns() -> No
 
 def test_a_line_for_the_terminal() -> None:
     assert progress_line(ORT) == (
-        f"{ORT.case_id}: 25.0 M parameters, 3.500 GMAC an item, – MiB of activations measured, 9.54 MiB estimated."
+        f"{ORT.case_id}: 25.0 M parameters, 3.500 GMAC an item, at most – MiB allocated, "
+        "– of activations alone, 9.54 estimated."
     )
+
+
+def test_activations_stand_beside_their_estimate_and_apart_from_all_that_is_allocated() -> None:
+    told = ORT.model_copy(update={"activation_measured_bytes": 10 << 20, "activation_alone_bytes": 6 << 20})
+    lines = [line for line in model_tables([told], {}).splitlines() if line.startswith("|")]
+    place = next(index for index, line in enumerate(lines) if "MiB at most" in line)
+    names, cells = ([cell.strip() for cell in lines[index].split("|")] for index in (place, place + 2))
+    row = dict(zip(names, cells, strict=True))
+    assert (row["MiB at most"], row["activations MiB"], row["estimated"]) == ("10.0", "6.00", "9.54")
+
+
+def test_a_file_from_before_memory_was_told_apart_still_loads_and_links_to_nothing_new() -> None:
+    older = ORT.model_dump(mode="json", exclude={"activation_alone_bytes", "memory_files"})
+    found = ModelProfile.model_validate(older)
+    assert (found.activation_alone_bytes, found.memory_files) == (None, ())
+    assert "memory." not in profile_section([found], {}, "profiles")
+    linked = found.model_copy(update={"memory_files": ("memory.json", "memory.png")})
+    assert f"(profiles/{ORT.case_id}/memory.png)" in profile_section([linked], {}, "profiles")

@@ -1,0 +1,1 @@
+"""An example of a plugin: docs/plugins.md goes through it."""

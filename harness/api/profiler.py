@@ -1,0 +1,244 @@
+"""The profiler of one model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from harness.api.latest import Latest
+from harness.api.layers import some_layers
+from harness.api.profiles import GpuProfile, LayerProfile, MemoryProfile, Profile
+from harness.api.regressions import Regressions, Side, detect_regressions
+from harness.api.request import Choices, Timing, block, config, every_backend, measurement
+from harness.api.results import Benchmark
+from harness.api.runs import Run, folder_of, require_measured
+from harness.api.subject import Subject, subject_of
+from harness.core import cli, devices
+from harness.core.layout import Models
+from harness.core.schemas import Device, Plan, Precision
+
+if TYPE_CHECKING:
+    from harness.api.subject import InputData, Model
+
+P = TypeVar("P", bound=Profile)
+
+
+class ModelProfiler(Latest):
+    """Measures and profiles one model through the stages, in processes of their own.
+
+    model: a name that `make models` lists, or one with a prefix (`torchvision:…`, `hf:…`, `module:…`, `onnx:…`); the
+        path of an ONNX file or of a folder saved by save_pretrained; or an nn.Module, which needs inputs. A module is
+        pickled into `folder`, and reading a pickle runs code: keep the folder to yourself.
+    device: "cpu" or "cuda". precision: "fp32", "tf32", "fp16", "bf16" or "int8", where the backend has it.
+    backend: what `profile` and its relatives look at. `benchmark` has its own list.
+    input_shape: of an nn.Module with one input of floats, the batch first: seeded normal numbers are its inputs.
+    batch_size: that of the inputs, or 1. sequence_length: tokens; text models only.
+    weights: "pretrained" or "seeded", for a model that has both.
+    folder: where everything is written, below it a folder a configuration. The same call again measures nothing anew.
+    measurement: keys of the configuration's section `measurement`, such as {"max_s": 1.0} (configs/README.md).
+    exporter: what writes the ONNX file. verbose: print what the stages print.
+
+    >>> from torch import nn
+    >>> from harness.api import ModelProfiler
+    >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 10))
+    >>> quick = {"rounds": 2, "warmup_max_s": 0.2, "max_s": 0.2}
+    >>> profiler = ModelProfiler(net, input_shape=(1, 3, 16, 16), measurement=quick)
+    >>> profiler
+    ModelProfiler(Sequential, torch-eager, fp32 on cpu, folder=inferometer)
+    >>> ModelProfiler("minilm-l7")
+    Traceback (most recent call last):
+    harness.core.errors.ConfigError: Unknown model `minilm-l7`.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        device: Device = "cpu",
+        precision: Precision = "fp32",
+        *,
+        backend: str = "torch-eager",
+        input_shape: Sequence[int] | None = None,
+        batch_size: int | None = None,
+        sequence_length: int = 128,
+        weights: str | None = None,
+        folder: str | os.PathLike[str] = "inferometer",
+        measurement: Mapping[str, Any] | None = None,
+        exporter: Literal["dynamo", "torchscript"] = "dynamo",
+        verbose: bool = False,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.device: Device = device
+        self.precision: Precision = precision
+        self.backend = backend
+        self.folder = Path(folder)
+        self._input_shape = input_shape
+        self._input_data: InputData | None = None
+        self._timing = Timing()
+        self._batch_size = batch_size
+        self._sequence_length = sequence_length
+        self._weights = weights
+        self._measurement = dict(measurement or {})
+        self._exporter = exporter
+        self._show = cli.say if verbose else None
+        self._models = Models(self.folder / "models")
+        if input_shape is not None or isinstance(model, str | os.PathLike):
+            self._subject(None)  # a mistake is told now, not when it is first used
+
+    def profile(
+        self,
+        input_data: InputData | None = None,
+        num_runs: int | None = None,
+        warmup_runs: int | None = None,
+        *,
+        rounds: int | None = None,
+        force: bool = False,
+    ) -> Profile:
+        """Measure and profile one configuration: latency and grade, cost of the model, layers and operators.
+
+        input_data: a batch for an nn.Module, tensors with the batch first; its items are what it is measured with, and
+            variations of them where there are fewer than eight different ones. Later calls go on with it.
+        num_runs: timed inferences of each process, unless its time is over first (10 s); where nothing is said, as many
+            as the interval needs. warmup_runs: least inferences before them.
+        rounds: fresh processes (3). force: measure anew.
+        Raises UsageError, UnavailableError, ExportError or CaseError, each with the next thing to type.
+
+        >>> found = profiler.profile()
+        >>> found.latency_ms > 0, found.row.grade in "ABC"
+        (True, True)
+        >>> found.model.parameters, found.model.macs
+        (15914, 58016)
+        """
+        self._timing = Timing(num_runs, warmup_runs, rounds)
+        run, plan = self._start(input_data, [{}], self._timing, force)
+        return self._keep(self._profiled(run, plan, num_runs, Profile), run)
+
+    def benchmark(
+        self,
+        configurations: Sequence[Choices] | Choices | None = None,
+        input_data: InputData | None = None,
+        num_runs: int | None = None,
+        warmup_runs: int | None = None,
+        *,
+        rounds: int | None = None,
+        force: bool = False,
+    ) -> Benchmark:
+        """Measure several configurations side by side.
+
+        configurations: dictionaries of backend, precision, batch_size, sequence_length, boundary, mode and setting,
+            each a value or a list; what one leaves out is the profiler's own. Where nothing is said, every backend
+            that has the precision on the device.
+        Speedups are against torch-eager in fp32, so they need that row. A configuration that fails is a row with its
+        reason; one that can nowhere run, or stands there twice, is an error before anything runs. The other
+        arguments, and what is raised, are as in `profile`.
+
+        >>> compared = profiler.benchmark([{"backend": ["torch-eager", "onnxruntime"]}, {"batch_size": 8}])
+        >>> [(row.backend, row.batch_size, row.status) for row in compared.rows]
+        [('torch-eager', 1, 'measured'), ('onnxruntime', 1, 'measured'), ('torch-eager', 8, 'measured')]
+        """
+        chosen = configurations or {"backend": every_backend(self.device, self.precision)}
+        chosen = [chosen] if isinstance(chosen, Mapping) else chosen
+        run, _ = self._start(input_data, chosen, Timing(num_runs, warmup_runs, rounds), force)
+        return self._keep(Benchmark(run.results.root, run.measure()), run)
+
+    def profile_layers(
+        self,
+        layer_names: Sequence[str] | str | None = None,
+        input_data: InputData | None = None,
+        num_runs: int | None = None,
+        *,
+        depth: int | None = None,
+        force: bool = False,
+    ) -> LayerProfile:
+        """The layers that are asked for, timed one by one under the backend's profiler.
+
+        layer_names: groups ("attention", "mlp", "embedding", …), paths of modules ("encoder.layer.*"), each with all in
+            it, or classes ("Linear"); None for all. depth: down to this depth of the module tree, where the model is 0.
+        num_runs: inferences under the profiler, at most 20. Raises UsageError for a name that matches nothing, with
+        near ones, UnavailableError for a backend that tells no layers, and what `profile` raises.
+
+        >>> [(row.name, row.kind) for row in profiler.profile_layers(["convolution", "Linear"]).layers]
+        [('0', 'Conv2d'), ('3', 'Linear')]
+        >>> profiler.profile_layers(["Conv3d"])
+        Traceback (most recent call last):
+        harness.core.errors.UsageError: No layer matches `Conv3d`.
+        """
+        run, plan = self._start(input_data, [{}], self._timing, force)
+        (found,) = run.profile(plan, num_runs)
+        return self._keep(some_layers(run.results.root, found, layer_names, depth), run)
+
+    def memory_profile(
+        self, input_data: InputData | None = None, batch_sizes: Sequence[int] | None = None, *, force: bool = False
+    ) -> MemoryProfile:
+        """Weights, files and activations, estimated and as the library's allocator tells; nothing is timed.
+
+        batch_sizes: several to compare; the profiler's own where nothing is said. Raises as `profile` does.
+
+        >>> profiler.memory_profile().models[0].weight_bytes["fp32"]
+        63656
+        """
+        run, plan = self._start(input_data, [{"batch_size": batch_sizes}], self._timing, force)
+        found = run.profile(plan, 1)
+        timelines = {one.model.case_id: one.memory for one in found if one.memory}
+        return self._keep(MemoryProfile(run.results.root, tuple(one.model for one in found), timelines), run)
+
+    def gpu_profile(
+        self,
+        input_data: InputData | None = None,
+        num_runs: int | None = None,
+        warmup_runs: int | None = None,
+        *,
+        rounds: int | None = None,
+        force: bool = False,
+    ) -> GpuProfile:
+        """A profile on the GPU, whatever the profiler's device: kernels, launch gaps, clocks, power, roofline.
+
+        Arguments as in `profile`. Raises UnavailableError where this machine has no GPU that can be used.
+
+        >>> idle_share = profiler.gpu_profile().idle_share  # doctest: +SKIP
+        """
+        devices.require("cuda")
+        run, plan = self._start(input_data, [{}], Timing(num_runs, warmup_runs, rounds), force, "cuda")
+        return self._keep(self._profiled(run, plan, num_runs, GpuProfile), run)
+
+    def detect_regressions(self, baseline: Side, current: Side, max_regression: str | None = None) -> Regressions:
+        """As the function `harness.api.detect_regressions`."""
+        return detect_regressions(baseline, current, max_regression)
+
+    def __repr__(self) -> str:
+        label = self.model if isinstance(self.model, str | os.PathLike) else type(self.model).__name__
+        return f"ModelProfiler({label}, {self.backend}, {self.precision} on {self.device}, folder={self.folder})"
+
+    def _start(
+        self,
+        input_data: InputData | None,
+        chosen: Sequence[Choices],
+        timing: Timing,
+        force: bool,
+        device: Device | None = None,
+    ) -> tuple[Run, Plan]:
+        """Plan and export what is chosen, in its own folder."""
+        subject = self._subject(input_data)
+        usual = {
+            "backend": self.backend,
+            "precision": self.precision,
+            "batch_size": self._batch_size or subject.batch_size or 1,
+            "sequence_length": self._sequence_length,
+        }
+        measured = measurement(self._measurement, subject, timing)
+        wanted = config(subject, device or self.device, self._weights, [block(one, usual) for one in chosen], measured)
+        run = Run(folder_of(self.folder, subject.label, wanted), self._models, self._exporter, force, self._show)
+        return run, run.plan(wanted)
+
+    def _subject(self, input_data: InputData | None) -> Subject:
+        if input_data is not None:
+            self._input_data = input_data
+        return subject_of(self.model, self._input_data, self._input_shape, self._models)
+
+    def _profiled(self, run: Run, plan: Plan, num_runs: int | None, kind: type[P]) -> P:
+        summary = run.measure()
+        require_measured(summary.rows[0])
+        (found,) = run.profile(plan, num_runs)
+        return kind(run.results.root, summary, found.model, found.parts)

@@ -1,0 +1,200 @@
+"""Profiles as results: of a whole configuration, on a GPU, of some layers, of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from harness.api.results import Benchmark, Result
+from harness.core.errors import UnavailableError
+from harness.core.schemas import GpuUsage, Roofline, Row
+from harness.core.schemas.profile import ModelProfile
+from harness.core.schemas.profile_memory import MemoryProfile as Timeline
+from harness.core.schemas.profile_parts import LayerRow, OperatorRow, PartsProfile
+from harness.measure.layer_choice import Choice, chosen
+from harness.measure.layer_sums import total
+from harness.measure.reconcile import Reconciliation, launch_gaps, reconcile
+from harness.render.meanwhile import meanwhile_table
+from harness.render.profile_layers import layers_table, profile_text
+from harness.render.profile_memory import memory_figure, memory_section
+from harness.render.profile_model import model_tables
+from harness.render.roofline import roofline_table
+
+
+@dataclass(frozen=True, repr=False)
+class Profile(Benchmark):
+    """One configuration in full: its row, what its model costs, and where the time goes.
+
+    parts: None for a backend that no profiler looks into.
+    """
+
+    model: ModelProfile
+    parts: PartsProfile | None
+
+    @property
+    def row(self) -> Row:
+        """The measured row: latency, throughput, grade."""
+        return self.rows[0]
+
+    @property
+    def latency_ms(self) -> float | None:
+        """Median of the process medians, ms a batch; None in a mode without latencies."""
+        return self.row.latency_ns.median / 1e6 if self.row.latency_ns else None
+
+    @property
+    def layers(self) -> tuple[LayerRow, ...]:
+        """Modules or graph nodes with their times; empty where nobody tells."""
+        return self.parts.layers if self.parts else ()
+
+    @property
+    def operators(self) -> tuple[OperatorRow, ...]:
+        """Operators and kernels, the longest first; empty where nobody tells."""
+        return self.parts.operators if self.parts else ()
+
+    @property
+    def reconciliation(self) -> Reconciliation | None:
+        """Whether the parts add up to the latency; None without parts."""
+        return reconcile(self.parts, self.row.device == "cuda", self._latency_ns()) if self.parts else None
+
+    def document(self) -> Any:
+        """The summary, the model's cost and the parts."""
+        parts = self.parts.model_dump(mode="json") if self.parts else None
+        return {"summary": super().document(), "model": self.model.model_dump(mode="json"), "parts": parts}
+
+    def markdown(self) -> str:
+        """The row, the model's cost, and the parts."""
+        parts = profile_text(self.parts, self.row.device == "cuda", self._latency_ns()) if self.parts else ""
+        return "\n\n".join(part for part in (super().markdown(), model_tables([self.model], {}), parts) if part)
+
+    def __repr__(self) -> str:
+        return self.markdown()
+
+    def _latency_ns(self) -> int | None:
+        return round(self.row.latency_ns.median) if self.row.latency_ns else None
+
+
+@dataclass(frozen=True, repr=False)
+class GpuProfile(Profile):
+    """A profile on a GPU, with what the card did meanwhile."""
+
+    @property
+    def usage(self) -> GpuUsage | None:
+        """Clocks, power, temperature and memory while the row was timed; None where nobody watched."""
+        return self.row.usage.gpu if self.row.usage else None
+
+    @property
+    def roofline(self) -> Roofline | None:
+        """The row against the best that this card was measured to do."""
+        return self.row.roofline
+
+    @property
+    def idle_share(self) -> float | None:
+        """Share of the latency in which no kernel ran; None where no kernel was told."""
+        return launch_gaps(self.parts) if self.parts else None
+
+    @property
+    def kernels(self) -> tuple[OperatorRow, ...]:
+        """What ran on the card, the longest first."""
+        found = [row for row in self.operators if row.self_device_ns]
+        return tuple(sorted(found, key=lambda row: -(row.self_device_ns or 0)))
+
+    def markdown(self) -> str:
+        """The profile, the roofline, and the card's clocks and power."""
+        card = (roofline_table(self.rows, self.summary.roof), meanwhile_table(self.rows))
+        return "\n\n".join(part for part in (super().markdown(), *card) if part)
+
+
+@dataclass(frozen=True, repr=False)
+class LayerProfile(Result):
+    """Some layers of one configuration. everything: all of its layers; choice: which of them were asked for."""
+
+    model: ModelProfile
+    everything: tuple[LayerRow, ...]
+    choice: Choice
+
+    @property
+    def layers(self) -> tuple[LayerRow, ...]:
+        """The chosen ones; self_ns is the time of each alone, so that it adds up."""
+        return chosen(self.everything, self.choice)
+
+    @property
+    def share(self) -> float:
+        """Of the model's time: 0 to 1."""
+        return total(self.layers) / total(self.everything)
+
+    def records(self) -> list[dict[str, Any]]:
+        """A layer a dictionary: the fields of LayerRow, and its share of the model's time."""
+        everything = total(self.everything)
+        return [{**_flat(row), "share": row.self_ns / everything} for row in self.layers]
+
+    def markdown(self) -> str:
+        """The chosen layers, the longest first, with their shares of the model's time."""
+        return f"{_what(self.model)}\n\n{layers_table(self.everything, len(self.everything), self.choice)}"
+
+
+@dataclass(frozen=True, repr=False)
+class MemoryProfile(Result):
+    """What a model holds and allocates, a profile a batch size; nothing was timed for it.
+
+    timelines: by case id, every allocation of one pass; absent where the backend's library does not tell.
+    """
+
+    models: tuple[ModelProfile, ...]
+    timelines: Mapping[str, Timeline]
+
+    def records(self) -> list[dict[str, Any]]:
+        """A batch size a dictionary, in bytes: weights, and activations estimated and measured."""
+        return [
+            {
+                "case_id": found.case_id,
+                "batch_size": found.batch_size,
+                "weight_bytes": found.weight_bytes.get(found.precision),
+                "activation_estimated_bytes": found.activation_estimated_bytes,
+                "activation_measured_bytes": found.activation_measured_bytes,
+                "activation_measured_by": found.activation_measured_by,
+            }
+            for found in self.models
+        ]
+
+    def document(self) -> Any:
+        """The models' profiles and the timelines."""
+        return {
+            "models": [found.model_dump(mode="json") for found in self.models],
+            "timelines": {name: found.model_dump(mode="json") for name, found in self.timelines.items()},
+        }
+
+    def markdown(self) -> str:
+        """Model, files and activations by batch size; then what each pass allocates."""
+        passes = [f"**{name}**\n\n{memory_section(found)}" for name, found in self.timelines.items()]
+        return "\n\n".join((model_tables(self.models, {}), *passes))
+
+    def figure(self, case_id: str | None = None) -> Figure:
+        """The memory of one pass over its allocations and frees; of the first case where none is named.
+
+        Raises UnavailableError where the backend's library tells no allocations.
+        """
+        name = case_id or self.models[0].case_id
+        if name not in self.timelines:
+            raise UnavailableError(f"No allocations were told of {name}.", 'PyTorch does: backend="torch-eager".')
+        return memory_figure(name, self.timelines[name])
+
+
+def _what(found: ModelProfile) -> str:
+    """The conditions of times under a profiler."""
+    length = f", sequence {found.sequence_length}" if found.sequence_length else ""
+    return (
+        f"{found.model} · {found.backend} {found.precision} · batch {found.batch_size}{length} · under a profiler · "
+        f"{found.created_at[:10]} · plan {found.plan_id}."
+    )
+
+
+def _flat(row: LayerRow) -> dict[str, Any]:
+    """A row's fields; shapes as `1x64x56x56` and names joined by spaces."""
+    return {
+        **row.model_dump(exclude={"output_shapes", "members"}),
+        "output_shapes": " ".join("x".join(map(str, shape)) for shape in row.output_shapes),
+        "members": " ".join(row.members),
+    }

@@ -1,0 +1,96 @@
+"""The configuration that a call of the API stands for (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.api.subject import Subject
+from harness.backends import BACKENDS
+from harness.core.errors import UsageError
+from harness.core.names import unknown_name
+from harness.core.schemas import Device, Precision
+
+Choices = Mapping[str, Any]
+"""One entry of `configurations`: a value or a list for each of KEYS."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What a call says about the timed loop; None leaves it to the profiler's settings."""
+
+    num_runs: int | None = None
+    warmup_runs: int | None = None
+    rounds: int | None = None
+
+
+KEYS: Mapping[str, str] = {
+    "backend": "backends",
+    "precision": "precisions",
+    "batch_size": "batch_sizes",
+    "sequence_length": "sequence_lengths",
+    "boundary": "boundaries",
+    "mode": "modes",
+    "setting": "settings",
+}
+"""What a configuration may choose, and the list of a matrix block that it becomes."""
+
+
+def block(choices: Choices, usual: Choices) -> dict[str, list[Any]]:
+    """A block of the matrix: the choices, and what is usual for the others. Raises UsageError for an unknown key.
+
+    >>> from harness.api.request import block
+    >>> block({"backend": "openvino", "batch_size": [1, 8]}, {"precision": "fp32", "batch_size": 1})
+    {'precisions': ['fp32'], 'batch_sizes': [1, 8], 'backends': ['openvino']}
+    """
+    for key in choices:
+        if key not in KEYS:
+            raise UsageError(*unknown_name("choice of a configuration", key, KEYS))
+    given = {key: value for key, value in choices.items() if value is not None}
+    return {KEYS[key]: _listed(value) for key, value in {**usual, **given}.items()}
+
+
+def every_backend(device: Device, precision: Precision) -> list[str]:
+    """Backends that compute and offer a precision on a device."""
+    return [name for name, info in BACKENDS.items() if info.computes and precision in info.precisions.get(device, ())]
+
+
+def measurement(settings: Mapping[str, Any], subject: Subject, timing: Timing) -> dict[str, Any]:
+    """The section `measurement`: settings, and what a call says over them. Raises UsageError for what counts none."""
+    for name, least in (("num_runs", 1), ("warmup_runs", 0), ("rounds", 1)):
+        value = getattr(timing, name)
+        if value is not None and (not isinstance(value, int) or value < least):
+            raise UsageError(f"{name}={value!r} is no number of runs.", f"Give a whole number of at least {least}.")
+    found = dict(settings)
+    if subject.items is not None:
+        found["parity_samples"] = subject.items
+    if timing.num_runs is not None:
+        found |= {"max_samples": timing.num_runs, "min_samples": timing.num_runs}
+    if timing.warmup_runs is not None:
+        found["warmup_min_iterations"] = max(1, timing.warmup_runs)
+    if timing.rounds is not None:
+        found["rounds"] = timing.rounds
+    return found
+
+
+def config(
+    subject: Subject,
+    device: Device,
+    weights: str | None,
+    blocks: Sequence[Mapping[str, list[Any]]],
+    measured: Mapping[str, Any],
+) -> dict[str, Any]:
+    """A whole configuration, as it stands in its file."""
+    model = {"name": subject.name, **({"weights": weights} if weights else {})}
+    return {
+        "device": device,
+        "models": [model],
+        "matrix": [dict(one) for one in blocks],
+        **({"measurement": dict(measured)} if measured else {}),
+        "report": {"title": subject.label},
+    }
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, tuple | list) else [value]

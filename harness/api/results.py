@@ -1,0 +1,105 @@
+"""What every result of a profiler offers, and a benchmark's."""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.core.schemas import Row, Summary
+from harness.render import ranking
+from harness.render.conditions import short_conditions
+from harness.render.csv_writing import csv_text
+from harness.render.custom import csv_columns
+from harness.render.flat import COLUMNS
+from harness.render.html.prose import blocks
+from harness.render.remarks import flag_notes, unmeasured_table
+from harness.render.tables import latency_table, terminal_table
+
+_STYLES = {
+    "scroll": "overflow-x: auto",
+    "word": "text-align: left",
+    "num": "text-align: right; font-variant-numeric: tabular-nums",
+}
+"""By the first of an element's classes: a notebook has no style sheet of ours, and aligns every cell to the right."""
+_CLASS = re.compile(rf'class="({"|".join(_STYLES)})\b[^"]*"')
+
+
+@dataclass(frozen=True, repr=False)
+class Result(ABC):
+    """Records of the stages, typed; it shows itself as tables, in a terminal and in a notebook.
+
+    folder: the results folder that it was read from.
+    """
+
+    folder: Path
+
+    @abstractmethod
+    def markdown(self) -> str:
+        """The result as Markdown, figures below their conditions."""
+
+    @abstractmethod
+    def records(self) -> list[dict[str, Any]]:
+        """A flat dictionary a row, as data frames take them: ns, bytes, None for what is not known."""
+
+    def document(self) -> Any:
+        """What `export_json` writes: the records."""
+        return self.records()
+
+    def to_json(self) -> str:
+        """The document as JSON."""
+        return json.dumps(self.document(), indent=2, allow_nan=False) + "\n"
+
+    def to_csv(self) -> str:
+        """The records as CSV, header first; empty where nothing is known."""
+        return csv_text(self.records())
+
+    def __repr__(self) -> str:
+        return self.markdown()
+
+    def _repr_html_(self) -> str:
+        return _CLASS.sub(lambda found: f'{found[0]} style="{_STYLES[found[1]]}"', str(blocks(self.markdown())))
+
+
+@dataclass(frozen=True, repr=False)
+class Benchmark(Result):
+    """Rows of several configurations, as `run` measured and `aggregate` graded them."""
+
+    summary: Summary
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """A row a configuration, also of one that failed or cannot be, with the reason."""
+        return self.summary.rows
+
+    @property
+    def fastest(self) -> tuple[Row, ...]:
+        """Rows that win beyond doubt: at most one for each batch size, sequence length, boundary and mode."""
+        groups = [group for _, rows in ranking.by_table(self.rows) for _, group in ranking.by_shape(rows)]
+        return tuple(row for group in groups if (row := ranking.winner(group)) is not None)
+
+    def records(self) -> list[dict[str, Any]]:
+        """The columns of summary.csv."""
+        columns = {**COLUMNS, **csv_columns(self.summary)}
+        return [{name: figure(row) for name, figure in columns.items()} for row in self.rows]
+
+    def document(self) -> Any:
+        """The whole summary: rows, export, conditions."""
+        return self.summary.model_dump(mode="json")
+
+    def markdown(self) -> str:
+        """A table for each boundary and mode, flags with their remedies, and what has no figure, with the reason."""
+        parts = [
+            part
+            for _, rows in ranking.by_table(self.rows)
+            for part in (short_conditions(self.summary, rows), latency_table(rows), flag_notes(rows))
+        ]
+        return "\n\n".join(part for part in (*parts, unmeasured_table(self.rows)) if part)
+
+    def __repr__(self) -> str:
+        measured = [row for row in self.rows if row.status == "measured"]
+        parts = [short_conditions(self.summary, measured), terminal_table(self.summary)] if measured else []
+        return "\n\n".join(part for part in ("\n".join(parts), unmeasured_table(self.rows)) if part)

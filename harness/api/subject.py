@@ -1,0 +1,97 @@
+"""What is profiled: a model's name for the configuration, and the batch that the caller handed over, if any."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.api.handover import arrays_of, hand_over, is_module
+from harness.core.errors import UsageError
+from harness.core.layout import Models
+from harness.zoo import MODELS, model_info
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    Model = str | os.PathLike[str] | nn.Module
+    InputData = torch.Tensor | Sequence[torch.Tensor] | Mapping[str, torch.Tensor]
+    """Tensors in the order, or by the names, of forward's parameters; the first axis of each is the batch."""
+
+LEAST_ITEMS, MOST_ITEMS = 8, 256
+"""Different inputs of a plan: measurement.parity_samples takes at least 8; more than 256 of a caller's are not read."""
+_SEED = 20261127
+
+
+@dataclass(frozen=True)
+class Subject:
+    """label: for people and folders. name: for the configuration. items: how many of the inputs are different ones that
+    a caller gave; None where the model has inputs of its own."""
+
+    label: str
+    name: str
+    batch_size: int | None = None
+    items: int | None = None
+
+
+def subject_of(
+    model: Model, input_data: InputData | None, input_shape: Sequence[int] | None, models: Models
+) -> Subject:
+    """Name a model, or write a module and its inputs below the models folder.
+
+    Raises ConfigError for an unknown name and UsageError for inputs that cannot be, or a module without any.
+    """
+    if not is_module(model):
+        if input_data is not None or input_shape is not None:
+            raise UsageError(
+                f"{model} has inputs of its own, real ones; input_data and input_shape are for an nn.Module.",
+                "Leave them out and give batch_size and sequence_length, or hand the module itself over.",
+            )
+        name = _name(model)
+        return Subject(model_info(name).slug, name)
+    if input_data is None and input_shape is None:
+        raise UsageError(
+            f"Nobody knows what a {type(model).__name__} takes in.",
+            "Give input_data, a batch of real inputs, or input_shape, for example (1, 3, 224, 224).",
+        )
+    given = arrays_of(model, _numbers(input_shape or ()) if input_data is None else input_data)
+    count = len(next(iter(given.values())))
+    batch_size = count if input_data is not None or not input_shape else input_shape[0]
+    given = {name: values[:MOST_ITEMS] for name, values in given.items()}
+    return Subject(
+        type(model).__name__,
+        hand_over(model, given, models),
+        batch_size,
+        max(LEAST_ITEMS, min(count, MOST_ITEMS)),
+    )
+
+
+def _name(model: Any) -> str:
+    """A model of the table, or a path: an ONNX file, or a folder saved by save_pretrained."""
+    path = Path(model)
+    if str(model) in MODELS:
+        return str(model)
+    if path.suffix == ".onnx" and not str(model).startswith("onnx:"):
+        return f"onnx:{path}"
+    if path.is_dir():
+        return f"hf:{path.resolve()}"
+    if path.suffix in (".pt", ".pth", ".bin", ".pkl"):
+        raise UsageError(
+            f"{model} is a pickle, which is not loaded unseen.",
+            "Build the module, load its weights (torch.load with weights_only=True) and give the module.",
+        )
+    return str(model)
+
+
+def _numbers(shape: Sequence[int]) -> NDArray[np.float32]:
+    """Seeded normal numbers, eight items at least: (items, …), float32."""
+    if not shape or any(not isinstance(extent, int) or extent < 1 for extent in shape):
+        raise UsageError(f"input_shape {tuple(shape)} is no shape.", "The batch first, for example (1, 3, 224, 224).")
+    values = np.random.default_rng(_SEED).standard_normal((max(LEAST_ITEMS, shape[0]), *shape[1:]))
+    return values.astype(np.float32)

@@ -1,0 +1,92 @@
+"""What the table of backends says of each: everything that must be known before its libraries are imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import StringConstraints
+
+from harness.backends import settings
+from harness.backends.settings import Setting
+from harness.core.schemas import Device, Mode, Precision, Quantisation
+
+Artifact = Literal["module", "onnx", "engine", "none"]
+Target = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+"""`module:name`."""
+TopLevel = Annotated[str, StringConstraints(pattern=r"^\w+$")]
+"""A module without a dot: whether a dotted one is there can only be told by importing its parents."""
+Line = Annotated[str, StringConstraints(min_length=1, pattern=r"^.*$")]
+
+
+@dataclass(frozen=True)
+class BackendInfo:
+    """One backend.
+
+    target: `module:Class`, imported only in the process that runs it; targets: by device, where there are several.
+    requires: importable modules whose absence makes the backend unavailable (said, never hidden).
+    preload: modules that the case server imports once, where they are installed, before it forks a process per case.
+    precisions: what can truly run, by device.
+    artifact: what it loads: "module" (weights and Python code), "onnx", "engine" (built from ONNX on this very GPU), or
+        "none".
+    not_offered: why a precision is missing, shown in the report of a plan that asks for it.
+    not_quantised: why int8 files of one kind of quantisation are not run.
+    computes: False for a backend that only measures the harness; such rows are never ranked.
+    environment: variables set before its libraries are imported. Both telemetry switches stand here: ONNX Runtime from
+        1.29 and OpenVINO start a thread at import that reports over the network, in the very process that measures.
+    modes: how it can run; each mode needs its calls of base.py.
+    modes_not_offered: why a mode is missing, shown in the report of a plan that asks for it.
+    compile_cache: True when compiling takes so long that later processes reuse the first one's work.
+    settings: named ways to run it, by device; the first is what a case gets whose configuration names none.
+    transfers: True where it can copy inputs and outputs as part of a sample on a GPU: the transfer boundary.
+    profiler: `module:function` that tells where the time of a case goes, layer by layer or operator by operator; called
+        `(job, batches, folder, runs)` in a process of its own, returns a PartsProfile. None where nobody can tell.
+    allocations: `module:function` that tells what one pass allocates and frees, as its library knows it; called
+        `(job, make, folder)`, returns a MemoryProfile. None where the library does not tell.
+    peak: `module:function` of a library that tells only how much a pass holds at most; called `(job)`, returns (bytes,
+        how), UnavailableError where it does not tell. None where it never does.
+    distributions: whose versions decide its numbers, besides those that every environment records.
+    plugin: distribution that brought it, filled in by whoever found it there; None for a built-in one.
+    """
+
+    target: Target
+    summary: Line
+    requires: tuple[TopLevel, ...]
+    preload: tuple[str, ...]
+    precisions: Mapping[Device, tuple[Precision, ...]]
+    artifact: Artifact
+    not_offered: Mapping[Precision, str] = field(default_factory=dict)
+    not_quantised: Mapping[Quantisation, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    computes: bool = True
+    modes: tuple[Mode, ...] = ("sync", "offline")
+    modes_not_offered: Mapping[Mode, str] = field(
+        default_factory=lambda: {"pipelined": "a call of it runs one request at a time"}
+    )
+    compile_cache: bool = False
+    settings: Mapping[Device, Mapping[str, Setting]] = field(default_factory=dict)
+    transfers: bool = False
+    targets: Mapping[Device, Target] = field(default_factory=dict)
+    profiler: Target | None = None
+    allocations: Target | None = None
+    peak: Target | None = None
+    distributions: tuple[str, ...] = ()
+    plugin: str | None = None
+
+    @property
+    def recorded(self) -> tuple[str, ...]:
+        """Distributions whose versions stand in the environment of its samples, besides those of every environment."""
+        return self.distributions if self.plugin is None else (self.plugin, *self.distributions)
+
+    def target_on(self, device: Device) -> str:
+        """Its class for a device."""
+        return self.targets.get(device, self.target)
+
+    def settings_on(self, device: Device) -> Mapping[str, Setting]:
+        """Its named settings on a device, the usual one first."""
+        return self.settings.get(device, settings.PLAIN)
+
+    def modes_on(self, device: Device) -> tuple[Mode, ...]:
+        """How it can run there. A GPU's stream is a queue: every backend can have two passes in flight on it."""
+        return ("sync", "pipelined", "offline") if device == "cuda" else self.modes

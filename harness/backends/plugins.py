@@ -1,0 +1,132 @@
+"""Backends of installed packages (docs/plugins.md): their entries for the table, checked before they are used.
+
+An entry point of the group `inferometer.backends` has the backend's name and gives a BackendInfo, or a function without
+arguments that returns one. Stages import its module, so it must not import what does the computing.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from harness.backends.info import BackendInfo
+from harness.core import extensions, store
+from harness.core.extensions import Extension
+
+GROUP = "inferometer.backends"
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_LONGEST_NAME = 40
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A plugin that cannot be used, as the two lines of an error."""
+
+    problem: str
+    hint: str = "Repair or uninstall that package; docs/plugins.md says what it owes."
+
+
+class Table(Mapping[str, BackendInfo]):
+    """The built-in entries, then those of plugins, by name.
+
+    A plugin is read when somebody first asks for its name or for all: its module imports harness.backends itself, and a
+    process that measures one backend has no use for what others bring.
+    """
+
+    def __init__(self, built_in: Mapping[str, BackendInfo]) -> None:
+        self._built_in = built_in
+        self._read: dict[str, BackendInfo | list[Refused]] = {}
+
+    def __getitem__(self, name: str) -> BackendInfo:
+        if name in self._built_in:
+            return self._built_in[name]
+        found = self._plugin(name)
+        if isinstance(found, BackendInfo):
+            return found
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._built_in
+        yield from (name for name in self._points if isinstance(self._plugin(name), BackendInfo))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def refused(self, name: str) -> list[Refused]:
+        """Plugins of that name that were found and cannot be used."""
+        found = self._plugin(name)
+        return found if isinstance(found, list) else []
+
+    def all_refused(self) -> list[Refused]:
+        """Every plugin that was found and cannot be used."""
+        problem = "cannot be used: its entry_points.txt is not readable"
+        unreadable = [Refused(f"The plugin {origin} {problem}.") for origin in self._installed[1]]
+        return [*(one for name in self._points for one in self.refused(name)), *unreadable]
+
+    @cached_property
+    def _installed(self) -> tuple[list[Extension], list[str]]:
+        return extensions.installed(GROUP)
+
+    @cached_property
+    def _points(self) -> dict[str, list[Extension]]:
+        found: dict[str, list[Extension]] = {}
+        for point in self._installed[0]:
+            found.setdefault(point.name, []).append(point)
+        return found
+
+    def _plugin(self, name: str) -> BackendInfo | list[Refused]:
+        if name in self._points and name not in self._read:
+            self._read[name] = _read(name, self._points[name], self._built_in)
+        return self._read.get(name, [])
+
+
+def _read(name: str, points: list[Extension], built_in: Mapping[str, BackendInfo]) -> BackendInfo | list[Refused]:
+    """The entry of the one package that brings a backend, or what is wrong with each that does."""
+    problem = _taken(name, points, built_in)
+    found = [(point, problem or _entry(point, built_in)) for point in points]
+    for _, entry in found:
+        if isinstance(entry, BackendInfo):
+            return entry
+    return [Refused(f"The backend `{name}` of {point.origin} cannot be used: {wrong}.") for point, wrong in found]
+
+
+def _taken(name: str, points: list[Extension], built_in: Mapping[str, BackendInfo]) -> str | None:
+    if name in built_in:
+        return "a backend of Inferometer's own has that name"
+    if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
+        return f"a name has small letters, digits and single dashes, at most {_LONGEST_NAME} characters"
+    return f"{' and '.join(point.origin for point in points)} both have one" if len(points) > 1 else None
+
+
+def _entry(point: Extension, built_in: Mapping[str, BackendInfo]) -> BackendInfo | str:
+    """The entry that an entry point gives, or in words what is wrong with it."""
+    before = set(sys.modules)
+    try:
+        given: Any = point.load()
+        given = given() if callable(given) else given
+    except (Exception, SystemExit) as error:  # whatever a package of somebody else's does, the others go on
+        return extensions.reason(error)
+    if not isinstance(given, BackendInfo):
+        return f"it gives {type(given).__name__} and no BackendInfo"
+    return _wrong(given, built_in, set(sys.modules) - before) or replace(given, plugin=point.distribution)
+
+
+def _wrong(info: BackendInfo, built_in: Mapping[str, BackendInfo], imported: set[str]) -> str | None:
+    try:
+        TypeAdapter(BackendInfo).validate_python(vars(info))
+    except ValidationError as error:
+        return store.first_problem(error)
+    if not info.precisions or not all(info.precisions.values()):
+        return "precisions: no device, or a device without any"
+    if info.computes is (info.artifact == "none"):
+        return "computes: what loads no artifact has no reference to be checked against, and the other way round"
+    heavy = {name for entry in (info, *built_in.values()) for name in entry.requires} & imported
+    if heavy:
+        return f"reading its entry imports {', '.join(sorted(heavy))}, which only the process that runs it may do"
+    return None

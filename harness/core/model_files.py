@@ -1,0 +1,76 @@
+"""Where the files of exported models live; layout.py draws the folders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Models:
+    """The folders below one models folder."""
+
+    root: Path
+
+    def folder(self, slug: str) -> ModelFolder:
+        return ModelFolder(self.root / slug)
+
+    def timing_cache(self, tensorrt: str, gpu: str) -> Path:
+        """What TensorRT learned about kernels; it belongs to a version and a type of GPU."""
+        return self.root / "timing-cache" / f"{tensorrt}-{gpu.replace(' ', '-')}.cache"
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """The files of one exported model."""
+
+    root: Path
+
+    @property
+    def record(self) -> Path:
+        return self.root / "export.json"
+
+    @property
+    def weights(self) -> Path:
+        return self.root / "weights.safetensors"
+
+    @property
+    def pickled(self) -> Path:
+        return self.root / "module.pkl"
+
+    @property
+    def compile_cache(self) -> Path:
+        return self.root / "compile-cache"
+
+    @property
+    def engines(self) -> Path:
+        return self.root / "engines"
+
+    def engine(self, name: str) -> Path:
+        return self.engines / f"{name}.plan"
+
+    def engine_record(self, name: str) -> Path:
+        return self.engines / f"{name}.json"
+
+    def onnx(self, precision: str) -> Path:
+        return self.root / ("model.onnx" if precision == "fp32" else f"model-{precision}.onnx")
+
+    def inputs(self, sequence_length: int | None) -> Path:
+        return self.root / f"inputs{_suffix(sequence_length)}.npz"
+
+    def reference(self, sequence_length: int | None) -> Path:
+        return self.root / f"reference{_suffix(sequence_length)}.npz"
+
+    def raw_inputs(self, sequence_length: int | None) -> Path:
+        return self.root / f"raw-inputs{_suffix(sequence_length)}.npz"
+
+    def raw_reference(self, sequence_length: int | None) -> Path:
+        return self.root / f"reference{_suffix(sequence_length)}-e2e.npz"
+
+    @property
+    def tokenizer(self) -> Path:
+        return self.root / "tokenizer"
+
+
+def _suffix(sequence_length: int | None) -> str:
+    return "" if sequence_length is None else f"-s{sequence_length}"

@@ -1,0 +1,107 @@
+"""Metrics of installed packages (docs/plugins.md): one more figure for every measured row, made from the row alone.
+
+An entry point of the group `inferometer.metrics` has the metric's name and gives a Metric. Only `aggregate` imports it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import get_args
+
+from harness.core import extensions
+from harness.core.extensions import Extension
+from harness.core.schemas import Better, CustomMetric, Row, Summary, Unavailable
+
+GROUP = "inferometer.metrics"
+_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure of a row.
+
+    value: row → the figure in `unit`, or why there is none; reads nothing but the row, so that aggregating again gives
+        the same. Called for measured rows.
+    unit: as tables print it, `items/s`. better: which of two figures is the better one. summary: one sentence.
+    """
+
+    value: Callable[[Row], float | Unavailable]
+    unit: str
+    better: Better
+    summary: str
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A metric and the distribution, with its version, that brought it."""
+
+    metric: Metric
+    plugin: str
+
+
+def installed_metrics() -> tuple[dict[str, Installed], list[str]]:
+    """(metrics by name, what is wrong with those that cannot be used)."""
+    points, unreadable = extensions.installed(GROUP)
+    found: dict[str, Installed] = {}
+    problems = [f"The plugin {origin} cannot be used: its entry_points.txt is not readable." for origin in unreadable]
+    for point in points:
+        others = [other.origin for other in points if other.name == point.name and other is not point]
+        given = _given(point, others)
+        if isinstance(given, Metric):
+            found[point.name] = Installed(given, point.origin)
+        else:
+            problems.append(f"The metric `{point.name}` of {point.origin} cannot be used: {given}.")
+    return found, problems
+
+
+def with_custom(summary: Summary, metrics: Mapping[str, Installed]) -> Summary:
+    """The summary with every metric's figure in its measured rows, and what each metric is."""
+    told = {
+        name: CustomMetric(
+            unit=found.metric.unit, better=found.metric.better, summary=found.metric.summary, plugin=found.plugin
+        )
+        for name, found in metrics.items()
+    }
+    rows = tuple(
+        row.model_copy(update={"custom": dict(_figures(row, metrics))}) if row.status == "measured" else row
+        for row in summary.rows
+    )
+    return summary.model_copy(update={"custom": told, "rows": rows})
+
+
+def _figures(row: Row, metrics: Mapping[str, Installed]) -> Iterable[tuple[str, float | Unavailable]]:
+    for name, found in metrics.items():
+        try:
+            yield name, _figure(found.metric.value(row))
+        except Exception as error:
+            yield name, Unavailable(unavailable=extensions.reason(error))
+
+
+def _figure(given: object) -> float | Unavailable:
+    """What a metric gave, where a record can hold it."""
+    if isinstance(given, Unavailable):
+        return given
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        return Unavailable(unavailable=f"the metric gave {type(given).__name__} and no number")
+    return float(given) if math.isfinite(given) else Unavailable(unavailable=f"the metric gave {given}")
+
+
+def _given(point: Extension, others: list[str]) -> Metric | str:
+    """The metric that an entry point gives, or in words what is wrong with it."""
+    if not _NAME.fullmatch(point.name):
+        return "a name has small letters, digits and single underscores"
+    if others:
+        return f"{' and '.join(others)} has one of that name as well"
+    try:
+        given = point.load()
+    except (Exception, SystemExit) as error:  # whatever a package of somebody else's does, the others go on
+        return extensions.reason(error)
+    if not isinstance(given, Metric):
+        return f"it gives {type(given).__name__} and no Metric"
+    texts = (given.unit, given.summary)
+    if not callable(given.value) or not all(isinstance(text, str) and text.isprintable() and text for text in texts):
+        return "it needs a function, a unit and a summary of one line"
+    return given if given.better in get_args(Better) else f"better is {given.better!r} and not `lower` or `higher`"

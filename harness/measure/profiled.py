@@ -1,0 +1,57 @@
+"""Rows with the profiles that were taken of them, read from results/profiles/."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from harness.core import store
+from harness.core.errors import FormatError
+from harness.core.layout import Results
+from harness.core.schemas import Row, Summary
+from harness.core.schemas.profile import ModelProfile
+from harness.core.schemas.profile_parts import LayerRow, PartsProfile
+from harness.measure.achieved import achieved
+
+R = TypeVar("R", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """A row and its profiles; parts None where its backend tells none."""
+
+    row: Row
+    model: ModelProfile
+    parts: PartsProfile | None
+
+    @property
+    def layers(self) -> Sequence[LayerRow]:
+        """Empty where there are none."""
+        return self.parts.layers if self.parts else ()
+
+
+def profiled_rows(summary: Summary, results: Results, warn: Callable[[str], None]) -> list[Profiled]:
+    """The rows that were profiled under the summary's plan; a file that cannot be read is warned of and left out."""
+    found = []
+    for row in summary.rows:
+        model = _loaded(results.model_profile(row.case_id), ModelProfile, warn)
+        if model is None or model.plan_id != summary.plan_id:
+            continue
+        # Of the rows as they are now: they may have been measured after the profile was taken.
+        model = model.model_copy(update={"achieved": achieved(row, model.flops_per_batch, summary.roof)})
+        found.append(Profiled(row, model, _loaded(results.parts_profile(row.case_id), PartsProfile, warn)))
+    return found
+
+
+def _loaded(path: Path, kind: type[R], warn: Callable[[str], None]) -> R | None:
+    if not path.is_file():
+        return None
+    try:
+        return store.load(path, kind, "make profile")
+    except FormatError as error:
+        warn(f"{error.problem} {error.hint}")
+        return None

@@ -1,0 +1,207 @@
+"""How far a run has come: the plan held against what is on disk by now (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from harness.core.schemas import Case, Plan, Record, Running
+from harness.core.timestamps import seconds_between
+from harness.measure import stats
+from harness.measure.answers import Answer, Seen
+from harness.measure.remaining import expected_s, left_s
+from harness.measure.tuning import losers
+
+State = Literal["waiting", "running", "stopped", "complete"]
+"""`waiting`: nothing was measured yet; `stopped`: no run is at work and some turns have no answer."""
+RowState = Literal["skipped", "waiting", "running", "partly", "done", "failed", "beaten"]
+"""`beaten`: another setting of the backend was faster in round 1, so that it gets no further ones."""
+
+
+class Turning(Record):
+    """A turn that is being measured."""
+
+    case_id: str
+    round: int
+    seconds: float
+    """Since it began."""
+    lives: bool | None
+    """False: its run is gone and left this file; None: it works elsewhere, so that nobody can tell from here."""
+
+
+class CaseProgress(Record):
+    """One row. Medians and their range are over processes, in ns."""
+
+    case_id: str
+    model: str
+    backend: str
+    precision: str
+    batch_size: int
+    sequence_length: int | None
+    way: str
+    """Setting, boundary and mode where they are not the usual ones; empty else."""
+    state: RowState
+    done: int
+    planned: int
+    measured: int
+    """Turns with a median."""
+    median_ns: float | None
+    low_ns: float | None
+    high_ns: float | None
+    remarks: tuple[str, ...]
+
+
+class Progress(Record):
+    """Everything that a view shows. done, planned: turns, further rounds that were measured among them."""
+
+    plan_id: str
+    config: str
+    device: str
+    state: State
+    done: int
+    planned: int
+    failed: int
+    run_done: int | None
+    """Of the run that is at work, which may measure again what is there; None where not exactly one is."""
+    run_turns: int | None
+    elapsed_s: float | None
+    left_s: float | None
+    """None while nobody can know."""
+    turning: tuple[Turning, ...]
+    conditions: str
+    """Machine, threads and libraries of what was measured; empty before."""
+    seen: Seen | None
+    """At the end of the last turn."""
+    rows: tuple[CaseProgress, ...]
+    notes: tuple[str, ...]
+
+
+Run = tuple[Running, bool | None]
+"""A run's file, and whether the run lives; None where that cannot be told."""
+
+
+def progress(
+    plan: Plan,
+    answers: Iterable[Answer],
+    runs: Sequence[Run],
+    now: str,
+    conditions: str = "",
+    notes: Sequence[str] = (),
+) -> Progress:
+    """The state of a run at a time (ISO 8601)."""
+    runnable = [case for case in plan.cases if case.skip_reason is None]
+    found: dict[str, dict[int, Answer]] = {case.case_id: {} for case in runnable}
+    for answer in answers:
+        if answer.case_id in found:
+            found[answer.case_id][answer.round] = answer
+    every = [answer for rounds in found.values() for answer in rounds.values()]
+    beaten = _beaten(runnable, found)
+    alive = [run for run, lives in runs if lives is not False]
+    at_work, rounds = {run.case_id for run in alive}, plan.measurement.rounds
+    rows = tuple(
+        _row(case, found.get(case.case_id, {}), rounds, case.case_id in at_work, case.case_id in beaten)
+        for case in plan.cases
+    )
+    owed = [
+        (case, number)
+        for case in runnable
+        if case.case_id not in beaten
+        for number in range(1, rounds + 1)
+        if number not in found[case.case_id]
+    ]
+    took = {(answer.case_id, answer.round): answer.seconds for answer in every}
+    one = alive[0] if len(alive) == 1 else None
+    return Progress(
+        plan_id=plan.plan_id,
+        config=plan.config,
+        device=plan.device,
+        state=_state(bool(alive), bool(every) or bool(runs), bool(owed)),
+        done=sum(row.done for row in rows),
+        planned=sum(row.planned for row in rows),
+        failed=sum(answer.failure is not None for answer in every),
+        run_done=one.done if one else None,
+        run_turns=one.turns if one else None,
+        elapsed_s=max(0.0, seconds_between(one.started_at, now)) if one else None,
+        left_s=left_s(one, owed, expected_s(runnable, took), now) if one else None,
+        turning=tuple(_turning(run, lives, now) for run, lives in runs),
+        conditions=conditions,
+        seen=max(every, key=lambda answer: answer.started_at).seen if every else None,
+        rows=rows,
+        notes=tuple(notes),
+    )
+
+
+def _beaten(cases: Sequence[Case], found: Mapping[str, Mapping[int, Answer]]) -> frozenset[str]:
+    medians = {
+        name: {number: one.median_ns for number, one in rounds.items() if one.median_ns is not None}
+        for name, rounds in found.items()
+    }
+    unsound = {name for name, rounds in found.items() if any(one.unsound for one in rounds.values())}
+    return losers(cases, medians, unsound)
+
+
+def _state(working: bool, begun: bool, owing: bool) -> State:
+    if working:
+        return "running"
+    if not owing:
+        return "complete"
+    return "stopped" if begun else "waiting"
+
+
+def _row(case: Case, found: Mapping[int, Answer], rounds: int, at_work: bool, beaten: bool) -> CaseProgress:
+    medians = [one.median_ns for _, one in sorted(found.items()) if one.median_ns is not None]
+    planned = 0 if case.skip_reason else len(found) if beaten else max(rounds, max(found, default=0))
+    return CaseProgress(
+        case_id=case.case_id,
+        model=case.model,
+        backend=case.backend,
+        precision=case.precision,
+        batch_size=case.batch_size,
+        sequence_length=case.sequence_length,
+        way=_way(case),
+        state=_row_state(case, found, planned, at_work, beaten),
+        done=len(found),
+        planned=planned,
+        measured=len(medians),
+        median_ns=stats.median(medians) if medians else None,
+        low_ns=min(medians, default=None),
+        high_ns=max(medians, default=None),
+        remarks=(case.skip_reason,) if case.skip_reason else _of_rounds(found),
+    )
+
+
+def _row_state(case: Case, found: Mapping[int, Answer], planned: int, at_work: bool, beaten: bool) -> RowState:
+    if case.skip_reason:
+        return "skipped"
+    if at_work:
+        return "running"
+    if any(one.failure for one in found.values()):
+        return "failed"
+    if beaten:
+        return "beaten"
+    if not found:
+        return "waiting"
+    return "done" if len(found) >= planned else "partly"
+
+
+def _of_rounds(found: Mapping[int, Answer]) -> tuple[str, ...]:
+    """`round 2 failed in load: …`, then each remark once with the rounds that it belongs to."""
+    numbers: dict[str, list[int]] = {}
+    for number, one in sorted(found.items()):
+        for remark in (*([one.failure] if one.failure else []), *one.remarks):
+            numbers.setdefault(remark, []).append(number)
+    return tuple(
+        f"round{'s' if len(where) > 1 else ''} {', '.join(map(str, where))} {remark}"
+        if len(where) < len(found)
+        else remark
+        for remark, where in numbers.items()
+    )
+
+
+def _way(case: Case) -> str:
+    usual = {"default", "compute", "sync"}
+    return " · ".join(word for word in (case.setting, case.boundary, case.mode) if word not in usual)
+
+
+def _turning(run: Running, lives: bool | None, now: str) -> Turning:
+    return Turning(case_id=run.case_id, round=run.round, seconds=max(0.0, seconds_between(run.since, now)), lives=lives)

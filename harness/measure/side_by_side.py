@@ -1,0 +1,184 @@
+"""The same model under several backends, line by line: where the difference in time comes from (pure).
+
+Two ways to divide the time: by group, and by module of the model. In both, each backend's lines add up to the sum of
+its parts (reconcile.parts_total), and so the gains of all lines add up to the difference between two backends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.core.schemas.profile_parts import PartsProfile
+from harness.measure.operator_groups import group_of_operator
+from harness.measure.reconcile import parts_total
+from harness.measure.shared_modules import NOT_TOLD, module_of, shared_modules
+
+_FIRST_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+
+
+@dataclass(frozen=True)
+class Column:
+    """One backend's side of a comparison.
+
+    name: unlike the others'. latency_ns: the median that `run` measured; None where the results have none.
+    """
+
+    case_id: str
+    name: str
+    parts: PartsProfile
+    latency_ns: float | None
+
+    @property
+    def parts_ns(self) -> int:
+        """The sum of the parts of one inference, which the column's lines add up to."""
+        return parts_total(self.parts, _on_gpu(self.parts)) or 0
+
+    @property
+    def factor(self) -> float | None:
+        """Sum of the parts over the measured latency."""
+        return self.parts_ns / self.latency_ns if self.latency_ns else None
+
+    @property
+    def kernels_alone(self) -> bool:
+        """Whether its parts are the kernels of a GPU, which leave out the time in which none ran."""
+        return not self.parts.layers and _on_gpu(self.parts)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One part of the model. times_ns: a figure a column; None where nothing ran under this name.
+
+    modules: whose time it is; empty of a group, and of what is not told by module.
+    """
+
+    name: str
+    times_ns: tuple[int | None, ...]
+    modules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """Columns, the fastest first, and lines, those that gain most first."""
+
+    columns: tuple[Column, ...]
+    lines: tuple[Line, ...]
+
+    @property
+    def fastest(self) -> Column:
+        """The column that the others are compared with."""
+        return self.columns[0]
+
+    @property
+    def slowest(self) -> Column:
+        """The column that the fastest gains over."""
+        return self.columns[-1]
+
+    @property
+    def gain_ns(self) -> int:
+        """What the parts of the slowest take longer than those of the fastest: the sum of all lines' gains."""
+        return self.slowest.parts_ns - self.fastest.parts_ns
+
+    @property
+    def measured_gain_ns(self) -> float | None:
+        """The same of the measured latencies; None where one of the two is not known."""
+        if self.slowest.latency_ns is None or self.fastest.latency_ns is None:
+            return None
+        return self.slowest.latency_ns - self.fastest.latency_ns
+
+
+def gain_of(line: Line) -> int:
+    """What a line takes longer in the slowest column than in the fastest, in ns; below 0 where it is the other way."""
+    return (line.times_ns[-1] or 0) - (line.times_ns[0] or 0)
+
+
+def by_group(columns: Sequence[Column]) -> SideBySide | None:
+    """A line a group; what operators do not tell of a column without layers is one line. None below two columns.
+
+    A kernel that fuses several modules counts for the group of its product.
+    """
+    found = _fastest_first(columns)
+    in_blocks = any(row.group in ("attention", "mlp") for column in found for row in column.parts.layers)
+    return _joined(found, [_by_group(column.parts, in_blocks) for column in found])
+
+
+def by_module(columns: Sequence[Column]) -> SideBySide | None:
+    """A line a module that all columns can tell apart; what kernels fused is one line, named after what they share.
+
+    Of the columns whose profilers tell modules; None where those are fewer than two.
+    """
+    found = _fastest_first([column for column in columns if any(row.parent for row in column.parts.layers)])
+    lines = shared_modules([column.parts.layers for column in found])
+    spent = [
+        _summed(
+            (lines.get(module_of(row, column.parts.layers) or "", NOT_TOLD), row.self_ns) for row in column.parts.layers
+        )
+        for column in found
+    ]
+    members: dict[str, tuple[str, ...]] = {}
+    for module, name in lines.items():
+        members[name] = (*members.get(name, ()), module)
+    return _joined(found, spent, members)
+
+
+def folded(found: SideBySide) -> SideBySide:
+    """The same with one line for the modules of all blocks that differ in their number alone: `layer.*.mlp`."""
+    kin: dict[str, list[Line]] = {}
+    for line in found.lines:
+        kin.setdefault(_FIRST_NUMBER.sub("*", line.name, count=1), []).append(line)
+    lines = [lines[0] if len(lines) == 1 else _sum_of(name, lines) for name, lines in kin.items()]
+    return SideBySide(found.columns, _by_gain(lines))
+
+
+def _sum_of(name: str, lines: Sequence[Line]) -> Line:
+    times = [
+        [spent for spent in column if spent is not None]
+        for column in zip(*(line.times_ns for line in lines), strict=True)
+    ]
+    return Line(
+        name,
+        tuple(sum(column) if column else None for column in times),
+        tuple(module for line in lines for module in line.modules),
+    )
+
+
+def _fastest_first(columns: Iterable[Column]) -> list[Column]:
+    """Those that have parts; by measured latency where all have one, else by that of the profiling process."""
+    found = [column for column in columns if column.parts_ns]
+    measured = all(column.latency_ns is not None for column in found)
+    return sorted(found, key=lambda column: (column.latency_ns or 0) if measured else column.parts.plain_ns)
+
+
+def _joined(
+    columns: Sequence[Column], spent: Sequence[Mapping[str, int]], members: Mapping[str, tuple[str, ...]] | None = None
+) -> SideBySide | None:
+    if len(columns) < 2:
+        return None
+    names = dict.fromkeys(name for times in spent for name in times)
+    lines = [Line(name, tuple(times.get(name) for times in spent), (members or {}).get(name, ())) for name in names]
+    return SideBySide(tuple(columns), _by_gain(lines))
+
+
+def _by_gain(lines: Iterable[Line]) -> tuple[Line, ...]:
+    return tuple(sorted(lines, key=lambda line: -gain_of(line)))
+
+
+def _by_group(parts: PartsProfile, in_blocks: bool) -> dict[str, int]:
+    if parts.layers:
+        return _summed((row.group, row.self_ns) for row in parts.layers)
+    on_gpu = _on_gpu(parts)
+    times = ((row, (row.self_device_ns or 0) if on_gpu else row.self_cpu_ns) for row in parts.operators)
+    return _summed((group_of_operator(row.name, in_blocks), spent) for row, spent in times if spent)
+
+
+def _on_gpu(parts: PartsProfile) -> bool:
+    """Whether operators were told with a device; layers have one time whatever computes them."""
+    return any(row.self_device_ns is not None for row in parts.operators)
+
+
+def _summed(times: Iterable[tuple[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, spent in times:
+        found[name] = found.get(name, 0) + spent
+    return found

@@ -1,0 +1,175 @@
+"""What would bring a model most, from where it starts: measured in other rows, or bounded by its profile (pure).
+
+A measured change is another row of grade A or B that is faster per item beyond Welch's 95% interval. A bound is
+Amdahl's law (Amdahl, AFIPS 1967): what takes a share s of the time can bring 1 / (1 - s) at most, if it vanished. Rows
+of grade C and F, and profiles whose parts are not explained, promise nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.core.schemas import Device, Interval, Row, Weights
+from harness.core.schemas.profile_parts import LayerRow, PartsProfile
+from harness.measure.grades import CALIBRATION, RANKED
+from harness.measure.layer_choice import chosen
+from harness.measure.layer_sums import by_group, inside, total
+from harness.measure.ratios import welch
+from harness.measure.reconcile import launch_gaps, reconcile
+
+MOST = 5
+"""Changes of one model."""
+
+MIN_SHARE = 0.01
+"""Of the time, below which a bound is not worth a line."""
+
+_MIN_TOLD = 0.9
+"""Share of a graph's time that must be told by module before a module without any counts as fused."""
+
+Rule = Literal["backend", "precision", "backend and precision", "setting", "batch size", "fusion", "layout", "launches"]
+
+_RULES: Mapping[frozenset[str], Rule] = {
+    frozenset({"backend"}): "backend",
+    frozenset({"precision"}): "precision",
+    frozenset({"backend", "precision"}): "backend and precision",
+    frozenset({"setting"}): "setting",
+    frozenset({"batch_size"}): "batch size",
+}
+"""By what differs between two rows; with any but itself a setting belongs to the rest."""
+
+Profiles = Mapping[str, PartsProfile]
+"""By case id."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change. gain: items a second, in times of the start's.
+
+    interval: 95%, of a measured change; None of a bound, which is 1 / (1 - share). start, end: case ids; end is None
+    where no row shows it. share: of the start's time, of a bound. modules: that fusing would spare.
+    """
+
+    rule: Rule
+    gain: float
+    start: str
+    end: str | None = None
+    interval: Interval | None = None
+    share: float | None = None
+    modules: int = 0
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """The largest changes of one model at one sequence length. reason: why there are none; None where there are."""
+
+    model: str
+    weights: Weights
+    device: Device
+    sequence_length: int | None
+    changes: tuple[Change, ...]
+    reason: str | None = None
+
+
+def what_if(rows: Sequence[Row], profiles: Profiles, baseline_backend: str) -> list[WhatIf]:
+    """A list a model, weights, device and sequence length, of the rows at the compute boundary, one batch at a time.
+
+    A change starts from the baseline's row of the smallest batch, or from the fastest row of that batch.
+    """
+    groups: dict[tuple[str, Weights, Device, int | None], list[Row]] = {}
+    for row in rows:
+        plain = (row.boundary, row.mode, row.status, row.tried) == ("compute", "sync", "measured", False)
+        if plain and all(flag.name != CALIBRATION for flag in row.flags):
+            groups.setdefault((row.model, row.weights, row.device, row.sequence_length), []).append(row)
+    return [WhatIf(*key, *_largest(ours, profiles, baseline_backend)) for key, ours in groups.items()]
+
+
+def _largest(rows: Sequence[Row], profiles: Profiles, baseline: str) -> tuple[tuple[Change, ...], str | None]:
+    """(changes, the largest first; why there are none)."""
+    sound = [row for row in rows if row.grade in RANKED and row.latency_ns is not None]
+    if not sound:
+        return (), "no row has grade A or B"
+    start = min(
+        [row for row in sound if row.backend == baseline] or sound,
+        key=lambda row: (row.batch_size, row.precision != "fp32", -_median(row)),
+    )
+    alike = [row for row in rows if row.batch_size == start.batch_size]
+    fastest = min((row for row in sound if row.batch_size == start.batch_size), key=_median)
+    origins = (start,) if fastest is start else (start, fastest)
+    found = [one for row in origins for one in (*_measured(row, sound), *_bounds(row, alike, profiles))]
+    # The best of each rule and origin: later entries replace earlier ones.
+    best = {(change.rule, change.start): change for change in sorted(found, key=lambda change: change.gain)}
+    changes = tuple(sorted(best.values(), key=lambda change: -change.gain)[:MOST])
+    return changes, None if changes else _why_none(start, sound, profiles)
+
+
+def _why_none(start: Row, sound: Sequence[Row], profiles: Profiles) -> str:
+    others = [row for row in sound if row is not start]
+    if not others:
+        measured = f"{start.case_id} is the only row of grade A or B"
+    elif all(row.latency_ns and row.latency_ns.rounds < 2 for row in sound):
+        measured = "with one round no difference has an interval"
+    else:
+        measured = f"no row is faster than {start.case_id} beyond the intervals"
+    told = any(row.case_id in profiles for row in sound)
+    return f"{measured}, and {'its profiles bound' if told else 'without a profile of such a row there is'} nothing"
+
+
+def _per_item(row: Row) -> tuple[float, ...]:
+    """Process medians in ns an item."""
+    return tuple(median / row.batch_size for median in row.latency_ns.process_medians) if row.latency_ns else ()
+
+
+def _median(row: Row) -> float:
+    return row.latency_ns.median if row.latency_ns else math.inf
+
+
+def _measured(start: Row, sound: Sequence[Row]) -> Iterator[Change]:
+    """Rows that differ from the start in one thing and are faster per item."""
+    for row in sound:
+        rule = _rule(start, row)
+        ratio = welch(_per_item(row), _per_item(start)) if rule else None
+        if rule and ratio and ratio.ci95.low > 1:
+            yield Change(rule, ratio.value, start.case_id, row.case_id, ratio.ci95)
+
+
+def _rule(start: Row, row: Row) -> Rule | None:
+    dimensions = ("backend", "precision", "batch_size", "setting")
+    differs = frozenset(name for name in dimensions if getattr(start, name) != getattr(row, name))
+    return _RULES.get(differs - {"setting"} or differs)
+
+
+def _bounds(row: Row, alike: Sequence[Row], profiles: Profiles) -> Iterator[Change]:
+    """What the profile of a row could spare. alike: all rows of its batch, whose graphs show what can be fused."""
+    parts, on_gpu = profiles.get(row.case_id), row.device == "cuda"
+    told = None if parts is None else reconcile(parts, on_gpu)
+    if parts is None or told is None or told.outcome == "unexplained":
+        return
+    # What a profiler stretched past the latency it stretched alike.
+    whole = max(told.parts_ns, parts.plain_ns)
+    yield from _bound("launches", row, (on_gpu and launch_gaps(parts)) or 0)
+    yield from _bound("layout", row, by_group(parts.layers).get("layout", 0) / whole)
+    for other in alike:
+        if other.precision == row.precision and other.case_id in profiles:
+            spared = fused_away(parts.layers, profiles[other.case_id].layers)
+            share = sum(layer.self_ns for layer in spared) / whole
+            yield from _bound("fusion", row, share, other.case_id, len(spared))
+
+
+def _bound(rule: Rule, row: Row, share: float, end: str | None = None, modules: int = 0) -> Iterator[Change]:
+    if MIN_SHARE <= share < 1:
+        yield Change(rule, 1 / (1 - share), row.case_id, end, share=share, modules=modules)
+
+
+def fused_away(tree: Sequence[LayerRow], graph: Sequence[LayerRow]) -> list[LayerRow]:
+    """Modules without products of their own (normalisations, activations, dropout) that a graph has no node of.
+
+    Empty where the tree tells no FLOPs, or the graph does not tell enough of its time by module.
+    """
+    told = sum(row.self_ns for row in graph if row.parent or row.group == "layout")
+    if not graph or told < _MIN_TOLD * total(graph) or any(row.depth for row in graph):
+        return []
+    light = [row for row in chosen(tree) if row.flops == 0 and row.depth and row.group != "embedding"]
+    return [row for row in light if row.self_ns and inside(graph, row.name) is None]

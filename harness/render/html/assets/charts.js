@@ -1,0 +1,105 @@
+// --- charts ------------------------------------------------------------------------------------------------------
+const specs = new Map(all(".plot").map((place) => [place, JSON.parse(place.nextElementSibling.textContent)]));
+const hidden = {};  // filter → values that are switched off
+const FILTERS = ["backend", "precision", "batch", "grade"];  // the order of a point's customdata
+
+function palette() {
+  const of = (selector, name) => getComputedStyle(document.querySelector(selector))[name];
+  return { ink: of("body", "color"), muted: of("figcaption", "color"), page: of(".panel", "backgroundColor"),
+           line: of(".panel", "borderTopColor"), font: of("body", "fontFamily") };
+}
+
+const channels = (text) => text.startsWith("#")
+  ? [1, 3, 5].map((at) => parseInt(text.slice(at, at + 2), 16)) : text.match(/\d+/g).slice(0, 3).map(Number);
+const luminance = (text) => channels(text).reduce((sum, value, at) => sum + value * [.2126, .7152, .0722][at], 0);
+
+// Black becomes the colour of the text, and what is nearly as dark becomes brighter.
+function onDark(colour, look) {
+  if (luminance(colour) < 40) return look.ink;
+  if (luminance(colour) > 70) return colour;
+  return `#${channels(colour).map((one) => Math.round(.6 * one + .4 * 255).toString(16).padStart(2, "0")).join("")}`;
+}
+
+// Colours as the report writes them → those of this theme: `page`, `<colour> tint`, and black that would vanish.
+function paint(value, look) {
+  if (Array.isArray(value)) return value.map((one) => paint(one, look));
+  if (value && typeof value === "object") {
+    return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, paint(one, look)]));
+  }
+  if (value === "page") return look.page;
+  if (typeof value !== "string" || !/^#[0-9a-f]{6}( tint)?$/i.test(value)) return value;
+  const own = luminance(look.page) < 128 ? onDark(value.slice(0, 7), look) : value.slice(0, 7);
+  if (!value.endsWith(" tint")) return own;
+  const page = channels(look.page);
+  const share = luminance(look.page) < 128 ? .55 : .4;
+  return `rgb(${channels(own).map((one, at) => Math.round(share * one + (1 - share) * page[at]))})`;
+}
+
+const shows = (tags) => tags.every((tag, at) => !hidden[FILTERS[at]]?.has(tag));
+
+// The points of a trace that the filters leave: every list in it that is as long as its list of points.
+function filtered(value, kept, length) {
+  if (Array.isArray(value)) return value.length === length ? value.filter((_, at) => kept[at]) : value;
+  if (value && typeof value === "object") {
+    return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, filtered(one, kept, length)]));
+  }
+  return value;
+}
+
+function draw(place) {
+  const spec = specs.get(place);
+  const look = palette();
+  const data = [];
+  for (const trace of spec.data) {
+    const kept = trace.customdata.map(shows);
+    if (!kept.some(Boolean)) continue;
+    const one = { hovertemplate: "%{hovertext}<extra></extra>", ...filtered(trace, kept, kept.length) };
+    for (const part of ["marker", "line", "error_x", "error_y"]) if (one[part]) one[part] = paint(one[part], look);
+    data.push(one);
+  }
+  const narrow = place.clientWidth < 420;
+  const axis = (given = {}) => {
+    const labels = new Set(data.flatMap((trace) => trace.y));
+    const left = given.categoryarray?.filter((name) => labels.has(name));
+    // Names of cases would take a phone's whole width; their ends tell them apart.
+    const order = left && { categoryarray: left, tickvals: left,
+                            ticktext: left.map((name) => narrow && name.length > 26 ? `…${name.slice(-22)}` : name) };
+    return { gridcolor: look.line, zerolinecolor: look.line, linecolor: look.line, automargin: true,
+             ...given, ...order, title: { ...given.title, standoff: 8, font: { size: 12, color: look.muted } } };
+  };
+  const layout = {
+    ...spec.layout,
+    xaxis: axis(spec.layout.xaxis), yaxis: axis(spec.layout.yaxis),
+    shapes: (spec.layout.shapes ?? []).map((shape) => ({ ...shape, layer: "below", line: { ...shape.line, color: look.ink } })),
+    font: { family: look.font, size: narrow ? 11 : 12, color: look.ink },
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    margin: { l: 8, r: 26, t: 18, b: 36 }, hovermode: "closest", dragmode: "zoom",
+    hoverlabel: { bgcolor: look.page, bordercolor: look.line, align: "left", font: { color: look.ink, size: 12 } },
+    legend: { orientation: "h", x: 0, y: -.2, yanchor: "top", tracegroupgap: 0, font: { size: 11 } },
+  };
+  Plotly.react(place, data, layout, {
+    responsive: true, displaylogo: false, displayModeBar: "hover",
+    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"], showEditInChartStudio: false,
+  });
+}
+
+// The library is most of the page. It stands there compressed and is unpacked once, when a chart comes into view;
+// the page's policy knows its hash.
+let unpacked;
+async function library() {
+  const packed = Uint8Array.from(atob(document.getElementById("library").textContent), (one) => one.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  document.head.append(made("script", await new Response(stream).text()));
+}
+
+const drawn = new Set();
+const watcher = new IntersectionObserver(async (seen) => {
+  for (const { target, isIntersecting } of seen) {
+    if (!isIntersecting) continue;
+    watcher.unobserve(target);
+    await (unpacked ??= library());
+    drawn.add(target);
+    draw(target);
+  }
+}, { rootMargin: "400px" });
+const redraw = () => drawn.forEach(draw);

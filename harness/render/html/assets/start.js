@@ -1,0 +1,38 @@
+// --- theme -------------------------------------------------------------------------------------------------------
+const THEMES = { auto: "as the system has it", light: "light", dark: "dark" };
+const button = document.getElementById("theme");
+const stored = () => { try { return localStorage.getItem("theme"); } catch { return null; } };
+const keep = (name) => { try { localStorage.setItem("theme", name); } catch { /* a local file may have no storage */ } };
+
+function setTheme(name) {
+  if (name === "auto") delete root.dataset.theme;
+  else root.dataset.theme = name;
+  button.textContent = `Theme: ${name}`;
+  button.setAttribute("aria-label", `Theme: ${name} (${THEMES[name]})`);
+}
+
+// --- start -------------------------------------------------------------------------------------------------------
+button.addEventListener("click", () => {
+  const names = Object.keys(THEMES);
+  const next = names[(names.indexOf(root.dataset.theme ?? "auto") + 1) % names.length];
+  setTheme(next);
+  keep(next);
+  redraw();
+});
+setTheme(stored() in THEMES ? stored() : "auto");
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+filter();
+// The page is painted before its charts are: the library takes longer to start than all the rest.
+requestAnimationFrame(() => setTimeout(() => specs.forEach((_, place) => watcher.observe(place))));
+
+const links = new Map(all("nav a").map((link) => [link.hash.slice(1), link]));
+const visible = new Set();
+const current = new IntersectionObserver((seen) => {
+  for (const one of seen) visible[one.isIntersecting ? "add" : "delete"](one.target.id);
+  const first = [...links.keys()].find((anchor) => visible.has(anchor));
+  links.forEach((link, anchor) => {
+    if (anchor === first) link.setAttribute("aria-current", "true");
+    else link.removeAttribute("aria-current");
+  });
+}, { rootMargin: "-10% 0px -60%" });
+all("main > section").forEach((section) => current.observe(section));

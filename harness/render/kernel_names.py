@@ -1,0 +1,26 @@
+"""Names of C++ kernels as a person would say them (pure)."""
+
+from __future__ import annotations
+
+import re
+
+_NAMESPACE = re.compile(r"\(anonymous namespace\)::|\b[a-z_]\w*::")
+_BASE = re.compile(r"\w+")
+_TOLD_BY = re.compile(r"\b(?:OP_\w+|\w*Functor\w*|\w+_kernel_(?:cuda|impl)|\w+KernelImpl)\b")
+"""What an elementwise kernel computes stands among its template arguments, named in one of these ways."""
+
+
+def kernel_name(name: str) -> str:
+    """`void library::elementwise<4, library::OP_Add<half>>(int, …)` → `elementwise<OP_Add>`; any other name as it is.
+
+    A signature runs to hundreds of characters, and its end, arguments, is the same for many kernels.
+    """
+    signature = name.removeprefix("void ")
+    if signature == name:
+        return name
+    plain = _NAMESPACE.sub("", signature)
+    base = _BASE.match(plain)
+    if base is None:
+        return name
+    computes = _TOLD_BY.search(plain, base.end())
+    return f"{base[0]}<{computes[0]}>" if computes else base[0]

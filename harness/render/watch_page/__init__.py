@@ -1,0 +1,1 @@
+"""The page of `make watch WEB=1`: three fixed files and the state as JSON."""

@@ -1,0 +1,115 @@
+"""Log the runs of one summary to an MLflow tracking server or database. Needs the extra `mlflow`; imported late."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.core.errors import UnavailableError
+from harness.core.schemas import Summary
+from harness.core.timestamps import since_1970_s
+from harness.render.mlflow_runs import PREFIX, MlflowRun, case_runs, parent_run
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+    from mlflow.tracking import MlflowClient
+
+DIGEST = f"{PREFIX}digest"
+"""Tag by which what was logged before is found again: sha256 of the summary, but for when it was written."""
+
+_UNLESS_SET = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
+"""Left alone, MLflow reports its usage over the network, tries a server that is away for minutes, and prints two lines
+for every run. It reads them when it is imported."""
+
+
+def log_summary(summary: Summary, artifacts: Sequence[Path], uri: str, experiment: str) -> tuple[str, int | None]:
+    """(id of the plan's run, runs that were logged below it); None where the same had been logged before.
+
+    artifacts: files that go with the plan's run. Raises UnavailableError where MLflow is not installed or `uri` cannot
+    be used.
+    """
+    digest = hashlib.sha256(summary.model_dump_json(exclude={"created_at"}).encode()).hexdigest()
+    client, failure = _client(uri)
+    try:
+        place = _experiment(client, experiment)
+        if earlier := _earlier(client, place, digest):
+            return earlier, None
+        began, ended = _ms(summary.measured_from or summary.created_at), _ms(summary.measured_to or summary.created_at)
+        parent = _start(client, place, parent_run(summary), began)
+        runs = case_runs(summary)
+        for run in runs:
+            child = _start(client, place, run, began, {"mlflow.parentRunId": parent})
+            client.set_terminated(child, "FINISHED", ended)
+        for path in artifacts:
+            client.log_artifact(parent, str(path))
+        # Last of all: what was interrupted has no digest, and is logged anew.
+        client.set_tag(parent, DIGEST, digest)
+        client.set_terminated(parent, "FINISHED", ended)
+    except failure as error:
+        raise _unusable(uri, error) from error
+    return parent, len(runs)
+
+
+def _client(uri: str) -> tuple[MlflowClient, tuple[type[Exception], ...]]:
+    """The client, and the classes of what it raises where a server, database or folder does not do what it should."""
+    for name, value in _UNLESS_SET.items():
+        os.environ.setdefault(name, value)
+    try:
+        from mlflow.exceptions import MlflowException  # noqa: PLC0415
+        from mlflow.tracking import MlflowClient  # noqa: PLC0415
+        from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise UnavailableError(
+            f"MLflow is not installed: {error}.", "python -m pip install '.[mlflow]', in the same environment."
+        ) from error
+    failure = (MlflowException, SQLAlchemyError, OSError, ModuleNotFoundError)
+    try:
+        return MlflowClient(tracking_uri=uri), failure
+    except failure as error:
+        raise _unusable(uri, error) from error
+
+
+def _experiment(client: MlflowClient, name: str) -> str:
+    found = client.get_experiment_by_name(name)
+    return str(found.experiment_id if found else client.create_experiment(name))
+
+
+def _earlier(client: MlflowClient, place: str, digest: str) -> str | None:
+    found: Sequence[Run] = client.search_runs([place], f"tags.`{DIGEST}` = '{digest}'", max_results=1)
+    return str(found[0].info.run_id) if found else None
+
+
+def _start(client: MlflowClient, place: str, run: MlflowRun, began: int, tags: dict[str, str] | None = None) -> str:
+    """A new run with everything in it but its end."""
+    from mlflow.entities import Metric, Param  # noqa: PLC0415
+
+    created = client.create_run(place, began, {**run.tags, **(tags or {})}, run.name)
+    run_id = str(created.info.run_id)
+    metrics = [Metric(name, value, began, 0) for name, value in run.metrics.items()]
+    client.log_batch(run_id, metrics, [Param(name, value) for name, value in run.params.items()])
+    return run_id
+
+
+def _ms(date: str) -> int:
+    """As MLflow has dates."""
+    return round(since_1970_s(date) * 1000)
+
+
+def _unusable(uri: str, error: Exception) -> UnavailableError:
+    first = str(error).partition("\n")[0]
+    return UnavailableError(
+        f"MLflow cannot use {_without_password(uri)}: {_without_password(first)}",
+        "--mlflow takes http://<host>:<port> of a server that runs, or a database: sqlite:///mlflow.db",
+    )
+
+
+def _without_password(text: str) -> str:
+    return re.sub(r"//[^/@\s]*@", "//", text)

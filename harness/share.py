@@ -1,0 +1,59 @@
+"""Hand the results to other programs: a CSV file of every table, a file for Prometheus, and runs in MLflow if asked.
+
+reads   results/summary.json, profiles/<case_id>/{model,parts}.json; with --mlflow report.html too
+writes  results/tables/*.csv, metrics.prom; with --mlflow a run for the plan and one for each case, elsewhere
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from harness.core import cli, store
+from harness.core.layout import Results
+from harness.core.schemas import Summary
+from harness.measure.profiled import profiled_rows
+from harness.render.csv_tables import csv_tables
+from harness.render.prometheus import metrics_text
+from harness.render.units import count
+from harness.running.mlflow_log import log_summary
+
+
+def stage(arguments: Sequence[str]) -> None:
+    """Read, turn into the formats of others, write."""
+    parser = cli.parser("harness.share", __doc__)
+    cli.add_folders(parser, models=False)
+    parser.add_argument("--mlflow", metavar="URI", default="", help="log to this MLflow server or database too")
+    experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", "inferometer")
+    parser.add_argument("--experiment", default=experiment, help="MLflow's experiment (%(default)s)")
+    options = parser.parse_args(arguments)
+    results = Results(options.results)
+    summary = store.load(results.summary, Summary, "make aggregate")
+    _write_tables(csv_tables(summary, profiled_rows(summary, results, cli.warn)), results)
+    store.save_bytes(results.metrics, metrics_text(summary))
+    cli.say(f"Metrics: {results.metrics}")
+    if options.mlflow:
+        _log(summary, results, options.mlflow, options.experiment)
+
+
+def _write_tables(tables: dict[str, str], results: Results) -> None:
+    """Save the tables, and remove those of an earlier run that this one does not have."""
+    for name, text in tables.items():
+        store.save_bytes(results.table(name), text.encode())
+    for path in results.tables.glob("*.csv"):
+        if path.stem not in tables:
+            path.unlink()
+    cli.say(f"Tables: {count(len(tables), 'file')} in {results.tables}")
+
+
+def _log(summary: Summary, results: Results, uri: str, experiment: str) -> None:
+    store.read_bytes(results.report_page, "make report")
+    parent, cases = log_summary(summary, (results.report_page, results.summary), uri, experiment)
+    if cases is None:
+        cli.say(f"MLflow: nothing to log: run {parent} has the same.")
+    else:
+        cli.say(f"MLflow: run {parent} and {count(cases, 'run')} below it, in the experiment {experiment}")
+
+
+if __name__ == "__main__":
+    cli.main(stage)

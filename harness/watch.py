@@ -1,0 +1,108 @@
+"""watch: show how a run gets on, on the terminal or as a page for this machine alone.
+
+reads   results/plan.json, running.json, raw/<case_id>/<round>.json and .usage.json, again and again
+writes  nothing
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.live import Live
+
+from harness.core import cli
+from harness.core.errors import MissingInputError, UsageError
+from harness.core.layout import Results
+from harness.planning.watched import Watched
+from harness.render import watch_terminal
+from harness.render.watch_page.server import PageServer
+
+WIDE = 200
+"""Columns of a table that goes to a file or a pipe."""
+
+
+def stage(arguments: Sequence[str]) -> None:
+    """Look until the run is complete; Ctrl-C ends it quietly at any time."""
+    options = _parser().parse_args(arguments)
+    if options.port is not None and not options.web:
+        raise UsageError("--port is of the page only.", "Add --web, or make watch WEB=1 PORT=…")
+    results = Results(options.results)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    os.nice(19)  # what is measured goes first
+    with contextlib.suppress(KeyboardInterrupt):
+        if options.once:
+            _once(results)
+        elif options.web:
+            _serve(results, options.port or 0)
+        elif sys.stdout.isatty():
+            _live(Watched(results), options.follow)
+        else:
+            _log(Watched(results), options.follow)
+
+
+def _parser() -> cli.Parser:
+    parser = cli.parser("harness.watch", __doc__)
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument("--once", action="store_true", help="print the state once")
+    ways.add_argument("--follow", action="store_true", help="go on when the run is complete: another one may begin")
+    ways.add_argument("--web", action="store_true", help="serve a page on 127.0.0.1, until Ctrl-C")
+    parser.add_argument("--port", type=_port, metavar="N", help="port of the page (0: a free one)")
+    cli.add_folders(parser, models=False)
+    return parser
+
+
+def _once(results: Results) -> None:
+    found = Watched(results).look()
+    if found is None:
+        raise MissingInputError(f"{results.plan} does not exist.", "Run `make plan` first.")
+    terminal = sys.stdout.isatty()
+    Console(width=None if terminal else WIDE, highlight=False).print(watch_terminal.view(found))
+
+
+def _live(watched: Watched, follow: bool) -> None:
+    console = Console(highlight=False)
+    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        while True:
+            found = watched.look()
+            live.update(watch_terminal.view(found, console.height), refresh=True)
+            if found is not None and found.state == "complete" and not follow:
+                return
+            time.sleep(watched.pause_s)
+
+
+def _log(watched: Watched, follow: bool) -> None:
+    """A line for each change: what goes to a file or a pipe has no escape codes."""
+    before, waiting = None, False
+    while True:
+        found = watched.look()
+        if found is not None:
+            for line in watch_terminal.changes(before, found):
+                cli.say(line)
+            if found.state == "complete" and not follow:
+                return
+        elif not waiting:
+            cli.say(watch_terminal.NO_PLAN)
+        before, waiting = found, found is None
+        time.sleep(watched.pause_s)
+
+
+def _serve(results: Results, port: int) -> None:
+    with PageServer(Watched(results), port) as server:
+        cli.say(f"Watching {results.root} at {server.address} (this machine alone; Ctrl-C ends it)")
+        server.serve_forever()
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise UsageError(f"`{text}` is no port.", "A number from 0 to 65535; 0 takes a free one: PORT=0.")
+    return int(text)
+
+
+if __name__ == "__main__":
+    cli.main(stage)

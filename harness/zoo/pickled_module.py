@@ -1,0 +1,80 @@
+"""A module that harness.api was given: `pickle:<class>-<digits>`, read back from the file that the API wrote.
+
+Reading a pickle runs code. So a name holds no path: the file is always models/<slug>/module.pkl, and it is read only
+where the first digits of its sha256 are those of its name.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from harness.core.confine import inside
+from harness.core.errors import ConfigError, MalformedFileError, MissingInputError
+from harness.core.layout import ModelFolder
+from harness.core.store import sha256_file
+from harness.zoo import ModelInfo
+from harness.zoo.loaded import Arrays, Inputs, Loaded, Request
+from harness.zoo.own_module import loaded, vary
+
+_AGAIN = "Make the profiler again: harness.api.ModelProfiler writes the file."
+
+
+def load(request: Request) -> Loaded:
+    """The module and its inputs. Raises MissingInputError, MalformedFileError or ConfigError as _read does."""
+    module, given = _read(request.info, request.folder)
+    examples = tuple(torch.from_numpy(np.asarray(values)) for values in given.values())
+
+    def make_inputs(samples: int, sequence: int | None) -> Inputs:
+        del sequence
+        return rotation(given, samples)
+
+    return loaded(request.info, module, examples, tuple(given), make_inputs)
+
+
+def architecture(info: ModelInfo, folder: Path) -> nn.Module:
+    """The module as it was handed over; the exported weights, which are the same, are loaded over."""
+    return _read(info, folder)[0]
+
+
+def rotation(given: Mapping[str, NDArray[np.generic]], samples: int) -> Inputs:
+    """The different items among those given, first axis the item, then variations of them until there are `samples`."""
+    count = len(next(iter(given.values())))
+    seen: dict[bytes, int] = {}
+    for place in range(count):
+        seen.setdefault(b"".join(np.ascontiguousarray(values[place]).tobytes() for values in given.values()), place)
+    places = [*seen.values()][:samples]
+    random = np.random.default_rng(7)
+    arrays: Arrays = {}
+    for name, values in given.items():
+        more = [vary(values[places[index % len(places)]], random) for index in range(samples - len(places))]
+        arrays[name] = np.stack([*(values[place] for place in places), *more])
+    varied = samples - len(places)
+    source = f"{len(places)} different items that were handed over"
+    return Inputs(
+        arrays,
+        source + (f" and {varied} variations: floats with 10% seeded noise, integers shuffled" if varied else ""),
+    )
+
+
+def _read(info: ModelInfo, folder: Path) -> tuple[nn.Module, Arrays]:
+    path = inside(folder, ModelFolder(folder).pickled.name)
+    if not path.is_file():
+        raise MissingInputError(f"{info.name}: there is no file {path}.", _AGAIN)
+    if not sha256_file(path).startswith(info.reference.rpartition("-")[2]):
+        raise MalformedFileError(f"{path} is not the file that {info.name} names: its sha256 differs.", _AGAIN)
+    try:
+        with path.open("rb") as file:
+            found: tuple[nn.Module, Arrays] = pickle.load(file)  # noqa: S301 - its digest was checked against its name
+    except Exception as error:  # whatever the module's own code raises while it is built
+        raise ConfigError(
+            f"{info.name} could not be read back: {type(error).__name__}: {error}",
+            "Give a module that pickles, or a function that builds it: `module:<python path>:<function>`.",
+        ) from error
+    return found

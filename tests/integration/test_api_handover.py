@@ -1,0 +1,181 @@
+"""A module on its way into other processes: written, named, read back, refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from harness.api.handover import arrays_of, hand_over
+from harness.api.subject import subject_of
+from harness.core.errors import ConfigError, MalformedFileError, MissingInputError, UsageError
+from harness.core.layout import Models
+from harness.zoo import model_info, pickled_module
+from harness.zoo.loaded import Request
+from harness.zoo.pickled_module import rotation
+
+
+class Pair(nn.Module):
+    """Two inputs."""
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return ids * mask
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Models:
+    return Models(tmp_path)
+
+
+def request_of(name: str, models: Models) -> Request:
+    info = model_info(name)
+    return Request(info, "own", 0, None, models.folder(info.slug).root)
+
+
+def test_it_comes_back_as_it_was(models: Models) -> None:
+    linear = nn.Linear(4, 2)
+    name = hand_over(linear, {"input": np.ones((3, 4), np.float32)}, models)
+    request = request_of(name, models)
+    loaded = pickled_module.load(request)
+    assert isinstance(loaded.module, nn.Linear)
+    assert torch.equal(loaded.module.weight, linear.weight)
+    assert loaded.input_names == ("input",)
+    assert torch.equal(pickled_module.architecture(request.info, request.folder).weight, linear.weight)  # type: ignore[arg-type]
+
+
+def test_a_changed_file_is_not_read(models: Models) -> None:
+    name = hand_over(nn.Linear(4, 2), {"input": np.ones((3, 4), np.float32)}, models)
+    request = request_of(name, models)
+    path = request.folder / "module.pkl"
+    path.write_bytes(path.read_bytes() + b" ")
+    with pytest.raises(MalformedFileError, match="sha256 differs"):
+        pickled_module.load(request)
+    path.unlink()
+    with pytest.raises(MissingInputError):
+        pickled_module.load(request)
+
+
+def test_a_link_out_of_the_folder_is_not_followed(models: Models, tmp_path: Path) -> None:
+    name = hand_over(nn.Linear(4, 2), {"input": np.ones((3, 4), np.float32)}, models)
+    request = request_of(name, models)
+    moved = tmp_path / "elsewhere.pkl"
+    (request.folder / "module.pkl").rename(moved)
+    (request.folder / "module.pkl").symlink_to(moved)
+    with pytest.raises(MalformedFileError, match="leads out"):
+        pickled_module.load(request)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pickle:../x-0123456789abcdef",
+        "pickle:/tmp/module.pkl",
+        "pickle:Net",
+        "pickle:Net-0123",
+        "pickle:a/b-0123456789abcdef",
+    ],
+)
+def test_a_name_holds_no_path(name: str) -> None:
+    with pytest.raises(ConfigError, match="names no source"):
+        model_info(name)
+
+
+def test_what_does_not_pickle_is_an_error_with_the_other_way(models: Models) -> None:
+    module = nn.Linear(4, 2)
+    module.register_buffer("odd", None)
+    module.handle = (value for value in ())  # type: ignore[assignment]
+    with pytest.raises(UsageError) as raised:
+        hand_over(module, {"input": np.ones((1, 4), np.float32)}, models)
+    assert "module:<python path>:<function>" in raised.value.hint
+
+
+def test_a_module_that_cannot_be_read_back_is_told_so(models: Models) -> None:
+    name = hand_over(Unreadable(), {"x": np.ones((1, 4), np.float32)}, models)
+    with pytest.raises(ConfigError, match="ValueError: not here"):
+        pickled_module.load(request_of(name, models))
+
+
+class Unreadable(nn.Module):
+    """Fails where it is unpickled."""
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        raise ValueError("not here")
+
+
+def test_inputs_by_name_follow_forward() -> None:
+    ids, mask = torch.ones(2, 3, dtype=torch.int64), torch.zeros(2, 3, dtype=torch.float64)
+    given = arrays_of(Pair(), {"mask": mask, "ids": ids})
+    assert list(given) == ["ids", "mask"]
+    assert (given["ids"].dtype, given["mask"].dtype) == (np.int64, np.float32)
+    assert list(arrays_of(Pair(), (ids, mask))) == ["ids", "mask"]
+    with pytest.raises(UsageError) as raised:
+        arrays_of(Pair(), {"maks": mask, "ids": ids})
+    assert raised.value.hint.startswith("Did you mean `mask`?")
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ((torch.ones(2, 3), torch.ones(3, 3)), "no batch axis in common"),
+        (torch.tensor(1.0), "no batch axis in common"),
+        (torch.ones(0, 3), "no item"),
+        ((object(),), "An input is a object"),
+    ],
+)
+def test_inputs_that_cannot_be(data: object, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        arrays_of(Pair(), data)
+
+
+def test_items_come_first_and_variations_make_up_for_the_rest() -> None:
+    given = {"x": np.array([[1.0, 2.0], [1.0, 2.0], [3.0, 5.0]], np.float32)}
+    made = rotation(given, 8)
+    assert made.arrays["x"][:2].tolist() == [[1.0, 2.0], [3.0, 5.0]]
+    assert len({row.tobytes() for row in made.arrays["x"]}) == 8
+    assert made.source.startswith("2 different items that were handed over and 6 variations")
+    assert rotation(given, 2).source == "2 different items that were handed over"
+
+
+def test_a_module_says_its_batch_size_by_its_inputs(models: Models) -> None:
+    by_data = subject_of(nn.Linear(4, 2), torch.ones(3, 4), None, models)
+    by_shape = subject_of(nn.Linear(4, 2), None, (16, 4), models)
+    large = subject_of(nn.Linear(4, 2), torch.rand(300, 4), None, models)
+    assert (by_data.label, by_data.batch_size, by_data.items) == ("Linear", 3, 8)
+    assert (by_shape.batch_size, by_shape.items) == (16, 16)
+    assert (large.batch_size, large.items) == (300, 256)
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "shape", "problem"),
+    [
+        (nn.Linear(4, 2), None, None, "Nobody knows what a Linear takes in"),
+        (nn.Linear(4, 2), None, (), "is no shape"),
+        (nn.Linear(4, 2), None, (1, 0), "is no shape"),
+        ("minilm-l6", torch.ones(1, 4), None, "has inputs of its own"),
+        ("minilm-l7", None, None, "Unknown model"),
+        ("net.pt", None, None, "is a pickle"),
+    ],
+)
+def test_what_cannot_be_profiled(
+    model: object, data: object, shape: tuple[int, ...] | None, problem: str, models: Models
+) -> None:
+    with pytest.raises(UsageError, match=problem):
+        subject_of(model, data, shape, models)  # type: ignore[arg-type]
+
+
+def test_a_folder_of_a_models_name_does_not_hide_the_model(
+    models: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "resnet18").mkdir()
+    assert subject_of("resnet18", None, None, models).name == "resnet18"
+
+
+def test_paths_become_names(models: Models, tmp_path: Path) -> None:
+    assert subject_of("net.onnx", None, None, models).name == "onnx:net.onnx"
+    assert subject_of(tmp_path, None, None, models).name == f"hf:{tmp_path.resolve()}"
+    assert dataclasses.asdict(subject_of("resnet18", None, None, models))["batch_size"] is None

@@ -1,0 +1,30 @@
+"""A comparison of which everything is known: a summary against itself, its rows made faster and slower in turn."""
+
+from __future__ import annotations
+
+from harness.compare import judge
+from harness.core.schemas import Comparison, Row, Side, Summary
+from harness.measure.comparison import EQUIVALENCE, Margins
+from harness.measure.thresholds import parse_all
+
+
+def with_itself(summary: Summary, *thresholds: str) -> Comparison:
+    """Of three rows one is slower than its baseline, one faster and one the same."""
+    rows = tuple(_taking(row, (0.7, 0.9999, 1.3)[at % 3]) for at, row in enumerate(summary.rows))
+    side = Side(
+        path="results/summary.json",
+        plan_id=summary.plan_id,
+        rounds=3,
+        measured_from=summary.measured_from,
+        measured_to=summary.measured_to,
+    )
+    baseline = summary.model_copy(update={"rows": rows})
+    return judge(baseline, summary, (side, side), Margins(EQUIVALENCE, 0.05), parse_all(thresholds))
+
+
+def _taking(row: Row, factor: float) -> Row:
+    if row.latency_ns is None:
+        return row
+    times = {"median": row.latency_ns.median * factor}
+    medians = {"process_medians": tuple(value * factor for value in row.latency_ns.process_medians)}
+    return row.model_copy(update={"latency_ns": row.latency_ns.model_copy(update={**times, **medians})})

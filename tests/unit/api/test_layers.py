@@ -1,0 +1,43 @@
+"""Layers by name, and names that match nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.api.layers import some_layers
+from harness.api.runs import Found
+from harness.core.errors import UnavailableError, UsageError
+from tests.synthetic_results import Synthetic
+from tests.unit.api.test_results import PARTS, model_of, one_row
+
+MODEL = model_of(one_row(Synthetic().summary()))
+FOLDER = Path("results")
+
+
+def names_of(names: list[str] | str | None, depth: int | None = None) -> list[str]:
+    return [row.name for row in some_layers(FOLDER, Found(MODEL, PARTS, None), names, depth).layers]
+
+
+def test_names_choose_groups_paths_and_classes() -> None:
+    assert names_of(["attention"]) == ["body"]
+    assert names_of("head") == ["head"]
+    assert names_of(["Linear"]) == names_of(None) == ["(model)", "body", "head"]
+
+
+def test_a_depth_adds_what_is_deeper() -> None:
+    (found,) = some_layers(FOLDER, Found(MODEL, PARTS, None), None, 0).layers
+    assert (found.name, found.self_ns) == ("(model)", 1000)
+
+
+def test_a_name_that_matches_nothing_lists_near_ones() -> None:
+    with pytest.raises(UsageError) as raised:
+        names_of(["attention", "haed"])
+    assert raised.value.problem == "No layer matches `haed`."
+    assert "`head`" in raised.value.hint
+
+
+def test_a_backend_that_tells_no_layers_is_told_so() -> None:
+    with pytest.raises(UnavailableError, match="tells no layers"):
+        some_layers(FOLDER, Found(MODEL, None, None), None, None)

@@ -1,0 +1,77 @@
+"""The profiler's own decisions; what it runs is tested in tests/integration/test_api.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.api import ModelProfiler, Profile
+from harness.api import profiler as module
+from harness.core.errors import CaseError, ConfigError, InferometerError, UnavailableError, UsageError
+from harness.core.schemas import Summary
+from tests.synthetic_results import Synthetic
+
+
+def without_figure(status: str) -> Summary:
+    summary = Synthetic().summary()
+    row = next(row for row in summary.rows if row.status == "skipped")
+    changed = row.model_copy(update={"status": status, "reason": "It broke.", "hint": None})
+    return summary.model_copy(update={"rows": (changed,)})
+
+
+@pytest.mark.parametrize(("status", "kind"), [("failed", CaseError), ("skipped", UnavailableError)])
+def test_a_row_without_a_figure_is_an_error(status: str, kind: type[InferometerError]) -> None:
+    run: Any = SimpleNamespace(measure=lambda: without_figure(status))
+    plan: Any = None
+    with pytest.raises(kind, match=rf"was {status}: It broke\."):
+        ModelProfiler("resnet18")._profiled(run, plan, None, Profile)
+
+
+def test_a_model_that_is_not_known_is_told_at_once() -> None:
+    with pytest.raises(ConfigError) as raised:
+        ModelProfiler("resnet19")
+    assert "Did you mean `resnet18`?" in raised.value.hint
+
+
+def test_without_a_gpu_nothing_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def absent(_device: str) -> None:
+        raise UnavailableError("No GPU here.", "Use another machine.")
+
+    monkeypatch.setattr(module.devices, "require", absent)
+    with pytest.raises(UnavailableError, match="No GPU here"):
+        ModelProfiler("resnet18", folder=tmp_path / "runs").gpu_profile()
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("call", ["export_json", "export_csv", "generate_html_report"])
+def test_nothing_can_be_written_before_anything_was_profiled(call: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Nothing was profiled yet"):
+        getattr(ModelProfiler("resnet18"), call)(tmp_path / "file")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_says_what_it_is(tmp_path: Path) -> None:
+    profiler = ModelProfiler("resnet18", precision="bf16", backend="openvino", folder=tmp_path)
+    assert repr(profiler) == f"ModelProfiler(resnet18, openvino, bf16 on cpu, folder={tmp_path})"
+
+
+def test_later_calls_go_on_with_what_the_profile_was_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    planned: list[dict[str, Any]] = []
+
+    class PlannedError(Exception):
+        """Ends a call once it is planned."""
+
+    def plan(_run: object, config: dict[str, Any]) -> None:
+        planned.append(config)
+        raise PlannedError
+
+    monkeypatch.setattr(module.Run, "plan", plan)
+    profiler = ModelProfiler("resnet18", folder=tmp_path)
+    for call in (lambda: profiler.profile(num_runs=7), profiler.profile_layers, profiler.memory_profile):
+        with pytest.raises(PlannedError):
+            call()
+    assert planned[0]["measurement"]["max_samples"] == 7
+    assert planned[1] == planned[2] == planned[0]

@@ -1,0 +1,72 @@
+"""A call of the API as a configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.api.request import Timing, block, config, every_backend, measurement
+from harness.api.runs import folder_of
+from harness.api.subject import Subject
+from harness.core.errors import UsageError
+from harness.planning.config import parse_config
+
+USUAL = {"backend": "torch-eager", "precision": "fp32", "batch_size": 4, "sequence_length": 128}
+
+
+def test_a_choice_stands_over_what_is_usual_and_none_leaves_it() -> None:
+    assert block({"batch_size": [1, 8], "backend": None}, USUAL) == {
+        "backends": ["torch-eager"],
+        "precisions": ["fp32"],
+        "batch_sizes": [1, 8],
+        "sequence_lengths": [128],
+    }
+
+
+def test_an_unknown_choice_names_the_near_one() -> None:
+    with pytest.raises(UsageError) as raised:
+        block({"batchsize": 8}, USUAL)
+    assert raised.value.hint.startswith("Did you mean `batch_size`?")
+
+
+def test_every_backend_computes_and_has_the_precision() -> None:
+    assert {"torch-eager", "onnxruntime", "openvino"} <= set(every_backend("cpu", "fp32"))
+    assert "noop" not in every_backend("cpu", "fp32")
+    assert "onnxruntime" not in every_backend("cpu", "bf16")
+
+
+def test_a_call_says_the_last_word_on_timing() -> None:
+    settings = {"rounds": 2, "max_s": 1.0}
+    subject = Subject("Net", "pickle:Net-0123456789abcdef", items=8)
+    assert measurement(settings, subject, Timing(num_runs=50, warmup_runs=5, rounds=4)) == {
+        "rounds": 4,
+        "max_s": 1.0,
+        "parity_samples": 8,
+        "max_samples": 50,
+        "min_samples": 50,
+        "warmup_min_iterations": 5,
+    }
+    assert measurement({}, Subject("minilm-l6", "minilm-l6"), Timing()) == {}
+    assert settings == {"rounds": 2, "max_s": 1.0}
+
+
+def test_the_configuration_is_one_that_the_plan_stage_reads() -> None:
+    subject = Subject("resnet18", "resnet18")
+    written = config(subject, "cpu", "seeded", [block({}, USUAL)], measurement({}, subject, Timing(num_runs=10)))
+    read = parse_config(written, "config.yaml")
+    assert (read.models[0].name, read.models[0].weights) == ("resnet18", "seeded")
+    assert read.matrix[0].batch_sizes == (4,)
+    assert read.measurement.max_samples == 10
+
+
+@pytest.mark.parametrize("timing", [Timing(num_runs=0), Timing(rounds=0), Timing(warmup_runs=-1), Timing(num_runs=1.5)])  # type: ignore[arg-type]
+def test_what_counts_nothing_is_refused(timing: Timing) -> None:
+    with pytest.raises(UsageError, match="is no number of runs"):
+        measurement({}, Subject("resnet18", "resnet18"), timing)
+
+
+def test_each_configuration_has_its_folder(tmp_path: Path) -> None:
+    one, other = {"device": "cpu"}, {"device": "cuda"}
+    assert folder_of(tmp_path, "net", one) == folder_of(tmp_path, "net", dict(one))
+    assert folder_of(tmp_path, "net", one) != folder_of(tmp_path, "net", other)

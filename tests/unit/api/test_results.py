@@ -1,0 +1,206 @@
+"""Results as a program, a terminal and a notebook see them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.api.profiles import GpuProfile, LayerProfile, MemoryProfile, Profile
+from harness.api.results import Benchmark
+from harness.core.errors import UnavailableError
+from harness.core.schemas import Summary
+from harness.core.schemas.profile import Achieved, ModelProfile
+from harness.core.schemas.profile_parts import LayerRow, OperatorRow, PartsProfile
+from harness.measure.layer_choice import Choice
+from harness.render.flat import csv_text
+from tests.synthetic_cuda import cuda_summary
+from tests.synthetic_results import Synthetic
+
+FOLDER = Path("results")
+
+
+def one_row(summary: Summary) -> Summary:
+    row = next(row for row in summary.rows if row.status == "measured" and row.backend != "noop")
+    return summary.model_copy(update={"rows": (row,)})
+
+
+def layer(name: str, self_ns: int, group: str = "linear", depth: int = 1) -> LayerRow:
+    return LayerRow.model_validate(
+        {
+            "name": name,
+            "kind": "Linear",
+            "depth": depth,
+            "parent": "(model)" if depth else None,
+            "self_ns": self_ns,
+            "total_ns": self_ns,
+            "output_shapes": ((1, 4), (2,)),
+            "members": ("a", "b"),
+            "group": group,
+        }
+    )
+
+
+LAYERS = (layer("(model)", 100, depth=0), layer("body", 600, "attention"), layer("head", 300, "mlp"))
+KERNELS = tuple(
+    OperatorRow(name=name, shapes="", calls=1, self_cpu_ns=cpu, self_device_ns=device)
+    for name, cpu, device in (("aten::mm", 500, 0), ("short_kernel", 0, 200), ("long_kernel", 0, 400))
+)
+PARTS = PartsProfile(layers=LAYERS, operators=KERNELS, traces=(), window_ns=1010, plain_ns=1000)
+
+
+def model_of(summary: Summary) -> ModelProfile:
+    row = summary.rows[0]
+    return ModelProfile(
+        case_id=row.case_id,
+        plan_id=summary.plan_id,
+        created_at="2026-11-28T10:00:00Z",
+        environment_id="c0ffee123456",
+        model=row.model,
+        backend=row.backend,
+        setting=row.setting,
+        precision=row.precision,
+        batch_size=row.batch_size,
+        sequence_length=row.sequence_length,
+        parameters=10,
+        trainable_parameters=10,
+        parameters_by_type={"Linear": 10},
+        macs=20,
+        flops=40,
+        counted_by="a count",
+        uncounted=(),
+        onnx_count=None,
+        count_notes=(),
+        weight_bytes={"fp32": 40, "fp16": 20},
+        activation_bytes=8,
+        activation_bytes_by="estimate",
+        files=(),
+        macs_per_batch=20,
+        flops_per_batch=40,
+        least_bytes=100,
+        flops_per_byte=0.4,
+        activation_estimated_bytes=8,
+        activation_measured_bytes=16,
+        activation_measured_by="measured",
+        achieved=Achieved(
+            latency_ns=None,
+            device_ns=None,
+            items_per_s=None,
+            tokens_per_s=None,
+            flops_per_s=None,
+            peak_share=None,
+            notes=("none",),
+        ),
+    )
+
+
+@pytest.fixture(scope="module")
+def summary() -> Summary:
+    return Synthetic().summary()
+
+
+def test_records_are_the_columns_of_summary_csv(summary: Summary) -> None:
+    result = Benchmark(FOLDER, summary)
+    assert [row["case_id"] for row in result.records()] == [row.case_id for row in summary.rows]
+    assert list(csv.reader(io.StringIO(result.to_csv()))) == list(csv.reader(io.StringIO(csv_text(summary))))
+    assert json.loads(result.to_json())["plan_id"] == summary.plan_id
+
+
+def test_a_benchmark_shows_every_row_with_its_conditions(summary: Summary) -> None:
+    result = Benchmark(FOLDER, summary)
+    text, page = repr(result), result._repr_html_()
+    assert text.splitlines()[0].endswith(f"plan {summary.plan_id}.")
+    assert page.count(f"plan {summary.plan_id}") == page.count("95% CI")
+    for row in (row for row in summary.rows if row.backend != "noop"):
+        assert row.backend in text
+        assert row.backend in page
+
+
+def test_a_notebook_aligns_words_and_figures(summary: Summary) -> None:
+    page = Benchmark(FOLDER, summary)._repr_html_()
+    assert '<td class="word" style="text-align: left">torch-eager</td>' in page
+    cells = re.findall(r"<td[^>]*>", page)
+    assert cells
+    assert all('style="text-align' in cell for cell in cells)
+
+
+def test_a_row_without_a_figure_shows_its_reason(summary: Summary) -> None:
+    skipped = next(row for row in summary.rows if row.status != "measured")
+    assert skipped.reason
+    alone = Benchmark(FOLDER, summary.model_copy(update={"rows": (skipped,)}))
+    assert skipped.reason.split(".")[0] in repr(alone)
+    assert "median" not in repr(alone)
+
+
+def test_the_fastest_wins_beyond_doubt(summary: Summary) -> None:
+    fastest = Benchmark(FOLDER, summary).fastest
+    assert fastest
+    for winner in fastest:
+        rivals = [
+            row
+            for row in summary.rows
+            if (row.model, row.batch_size, row.boundary, row.mode, row.sequence_length)
+            == (winner.model, winner.batch_size, winner.boundary, winner.mode, winner.sequence_length)
+            and row.grade in ("A", "B")
+            and row.latency_ns
+            and row.backend != "noop"
+        ]
+        assert min(rivals, key=lambda row: row.latency_ns.median if row.latency_ns else 0) is winner
+
+
+def test_a_profile_is_row_model_and_parts(summary: Summary) -> None:
+    found = Profile(FOLDER, one_row(summary), model_of(one_row(summary)), PARTS)
+    assert found.latency_ms == pytest.approx(found.row.latency_ns.median / 1e6 if found.row.latency_ns else None)
+    assert found.reconciliation is not None
+    assert found.reconciliation.parts_ns == 1000
+    assert set(json.loads(found.to_json())) == {"summary", "model", "parts"}
+    assert repr(found) == found.markdown()
+    for part in (summary.plan_id, "2 FLOPs a multiply-add", "The parts sum to"):
+        assert part in repr(found)
+
+
+def test_a_backend_that_tells_nothing_has_a_profile_too(summary: Summary) -> None:
+    found = Profile(FOLDER, one_row(summary), model_of(one_row(summary)), None)
+    assert (found.layers, found.operators, found.reconciliation) == ((), (), None)
+    assert "parts" not in repr(found)
+
+
+def test_some_layers_keep_their_share_of_the_whole(summary: Summary) -> None:
+    found = LayerProfile(FOLDER, model_of(summary), LAYERS, Choice(("attention",)))
+    assert [row.name for row in found.layers] == ["body"]
+    assert found.share == 0.6
+    (record,) = found.records()
+    assert (record["self_ns"], record["share"], record["output_shapes"], record["members"]) == (
+        600,
+        0.6,
+        "1x4 2",
+        "a b",
+    )
+    assert found.to_csv().splitlines()[0].startswith("name,kind,depth")
+    assert repr(found).startswith(f"{summary.rows[0].model} · ")
+
+
+def test_memory_is_told_a_batch_size_a_record(summary: Summary) -> None:
+    found = MemoryProfile(FOLDER, (model_of(summary),), {})
+    (record,) = found.records()
+    assert (record["weight_bytes"], record["activation_measured_bytes"]) == (40, 16)
+    assert json.loads(found.to_json())["timelines"] == {}
+    with pytest.raises(UnavailableError, match="No allocations were told"):
+        found.figure()
+
+
+def test_a_gpu_profile_has_kernels_gaps_and_the_card() -> None:
+    summary = cuda_summary()
+    row = next(row for row in summary.rows if row.status == "measured" and row.roofline and row.usage)
+    alone = summary.model_copy(update={"rows": (row,)})
+    found = GpuProfile(FOLDER, alone, model_of(alone), PARTS)
+    assert [kernel.name for kernel in found.kernels] == ["long_kernel", "short_kernel"]
+    assert found.idle_share == pytest.approx(0.4)
+    assert found.usage is not None
+    assert found.usage.power_w_mean
+    assert found.roofline is row.roofline
+    assert "clock" in repr(found).lower()

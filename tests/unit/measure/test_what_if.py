@@ -1,0 +1,179 @@
+"""What would bring most: which rows and profiles may say so, and what they must not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.core.schemas import Flag, Row
+from harness.core.schemas.profile_parts import LayerRow, OperatorRow, PartsProfile
+from harness.measure.what_if import Change, fused_away, what_if
+from tests.synthetic_results import EFFICIENTNET, Synthetic, matrix
+
+SUMMARY = Synthetic(models=(EFFICIENTNET,), cases=matrix((EFFICIENTNET,))).summary()
+BY_NAME = {(row.backend, row.precision, row.batch_size): row for row in SUMMARY.rows}
+MS = 1_000_000
+
+
+def row(backend: str, batch: int, ms: float, precision: str = "fp32", spread: float = 0.01, **changes: Any) -> Row:
+    """A row with three processes around a median."""
+    found = BY_NAME[backend, "fp32", batch]
+    assert found.latency_ns is not None
+    changes |= {"precision": precision, "case_id": found.case_id.replace("fp32", precision)}
+    medians = tuple(ms * MS * factor for factor in (1 - spread, 1.0, 1 + spread))
+    latency = found.latency_ns.model_copy(update={"median": ms * MS, "process_medians": medians})
+    return found.model_copy(update={"latency_ns": latency, "grade": "A", "flags": (), **changes})
+
+
+EAGER, ORT = row("torch-eager", 1, 20), row("onnxruntime", 1, 10)
+
+
+def layer(name: str, ms: float, **more: Any) -> LayerRow:
+    return LayerRow(**{"name": name, "kind": "X", "self_ns": ms * MS, "total_ns": ms * MS, **more})
+
+
+TREE = (
+    layer("(model)", 0, flops=100),
+    layer("fc", 12, depth=1, parent="(model)", flops=100, group="linear"),
+    layer("norm", 3, depth=1, parent="(model)", flops=0, group="normalisation"),
+    layer("act", 5, depth=1, parent="(model)", flops=0, group="activation"),
+    layer("words", 0.5, depth=1, parent="(model)", flops=0, group="embedding"),
+)
+GRAPH = (
+    layer("node_1", 7, parent="fc", group="linear", members=("node_1", "node_act")),
+    layer("node_2", 2, parent="norm", group="normalisation"),
+    layer("Reorder", 1, group="layout"),
+)
+
+
+def parts(layers: tuple[LayerRow, ...], plain_ms: float, **more: Any) -> PartsProfile:
+    times = {"window_ns": plain_ms * MS, "plain_ns": plain_ms * MS}
+    return PartsProfile(**{"layers": layers, "operators": (), "traces": (), **times, **more})
+
+
+PROFILES = {EAGER.case_id: parts(TREE, 20.5), ORT.case_id: parts(GRAPH, 10)}
+
+
+def changes(*rows: Row, profiles: dict[str, PartsProfile] | None = None) -> list[Change]:
+    (found,) = what_if(rows, profiles or {}, "torch-eager")
+    assert (found.reason is None) == bool(found.changes)
+    return list(found.changes)
+
+
+def reason(*rows: Row, profiles: dict[str, PartsProfile] | None = None) -> str:
+    (found,) = what_if(rows, profiles or {}, "torch-eager")
+    assert found.changes == ()
+    return found.reason or ""
+
+
+def test_another_backend_is_measured_against_the_baseline() -> None:
+    (found,) = changes(EAGER, ORT)
+    assert (found.rule, found.start, found.end, found.share) == ("backend", EAGER.case_id, ORT.case_id, None)
+    assert found.gain == pytest.approx(2)
+    assert found.interval is not None
+    assert found.interval.low < 2 < found.interval.high
+
+
+def test_only_the_best_row_of_a_rule_is_named() -> None:
+    (found,) = changes(EAGER, row("openvino", 1, 15), ORT)
+    assert found.end == ORT.case_id
+
+
+def test_a_batch_is_compared_by_the_item() -> None:
+    larger = row("torch-eager", 4, 40)
+    (found,) = changes(EAGER, larger)
+    assert (found.rule, found.end) == ("batch size", larger.case_id)
+    assert found.gain == pytest.approx(2)
+
+
+def test_a_row_that_differs_in_more_than_one_thing_is_one_rule_only_where_it_is_named() -> None:
+    both = row("onnxruntime", 1, 5, precision="int8")
+    rules = {(found.rule, found.start): round(found.gain, 2) for found in changes(EAGER, ORT, both)}
+    assert rules == {("backend", EAGER.case_id): 2, ("backend and precision", EAGER.case_id): 4}
+    assert reason(EAGER, row("onnxruntime", 4, 20)).startswith("no row is faster than")
+
+
+def test_the_fastest_row_of_the_batch_is_a_start_too() -> None:
+    larger = row("onnxruntime", 4, 20)
+    found = {(one.rule, one.start, one.end) for one in changes(EAGER, ORT, larger)}
+    assert found == {("backend", EAGER.case_id, ORT.case_id), ("batch size", ORT.case_id, larger.case_id)}
+
+
+@pytest.mark.parametrize("grade", ["C", "F"])
+def test_rows_of_a_lower_grade_promise_nothing(grade: str) -> None:
+    assert "only row of grade A or B" in reason(EAGER, ORT.model_copy(update={"grade": grade}))
+    assert reason(EAGER.model_copy(update={"grade": grade}), ORT.model_copy(update={"grade": grade})) == (
+        "no row has grade A or B"
+    )
+    flagged = EAGER.model_copy(update={"grade": grade})
+    assert changes(flagged, row("torch-eager", 4, 80), row("onnxruntime", 4, 30))[0].start.endswith("-b4")
+    assert reason(flagged, profiles=PROFILES) == "no row has grade A or B"
+
+
+def test_what_lies_within_the_intervals_is_no_gain() -> None:
+    assert reason(EAGER, row("onnxruntime", 1, 19, spread=0.2)).startswith("no row is faster than")
+
+
+def test_one_round_has_no_interval() -> None:
+    def once(found: Row) -> Row:
+        assert found.latency_ns is not None
+        update = {"process_medians": (found.latency_ns.median,), "rounds": 1}
+        return found.model_copy(update={"latency_ns": found.latency_ns.model_copy(update=update)})
+
+    assert reason(once(EAGER), once(ORT)).startswith("with one round no difference has an interval")
+
+
+def test_rows_of_other_boundaries_modes_and_settings_that_were_beaten_are_left_out() -> None:
+    others = [{"boundary": "e2e"}, {"mode": "offline"}, {"tried": True}, {"status": "skipped"}]
+    others.append({"flags": (Flag(name="CALIBRATION", detail="", remedy=""),)})
+    for changed in others:
+        assert "only row of grade A or B" in reason(EAGER, ORT.model_copy(update=changed))
+
+
+def test_a_profile_bounds_what_fusing_and_layout_can_bring() -> None:
+    found = {one.rule: one for one in changes(EAGER, ORT, profiles=PROFILES)}
+    fusion, layout = found["fusion"], found["layout"]
+    assert (fusion.start, fusion.end, fusion.modules, fusion.interval) == (EAGER.case_id, ORT.case_id, 1, None)
+    assert fusion.share == pytest.approx(5 / 20.5)
+    assert fusion.gain == pytest.approx(1 / (1 - 5 / 20.5))
+    assert (layout.start, layout.end) == (ORT.case_id, None)
+    assert layout.gain == pytest.approx(1 / 0.9)
+
+
+def test_a_profile_that_is_not_explained_bounds_nothing() -> None:
+    odd = PROFILES | {EAGER.case_id: parts(TREE, 40, window_ns=22 * MS)}
+    assert "fusion" not in {one.rule for one in changes(EAGER, ORT, profiles=odd)}
+
+
+def test_what_a_profiler_stretched_keeps_its_share() -> None:
+    stretched = PROFILES | {EAGER.case_id: parts(TREE, 10, window_ns=20 * MS)}
+    fusion = next(one for one in changes(EAGER, ORT, profiles=stretched) if one.rule == "fusion")
+    assert fusion.share == pytest.approx(5 / 20.5)
+
+
+def test_launch_gaps_count_on_a_gpu_alone() -> None:
+    kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=15 * MS)
+    gaps = {EAGER.case_id: parts((), 20, operators=(kernel,))}
+    (found,) = changes(EAGER.model_copy(update={"device": "cuda"}), profiles=gaps)
+    assert (found.rule, found.share) == ("launches", pytest.approx(0.25))
+    assert "bound nothing" in reason(EAGER, profiles=gaps)
+
+
+def test_modules_count_as_fused_only_where_the_graph_tells_its_modules() -> None:
+    assert [one.name for one in fused_away(TREE, GRAPH)] == ["act"]
+    untold = (*GRAPH, layer("node_3", 5))
+    assert fused_away(TREE, untold) == []
+    assert fused_away(TREE, ()) == []
+    assert fused_away(TREE, TREE) == []
+    assert fused_away(GRAPH, GRAPH) == []
+
+
+def test_a_list_has_five_changes_at_most_the_largest_first() -> None:
+    rows = (
+        *(EAGER, ORT, row("torch-eager", 4, 40), row("onnxruntime", 4, 22), row("onnxruntime", 1, 8, "int8")),
+        *(row("onnxruntime", 4, 20, "int8"),),
+    )
+    found = changes(*rows, profiles=PROFILES)
+    assert len(found) == 5
+    assert [one.gain for one in found] == sorted((one.gain for one in found), reverse=True)

@@ -1,0 +1,188 @@
+"""The files of a run, read while it writes them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from harness.core import alive, store
+from harness.core.errors import MalformedFileError
+from harness.core.jobs import Job
+from harness.core.layout import Results
+from harness.core.schemas import Case, Failed, Measured
+from harness.core.timestamps import utc_now
+from harness.planning.watched import Watched
+from harness.running.presence import Presence
+from tests.fixtures.watching import EAGER, ONNX, PLAN, record, row, running
+from tests.synthetic_results import ENVIRONMENT_ID, environment, usage_of
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    found = Results(tmp_path)
+    store.save(found.plan, PLAN)
+    return found
+
+
+def put(results: Results, found: Measured | Failed) -> Path:
+    path = results.raw_file(found.case_id, found.round)
+    store.save_raw(path, found)
+    return path
+
+
+def here(case: Case, number: int, pid: int) -> dict[str, object]:
+    """A run's file that this machine can judge."""
+    fields = {"pid": pid, "place": alive.place(), "started_at": utc_now(), "since": utc_now()}
+    return running(case, number, done=0, **fields).model_dump()
+
+
+def test_without_a_plan_there_is_nothing_to_see_and_then_there_is(tmp_path: Path) -> None:
+    results, watched = Results(tmp_path), Watched(Results(tmp_path))
+    assert watched.look() is None
+    store.save(results.plan, PLAN)
+    found = watched.look()
+    assert found is not None
+    assert found.state == "waiting"
+
+
+def test_a_damaged_plan_is_an_error(results: Results) -> None:
+    results.plan.write_text("{}")
+    with pytest.raises(MalformedFileError):
+        Watched(results).look()
+
+
+def test_records_are_seen_as_they_come_change_and_go(results: Results) -> None:
+    watched = Watched(results)
+    path = put(results, record(EAGER, 1, 2.0))
+    assert row(watched.look(), EAGER).median_ns == 2e6
+    put(results, record(EAGER, 1, 3.0))
+    assert row(watched.look(), EAGER).median_ns == 3e6
+    assert [row(watched.look(), EAGER).median_ns for _ in range(3)] == [3e6] * 3
+    path.unlink()
+    assert row(watched.look(), EAGER).done == 0
+
+
+def test_a_change_within_the_tick_of_another_is_not_lost(results: Results) -> None:
+    watched = Watched(results)
+    path = put(results, record(EAGER, 1, 2.0))
+    stamp = path.parent.stat()
+    watched.look()
+    put(results, record(EAGER, 2, 2.0))
+    os.utime(path.parent, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    assert row(watched.look(), EAGER).done == 2
+
+
+def test_what_has_not_changed_is_not_read_again(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[Path] = []
+    load = store.load_raw
+    monkeypatch.setattr(store, "load_raw", lambda path: (reads.append(path), load(path))[1])
+    put(results, record(EAGER, 1))
+    watched = Watched(results)
+    for _ in range(5):
+        watched.look()
+    assert len(reads) == 2
+
+
+def test_what_the_monitor_writes_later_is_seen_as_well(results: Results) -> None:
+    watched = Watched(results)
+    put(results, record(EAGER, 1))
+    store.save(results.running, running(EAGER, 2, done=1, since=utc_now()))
+    found = watched.look()
+    assert found is not None
+    assert found.left_s is None
+    store.save(results.usage_file(EAGER.case_id, 1), usage_of(EAGER.case_id, 1))
+    found = watched.look()
+    assert found is not None
+    assert found.left_s is not None
+
+
+def test_damaged_and_foreign_records_are_no_answers(results: Results) -> None:
+    put(results, record(EAGER, 1, plan_id="another"))
+    damaged = put(results, record(ONNX, 1))
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    moved = results.raw_file(ONNX.case_id, 2)
+    store.save_raw(moved, record(EAGER, 2))
+    found = Watched(results).look()
+    assert found is not None
+    assert (found.done, found.state) == (0, "waiting")
+    assert [str(damaged) in note for note in found.notes] == [True]
+
+
+def test_conditions_are_those_of_what_was_measured(results: Results) -> None:
+    watched = Watched(results)
+    put(results, record(EAGER, 1))
+    found = watched.look()
+    assert found is not None
+    assert found.conditions == ""
+    store.save(results.environment(ENVIRONMENT_ID), environment())
+    found = watched.look()
+    assert found is not None
+    assert "8481C" in found.conditions
+    assert "2 threads · torch 2.14.1" in found.conditions
+
+
+@pytest.mark.parametrize(("pid", "state"), [(os.getpid(), "running"), (2**22 + 1, "stopped")])
+def test_a_run_is_at_work_while_its_process_lives(results: Results, pid: int, state: str) -> None:
+    store.save(results.running, running(EAGER, 1, done=0).model_copy(update=here(EAGER, 1, pid)))
+    found = Watched(results).look()
+    assert found is not None
+    assert found.state == state
+
+
+def test_a_run_elsewhere_is_given_up_when_no_turn_could_last_so_long(results: Results) -> None:
+    watched = Watched(results)
+    store.save(results.running, running(EAGER, 1, done=0, since=utc_now()))
+    found = watched.look()
+    assert found is not None
+    assert [one.lives for one in found.turning] == [None]
+    store.save(results.running, running(EAGER, 1, done=0, since="2020-01-01T00:00:00+00:00"))
+    found = watched.look()
+    assert found is not None
+    assert [one.lives for one in found.turning] == [False]
+
+
+def test_a_run_of_another_plan_and_a_damaged_file_are_named(results: Results) -> None:
+    watched = Watched(results)
+    store.save(results.running, running(EAGER, 1, done=0, plan_id="another"))
+    found = watched.look()
+    assert found is not None
+    assert found.turning == ()
+    assert "another" in found.notes[0]
+    results.running.write_text("{}")
+    found = watched.look()
+    assert found is not None
+    assert str(results.running) in found.notes[0]
+
+
+def test_models_that_are_spread_over_cards_are_seen_in_the_folders_of_the_cards(results: Results) -> None:
+    for place, case in enumerate((EAGER, ONNX)):
+        put(results.card(place), record(case, 1))
+        store.save(results.card(place).running, running(case, 2, done=1, since=utc_now()))
+    found = Watched(results).look()
+    assert found is not None
+    assert (found.done, len(found.turning)) == (2, 2)
+    assert (found.left_s, found.run_turns) == (None, None)
+
+
+def test_looking_writes_nothing_and_takes_breaks(results: Results) -> None:
+    put(results, record(EAGER, 1))
+    before = {path: path.stat().st_mtime_ns for path in results.root.rglob("*")}
+    watched = Watched(results)
+    watched.look()
+    assert {path: path.stat().st_mtime_ns for path in results.root.rglob("*")} == before
+    assert 1.0 <= watched.pause_s <= 10.0
+
+
+def test_a_run_says_what_it_measures_and_takes_its_file_away(results: Results) -> None:
+    presence = Presence(results, PLAN.plan_id)
+    job = Job(case=ONNX, round=2, plan_id=PLAN.plan_id, measurement=PLAN.measurement, threads=1, results="", models="")
+    presence.turn(job, done=3, turns=9)
+    found = Watched(results).look()
+    assert found is not None
+    assert (found.state, found.run_done, found.run_turns) == ("running", 3, 9)
+    assert [(one.case_id, one.round, one.lives) for one in found.turning] == [(ONNX.case_id, 2, True)]
+    presence.close()
+    presence.close()
+    assert not results.running.exists()

@@ -1,0 +1,40 @@
+"""Kernels of real traces (PyTorch 2.11 and ONNX Runtime 1.31 on an H100) by names that tell them apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.render.kernel_names import kernel_name
+
+HALF = "__half, __half, __half"
+
+
+@pytest.mark.parametrize(
+    ("full", "short"),
+    [
+        ("nvjet_sm90_hsh_48x64_64x15_2x1_v_bz_bias_TNN", "nvjet_sm90_hsh_48x64_64x15_2x1_v_bz_bias_TNN"),
+        ("aten::addmm", "aten::addmm"),
+        (
+            f"void onnxruntime::cuda::_BinaryElementWise<{HALF}, onnxruntime::cuda::OP_Add<{HALF}>, false, int>(int)",
+            "_BinaryElementWise<OP_Add>",
+        ),
+        (
+            "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::"
+            "direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}::operator()() const> >(int)",
+            "elementwise_kernel<direct_copy_kernel_cuda>",
+        ),
+        (
+            "void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add<c10::Half>, "
+            "std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<c10::Half>, std::array<char*, 3ul>)",
+            "vectorized_elementwise_kernel<CUDAFunctor_add>",
+        ),
+        (
+            "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::Half, float, false>(int, float)",
+            "vectorized_layer_norm_kernel",
+        ),
+        ("void onnxruntime::cuda::Transpose3DKernel<short, 32u>(long, long)", "Transpose3DKernel"),
+        ("void (int)", "void (int)"),
+    ],
+)
+def test_names(full: str, short: str) -> None:
+    assert kernel_name(full) == short

@@ -1,0 +1,53 @@
+"""The what-if lists as a reader sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from harness.core import store
+from harness.core.schemas import Summary
+from harness.render.what_if import terminal_what_if, what_if_text
+from tests.unit.measure.test_what_if import EAGER, MS, ORT, PROFILES, SUMMARY, parts, row
+
+Golden = Callable[[str, str], None]
+PUBLISHED = Path(__file__).parents[3] / "results" / "published"
+OF_A_CPU = SUMMARY.model_copy(
+    update={
+        "rows": (
+            *(EAGER, ORT, row("torch-eager", 4, 60), row("onnxruntime", 4, 38)),
+            row("onnxruntime", 1, 8, precision="int8"),
+        )
+    }
+)
+
+
+def test_a_cpu_with_profiles(golden: Golden) -> None:
+    golden("what-if.md", what_if_text(OF_A_CPU, PROFILES) + "\n")
+
+
+def test_a_cpu_with_profiles_in_a_terminal(golden: Golden) -> None:
+    golden("what-if.txt", terminal_what_if(OF_A_CPU, PROFILES) + "\n")
+
+
+def test_the_published_gpu_run_which_has_no_profiles(golden: Golden) -> None:
+    summary = store.load(PUBLISHED / "h200" / "2026-11-28" / "summary.json", Summary, "")
+    golden("what-if-h200.md", what_if_text(summary, {}) + "\n")
+
+
+def test_launches_are_told_on_a_gpu() -> None:
+    from harness.core.schemas.profile_parts import OperatorRow
+
+    kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=15 * MS)
+    on_gpu = SUMMARY.model_copy(update={"rows": (EAGER.model_copy(update={"device": "cuda"}),)})
+    text = what_if_text(on_gpu, {EAGER.case_id: parts((), 20, operators=(kernel,))})
+    assert "| 1.33×  | at most     | launches | torch-eager fp32, batch 1 |" in text
+    assert "in 25.0% of the latency no kernel runs" in text
+
+
+def test_an_empty_list_says_why_and_nothing_measured_says_nothing() -> None:
+    alone = SUMMARY.model_copy(update={"rows": (EAGER,)})
+    assert "Nothing can be said: " in what_if_text(alone, {})
+    assert terminal_what_if(alone, {}).endswith("without a profile of such a row there is nothing")
+    nothing = SUMMARY.model_copy(update={"rows": ()})
+    assert (what_if_text(nothing, {}), terminal_what_if(nothing, {})) == ("", "")

@@ -1,0 +1,72 @@
+"""report: profiles of several backends stand side by side, with a chart, and launch gaps where a trace tells them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness import report
+from harness.core import store
+from harness.core.layout import Results
+from harness.core.schemas import Row
+from harness.core.schemas.profile_parts import PartsProfile
+from tests.synthetic_cuda import cuda_summary
+from tests.synthetic_results import RESNET, case_of
+from tests.unit.measure.test_launch_gaps import event
+from tests.unit.measure.test_profile_model_achieved import profile
+from tests.unit.measure.test_side_by_side import EAGER, GRAPH
+
+TRACE = "operators.pt.trace.json"
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    """Two profiled backends on a GPU, one with a trace."""
+    found, summary = Results(tmp_path), cuda_summary()
+    store.save(found.summary, summary)
+    for backend, parts in (("torch-eager", EAGER), ("tensorrt", GRAPH)):
+        row = next(row for row in summary.rows if _is_of(row, backend))
+        model = profile(case_of(RESNET, backend, "fp16", 1), row)
+        facts = {"case_id": row.case_id, "plan_id": summary.plan_id, "model": row.model, "setting": row.setting}
+        store.save(found.model_profile(row.case_id), model.model_copy(update=facts))
+        traces = (TRACE,) if backend == "torch-eager" else ()
+        told = parts.model_copy(update={"traces": traces})
+        store.save(found.parts_profile(row.case_id), PartsProfile.model_validate(told.model_dump()))
+    row = next(row for row in summary.rows if _is_of(row, "torch-eager"))
+    events = [event("kernel", 0, 10, 1), event("kernel", 15, 5, 2), event("cuda_runtime", 8, 6, 2)]
+    events.append(event("cuda_runtime", -5, 2, 1))
+    (found.profile(row.case_id) / TRACE).write_text(json.dumps({"traceEvents": events}))
+    return found
+
+
+def _is_of(row: Row, backend: str) -> bool:
+    case = (row.model, row.precision, row.batch_size, row.boundary, row.tried, row.status)
+    return row.backend == backend and case == ("resnet50", "fp16", 1, "compute", False, "measured")
+
+
+def test_the_comparison_stands_in_the_report_with_its_chart_and_gaps(results: Results) -> None:
+    report.stage(["--results", str(results.root)])
+    text = results.report.read_text()
+    name = "resnet50-fp16-batch-1-seeded-layers.png"
+    assert f"](charts/{name})" in text
+    assert (results.charts / name).read_bytes().startswith(b"\x89PNG")
+    assert "### resnet50, fp16, batch 1: where tensorrt gains on torch-eager" in text
+    assert "torch-eager: GPU idle 25.0% of the traced window, 20.0% waiting for launches." in text
+    section = text[text.index("### resnet50, fp16") :]
+    assert section.index("Conditions: NVIDIA H100") < section.index("| group")
+
+
+def test_the_page_has_the_tables_and_no_image(results: Results) -> None:
+    report.stage(["--results", str(results.root)])
+    shown = results.report_page.read_text()
+    assert "where tensorrt gains on torch-eager" in shown
+    assert "layers.png" not in shown
+
+
+def test_without_charts_the_tables_stay(results: Results) -> None:
+    report.stage(["--results", str(results.root), "--no-charts"])
+    text = results.report.read_text()
+    assert "| sum of the parts" in text
+    assert "layers.png" not in text
