@@ -95,7 +95,7 @@ def engine_for(
         earlier = ": those that are there were built from an earlier export" if shaped else ""
         raise MissingInputError(
             f"There is no {case.precision} engine of {case.model} for {shape} ({case.setting}){earlier}.",
-            "Run `make engines` first.",
+            "Run `make engines`, which builds it or says why it cannot.",
         )
     at_home = [record for record in fitting if place_of(record) == here]
     if at_home:

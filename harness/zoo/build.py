@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import cast
 
+from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
 
@@ -32,7 +33,7 @@ def build_module(record: ExportRecord, folder: Path) -> nn.Module:
     try:
         module = family_of(info).architecture(info, folder)
         load_model(module, folder / record.module.path, strict=True)
-    except (OSError, RuntimeError, ValueError, KeyError) as error:
+    except (OSError, RuntimeError, ValueError, KeyError, SafetensorError) as error:
         raise CaseError(
             f"{record.model} could not be rebuilt from {folder}: {error}",
             f"Export it again: `python -m harness.export --models {record.model} --force`.",

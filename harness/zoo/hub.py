@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from harness.core.errors import ConfigError, HubError
 from harness.zoo.loaded import Request
 from harness.zoo.pickled import tensors_only
@@ -129,7 +131,7 @@ def _translated(request: Request, what: str) -> Iterator[None]:
     try:
         with quiet(), tensors_only(info.name):
             yield
-    except (OSError, ValueError, ImportError, KeyError) as error:
+    except (OSError, ValueError, ImportError, KeyError, SafetensorError) as error:
         reason = str(error).strip().split("\n")[0].rstrip(".")
         if "custom code" in reason:
             raise ConfigError(

@@ -13,7 +13,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from harness.core.errors import ConfigError, ExportError
+from harness.core.errors import ConfigError, ExportError, HubError
 from harness.core.layout import ModelFolder
 from harness.zoo import model_info, own_onnx, vision
 from harness.zoo.build import family_of
@@ -56,6 +56,17 @@ def test_a_pickle_with_code_is_refused_and_not_run(tmp_path: Path) -> None:
         family_of(asked.info).load(asked)
     assert "safetensors" in caught.value.hint
     assert not trap.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"no safetensors at all", b"\xff" * 64])
+def test_a_damaged_file_of_weights_is_named_in_two_lines(tmp_path: Path, content: bytes) -> None:
+    folder = hub_folder(tmp_path / "model")
+    (folder / "model.safetensors").write_bytes(content)
+    asked = request(f"hf:{folder}", tmp_path)
+    with pytest.raises(HubError) as caught:
+        family_of(asked.info).load(asked)
+    assert str(folder) in caught.value.problem
+    assert "\n" not in caught.value.problem + caught.value.hint
 
 
 def test_a_downloaded_pickle_with_code_is_refused_and_not_run(tmp_path: Path) -> None:
