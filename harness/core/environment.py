@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from harness.core import checkout, gpu, limits
+from harness.core.allocator import allocator_settings
 from harness.core.schemas import Device, Environment, Limits, Machine, Software, Unavailable
 from harness.core.store import digest_of
 
@@ -125,7 +126,7 @@ def _software(build: dict[str, str], also: Iterable[str]) -> Software:
         git_commit=commit,
         git_dirty=dirty,
         libraries=versions((*LIBRARIES, *also)),
-        build=build,
+        build={**build, **allocator_settings()},
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.core.allocator import ALLOCATOR
 from harness.core.schemas import Case, EngineRecord, Environment, ExportRecord, Failed, Measured
 
 
@@ -165,4 +166,7 @@ def _card(environment: Environment) -> dict[str, Any]:
 
 
 def _libraries(environment: Environment) -> dict[str, Any]:
-    return {f"library {name}": value for name, value in environment.software.libraries.items()}
+    facts = {f"library {name}": value for name, value in environment.software.libraries.items()}
+    # What it is set to is no version, and changes times as one does.
+    facts[f"library {ALLOCATOR}"] = environment.software.build.get(ALLOCATOR, "as it is")
+    return facts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from harness.core.allocator import ALLOCATOR
 from harness.core.environment import PLUGIN, RUNTIMES
 from harness.core.schemas import Environment, Row, Summary, Unavailable
 from harness.render import custom, units, ways
@@ -21,6 +22,7 @@ def conditions(summary: Summary, rows: Sequence[Row]) -> str:
         machine(summary.environments),
         _threads(rows),
         versions(summary.environments),
+        _allocators(summary.environments),
         custom.plugins(rows),
         f"{', '.join(dict.fromkeys(row.precision for row in rows))} on {first.device}",
         ways.stated(first),
@@ -41,6 +43,7 @@ def short_conditions(summary: Summary, rows: Sequence[Row]) -> str:
         machine(summary.environments),
         _threads(rows),
         versions(summary.environments),
+        _allocators(summary.environments),
         custom.plugins(rows),
         *kinds,
     ]
@@ -75,7 +78,8 @@ def _facts(environment: Environment) -> Iterable[tuple[str, str]]:
     yield from sorted(software.libraries.items())
     # A library's build is told under the library's own name; the row must not read as a second version of it.
     builds = (
-        (name if name in (PLUGIN, RUNTIMES) else f"build of {name}", text) for name, text in software.build.items()
+        (name if name in (ALLOCATOR, PLUGIN, RUNTIMES) else f"build of {name}", text)
+        for name, text in software.build.items()
     )
     yield from sorted(builds)
 
@@ -107,6 +111,12 @@ def versions(environments: Mapping[str, Environment]) -> str:
             if name in environment.software.libraries:
                 found.setdefault(name, []).append(environment.software.libraries[name])
     return ", ".join(f"{name} {_joined(several)}" for name, several in found.items())
+
+
+def _allocators(environments: Mapping[str, Environment]) -> str:
+    """What tuned the memory allocator; empty where nothing did."""
+    told = [environment.software.build.get(ALLOCATOR, "as it is") for environment in environments.values()]
+    return f"memory allocator {_joined(told)}" if set(told) - {"as it is"} else ""
 
 
 def _clock(rows: Sequence[Row]) -> str:

@@ -13,6 +13,7 @@ from harness.render import ranking, units
 from harness.render.advice_batch import best_batch, fixed_cost, saturation
 from harness.render.advice_choice import backend_choice, precision_choice, start_up_cost
 from harness.render.advice_gpu import engine_cost, launches
+from harness.render.advice_memory import page_faults
 from harness.render.group import Group, Recommendation
 from harness.render.markdown import escape
 
@@ -34,6 +35,7 @@ RULES: Sequence[Callable[[Group], Iterable[Recommendation]]] = (
     saturation,
     fixed_cost,
     start_up_cost,
+    page_faults,
     launches,
     engine_cost,
 )

@@ -1,7 +1,8 @@
-"""Several cards in one run: rows of one model share a card, models may be on equal ones."""
+"""Several cards in one run: rows of one model share a card, models may be on equal ones. And what else never mixes."""
 
 from __future__ import annotations
 
+from harness.core.allocator import ALLOCATOR
 from harness.core.schemas import Environment, Gpu, Unavailable
 from harness.measure.admission import foreign_machine, references
 from tests import synthetic_results as made
@@ -34,3 +35,15 @@ def test_cards_of_another_type_are_another_machine() -> None:
     used = [(MINILM, "one", "t1"), (MINILM, "one", "t2"), (RESNET, "two", "t1")]
     agreed = references(used, environments)
     assert "gpu.name Another Card instead of A Card" in (foreign_machine("two", RESNET, environments, agreed) or "")
+
+
+def test_samples_of_another_memory_allocator_are_not_joined() -> None:
+    plain = made.environment()
+    tuned = plain.model_copy(
+        update={"software": plain.software.model_copy(update={"build": {ALLOCATOR: "MALLOC_TRIM_THRESHOLD_=1"}})}
+    )
+    environments = {"plain": plain, "tuned": tuned}
+    agreed = references([(MINILM, "plain", "t1"), (MINILM, "plain", "t2"), (MINILM, "tuned", "t3")], environments)
+    assert foreign_machine("plain", MINILM, environments, agreed) is None
+    told = foreign_machine("tuned", MINILM, environments, agreed) or ""
+    assert "memory allocator MALLOC_TRIM_THRESHOLD_=1 instead of as it is" in told

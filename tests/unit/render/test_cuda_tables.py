@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from harness.core.allocator import ALLOCATOR
 from harness.core.schemas import DeviceTimes, Row, Summary
 from harness.render import cold, ranking, recommend
 from harness.render.conditions import conditions, environment_table, short_conditions
@@ -185,3 +186,18 @@ def test_csv_has_settings_device_limits_and_card() -> None:
     assert lines[LOST]["device_device_ns"] == ""
     assert not any("gpu" in name and "{" in value for line in lines.values() for name, value in line.items())
     assert "gpu" not in COLUMNS
+
+
+def test_a_tuned_memory_allocator_stands_among_the_conditions() -> None:
+    def with_build(build: dict[str, str]) -> Summary:
+        found = {
+            name: one.model_copy(update={"software": one.software.model_copy(update={"build": build})})
+            for name, one in SUMMARY.environments.items()
+        }
+        return SUMMARY.model_copy(update={"environments": found})
+
+    rows = TABLES[BERT]
+    tuned = with_build({ALLOCATOR: "MALLOC_TRIM_THRESHOLD_=1"})
+    for text in (conditions(tuned, rows), short_conditions(tuned, rows)):
+        assert " · memory allocator MALLOC_TRIM_THRESHOLD_=1 · " in text
+    assert "memory allocator" not in conditions(with_build({}), rows)

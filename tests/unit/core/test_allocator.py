@@ -1,0 +1,20 @@
+"""Settings of the memory allocator from outside are told; paths and other preloaded libraries are not."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.core.allocator import ALLOCATOR, allocator_settings
+
+
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ({"PATH": "/bin", "LD_PRELOAD": "/usr/lib/libcuda.so.1", "GLIBC_TUNABLES": "glibc.pthread.rseq=0"}, None),
+        ({"MALLOC_TRIM_THRESHOLD_": "1", "MALLOC_ARENA_MAX": "2"}, "MALLOC_ARENA_MAX=2, MALLOC_TRIM_THRESHOLD_=1"),
+        ({"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}, "GLIBC_TUNABLES=glibc.malloc.hugetlb=1"),
+        ({"LD_PRELOAD": "/home/me/libjemalloc.so.2:/usr/lib/libcuda.so.1"}, "LD_PRELOAD=libjemalloc.so.2"),
+    ],
+)
+def test_what_is_told(variables: dict[str, str], told: str | None) -> None:
+    assert allocator_settings(variables) == ({} if told is None else {ALLOCATOR: told})
