@@ -15,7 +15,7 @@ from harness.backends.base import Backend
 from harness.backends.profiles.plain import span_of
 from harness.backends.profiles.torch_kernels import RANGE
 from harness.core.schemas.profile_parts import OperatorRow, PartsProfile
-from harness.core.store import translate_storage_errors
+from harness.core.store import save_bytes, translate_storage_errors
 
 TRACE = "operators.pt.trace.json"
 """The ending is the one that TensorBoard's plugin looks for; Perfetto opens the same file."""
@@ -60,7 +60,10 @@ def operators(backend: Backend, folder: Path, runs: int) -> Operators:
     with translate_storage_errors(path):
         folder.mkdir(parents=True, exist_ok=True)
         profiler.export_chrome_trace(str(path))
-        events = json.loads(path.read_text())["traceEvents"]
+        trace = json.loads(path.read_text())
+    trace.pop("traceName", None)  # where the file lay, which is nothing of the profile
+    save_bytes(path, json.dumps(trace, separators=(",", ":")).encode())
+    events = trace["traceEvents"]
     overhead = {event["name"] for event in events if event.get("cat") == "overhead"}
     rows = rows_of(profiler.key_averages(group_by_input_shape=True), traced, on_device, overhead)
     return Operators(rows, round(sum(spans) / traced), tuple(events), traced)
