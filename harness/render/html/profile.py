@@ -210,7 +210,8 @@ def _facts(found: ModelProfile) -> Iterable[tuple[str, str]]:
         "parameters": figure(found.parameters, "M", million),
         "least bytes moved": figure(found.least_bytes, "MB", million),
         "intensity": figure(found.flops_per_byte, "FLOP a byte"),
-        "activations, measured": figure(found.activation_measured_bytes, "MiB", units.MIB),
+        "allocated at most": figure(found.activation_measured_bytes, "MiB", units.MIB),
+        "activations of it": figure(found.activation_alone_bytes, "MiB", units.MIB),
         "activations, estimated": figure(found.activation_estimated_bytes, "MiB", units.MIB),
     }
     return [(name, text) for name, text in known.items() if text]
