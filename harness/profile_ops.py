@@ -79,13 +79,13 @@ def stage(arguments: Sequence[str]) -> None:
         )
     devices.require(plan.device)
     with exclusive(results.lock):
-        todo = [case for case in cases if options.force or not _has(results, case, plan.plan_id)]
+        todo = [case for case in cases if options.force or not _has(results, case, plan.plan_id, options.runs)]
         if not todo:
             cli.say("Every case has its profile already; --force profiles anew.")
         summary = _summary(results)
         work = _Pass(plan, results, Models(options.models_dir), options.runs, others, summary)
         failures = sum(not work.profile(case) for case in todo)
-        parts = _show(results, [case for case in cases if _has(results, case, plan.plan_id)], choice)
+        parts = _show(results, [case for case in cases if _has(results, case, plan.plan_id, 1)], choice)
     if summary is not None and summary.plan_id == plan.plan_id:
         cli.say(f"\n{terminal_what_if(summary, parts)}")
     if failures:
@@ -95,11 +95,14 @@ def stage(arguments: Sequence[str]) -> None:
         )
 
 
-def _has(results: Results, case: Case, plan_id: str) -> bool:
+def _has(results: Results, case: Case, plan_id: str, runs: int) -> bool:
+    """Whether a case has its profile of this plan, its parts from at least so many inferences."""
     try:
         model = store.load(results.model_profile(case.case_id), ModelProfile, "make profile")
         if backend_info(case.backend).profiler is not None:
-            store.load(results.parts_profile(case.case_id), PartsProfile, "make profile")
+            parts = store.load(results.parts_profile(case.case_id), PartsProfile, "make profile")
+            if parts.runs is not None and parts.runs < runs:
+                return False
     except (FormatError, MissingInputError):
         return False
     return model.plan_id == plan_id

@@ -116,7 +116,7 @@ def _parts(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches
     with store.translate_storage_errors(traces):
         traces.mkdir(parents=True, exist_ok=True)
     found: PartsProfile = _target(profiler)(job_of(asked.job, export, folder, batches), batches, traces, asked.runs)
-    return found
+    return found.model_copy(update={"runs": asked.runs})
 
 
 def _tokenising(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> Tokenising:

@@ -13,7 +13,7 @@ from harness.core import cli, store
 from harness.core.layout import Results
 from harness.core.schemas import Summary
 from harness.measure.profiled import profiled_rows
-from harness.render.csv_tables import csv_tables
+from harness.render.csv_tables import NAMES, csv_tables
 from harness.render.prometheus import metrics_text
 from harness.render.units import count
 from harness.running.mlflow_log import log_summary
@@ -40,9 +40,8 @@ def _write_tables(tables: dict[str, str], results: Results) -> None:
     """Save the tables, and remove those of an earlier run that this one does not have."""
     for name, text in tables.items():
         store.save_bytes(results.table(name), text.encode())
-    for path in results.tables.glob("*.csv"):
-        if path.stem not in tables:
-            path.unlink()
+    for name in NAMES - tables.keys():
+        results.table(name).unlink(missing_ok=True)
     cli.say(f"Tables: {count(len(tables), 'file')} in {results.tables}")
 
 

@@ -20,9 +20,6 @@ Side = Result | str | os.PathLike[str]
 """A result of harness.api, or a results folder."""
 
 
-_FIELDS = {"case_id", "verdict", "reason", "baseline_ns", "current_ns", "ratio", "p_holm", "fails"}
-
-
 @dataclass(frozen=True, repr=False)
 class Regressions(Result):
     """A verdict for every row: SLOWER, FASTER, SAME, AMBIGUOUS, NEW, GONE or NOT COMPARABLE, with the reason."""

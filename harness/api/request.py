@@ -93,4 +93,4 @@ def config(
 
 
 def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, tuple | list) else [value]
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]

@@ -56,6 +56,7 @@ def _run(command: list[str], errors: int, show: Show | None) -> int:
             return process.wait()
         except BaseException:
             process.send_signal(signal.SIGINT)
+            process.wait()  # the stage stops its workers and lets its lock go
             raise
 
 

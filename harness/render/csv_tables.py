@@ -39,6 +39,9 @@ WITH_PROFILES: Sequence[Callable[[Summary, Sequence[Profiled]], list[Line]]] = (
 )
 """A function's name is its file's."""
 
+NAMES = frozenset(make.__name__ for make in (*RESULTS, *WITH_PROFILES))
+"""Of all tables that there can be."""
+
 
 def csv_tables(summary: Summary, profiled: Sequence[Profiled]) -> dict[str, str]:
     """Name → CSV text, header first, of each table that has a line."""

@@ -87,5 +87,7 @@ class PartsProfile(Record):
     """The same without it, in the same process."""
     notes: tuple[str, ...] = ()
     """What is missing, and why."""
+    runs: int | None = None
+    """Inferences that the parts were timed over; None in files from before it was told."""
     tokenising: Tokenising | None = None
     """None where the inputs are no text, and in files from before it was told."""
