@@ -3,32 +3,19 @@ it."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from harness.measure.progress import Progress
 from harness.render.watch_page.server import PageServer
+from tests.fixtures.watch_pages import Source, served
 from tests.fixtures.watching import EAGER, ONNX, answered, everything, half_done, record, running, state
 from tests.synthetic_results import MINILM, case_of, failed, plan_of
 
 DESKTOP, PHONE = (1280, 900), (375, 812)
 HOSTILE = '<img src=x onerror="document.title=1"><script>alert(1)</script>'
 Open = Callable[..., Any]
-
-
-class Source:
-    """What is watched, by hand."""
-
-    pause_s = 0.0
-
-    def __init__(self) -> None:
-        self.found: Progress | None = half_done()
-
-    def look(self) -> Progress | None:
-        return self.found
 
 
 @pytest.fixture
@@ -38,12 +25,8 @@ def source() -> Source:
 
 @pytest.fixture
 def server(source: Source) -> Iterator[PageServer]:
-    with PageServer(source, 0) as found:
-        thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with served(source) as found:
         yield found
-        found.shutdown()
-        thread.join()
 
 
 @pytest.fixture

@@ -13,14 +13,12 @@ from torch.profiler import record_function
 
 from harness.backends.profiles.tree import ROOT
 from harness.core.schemas.profile_parts import LayerRow
+from harness.measure.launch_gaps import GPU_WORK, LAUNCHES
 
 Event = Mapping[str, Any]
 
 RANGE = "module:"
 """Before a module's path in the name of its range."""
-
-ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
-_LAUNCHES = ("cuda_runtime", "cuda_driver")
 
 
 class ProfilerRanges:
@@ -64,7 +62,7 @@ def kernels_by_module(events: Sequence[Event]) -> dict[str, float]:
 
     What was launched outside all modules counts for the model itself.
     """
-    duration = {event["args"]["correlation"]: event["dur"] * 1e3 for event in events if event.get("cat") in ON_DEVICE}
+    duration = {event["args"]["correlation"]: event["dur"] * 1e3 for event in events if event.get("cat") in GPU_WORK}
     found: dict[str, float] = {}
     for module, launch in _launches_in_modules(events):
         found[module] = found.get(module, 0.0) + duration.pop(launch["args"].get("correlation"), 0.0)
@@ -73,7 +71,7 @@ def kernels_by_module(events: Sequence[Event]) -> dict[str, float]:
 
 def _launches_in_modules(events: Sequence[Event]) -> Iterator[tuple[str, Event]]:
     """(innermost module that was open, launch), thread by thread: ranges nest in a thread."""
-    marked = [event for event in events if event.get("cat") in _LAUNCHES or _is_range(event)]
+    marked = [event for event in events if event.get("cat") in LAUNCHES or _is_range(event)]
     for thread in {event["tid"] for event in marked}:
         open_ranges: list[Event] = []
         for event in sorted((one for one in marked if one["tid"] == thread), key=lambda one: (one["ts"], -one["dur"])):

@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from harness.backends.base import Backend
 from harness.backends.profiles.groups import group_of
 from harness.backends.profiles.plain import in_turns, span_of
+from harness.backends.profiles.torch_hooks import hooked
 from harness.backends.profiles.torch_nvtx import nvtx_ranges
 from harness.backends.profiles.tree import ROOT, Mark, Times, means, times_of_run
 from harness.core.schemas.profile_parts import LayerRow
@@ -72,10 +73,7 @@ def recording(module: nn.Module, stamps: Stamps) -> Iterator[Recorded]:
     def end(path: str) -> Callable[..., None]:
         return lambda *_: add((path, False, take()))
 
-    with ExitStack() as hooks:
-        for path, part in _parts(module).items():
-            hooks.callback(part.register_forward_pre_hook(begin(path)).remove)
-            hooks.callback(part.register_forward_hook(end(path)).remove)
+    with hooked(module, begin, end):
         yield recorded
 
 

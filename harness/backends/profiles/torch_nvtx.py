@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 
-from harness.backends.profiles.tree import ROOT
+from harness.backends.profiles.torch_hooks import hooked
 
 
 @contextmanager
@@ -20,16 +20,16 @@ def nvtx_ranges(module: nn.Module, nvtx: Any = torch.cuda.nvtx) -> Iterator[None
     """
 
     def push(path: str) -> Callable[..., None]:
-        def enter(*_: object) -> None:  # a hook's result would stand in for the module's inputs
+        def enter(*_: object) -> None:
             nvtx.range_push(path)
 
         return enter
 
-    def pop(*_: object) -> None:
-        nvtx.range_pop()
+    def pop(_path: str) -> Callable[..., None]:
+        def leave(*_: object) -> None:
+            nvtx.range_pop()
 
-    with ExitStack() as hooks:
-        for path, part in module.named_modules():
-            hooks.callback(part.register_forward_pre_hook(push(path or ROOT)).remove)
-            hooks.callback(part.register_forward_hook(pop).remove)
+        return leave
+
+    with hooked(module, push, pop):
         yield

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,26 +15,9 @@ from harness.core.errors import MalformedFileError, UsageError
 from harness.measure.progress import Progress
 from harness.render.watch_page import server as module
 from harness.render.watch_page.server import PageServer
-from tests.fixtures.watching import half_done
+from tests.fixtures.watch_pages import Source, served
 
 FILES = Path(module.__file__).parent
-
-
-class Source:
-    """What is watched, by hand."""
-
-    pause_s = 0.0
-
-    def __init__(self) -> None:
-        self.found: Progress | None = half_done()
-        self.error: MalformedFileError | None = None
-        self.looks = 0
-
-    def look(self) -> Progress | None:
-        self.looks += 1
-        if self.error:
-            raise self.error
-        return self.found
 
 
 @pytest.fixture
@@ -45,12 +27,8 @@ def source() -> Source:
 
 @pytest.fixture
 def server(source: Source) -> Iterator[PageServer]:
-    with PageServer(source, 0) as found:
-        thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with served(source) as found:
         yield found
-        found.shutdown()
-        thread.join()
 
 
 def ask(
