@@ -55,7 +55,7 @@ DEFAULT_RUNS = 20
 def stage(arguments: Sequence[str]) -> None:
     """Profile every case of the plan that has no profile yet, and show the layers of all."""
     parser = cli.parser("harness.profile_ops", __doc__)
-    parser.add_argument("--runs", type=int, default=DEFAULT_RUNS, help=f"inferences under a profiler ({DEFAULT_RUNS})")
+    parser.add_argument("--runs", type=int, help=f"inferences under a profiler ({DEFAULT_RUNS}); profiles of fewer go")
     parser.add_argument("--layers", default="", help="only these: groups, paths of modules with *, or classes")
     parser.add_argument("--depth", type=int, help="down to this depth of the module tree, where the model is 0")
     parser.add_argument("--force", action="store_true", help="profile anew what is already there")
@@ -63,7 +63,7 @@ def stage(arguments: Sequence[str]) -> None:
     cli.add_interpreters(parser)
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
-    if options.runs < 1:
+    if options.runs is not None and options.runs < 1:
         raise UsageError(f"--runs {options.runs} profiles nothing.", "At least 1.")
     if options.depth is not None and options.depth < 0:
         raise UsageError(f"--depth {options.depth} is above the model itself.", "At least 0: the model as a whole.")
@@ -79,13 +79,13 @@ def stage(arguments: Sequence[str]) -> None:
         )
     devices.require(plan.device)
     with exclusive(results.lock):
-        todo = [case for case in cases if options.force or not _has(results, case, plan.plan_id, options.runs)]
+        summary = _summary(results)
+        work = _Pass(plan, results, Models(options.models_dir), options.runs or DEFAULT_RUNS, others, summary)
+        todo = [case for case in cases if options.force or not work.has(case, options.runs or 1)]
         if not todo:
             cli.say("Every case has its profile already; --force profiles anew.")
-        summary = _summary(results)
-        work = _Pass(plan, results, Models(options.models_dir), options.runs, others, summary)
         failures = sum(not work.profile(case) for case in todo)
-        parts = _show(results, [case for case in cases if _has(results, case, plan.plan_id, 1)], choice)
+        parts = _show(results, [case for case in cases if work.has(case)], choice)
     if summary is not None and summary.plan_id == plan.plan_id:
         cli.say(f"\n{terminal_what_if(summary, parts)}")
     if failures:
@@ -93,19 +93,6 @@ def stage(arguments: Sequence[str]) -> None:
             f"{units.count(failures, 'case')} could not be profiled to the end; the others are.",
             "Each was named above with its reason; the same command tries only those again.",
         )
-
-
-def _has(results: Results, case: Case, plan_id: str, runs: int) -> bool:
-    """Whether a case has its profile of this plan, its parts from at least so many inferences."""
-    try:
-        model = store.load(results.model_profile(case.case_id), ModelProfile, "make profile")
-        if backend_info(case.backend).profiler is not None:
-            parts = store.load(results.parts_profile(case.case_id), PartsProfile, "make profile")
-            if parts.runs is not None and parts.runs < runs:
-                return False
-    except (FormatError, MissingInputError):
-        return False
-    return model.plan_id == plan_id
 
 
 def _show(results: Results, cases: Sequence[Case], choice: Choice) -> dict[str, PartsProfile]:
@@ -150,6 +137,18 @@ class _Pass:
     counted: dict[tuple[str, int | None, Precision], Counts] = field(default_factory=dict)
     tokenised: dict[tuple[str, int | None, int], Tokenising] = field(default_factory=dict)
 
+    def has(self, case: Case, runs: int = 1) -> bool:
+        """Whether a case has its profile: of this plan and export, and its parts from at least so many inferences."""
+        try:
+            model = store.load(self.results.model_profile(case.case_id), ModelProfile, "make profile")
+            if backend_info(case.backend).profiler is not None:
+                parts = store.load(self.results.parts_profile(case.case_id), PartsProfile, "make profile")
+                if parts.runs is not None and parts.runs < runs:
+                    return False
+        except (FormatError, MissingInputError):
+            return False
+        return model.plan_id == self.plan.plan_id and model.export_sha256 in (None, self._export(case).request_sha256)
+
     def profile(self, case: Case) -> bool:
         """Profile one case and say so; False where a level failed, and what the others told is kept."""
         try:
@@ -171,7 +170,7 @@ class _Pass:
 
     def _model_level(self, case: Case) -> ModelProfile:
         folder = self.models.folder(case.slug)
-        export = store.load(folder.record, ExportRecord, "make export")
+        export = self._export(case)
         counts = self._counted(case)
         memory = MeasuredMemory.model_validate_json(self._ask("memory", case, own=True))
         rows = self.summary.rows if self.summary else ()
@@ -190,6 +189,9 @@ class _Pass:
             self.summary.roof if self.summary else None,
         )
 
+    def _export(self, case: Case) -> ExportRecord:
+        return store.load(self.models.folder(case.slug).record, ExportRecord, "make export")
+
     def _counted(self, case: Case) -> Counts:
         """Of an item, and so the same for every backend and batch."""
         key = (case.slug, case.sequence_length, case.precision)
@@ -199,7 +201,7 @@ class _Pass:
 
     def _tokenised(self, case: Case) -> Tokenising | None:
         """Of a batch, whatever runs it; None where the inputs are no text."""
-        if store.load(self.models.folder(case.slug).record, ExportRecord, "make export").kind != "text":
+        if self._export(case).kind != "text":
             return None
         key = (case.slug, case.sequence_length, case.batch_size)
         if key not in self.tokenised:

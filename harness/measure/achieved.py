@@ -50,6 +50,7 @@ def model_profile(
         activation_measured_bytes=memory.peak_bytes,
         activation_alone_bytes=memory.activations_bytes,
         activation_measured_by=memory.by,
+        export_sha256=export.request_sha256,
         achieved=achieved(row, flops, roof),
     )
 

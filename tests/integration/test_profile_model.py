@@ -10,7 +10,7 @@ import pytest
 
 from harness.core import store
 from harness.core.layout import Models
-from harness.core.schemas import Work
+from harness.core.schemas import ExportRecord, Work
 from harness.core.schemas.profile import ModelProfile
 from harness.core.schemas.profile_memory import MemoryProfile
 from harness.core.schemas.profile_parts import PartsProfile
@@ -179,6 +179,25 @@ def test_a_library_that_tells_no_memory_has_none_and_the_reason(folder: Folder) 
     found = store.load(path, ModelProfile, "")
     assert found.activation_measured_bytes is None
     assert "does not tell" in found.activation_measured_by
+
+
+def test_a_profile_of_fewer_runs_or_of_another_export_is_made_anew(folder: Folder, tmp_path: Path) -> None:
+    changed = Folder(folder.root, Models(tmp_path / "changed"))
+    shutil.copytree(folder.models.root, changed.models.root)
+    changed.plan({"backends": ["onnxruntime"]}, models=(TINY,))
+
+    def runs() -> int | None:
+        (path,) = changed.results.root.glob("profiles/*/parts.json")
+        return store.load(path, PartsProfile, "").runs
+
+    asked = ["--runs=2", "--runs=3", "", "--runs=2"]
+    found = [(changed("profile_ops", *filter(None, [word])).returncode, runs()) for word in asked]
+    assert found == [(0, 2), (0, 3), (0, 3), (0, 3)]
+    record = next(changed.models.root.glob("*tiny*/export.json"))
+    export = store.load(record, ExportRecord, "")
+    store.save(record, export.model_copy(update={"request_sha256": "0" * 64}))
+    assert changed("profile_ops", "--runs", "2").returncode == 0
+    assert runs() == 2
 
 
 def test_layers_are_chosen_without_profiling_again(profiled: Folder) -> None:

@@ -116,4 +116,6 @@ class ModelProfile(Counts, _Head):
     activation_measured_by: str
     memory_files: tuple[str, ...] = ()
     """Beside this one: memory.json and what was made from it."""
+    export_sha256: str | None = None
+    """request_sha256 of the export that was profiled; None in files from before it was told."""
     achieved: Achieved
