@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -76,9 +77,14 @@ def _f64(array: NDArray[np.generic]) -> NDArray[np.float64]:
 
 def _distance(output: NDArray[np.float64], reference: NDArray[np.float64]) -> tuple[float, float, float]:
     difference = output - reference
-    norm = float(np.linalg.norm(reference))
-    norms = norm * float(np.linalg.norm(output))
+    norm = _norm(reference)
+    norms = norm * _norm(output)
     # A reference of zeros has no scale: any difference is then infinitely far, none is equal.
-    relative = float(np.linalg.norm(difference)) / norm if norm else (0.0 if not difference.any() else 1e30)
-    cosine = float(np.vdot(output, reference)) / norms if norms else float(relative == 0.0)
+    relative = _norm(difference) / norm if norm else (0.0 if not difference.any() else 1e30)
+    cosine = float(np.sum(output * reference)) / norms if norms else float(relative == 0.0)
     return relative, float(np.max(np.abs(difference), initial=0.0)), min(cosine, 1.0)
+
+
+def _norm(array: NDArray[np.float64]) -> float:
+    # Not numpy.linalg.norm: BLAS would use threads of its own, which fight for the cores with a backend's that spin.
+    return math.sqrt(float(np.sum(np.square(array))))
