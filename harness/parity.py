@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,9 @@ from numpy.typing import NDArray
 from harness.core.schemas import Parity
 
 Outputs = Mapping[str, NDArray[np.generic]]
+
+PIECE = 1 << 16
+"""Elements compared at a time. Whole arrays as float64 would count as peak memory of the backend, and fault pages."""
 
 
 def compare(outputs: Outputs, reference: Outputs, classifier: bool) -> Parity:
@@ -24,22 +28,22 @@ def compare(outputs: Outputs, reference: Outputs, classifier: bool) -> Parity:
     """
     first = next(iter(reference))
     _check_shapes(outputs, reference)
-    nonfinite = sum(int(np.count_nonzero(~np.isfinite(_f64(outputs[name])))) for name in reference)
+    found = [_Sums.of(outputs[name], reference[name]) for name in reference]
     samples = int(reference[first].shape[0])
+    nonfinite = sum(sums.nonfinite for sums in found)
     if nonfinite:
         return Parity(
             samples=samples, relative_l2=None, max_abs=None, cosine=None, top1_agreement=None, nonfinite=nonfinite
         )
-    distances = [_distance(_f64(outputs[name]), _f64(reference[name])) for name in reference]
     top1 = None
     if classifier:
         agree = outputs[first].argmax(axis=-1) == reference[first].argmax(axis=-1)
         top1 = float(np.mean(agree))
     return Parity(
         samples=samples,
-        relative_l2=max(d[0] for d in distances),
-        max_abs=max(d[1] for d in distances),
-        cosine=min(d[2] for d in distances),
+        relative_l2=max(sums.relative_l2() for sums in found),
+        max_abs=max(sums.max_abs for sums in found),
+        cosine=min(sums.cosine() for sums in found),
         top1_agreement=top1,
         nonfinite=0,
     )
@@ -71,20 +75,42 @@ def _check_shapes(outputs: Outputs, reference: Outputs) -> None:
             raise ValueError(f"output `{name}` has shape {outputs[name].shape}, the reference {expected.shape}")
 
 
-def _f64(array: NDArray[np.generic]) -> NDArray[np.float64]:
-    return np.asarray(array, dtype=np.float64)
+@dataclass
+class _Sums:
+    """Over the elements of one output: what its distances are made of. Squares and products are sums of those."""
 
+    nonfinite: int = 0
+    difference: float = 0.0
+    output: float = 0.0
+    reference: float = 0.0
+    product: float = 0.0
+    max_abs: float = 0.0
 
-def _distance(output: NDArray[np.float64], reference: NDArray[np.float64]) -> tuple[float, float, float]:
-    difference = output - reference
-    norm = _norm(reference)
-    norms = norm * _norm(output)
-    # A reference of zeros has no scale: any difference is then infinitely far, none is equal.
-    relative = _norm(difference) / norm if norm else (0.0 if not difference.any() else 1e30)
-    cosine = float(np.sum(output * reference)) / norms if norms else float(relative == 0.0)
-    return relative, float(np.max(np.abs(difference), initial=0.0)), min(cosine, 1.0)
+    @classmethod
+    def of(cls, output: NDArray[np.generic], reference: NDArray[np.generic]) -> _Sums:
+        """Of two arrays of one shape; where the output is not finite, only how often."""
+        # Not by numpy.linalg, whose BLAS has threads of its own: they fight for the cores with a backend's that spin.
+        sums, ours, theirs = cls(), output.reshape(-1), reference.reshape(-1)
+        for start in range(0, ours.size, PIECE):
+            a = ours[start : start + PIECE].astype(np.float64)
+            b = theirs[start : start + PIECE].astype(np.float64)
+            sums.nonfinite += int(np.count_nonzero(~np.isfinite(a)))
+            if sums.nonfinite == 0:
+                difference = a - b
+                sums.difference += float(np.sum(difference * difference))
+                sums.output += float(np.sum(a * a))
+                sums.reference += float(np.sum(b * b))
+                sums.product += float(np.sum(a * b))
+                sums.max_abs = max(sums.max_abs, float(np.max(np.abs(difference))))
+        return sums
 
+    def relative_l2(self) -> float:
+        """‖o − r‖ / ‖r‖. A reference of zeros has no scale: any difference is then infinitely far, none is equal."""
+        if self.reference:
+            return math.sqrt(self.difference / self.reference)
+        return 1e30 if self.max_abs else 0.0
 
-def _norm(array: NDArray[np.float64]) -> float:
-    # Not numpy.linalg.norm: BLAS would use threads of its own, which fight for the cores with a backend's that spin.
-    return math.sqrt(float(np.sum(np.square(array))))
+    def cosine(self) -> float:
+        """o·r / (‖o‖ ‖r‖); of zeros, 1 where both are."""
+        norms = math.sqrt(self.output) * math.sqrt(self.reference)
+        return min(self.product / norms, 1.0) if norms else float(self.relative_l2() == 0.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from harness.core.schemas import Parity
-from harness.parity import compare, worst
+from harness.parity import PIECE, compare, worst
 
 Array = np.ndarray[Any, Any]
 
@@ -154,3 +156,25 @@ def test_top1_is_weighted_by_samples() -> None:
     found = worst([part(samples=9, top1_agreement=1.0), part(samples=1, top1_agreement=0.0), part(samples=5)])
     assert found is not None
     assert found.top1_agreement == pytest.approx(0.9)
+
+
+def test_large_outputs_are_compared_to_the_last_element() -> None:
+    reference = np.ones((4, PIECE), dtype=np.float32)
+    output = reference.copy()
+    output[-1, -1] = 3
+    found = compare({"y": output}, {"y": reference}, False)
+    assert (found.max_abs, found.relative_l2) == (2.0, pytest.approx(2 / math.sqrt(4 * PIECE)))
+    assert found.cosine == pytest.approx((4 * PIECE + 2) / math.sqrt(4 * PIECE * (4 * PIECE + 8)))
+    output[2, 5] = np.nan
+    assert compare({"y": output}, {"y": reference}, False).nonfinite == 1
+
+
+def test_comparing_makes_no_large_arrays() -> None:
+    # They would count as the peak memory of the backend whose outputs are compared.
+    reference = np.ones((64, PIECE), dtype=np.float32)
+    output = reference + 1
+    tracemalloc.start()
+    compare({"y": output}, {"y": reference}, False)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < reference.nbytes / 2
