@@ -63,6 +63,16 @@ def test_flagged_rows_are_hollow_and_the_legend_is_not(summary: Summary) -> None
     assert "page" not in {trace["marker"]["color"] for trace in entries}
 
 
+def test_a_legend_of_backends_stays_whatever_precision_is_filtered(summary: Summary) -> None:
+    group = cold_plots(rows_of(summary, "minilm-l6"), "torch-eager")
+    assert group is not None
+    entries = [trace for trace in group.plots[0].data if trace["x"] == [None]]
+    assert len(entries) > 2
+    for entry in entries:
+        assert entry["customdata"][0][1] is None
+        assert entry["marker"]["color"] == entry["line"]["color"]
+
+
 def test_speedups_share_one_scale_with_1_in_it_whatever_one_interval_says(summary: Summary) -> None:
     wild = Speedup(ratio=2, ci95=Interval(low=1e-9, high=1e9), baseline="elsewhere")
     rows = [row.model_copy(update={"speedup": wild}) for row in rows_of(summary, "minilm-l6")]
