@@ -37,6 +37,19 @@ def test_dots_stand_best_first_and_void_rows_have_a_word(summary: Summary) -> No
     assert medians == sorted(medians)
 
 
+def test_the_panels_of_a_figure_have_one_kind_of_scale(summary: Summary) -> None:
+    def slower(row: Row) -> Row:
+        assert row.latency_ns is not None
+        changed = row.latency_ns.model_copy(update={"median": row.latency_ns.median * 100})
+        return row.model_copy(update={"latency_ns": changed})
+
+    rows = [row for row in rows_of(summary, "minilm-l6") if row.grade != "F"]
+    first = next(row for row in rows if row.batch_size == 1)
+    for found in (rows, [slower(row) if row is first else row for row in rows]):
+        kinds = {plot.layout["xaxis"].get("type") for plot in latency_plots(found).plots}
+        assert kinds == ({None} if found is rows else {"log"})
+
+
 def test_every_point_of_every_chart_names_its_row_for_the_filters(summary: Summary) -> None:
     rows = rows_of(summary, "minilm-l6")
     known = [tags(row) for row in rows]
