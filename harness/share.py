@@ -14,6 +14,7 @@ from harness.core.layout import Results
 from harness.core.schemas import Summary
 from harness.measure.profiled import profiled_rows
 from harness.render.csv_tables import NAMES, csv_tables
+from harness.render.html.stamp import shows
 from harness.render.prometheus import metrics_text
 from harness.render.units import count
 from harness.running.mlflow_log import log_summary
@@ -46,12 +47,18 @@ def _write_tables(tables: dict[str, str], results: Results) -> None:
 
 
 def _log(summary: Summary, results: Results, uri: str, experiment: str) -> None:
-    store.read_bytes(results.report_page, "make report")
-    parent, cases = log_summary(summary, (results.report_page, results.summary), uri, experiment)
-    if cases is None:
-        cli.say(f"MLflow: nothing to log: run {parent} has the same.")
+    artifacts = [results.summary]
+    if shows(store.read_bytes(results.report_page, "make report"), summary):
+        artifacts.append(results.report_page)
     else:
-        cli.say(f"MLflow: run {parent} and {count(cases, 'run')} below it, in the experiment {experiment}")
+        cli.warn(f"{results.report_page} is of another summary: left out of MLflow. `make report` makes one of this.")
+    logged = log_summary(summary, artifacts, uri, experiment)
+    if logged.cases is not None:
+        cli.say(f"MLflow: run {logged.run} and {count(logged.cases, 'run')} below it, in the experiment {experiment}")
+    elif logged.files:
+        cli.say(f"MLflow: {', '.join(logged.files)} added to run {logged.run}, which has the same figures.")
+    else:
+        cli.say(f"MLflow: nothing to log: run {logged.run} has the same.")
 
 
 if __name__ == "__main__":

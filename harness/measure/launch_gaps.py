@@ -54,11 +54,11 @@ class LaunchGaps:
 
 
 def launch_gaps_of(events: Iterable[Mapping[str, Any]]) -> LaunchGaps | None:
-    """The gaps in a trace's events; None where nothing ran on a GPU, as of a CPU's trace. KeyError or TypeError of
-    events that are none."""
+    """The gaps in a trace's events; None where nothing ran on a GPU for any time, as of a CPU's trace. KeyError or
+    TypeError of events that are none."""
     everything = list(events)
     work = sorted((_interval(event) for event in _of(everything, GPU_WORK)), key=lambda one: one[:2])
-    if not work or work[-1][1] == work[0][0]:
+    if not any(end > start for start, end, _ in work):
         return None
     launched = {_correlation(event): _interval(event)[1] for event in _of(everything, LAUNCHES)}
     launched.pop(None, None)

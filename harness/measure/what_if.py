@@ -76,7 +76,8 @@ class WhatIf:
 def what_if(rows: Sequence[Row], profiles: Profiles, baseline_backend: str) -> list[WhatIf]:
     """A list a model, weights, device and sequence length, of the rows at the compute boundary, one batch at a time.
 
-    A change starts from the baseline's row of the smallest batch, or from the fastest row of that batch.
+    A change starts from the baseline's fastest row of its smallest batch, in fp32 where it has one, or from the fastest
+    row of that batch.
     """
     groups: dict[tuple[str, Weights, Device, int | None], list[Row]] = {}
     for row in rows:
@@ -93,7 +94,7 @@ def _largest(rows: Sequence[Row], profiles: Profiles, baseline: str) -> tuple[tu
         return (), "no row has grade A or B"
     start = min(
         [row for row in sound if row.backend == baseline] or sound,
-        key=lambda row: (row.batch_size, row.precision != "fp32", -_median(row)),
+        key=lambda row: (row.batch_size, row.precision != "fp32", _median(row)),
     )
     alike = [row for row in rows if row.batch_size == start.batch_size]
     fastest = min((row for row in sound if row.batch_size == start.batch_size), key=_median)

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from harness.core.schemas import Row
 from harness.render import ranking
-from harness.render.canvas import Margins, canvas
+from harness.render.canvas import Margins, canvas, widest_in
 from harness.render.chart_dots import FILLS, shape_name
 from harness.render.cold import until_first_answer_ns
 from harness.render.legend import legend_width_in, side_legend
-from harness.render.style import GREY, INK, drawing, face, look
+from harness.render.style import GREY, INK, RC, drawing, face, look
+from harness.render.ticks import log_ticks
 from harness.render.units import SECOND
 
 _HEIGHT_IN = 2.35
@@ -30,12 +31,14 @@ def cold_figure(title: str, rows: Sequence[Row], baseline: str, caption: str) ->
     )
     with drawing():
         entries = sorted((row for _, found in shown for row in found), key=lambda row: -_ratio(row))
-        margins = Margins(left=0.72, right=legend_width_in(entries), gap=0.55)
+        limits = _ratio_limits(entries)
+        widest = widest_in((_ratio_text(tick) for tick in _ratio_ticks(limits)), RC["ytick.labelsize"])
+        margins = Margins(left=0.38 + widest, right=legend_width_in(entries), gap=0.17 + widest)
         figure, axes = canvas(title, (text, caption), (1, len(shown)), _HEIGHT_IN, margins)
         for ax, (shape, found) in zip(axes, shown, strict=True):
             for row in found:
                 _point(ax, row)
-            _scale(ax, [row for _, rows_of_shape in shown for row in rows_of_shape])
+            _scale(ax, entries, limits)
             ax.set_title(shape_name(shape))
         axes[0].set_ylabel(f"speedup over {baseline} fp32")
         side_legend(figure, entries, lines=False)
@@ -57,20 +60,30 @@ def _point(ax: Axes, row: Row) -> None:
     )  # fmt: skip
 
 
-def _scale(ax: Axes, rows: Sequence[Row]) -> None:
+def _ratio_limits(rows: Sequence[Row]) -> tuple[float, float]:
+    intervals = [row.speedup.ci95 for row in rows if row.speedup and row.speedup.ci95]
+    return _widened([*map(_ratio, rows), *(end for one in intervals for end in (one.low, one.high)), 1.0])
+
+
+def _ratio_ticks(limits: tuple[float, float]) -> list[float]:
+    return [tick for tick in log_ticks(*limits, 2) if limits[0] <= tick <= limits[1]]
+
+
+def _ratio_text(value: float) -> str:
+    return f"{value:g}×"
+
+
+def _scale(ax: Axes, rows: Sequence[Row], limits: tuple[float, float]) -> None:
     """The same logarithmic scales for every panel, wide enough for all rows."""
     ax.set_xscale("log")
     ax.set_yscale("log", base=2)
     seconds = [until_first_answer_ns(row.cold_ns) / SECOND.ns for row in rows if row.cold_ns]
     ax.set_xlim(*_widened(seconds))
-    ends = [
-        end for row in rows if row.speedup and row.speedup.ci95 for end in (row.speedup.ci95.low, row.speedup.ci95.high)
-    ]
-    ax.set_ylim(*_widened([*(_ratio(row) for row in rows), *ends, 1.0]))
+    ax.set_ylim(*limits)
     ax.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    ax.yaxis.set_major_locator(LogLocator(2, subs=(1, 1.5)))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
+    ax.yaxis.set_major_locator(FixedLocator(_ratio_ticks(limits)))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _ratio_text(value)))
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_minor_locator(NullLocator())
     ax.axhline(1, color=INK, linewidth=1.0, zorder=1)

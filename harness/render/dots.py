@@ -13,6 +13,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 from harness.core.schemas import Interval
 from harness.render.canvas import Margins, canvas, widest_in
 from harness.render.style import FAINT, GREY, INK, RC, Look, drawing, face
+from harness.render.ticks import log_ticks
 from harness.render.units import significant
 
 ROW_IN = 0.235
@@ -148,8 +149,7 @@ def _scale(ax: Axes, panel: Panel, limits: tuple[float, float] | None) -> None:
         return
     ax.set_xscale("log", base=2)
     ax.set_xlim(*limits)
-    powers = range(math.ceil(math.log2(limits[0]) - 1e-9), math.floor(math.log2(limits[1]) + 1e-9) + 1)
-    ax.xaxis.set_major_locator(FixedLocator([2.0**power for power in powers]))
+    ax.xaxis.set_major_locator(FixedLocator(log_ticks(*limits, 2)))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.axvline(1, color=INK, linewidth=1.0, zorder=1)

@@ -54,7 +54,7 @@ TERMINAL_COLUMNS = 120
 
 
 def terminal_table(summary: Summary) -> str:
-    """One line a case: model, batch, then latency; the time by a GPU's own clock where it fits."""
+    """One line a case: model, batch, then latency; the time by a GPU's own clock where it fits, else where it is."""
     tables = ranking.by_table(summary.rows)
     rows = [row for _, found in tables for row in found]
     winners = {
@@ -66,9 +66,11 @@ def terminal_table(summary: Summary) -> str:
     unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
     columns = _terminal_columns(rows, unit, winners)
     letters = _plain({**columns, "grade": lambda row: row.grade or ABSENT}, rows)
-    if max(map(len, letters.splitlines())) > TERMINAL_COLUMNS:
-        columns.pop(f"device {unit.name}", None)
-    return _plain(columns, rows)
+    device = f"device {unit.name}"
+    if device not in columns or max(map(len, letters.splitlines())) <= TERMINAL_COLUMNS:
+        return _plain(columns, rows)
+    del columns[device]
+    return f"{_plain(columns, rows)}\n\nLeft out for the width of a line: {device}; see summary.csv or report.md."
 
 
 def _plain(columns: Mapping[str, Callable[[Row], str]], rows: Sequence[Row]) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 DIGEST = f"{PREFIX}digest"
-"""Tag by which what was logged before is found again: sha256 of the summary, but for when it was written."""
+"""Tag by which what was logged before is found again: of the summary."""
 
 _UNLESS_SET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -30,32 +30,40 @@ _UNLESS_SET = {
 for every run. It reads them when it is imported."""
 
 
-def log_summary(summary: Summary, artifacts: Sequence[Path], uri: str, experiment: str) -> tuple[str, int | None]:
-    """(id of the plan's run, runs that were logged below it); None where the same had been logged before.
+@dataclass(frozen=True)
+class Logged:
+    """Id of the plan's run, and what was added to it: runs below it, None where the same had been logged before, and
+    names of files."""
+
+    run: str
+    cases: int | None
+    files: tuple[str, ...]
+
+
+def log_summary(summary: Summary, artifacts: Sequence[Path], uri: str, experiment: str) -> Logged:
+    """Log what the server does not have yet.
 
     artifacts: files that go with the plan's run. Raises UnavailableError where MLflow is not installed or `uri` cannot
     be used.
     """
-    digest = hashlib.sha256(summary.model_dump_json(exclude={"created_at"}).encode()).hexdigest()
     client, failure = _client(uri)
     try:
         place = _experiment(client, experiment)
-        if earlier := _earlier(client, place, digest):
-            return earlier, None
+        if earlier := _earlier(client, place, summary.digest):
+            return Logged(earlier, None, _add(client, earlier, artifacts))
         began, ended = _ms(summary.measured_from or summary.created_at), _ms(summary.measured_to or summary.created_at)
         parent = _start(client, place, parent_run(summary), began)
         runs = case_runs(summary)
         for run in runs:
             child = _start(client, place, run, began, {"mlflow.parentRunId": parent})
             client.set_terminated(child, "FINISHED", ended)
-        for path in artifacts:
-            client.log_artifact(parent, str(path))
+        files = _add(client, parent, artifacts)
         # Last of all: what was interrupted has no digest, and is logged anew.
-        client.set_tag(parent, DIGEST, digest)
+        client.set_tag(parent, DIGEST, summary.digest)
         client.set_terminated(parent, "FINISHED", ended)
     except failure as error:
         raise _unusable(uri, error) from error
-    return parent, len(runs)
+    return Logged(parent, len(runs), files)
 
 
 def _client(uri: str) -> tuple[MlflowClient, tuple[type[Exception], ...]]:
@@ -85,6 +93,15 @@ def _experiment(client: MlflowClient, name: str) -> str:
 def _earlier(client: MlflowClient, place: str, digest: str) -> str | None:
     found: Sequence[Run] = client.search_runs([place], f"tags.`{DIGEST}` = '{digest}'", max_results=1)
     return str(found[0].info.run_id) if found else None
+
+
+def _add(client: MlflowClient, run_id: str, artifacts: Sequence[Path]) -> tuple[str, ...]:
+    """Log the files that the run does not have, by their names."""
+    there = {str(file.path) for file in client.list_artifacts(run_id)}
+    added = [path for path in artifacts if path.name not in there]
+    for path in added:
+        client.log_artifact(run_id, str(path))
+    return tuple(path.name for path in added)
 
 
 def _start(client: MlflowClient, place: str, run: MlflowRun, began: int, tags: dict[str, str] | None = None) -> str:

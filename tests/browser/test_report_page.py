@@ -303,6 +303,25 @@ def test_the_navigation_leads_to_a_section_though_what_is_above_was_never_laid_o
     assert 0 <= title.bounding_box()["y"] < 200
 
 
+def test_on_a_phone_the_link_of_what_is_read_is_in_sight(opened: Open) -> None:
+    tab = opened(PHONE)
+    for anchor in ("environment", "summary"):
+        tab.evaluate("(anchor) => document.getElementById(anchor).scrollIntoView()", anchor)
+        current = tab.locator(f"nav a[href='#{anchor}'][aria-current]")
+        current.wait_for()
+        box = current.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= PHONE[0]
+
+
+def test_rows_have_whole_pixels_so_that_the_lines_of_cells_that_stick_meet_the_others(opened: Open) -> None:
+    heights = opened().evaluate(
+        "[...document.querySelectorAll('.cases tr')].map((row) => row.getBoundingClientRect().height)"
+    )
+    assert len(heights) > 10
+    assert [height for height in heights if height != round(height)] == []
+
+
 def test_hostile_names_stay_text(opened: Open, one_model: Summary, tmp_path: Path) -> None:
     evil = "<img src=x onerror=alert(1)><script>alert(2)</script>"
     rows = tuple(

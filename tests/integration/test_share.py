@@ -13,6 +13,7 @@ from harness.core import store
 from harness.core.errors import MissingInputError, UnavailableError
 from harness.core.layout import Results
 from harness.core.schemas import Row, Summary
+from harness.render.html.stamp import stamp
 from tests.synthetic_results import EFFICIENTNET, RESNET, Synthetic, case_of, eventful, matrix, restless
 from tests.unit.measure.test_profile_model_achieved import profile
 from tests.unit.render.test_profile_layers import EAGER
@@ -32,7 +33,7 @@ def results(tmp_path: Path, summary: Summary, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.chdir(tmp_path)  # MLflow puts artifacts of a database below the working directory
     found = Results(tmp_path / "results")
     store.save(found.summary, summary)
-    store.save_bytes(found.report_page, b"<title>A report</title>\n")
+    store.save_bytes(found.report_page, stamp(summary).encode())
     return found
 
 
@@ -192,6 +193,26 @@ def test_the_report_goes_along_and_so_has_to_be_there(results: Results, database
     with pytest.raises(MissingInputError) as caught:
         run(results, "--mlflow", database)
     assert "make report" in caught.value.hint
+
+
+def test_a_report_of_another_summary_is_left_out_until_there_is_one_of_this(
+    results: Results, summary: Summary, database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = summary.model_copy(update={"rows": summary.rows[:2]})
+    store.save(results.summary, few)
+    said = []
+    for page in (stamp(summary), stamp(few), stamp(few)):
+        store.save_bytes(results.report_page, page.encode())
+        run(results, "--mlflow", database)
+        said.append(capsys.readouterr())
+    assert "report.html is of another summary: left out of MLflow" in said[0].err
+    assert said[1].err == said[2].err == ""
+    assert "report.html added to run " in said[1].out
+    assert "nothing to log" in said[2].out
+    client = client_of(database)
+    place = client.get_experiment_by_name("inferometer").experiment_id
+    (parent,) = [one for one in client.search_runs([place]) if "mlflow.parentRunId" not in one.data.tags]
+    assert {file.path for file in client.list_artifacts(parent.info.run_id)} == {"report.html", "summary.json"}
 
 
 def test_a_database_that_is_none_is_two_lines_without_the_password(results: Results, database: str) -> None:

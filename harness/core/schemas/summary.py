@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Literal
 
 from harness.core.schemas.custom import CustomMetric
@@ -201,3 +202,8 @@ class Summary(Record):
     notes: tuple[str, ...]
     """Damaged or foreign files that were left out, by name."""
     rows: tuple[Row, ...]
+
+    @property
+    def digest(self) -> str:
+        """sha256 of everything but when it was written."""
+        return hashlib.sha256(self.model_dump_json(exclude={"created_at"}).encode()).hexdigest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -34,18 +34,22 @@ def latency_plots(rows: Sequence[Row]) -> PlotGroup:
     shown = drawable(rows)
     names, unit = labels(shown), units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
     what = "Time per batch" if rows[0].mode == "offline" else "Latency"
-    panels = [_latency(shape_name(key), found, names, unit) for key, found in shapes(shown)]
+    found = [(shape_name(key), rows_of_shape) for key, rows_of_shape in shapes(shown)]
+    log = _far_apart(rows_of_shape for _, rows_of_shape in found)
+    panels = [_latency(title, rows_of_shape, names, unit, log) for title, rows_of_shape in found]
     return PlotGroup(f"{what} by backend", NOTE, tuple(panels))
 
 
 def overview_plots(groups: Sequence[tuple[str, Sequence[Row]]]) -> PlotGroup:
     """Latency of every model at its smallest shape; groups: (title, rows of one table)."""
     unit = units.time_unit(row.latency_ns.median for _, rows in groups for row in rows if row.latency_ns)
-    panels = []
+    found = []
     for title, rows in groups:
         shown = drawable(rows)
-        key, found = shapes(shown)[0]
-        panels.append(_latency(f"{title}, {shape_name(key)}", found, labels(shown), unit))
+        key, smallest = shapes(shown)[0]
+        found.append((f"{title}, {shape_name(key)}", smallest, labels(shown)))
+    log = _far_apart(smallest for _, smallest, _ in found)
+    panels = [_latency(title, smallest, names, unit, log) for title, smallest, names in found]
     return PlotGroup("Every model at its smallest shape", NOTE, tuple(panels))
 
 
@@ -60,16 +64,21 @@ def speedup_plots(rows: Sequence[Row], baseline: str) -> PlotGroup | None:
     return PlotGroup(f"Speedup over {baseline} fp32", SPEEDUP_NOTE, tuple(panels))
 
 
-def _latency(title: str, rows: Sequence[Row], names: Mapping[str, str], unit: TimeUnit) -> Plot:
-    def estimate(row: Row) -> Estimate | None:
-        latency = row.latency_ns
-        return None if latency is None or row.grade == "F" else (latency.median, latency.ci95)
+def _median(row: Row) -> Estimate | None:
+    latency = row.latency_ns
+    return None if latency is None or row.grade == "F" else (latency.median, latency.ci95)
 
-    values = [found[0] / unit.ns for row in rows if (found := estimate(row))]
-    log = bool(values) and max(values) > LOG_FROM * min(values)
+
+def _far_apart(panels: Iterable[Sequence[Row]]) -> bool:
+    """Whether the slowest of some panel would push all others together on a linear axis: one scale for all panels."""
+    medians = [[known[0] for row in rows if (known := _median(row))] for rows in panels]
+    return any(max(found) > LOG_FROM * min(found) for found in medians if found)
+
+
+def _latency(title: str, rows: Sequence[Row], names: Mapping[str, str], unit: TimeUnit, log: bool) -> Plot:
     axis: dict[str, Any] = log_axis(_ends(rows, unit), 10) if log else {"rangemode": "tozero"}
     axis["title"] = {"text": f"{unit.name}{', log scale' if log else ''}"}
-    return _panel(title, rows, names, estimate, axis, unit.ns, singles=True)
+    return _panel(title, rows, names, _median, axis, unit.ns, singles=True)
 
 
 def _speedup(title: str, rows: Sequence[Row], names: Mapping[str, str], limits: tuple[float, float]) -> Plot:

@@ -33,8 +33,9 @@ def packed(text: str) -> str:
 
 @cache
 def style() -> str:
-    """The page's style sheet."""
-    return _asset("report.css") + _asset("profile.css")
+    """The page's style sheet, in the colours that the live page has too."""
+    palette = files("harness.render").joinpath("palette.css").read_text(encoding="utf-8")
+    return palette + _asset("report.css") + _asset("profile.css")
 
 
 @cache

@@ -73,20 +73,21 @@ def _throughput(title: str, rows: Sequence[Row], names: Mapping[str, str]) -> Pl
     return Plot(title, HEIGHT_PX, data, {"xaxis": x, "yaxis": y})
 
 
-def _entry(name: str, row: Row) -> Trace:
-    """What the legend shows of a series: its own look, whatever grade its first point has."""
+def _entry(name: str, row: Row, lines: bool = True) -> Trace:
+    """What the legend shows of a series, or without lines of a backend in all its precisions: its own look, whatever
+    grade its first point has."""
     own = look(row.backend).colour
-    fill = own if row.precision == "fp32" else f"{own} tint"
+    fill = own if row.precision == "fp32" or not lines else f"{own} tint"
     return {
         "type": "scatter",
-        "mode": "lines+markers",
+        "mode": "lines+markers" if lines else "markers",
         "name": escape(name),
         "legendgroup": escape(name),
         "x": [None],
         "y": [None],
         "line": {"color": own, "width": 2, "dash": _dash(row)},
         "marker": {**marker(row, own, 9), "color": fill},
-        "customdata": [[row.backend, row.precision, None, None]],
+        "customdata": [[row.backend, row.precision if lines else None, None, None]],
     }
 
 
@@ -146,7 +147,7 @@ def _cold(title: str, rows: Sequence[Row], names: Mapping[str, str], baseline: s
                 "customdata": [tags(row)],
             }
         )
-    data += [{**_entry(name, row), "mode": "markers"} for name, row in backends.items()]
+    data += [_entry(name, row, lines=False) for name, row in backends.items()]
     y = log_axis(ends, 2)
     y["ticktext"] = [f"{text}×" for text in y["ticktext"]]
     y["title"] = {"text": f"speedup over {escape(baseline)} fp32"}

@@ -26,6 +26,7 @@ from harness.render.html.dots import latency_plots, overview_plots, speedup_plot
 from harness.render.html.lines import cold_plots, throughput_plots
 from harness.render.html.plot import PlotGroup, tags
 from harness.render.html.profile import NOTHING_PROFILED, Profiles, group_style, kins
+from harness.render.html.stamp import stamp
 from harness.render.ranking import TableKey
 from harness.render.recommend import recommend
 from harness.render.units import count
@@ -68,6 +69,7 @@ def page(
         .get_template("report.html.j2")
         .render(
             title=summary.title,
+            stamp=stamp(summary),
             measured=prose.inline(measured_on(summary)) if tables else "",
             provenance=prose.inline(document.provenance(summary)),
             sections=sections,

@@ -7,8 +7,7 @@ filters.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -17,6 +16,7 @@ from harness.core.schemas import Interval, Row
 from harness.render import ranking, units
 from harness.render.series import named
 from harness.render.style import GREY, look
+from harness.render.ticks import log_ticks
 
 Trace = dict[str, Any]
 
@@ -116,9 +116,7 @@ def short(value: float) -> float:
 
 
 def log_axis(values: Iterable[float], base: int) -> dict[str, Any]:
-    """A logarithmic axis with ticks that people count in: powers of two, or 1, 2 and 5 of each decade."""
+    """A logarithmic axis with ticks that people count in."""
     found = [value for value in values if value > 0] or [1.0]
-    steps: Sequence[int] = (1,) if base == 2 else (1, 2, 5)
-    powers = range(math.floor(math.log(min(found), base)) - 1, math.ceil(math.log(max(found), base)) + 1)
-    ticks = [step * float(base) ** power for power in powers for step in steps]
+    ticks = log_ticks(min(found), max(found), base)
     return {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:,g}" for tick in ticks]}

@@ -1,4 +1,4 @@
-"""Serves the page to this machine alone: GET of four fixed paths, bound to 127.0.0.1.
+"""Serves the page to this machine alone: GET of five fixed paths, bound to 127.0.0.1.
 
 A page of another site must not read it either: a browser sends the name that it asked for as Host, so a name that was
 made to point here (DNS rebinding) is refused, and no header lets another origin read an answer.
@@ -23,9 +23,10 @@ LOOPBACK = "127.0.0.1"
 _HOSTS = (LOOPBACK, "localhost")
 _HERE = Path(__file__).parent
 _FILES = {
-    "/": ("watch.html", "text/html; charset=utf-8"),
-    "/watch.css": ("watch.css", "text/css; charset=utf-8"),
-    "/watch.js": ("watch.js", "text/javascript; charset=utf-8"),
+    "/": (_HERE / "watch.html", "text/html; charset=utf-8"),
+    "/palette.css": (_HERE.parent / "palette.css", "text/css; charset=utf-8"),
+    "/watch.css": (_HERE / "watch.css", "text/css; charset=utf-8"),
+    "/watch.js": (_HERE / "watch.js", "text/javascript; charset=utf-8"),
 }
 _STATE = "/state.json"
 _HEADERS = {
@@ -103,8 +104,8 @@ class _Handler(BaseHTTPRequestHandler):
             status, body = self.server.state()
             self._answer(status, body, "application/json")
         elif self.path in _FILES:
-            name, kind = _FILES[self.path]
-            self._answer(HTTPStatus.OK, (_HERE / name).read_bytes(), kind)
+            path, kind = _FILES[self.path]
+            self._answer(HTTPStatus.OK, path.read_bytes(), kind)
         else:
             self._answer(HTTPStatus.NOT_FOUND, b"There is no such page.\n")
 

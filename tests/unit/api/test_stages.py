@@ -88,12 +88,24 @@ def test_what_concerns_all_does_not(stage: str, code: int, monkeypatch: pytest.M
         run_stage(stage)
 
 
-def test_an_interrupt_ends_the_stage_first(monkeypatch: pytest.MonkeyPatch) -> None:
+STOPS_SLOWLY = """
+import pathlib, sys, time
+try:
+    print("started", flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    time.sleep(1)  # longer than Popen itself waits after an interrupt
+    pathlib.Path(sys.argv[1]).touch()
+"""
+
+
+def test_an_interrupt_ends_the_stage_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
+    let_go = tmp_path / "let-go"
 
     class Slow(subprocess.Popen[str]):
         def __init__(self, _command: list[str], **options: object) -> None:
-            super().__init__([sys.executable, "-c", "import time; print(1, flush=True); time.sleep(60)"], **options)  # type: ignore[call-overload]
+            super().__init__([sys.executable, "-c", STOPS_SLOWLY, str(let_go)], **options)  # type: ignore[call-overload]
             started.append(self.pid)
 
     monkeypatch.setattr(stages.subprocess, "Popen", Slow)
@@ -103,4 +115,5 @@ def test_an_interrupt_ends_the_stage_first(monkeypatch: pytest.MonkeyPatch) -> N
 
     with pytest.raises(KeyboardInterrupt):
         run_stage("run", show=interrupt)
+    assert let_go.is_file()
     assert not psutil.pid_exists(started[0])

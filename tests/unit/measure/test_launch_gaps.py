@@ -76,6 +76,11 @@ def test_a_trace_of_a_cpu_has_no_gaps() -> None:
     assert launch_gaps_of([]) is None
 
 
+def test_work_that_took_no_time_tells_no_gaps() -> None:
+    assert launch_gaps_of([event("kernel", 0, 0), event("kernel", 20, 0)]) is None
+    assert launch_gaps_of([event("kernel", 0, 0)]) is None
+
+
 def test_the_idle_share_of_a_plain_inference_leaves_out_what_the_profiler_adds() -> None:
     region = {**event("gpu_user_annotation", 0, 100), "name": "region"}
     found = launch_gaps_of([event("kernel", 0, 10), event("kernel", 5, 10), event("kernel", 85, 15), region])

@@ -100,6 +100,15 @@ def test_the_fastest_row_of_the_batch_is_a_start_too() -> None:
     assert found == {("backend", EAGER.case_id, ORT.case_id), ("batch size", ORT.case_id, larger.case_id)}
 
 
+def test_of_the_settings_of_the_baseline_the_fastest_sound_one_is_the_start() -> None:
+    slow = row("torch-eager", 1, 40, setting="channels-last", case_id="slow")
+    void = row("torch-eager", 1, 5, setting="void", case_id="void", grade="F")
+    (found,) = changes(slow, void, EAGER, ORT)
+    assert (found.start, found.end, found.gain) == (EAGER.case_id, ORT.case_id, pytest.approx(2))
+    half = row("torch-eager", 1, 15, precision="fp16")
+    assert {one.start for one in changes(half, EAGER, ORT)} == {EAGER.case_id}
+
+
 @pytest.mark.parametrize("grade", ["C", "F"])
 def test_rows_of_a_lower_grade_promise_nothing(grade: str) -> None:
     assert "only row of grade A or B" in reason(EAGER, ORT.model_copy(update={"grade": grade}))

@@ -220,3 +220,15 @@ def test_the_start_up_chart_shows_whole_intervals(summary: Summary) -> None:
     figure = chart_named(summary.model_copy(update={"rows": tuple(rows)}), "resnet50-cold").draw()
     low, high = figure.axes[0].get_ylim()
     assert low < row.speedup.ratio / 9 < row.speedup.ratio * 9 < high
+    stands_apart(figure)
+
+
+def test_speedups_within_one_doubling_have_a_scale() -> None:
+    dots: dict[str, Dot | str] = {
+        name: Dot(value, None, style.look(name)) for name, value in (("a", 1.43), ("b", 1.48))
+    }
+    figure = dot_figure("t", (), [Panel("batch 1", dots)], Axis("speedup", ratio=True), 1)
+    with style.drawing():
+        FigureCanvasAgg(figure).draw()
+    shown = [text.get_text() for text in drawn_texts(figure)]
+    assert [text for text in shown if text.endswith("×")] == ["1×", "1.2×", "1.4×", "1.6×"]

@@ -168,11 +168,13 @@ def test_file_sizes_are_those_of_the_engine_and_of_the_variant() -> None:
 def test_the_terminal_shows_the_device_where_it_fits() -> None:
     rows = [row for row in SUMMARY.rows if row.backend == "torch-eager" and row.model == "resnet50"]
     narrow = terminal_table(SUMMARY.model_copy(update={"rows": tuple(rows)}))
-    assert "device ms" in narrow
+    assert "device ms" in narrow.splitlines()[0]
+    assert "Left out" not in narrow
     assert max(len(line) for line in narrow.splitlines() if line.endswith("A")) <= TERMINAL_COLUMNS
     assert "setting" not in narrow
     wide = terminal_table(SUMMARY)
-    assert "device ms" not in wide
+    assert "device ms" not in wide.splitlines()[0]
+    assert wide.endswith("\n\nLeft out for the width of a line: device ms; see summary.csv or report.md.")
     assert "setting" in wide
 
 

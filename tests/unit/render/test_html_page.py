@@ -20,6 +20,7 @@ from harness.core.schemas import Flag, Row, Summary
 from harness.render import ranking
 from harness.render.html.embedded import packed, plotly_js, program, style
 from harness.render.html.page import page
+from harness.render.html.stamp import shows
 from harness.render.tables import latency_columns
 from tests.synthetic_results import EFFICIENTNET, Synthetic, eventful, matrix, restless
 
@@ -239,3 +240,9 @@ def test_a_profile_is_a_section_of_its_own_with_its_tables(small: Summary) -> No
     assert "<h3>Cost</h3>" in text
     assert 'a&lt;b</td><td class="num"><a href="profiles/a/model.json">x</a>' in text
     assert 'href="#profile"' not in page(small)
+
+
+def test_a_page_says_which_summary_it_shows_whenever_that_was_written(summary: Summary) -> None:
+    text = page(summary, with_plots=False).encode()
+    assert shows(text, summary.model_copy(update={"created_at": "2026-11-28T09:00:00+00:00"}))
+    assert not shows(text, summary.model_copy(update={"rows": summary.rows[1:]}))

@@ -37,6 +37,19 @@ def test_dots_stand_best_first_and_void_rows_have_a_word(summary: Summary) -> No
     assert medians == sorted(medians)
 
 
+def test_the_panels_of_a_figure_have_one_kind_of_scale(summary: Summary) -> None:
+    def slower(row: Row) -> Row:
+        assert row.latency_ns is not None
+        changed = row.latency_ns.model_copy(update={"median": row.latency_ns.median * 100})
+        return row.model_copy(update={"latency_ns": changed})
+
+    rows = [row for row in rows_of(summary, "minilm-l6") if row.grade != "F"]
+    first = next(row for row in rows if row.batch_size == 1)
+    for found in (rows, [slower(row) if row is first else row for row in rows]):
+        kinds = {plot.layout["xaxis"].get("type") for plot in latency_plots(found).plots}
+        assert kinds == ({None} if found is rows else {"log"})
+
+
 def test_every_point_of_every_chart_names_its_row_for_the_filters(summary: Summary) -> None:
     rows = rows_of(summary, "minilm-l6")
     known = [tags(row) for row in rows]
@@ -61,6 +74,16 @@ def test_flagged_rows_are_hollow_and_the_legend_is_not(summary: Summary) -> None
     assert len(lines) == len(entries) > 3
     assert {colour for trace in lines for colour in trace["marker"]["color"]} == {"page"}
     assert "page" not in {trace["marker"]["color"] for trace in entries}
+
+
+def test_a_legend_of_backends_stays_whatever_precision_is_filtered(summary: Summary) -> None:
+    group = cold_plots(rows_of(summary, "minilm-l6"), "torch-eager")
+    assert group is not None
+    entries = [trace for trace in group.plots[0].data if trace["x"] == [None]]
+    assert len(entries) > 2
+    for entry in entries:
+        assert entry["customdata"][0][1] is None
+        assert entry["marker"]["color"] == entry["line"]["color"]
 
 
 def test_speedups_share_one_scale_with_1_in_it_whatever_one_interval_says(summary: Summary) -> None:

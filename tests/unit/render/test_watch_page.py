@@ -13,6 +13,7 @@ import pytest
 
 from harness.core.errors import MalformedFileError, UsageError
 from harness.measure.progress import Progress
+from harness.render.html import embedded
 from harness.render.watch_page import server as module
 from harness.render.watch_page.server import PageServer
 from tests.fixtures.watch_pages import Source, served
@@ -73,12 +74,22 @@ def test_however_many_ask_the_files_are_read_once_a_pause(server: PageServer, so
     assert source.looks == 1
 
 
-@pytest.mark.parametrize("path", ["/", "/watch.js", "/watch.css"])
+@pytest.mark.parametrize("path", ["/", "/watch.js", "/watch.css", "/palette.css"])
 def test_the_page_has_its_files_and_nothing_from_elsewhere(server: PageServer, path: str) -> None:
     answer, content = ask(server, path)
     assert answer.status == 200
-    assert content.decode() == (FILES / {"/": "watch.html"}.get(path, path[1:])).read_text()
+    name = {"/": "watch.html", "/palette.css": "../palette.css"}.get(path, path[1:])
+    assert content.decode() == (FILES / name).read_text()
     assert re.findall(rb"(?:https?:)?//[a-z]", content) == []
+
+
+def test_the_live_page_and_the_report_take_their_colours_from_one_palette(server: PageServer) -> None:
+    palette = re.findall(r"^  (--[a-z-]+):", ask(server, "/palette.css")[1].decode(), re.MULTILINE)
+    assert b'href="/palette.css"' in ask(server, "/")[1]
+    assert all(len(re.findall(f"{name}:", embedded.style())) == 1 for name in palette)
+    live = (FILES / "watch.css").read_text()
+    assert set(re.findall(r"var\((--[a-z-]+)", live)) <= set(palette)
+    assert not re.search(r"--[a-z-]+:|light-dark", live)
 
 
 def test_every_answer_carries_the_headers(server: PageServer) -> None:
