@@ -111,6 +111,21 @@ def test_the_summary_has_them_and_what_they_prove() -> None:
     assert "ENQUEUE_BOUND" in {flag.name for flag in row.flags}
 
 
+def test_the_summary_says_how_much_of_the_copies_was_hidden() -> None:
+    case = CASE.model_copy(update={"device": "cuda", "boundary": "transfer", "mode": "pipelined"})
+
+    def on_gpu(case: Any, found: Measured) -> Measured:
+        count = len(found.latency_ns)
+        each = sum(block.wall_ns for block in found.blocks) / sum(block.iterations for block in found.blocks)
+        # A quarter of the copies' time is missing between the pass and what a batch takes.
+        parts = {"h2d_ns": (8_000,) * count, "compute_ns": (round(each) - 3_000,) * count, "d2h_ns": (4_000,) * count}
+        return found.model_copy(update={"device": samples(*found.latency_ns, **parts)})
+
+    (row,) = made.Synthetic(models=(made.RESNET,), cases=[case], change=on_gpu).summary().rows
+    assert row.device_ns is not None
+    assert row.device_ns.overlap == pytest.approx(0.75, abs=0.001)
+
+
 def test_a_row_of_a_cpu_is_as_it_was() -> None:
     (row,) = made.Synthetic(models=(made.RESNET,), cases=[CASE]).summary().rows
     assert (row.device_ns, row.flags, row.grade) == (None, (), "A")
