@@ -69,8 +69,8 @@ class Buffers:
 
         At the transfer boundary they are what was downloaded.
         """
-        self._cuda.synchronize()
         if self._boundary == "transfer":
+            self._cuda.synchronize()
             found = {name: array.copy() for name, array in self._received[self._number].items()}
         else:
             found = {name: self._cuda.fetch(output) for name, output in self.sets[self._number].outputs.items()}

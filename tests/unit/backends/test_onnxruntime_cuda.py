@@ -60,7 +60,7 @@ def make(runtime: Runtime, tmp_path: Path) -> Make:
     return backend
 
 
-def case(boundary: str, precision: str, mode: str) -> Case:
+def case(boundary: str, precision: str, mode: str = "sync") -> Case:
     return Case.model_validate(
         {
             "case_id": "it-onnxruntime-cuda-b2",

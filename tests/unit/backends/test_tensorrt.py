@@ -64,7 +64,7 @@ def make(tmp_path: Path) -> Make:
     return backend
 
 
-def case(boundary: str, mode: str) -> Case:
+def case(boundary: str, mode: str = "sync") -> Case:
     return Case.model_validate(
         {
             "case_id": "it-tensorrt-cuda-fp16-b2",
