@@ -38,6 +38,7 @@ _torch = partial(
     not_offered={"fp16": _FP16_CPU, "tf32": _TF32_CPU, "int8": _TORCH_INT8},
     environment=_ASK_NVML,
     transfers=True,
+    one_stream=None,
     allocations="harness.backends.profiles.torch_memory:memory_profile",
 )
 """What PyTorch's three backends have in common."""
@@ -83,6 +84,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         summary="torch.compile with the Inductor compiler",
         preload=("torch", "torch._inductor.compile_fx", *_MODEL_CODE, "harness.zoo.build"),
         compile_cache=True,
+        one_stream="its CUDA graphs write every answer over the one before, which is being copied then",
         settings={"cuda": settings.COMPILE_CUDA},
     ),
     "onnxruntime": BackendInfo(
@@ -96,6 +98,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         precisions={"cpu": ("fp32", "int8"), "cuda": ("fp32", "tf32", "fp16")},
         artifact="onnx",
         transfers=True,
+        one_stream=None,
         settings={"cuda": settings.ORT_CUDA},
         targets={"cuda": "harness.backends.onnxruntime_cuda:OnnxRuntimeOnGpu"},
         not_offered={
@@ -114,6 +117,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         precisions={"cuda": ("fp32", "tf32", "fp16")},
         artifact="onnx",
         transfers=True,
+        one_stream=None,
         compile_cache=True,
         not_offered={"bf16": "not measured through this provider yet", "int8": "not measured through it yet"},
     ),
@@ -126,6 +130,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         precisions={"cuda": ("fp32", "tf32", "fp16", "bf16", "int8")},
         artifact="engine",
         transfers=True,
+        one_stream=None,
         settings={"cuda": settings.TENSORRT},
         not_quantised={"dynamic": "TensorRT runs no dynamically quantised ONNX: its scales must be fixed beforehand"},
     ),

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from harness.core.errors import CaseError
 from harness.core.schemas import Case, EngineRecord, ExportRecord, Placement
+from harness.measure.device_overlap import IN_FLIGHT
 
 Array = NDArray[np.generic]
 Batch = Mapping[str, Array]
@@ -41,6 +42,14 @@ class Job:
     options: Mapping[str, str | int | bool] = field(default_factory=dict)
     engine: EngineRecord | None = None
 
+    @property
+    def slots(self) -> int:
+        """Sets of inputs and outputs at the transfer boundary, one a batch in flight; select() takes them in turn.
+
+        Above one, copies run on streams of their own.
+        """
+        return IN_FLIGHT if (self.case.boundary, self.case.mode) == ("transfer", "pipelined") else 1
+
 
 class Backend(ABC):
     """One way to run a model.
@@ -56,6 +65,10 @@ class Backend(ABC):
     stream: Any = None
     """On a GPU, from load() on: the pycuda Stream that infer(), upload() and download() enqueue on, so that one event
     clock times every backend (harness/measure/device.py). None on a CPU."""
+
+    copy_streams: tuple[Any, Any] | None = None
+    """At the transfer boundary in pipelined mode, from load() on: the streams that upload() and download() enqueue on
+    instead. The mode makes each pass wait for its upload and each download for its pass (measure/device_overlap.py)."""
 
     def __init__(self, job: Job) -> None:
         self.job = job

@@ -1,7 +1,8 @@
 """The GPU of one case: the primary context, one stream, and memory on both sides (pycuda).
 
 Every backend enqueues on this stream, so that one event clock times them all (harness/measure/device.py): torch takes
-it as an ExternalStream, ONNX Runtime as user_compute_stream, TensorRT as the argument of execute_async_v3.
+it as an ExternalStream, ONNX Runtime as user_compute_stream, TensorRT as the argument of execute_async_v3. Copies that
+are to run beside a pass have a stream for each direction.
 """
 
 from __future__ import annotations
@@ -39,14 +40,19 @@ class DeviceArray:
 
 
 class Cuda:
-    """The first visible GPU. Made after the fork: a CUDA context does not survive one."""
+    """The first visible GPU. Made after the fork: a CUDA context does not survive one.
 
-    def __init__(self) -> None:
+    copy_streams: to the device and from it, where copies have streams of their own; else None.
+    """
+
+    def __init__(self, copies_apart: bool = False) -> None:
         driver.init()
         # The primary context is the one that the CUDA runtime, and so every library, uses.
         self._context = driver.Device(0).retain_primary_context()
         self._context.push()
         self.stream = driver.Stream(_NON_BLOCKING)
+        self.copy_streams = (driver.Stream(_NON_BLOCKING), driver.Stream(_NON_BLOCKING)) if copies_apart else None
+        self._inward, self._outward = self.copy_streams or (self.stream, self.stream)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
         """Memory whose content nobody wrote. pycuda's MemoryError where the card has no more."""
@@ -73,12 +79,12 @@ class Cuda:
     def upload(self, pairs: Mapping[str, DeviceArray], arrays: Mapping[str, Array]) -> None:
         """Enqueue copies to the device, by name."""
         for name, target in pairs.items():
-            driver.memcpy_htod_async(target.allocation, arrays[name], self.stream)
+            driver.memcpy_htod_async(target.allocation, arrays[name], self._inward)
 
     def download(self, arrays: Mapping[str, Array], sources: Mapping[str, DeviceArray]) -> None:
         """Enqueue copies to the host, by name."""
         for name, source in sources.items():
-            driver.memcpy_dtoh_async(arrays[name], source.allocation, self.stream)
+            driver.memcpy_dtoh_async(arrays[name], source.allocation, self._outward)
 
     def fetch(self, source: DeviceArray) -> Array:
         """A copy of a device array on the host, when everything enqueued before is done."""
@@ -87,7 +93,12 @@ class Cuda:
         driver.memcpy_dtoh(target, source.allocation)
         return target
 
+    def synchronize(self) -> None:
+        """Wait until everything enqueued is done."""
+        for stream in (self.stream, *(self.copy_streams or ())):
+            stream.synchronize()
+
     def close(self) -> None:
         """Give the context back: one that is left pushed aborts the interpreter at its end."""
-        self.stream.synchronize()
+        self.synchronize()
         self._context.pop()

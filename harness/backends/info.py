@@ -40,6 +40,8 @@ class BackendInfo:
     compile_cache: True when compiling takes so long that later processes reuse the first one's work.
     settings: named ways to run it, by device; the first is what a case gets whose configuration names none.
     transfers: True where it can copy inputs and outputs as part of a sample on a GPU: the transfer boundary.
+    one_stream: why these copies cannot run beside the passes of other batches (that boundary in pipelined mode), shown
+        in the report of a plan that asks for it; None where they can.
     profiler: `module:function` that tells where the time of a case goes, layer by layer or operator by operator; called
         `(job, batches, folder, runs)` in a process of its own, returns a PartsProfile. None where nobody can tell.
     allocations: `module:function` that tells what one pass allocates and frees, as its library knows it; called
@@ -67,6 +69,7 @@ class BackendInfo:
     compile_cache: bool = False
     settings: Mapping[Device, Mapping[str, Setting]] = field(default_factory=dict)
     transfers: bool = False
+    one_stream: Line | None = "its copies wait in one queue with its passes"
     targets: Mapping[Device, Target] = field(default_factory=dict)
     profiler: Target | None = None
     allocations: Target | None = None

@@ -17,7 +17,7 @@ import onnxruntime as ort
 from harness.backends import cuda_libraries
 from harness.backends.base import Array, Backend, Batch, Job
 from harness.backends.cuda import Cuda
-from harness.backends.cuda_buffers import Buffers, Tensors
+from harness.backends.cuda_buffers import Buffers, Tied
 from harness.backends.onnx_of import onnx_of
 from harness.backends.onnxruntime_placement import device_of, nodes_of, shares
 from harness.backends.onnxruntime_session import Provider, Wanted, capture_refused, open_session
@@ -43,7 +43,7 @@ _NO_GRAPH = "-1"
 
 
 class OnnxRuntimeOnGpu(Backend):
-    """Every input batch lies on the device with a binding, and a CUDA graph, of its own; outputs are shared."""
+    """Each set of inputs on the device (cuda_buffers.py) has a binding, and a CUDA graph, of its own."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -53,8 +53,8 @@ class OnnxRuntimeOnGpu(Backend):
     def load(self) -> None:
         """Create the session on the harness's stream, bind every batch, and capture a graph for each."""
         cuda_libraries.preload()
-        self._cuda = Cuda()
-        self.stream = self._cuda.stream
+        self._cuda = Cuda(copies_apart=self.job.slots > 1)
+        self.stream, self.copy_streams = self._cuda.stream, self._cuda.copy_streams
         with tempfile.TemporaryDirectory(prefix="inferometer-") as folder:
             file = self.job.folder / self._artifact.path
             wanted = Wanted(file, self._providers(), self.job.threads, Path(folder) / "profile")
@@ -64,8 +64,8 @@ class OnnxRuntimeOnGpu(Backend):
             first = self._first_run(prepared[0])
             self._ran = nodes_of(json.loads(Path(self._session.end_profiling()).read_text()))
         outputs = {name: self._cuda.empty(value.shape, value.dtype) for name, value in first.items()}
-        self._buffers = Buffers(self._cuda, prepared, outputs, self.job.case.boundary)
-        self._bindings = [self._bind(tensors) for tensors in self._buffers.sets]
+        self._buffers = Buffers(self._cuda, self.job, prepared, outputs)
+        self._bindings = [self._bind(tied) for tied in self._buffers.sets]
         self._options = [self._run_options(index) for index in range(len(self._buffers.sets))]
         self._run = self._session.run_with_iobinding
         for binding, options in zip(self._bindings, self._options, strict=True):
@@ -74,13 +74,11 @@ class OnnxRuntimeOnGpu(Backend):
                     self._run(binding, options)
         self.stream.synchronize()
         self._binding, self._option = self._bindings[0], self._options[0]
-        self._chosen = 0
 
     def select(self, index: int) -> None:
         """Point the next run at a batch, or the next upload at pinned arrays."""
-        self._chosen = index
-        if self.job.case.boundary == "compute":
-            self._binding, self._option = self._bindings[index], self._options[index]
+        number = self._buffers.select(index)
+        self._binding, self._option = self._bindings[number], self._options[number]
 
     def feed(self, batch: Batch) -> None:
         """Copy arrays to where the session reads them."""
@@ -92,7 +90,7 @@ class OnnxRuntimeOnGpu(Backend):
 
     def upload(self) -> None:
         """Enqueue the copies of the chosen batch."""
-        self._buffers.upload(self._chosen)
+        self._buffers.upload()
 
     def download(self) -> None:
         """Enqueue the copies of the outputs."""
@@ -161,11 +159,11 @@ class OnnxRuntimeOnGpu(Backend):
     def _typed(self, batch: Batch) -> dict[str, Array]:
         return {name: np.ascontiguousarray(batch[name], kind) for name, kind in self._kinds.items()}
 
-    def _bind(self, tensors: Tensors) -> Any:
+    def _bind(self, tied: Tied) -> Any:
         binding = self._session.io_binding()
-        for name, tensor in tensors.items():
+        for name, tensor in tied.inputs.items():
             binding.bind_input(name, "cuda", 0, tensor.dtype.type, list(tensor.shape), tensor.address)
-        for name, output in self._buffers.outputs.items():
+        for name, output in tied.outputs.items():
             binding.bind_output(name, "cuda", 0, output.dtype.type, list(output.shape), output.address)
         return binding
 

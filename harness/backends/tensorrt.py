@@ -11,7 +11,7 @@ from pycuda import driver
 
 from harness.backends.base import Array, Backend, Batch, Job
 from harness.backends.cuda import Cuda, DeviceArray
-from harness.backends.cuda_buffers import Buffers, Tensors
+from harness.backends.cuda_buffers import Buffers, Tied
 from harness.backends.cuda_graph import Graph
 from harness.backends.full_memory import out_of_memory, tells_full_memory
 from harness.core.errors import CaseError
@@ -23,7 +23,7 @@ from harness.engines.log import Log
 
 
 class TensorRt(Backend):
-    """An engine built for this GPU. Input batches lie on the device, each with its own graph; outputs are shared."""
+    """An engine built for this GPU. Each set of inputs on the device (cuda_buffers.py) has its own graph."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -46,8 +46,8 @@ class TensorRt(Backend):
 
     def _load(self) -> None:
         self._log = Log()
-        self._cuda = Cuda()
-        self.stream = self._cuda.stream
+        self._cuda = Cuda(copies_apart=self.job.slots > 1)
+        self.stream, self.copy_streams = self._cuda.stream, self._cuda.copy_streams
         self._runtime = trt.Runtime(self._log)
         self._engine = self._runtime.deserialize_cuda_engine((self.job.folder / self._record.engine.path).read_bytes())
         if self._engine is None:
@@ -64,21 +64,17 @@ class TensorRt(Backend):
             if not self._context.set_input_shape(name, prepared[0][name].shape):
                 raise self._refused(f"does not take {name} of shape {prepared[0][name].shape}")
         outputs = {name: self._output(name) for name in names if name not in inputs}
-        for name, output in outputs.items():
-            self._context.set_tensor_address(name, output.address)
-        self._buffers = Buffers(self._cuda, prepared, outputs, self.job.case.boundary)
+        self._buffers = Buffers(self._cuda, self.job, prepared, outputs)
         self._input_names = inputs
-        self._calls = [self._call(tensors) for tensors in self._buffers.sets]
+        self._calls = [self._call(tied) for tied in self._buffers.sets]
         self._infer = self._calls[0]
-        self._chosen = 0
 
     def select(self, index: int) -> None:
         """Point the next launch at a batch, or the next upload at pinned arrays."""
-        if self.job.case.boundary == "compute":
-            self._infer = self._calls[index]
-            if not self._graphs:
-                self._bind(self._buffers.sets[index])
-        self._chosen = index
+        number = self._buffers.select(index)
+        self._infer = self._calls[number]
+        if not self._graphs and len(self._calls) > 1:
+            self._bind(self._buffers.sets[number])
 
     def feed(self, batch: Batch) -> None:
         """Copy arrays to where the engine reads them."""
@@ -90,7 +86,7 @@ class TensorRt(Backend):
 
     def upload(self) -> None:
         """Enqueue the copies of the chosen batch."""
-        self._buffers.upload(self._chosen)
+        self._buffers.upload()
 
     def download(self) -> None:
         """Enqueue the copies of the outputs."""
@@ -143,9 +139,9 @@ class TensorRt(Backend):
         if "_cuda" in vars(self):
             self._cuda.close()
 
-    def _call(self, tensors: Tensors) -> Callable[[], None]:
+    def _call(self, tied: Tied) -> Callable[[], None]:
         """What one infer() does on these tensors."""
-        self._bind(tensors)
+        self._bind(tied)
         self._enqueue()  # TensorRT allocates on the first call of a shape, which no graph could capture
         self.stream.synchronize()
         if not self.job.options.get("graph"):
@@ -154,9 +150,10 @@ class TensorRt(Backend):
         self._graphs.append(graph)
         return graph.launch
 
-    def _bind(self, tensors: Tensors) -> None:
-        for name, tensor in tensors.items():
-            self._context.set_tensor_address(name, tensor.address)
+    def _bind(self, tied: Tied) -> None:
+        for tensors in (tied.inputs, tied.outputs):
+            for name, tensor in tensors.items():
+                self._context.set_tensor_address(name, tensor.address)
 
     def _enqueue(self) -> None:
         if not self._execute(self._handle):

@@ -42,7 +42,7 @@ class TorchBackend(Backend):
     def load(self) -> None:
         """Rebuild the module with the exported weights and turn every input batch into tensors."""
         self._place = _place_of(self.job)
-        self.stream = self._place.stream
+        self.stream, self.copy_streams = self._place.stream, self._place.copy_streams
         # Entered for the life of the process: entering it per call would charge PyTorch some microseconds each time.
         self._inference_mode = torch.inference_mode()
         self._inference_mode.__enter__()

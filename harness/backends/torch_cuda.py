@@ -11,7 +11,7 @@ from torch import nn
 from harness.backends.base import Array, Job
 from harness.backends.cuda import Cuda
 from harness.backends.torch_cpu import host_facts, use_threads
-from harness.backends.torch_cuda_inputs import Fixed, Resident
+from harness.backends.torch_cuda_inputs import Fixed, Resident, Rotating
 from harness.backends.torch_graphs import Replay
 from harness.backends.torch_place import Call, Inputs, Place, Tensors
 from harness.backends.torch_ran import gpu_precision
@@ -37,13 +37,13 @@ class OnCuda(Place):
     def __init__(self, job: Job) -> None:
         use_threads(job.threads)  # for what is done on the host: loading, and conversions at the e2e boundary
         self._options = job.options
-        self._boundary = job.case.boundary
+        self._boundary, self._slots = job.case.boundary, job.slots
         self._replays: list[Replay] = []
         self._format = torch.contiguous_format
         if torch.version.cuda is None:
             raise CaseError("This PyTorch was built without CUDA.", "Install a CUDA build: `pip install -e .[cuda]`.")
-        self._cuda = Cuda()
-        self.stream = self._cuda.stream
+        self._cuda = Cuda(copies_apart=job.slots > 1)
+        self.stream, self.copy_streams = self._cuda.stream, self._cuda.copy_streams
         try:
             torch.cuda.init()  # type: ignore[no-untyped-call]
         except (RuntimeError, AssertionError) as error:
@@ -68,13 +68,17 @@ class OnCuda(Place):
         return moved
 
     def inputs(self, batches: Sequence[Sequence[Array]], dtype: torch.dtype) -> Inputs:
-        """compute: every batch on the device. transfer and e2e: one set of tensors that batches are copied into."""
+        """compute: every batch on the device. transfer and e2e: tensors that batches are copied into, a set a slot."""
         first = self._on_device(batches[0], dtype)
         if self._boundary == "compute":
             return Resident([first, *(self._on_device(batch, dtype) for batch in batches[1:])])
         # At the e2e boundary batches come through feed().
         pinned = [self._pinned(batch, dtype) for batch in batches] if self._boundary == "transfer" else []
-        return Fixed(first, pinned)
+        if self.copy_streams is None:
+            return Fixed(first, pinned)
+        sets = [first, *(self._on_device(batches[0], dtype) for _ in range(1, self._slots))]
+        inward, outward = (torch.cuda.ExternalStream(int(stream.handle)) for stream in self.copy_streams)  # type: ignore[no-untyped-call]
+        return Rotating(sets, pinned, inward, outward)
 
     def settle(self, call: Call, sets: Sequence[Tensors]) -> list[Call]:
         """Warm up, then capture a graph for each set where that was asked for."""
@@ -83,8 +87,11 @@ class OnCuda(Place):
         self.synchronize()
         if not self._options.get("graph"):
             return [call] * len(sets)
-        pool = torch.cuda.graph_pool_handle()
-        self._replays = [Replay(call, arguments, self._stream, pool) for arguments in sets]
+        shared = torch.cuda.graph_pool_handle()
+        for arguments in sets:
+            # With several in flight, the outputs of one are still being copied while another one runs.
+            pool = shared if self.copy_streams is None else torch.cuda.graph_pool_handle()
+            self._replays.append(Replay(call, arguments, self._stream, pool))
         return list(self._replays)
 
     def precision(self, floating: Sequence[str]) -> str:

@@ -48,9 +48,11 @@ class Place(ABC):
     """A CPU or a GPU.
 
     stream: the pycuda Stream that calls enqueue on; None on a CPU.
+    copy_streams: those that copies enqueue on instead (base.Backend.copy_streams).
     """
 
     stream: Any = None
+    copy_streams: tuple[Any, Any] | None = None
 
     @abstractmethod
     def module(self, module: nn.Module, dtype: torch.dtype) -> nn.Module:

@@ -11,6 +11,7 @@ enqueued between them. To be known when reading the figure:
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,18 +27,23 @@ _PAIRS = 200
 
 
 class Marks:
-    """Some events on one stream, to be recorded in order.
+    """Some events, each on a stream, to be recorded in order.
 
     record: one call for each; it enqueues the time stamp.
     wait: returns when the last one has been passed, whatever was enqueued behind it.
     """
 
-    def __init__(self, stream: Any, count: int) -> None:
+    def __init__(self, streams: Sequence[Any]) -> None:
+        """`streams`: that of each event."""
         from pycuda import driver  # noqa: PLC0415 - there is a stream, so there is pycuda; elsewhere there need not be
 
-        self._events = [driver.Event() for _ in range(count)]
-        self.record = tuple(partial(event.record, stream) for event in self._events)
+        self._events = [driver.Event() for _ in streams]
+        self.record = tuple(partial(event.record, on) for event, on in zip(self._events, streams, strict=True))
         self.wait = self._events[-1].synchronize
+
+    def gate(self, index: int, stream: Any) -> Callable[[], None]:
+        """A call that makes what a stream is given from then on wait for an event, as it was last recorded."""
+        return partial(stream.wait_for_event, self._events[index])
 
     def between_ns(self, first: int, last: int) -> int:
         """Device time from one to another, both passed."""
@@ -47,7 +53,7 @@ class Marks:
 
 def calibrate(stream: Any) -> Clock:
     """What the clock itself costs: the median device time between two events with nothing between them."""
-    marks = Marks(stream, 2)
+    marks = Marks([stream] * 2)
     begin, end = marks.record
     gaps = []
     for _ in range(_PAIRS):

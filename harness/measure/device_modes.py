@@ -2,7 +2,8 @@
 
 sync       host, device and enqueue time of every batch, one in flight
 transfer   sync with the copies from and to pinned host memory inside the sample, each part by events of its own
-pipelined  two in flight on the one stream; the device time of a batch is its own, without the wait behind the other
+pipelined  two in flight on the one stream; the device time of a batch is its own, without the wait behind the other.
+           At the transfer boundary: device_overlap.py
 offline    device and enqueue time of a block
 
 Enqueue time ends when the last submission of a sample returned; recording the first event, about a microsecond, is in
@@ -24,6 +25,7 @@ class OnStream(Inference, Protocol):
     """The part of a backend that is timed on a GPU (harness.backends.base.Backend has it)."""
 
     stream: Any
+    copy_streams: tuple[Any, Any] | None
 
     def upload(self) -> None:
         """Enqueue the copy of the selected batch to the device."""
@@ -48,7 +50,7 @@ class DeviceMode(Mode):
         return DeviceSamples.model_validate({"clock": calibrate(required_stream(self._queue)), **found})
 
     def _marks(self, count: int) -> Marks:
-        return Marks(required_stream(self._queue), count)
+        return Marks([required_stream(self._queue)] * count)
 
     def _columns_for(self, length: int) -> list[array[int]]:
         # Allocated once for warm-up and once for measuring, with the first block of each.

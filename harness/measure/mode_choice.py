@@ -8,6 +8,7 @@ from harness.core import schemas
 from harness.core.errors import CaseError
 from harness.core.schemas import Boundary, Case
 from harness.measure.device_modes import DeviceOffline, DevicePipelined, DeviceSync, DeviceTransfer, OnStream
+from harness.measure.device_overlap import DeviceOverlapped
 from harness.measure.modes import MODES, Mode
 
 Make = Callable[[OnStream, int], Mode]
@@ -17,6 +18,7 @@ DEVICE_MODES: Mapping[tuple[Boundary, schemas.Mode], Make] = {
     ("compute", "pipelined"): DevicePipelined,
     ("compute", "offline"): DeviceOffline,
     ("transfer", "sync"): DeviceTransfer,
+    ("transfer", "pipelined"): DeviceOverlapped,
 }
 """On a GPU."""
 

@@ -157,7 +157,7 @@ def round_medians(row: Row, records: Sequence[Measured]) -> dict[int, float]:
 def _measured_row(case: Case, kind: Kind, records: Sequence[Measured], checks: Checks, lost: Sequence[Finding]) -> Row:
     latency = typical.offline_of(records) if case.mode == "offline" else latency_of(records)
     parity = worst_parity(records)
-    device = device_of(records)
+    device = device_of(records, case.mode)
     findings = [*grades.flags_for(case, records, latency, parity, checks), *lost]
     if not checks.calibration:
         findings += device_findings(case, latency, device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from harness.backends import BACKENDS, BackendInfo
 from harness.core.errors import ConfigError
@@ -10,8 +10,12 @@ from harness.core.schemas import Boundary, Device, Mode
 from harness.planning.config import Block
 from harness.zoo import ModelInfo
 
-_SYNC_ONLY: tuple[Boundary, ...] = ("transfer", "e2e")
-"""Boundaries whose samples have parts: with another batch in flight a part would hold the wait for it."""
+_MODES: Mapping[Boundary, tuple[Mode, ...]] = {
+    "compute": ("sync", "pipelined", "offline"),
+    "transfer": ("sync", "pipelined"),
+    "e2e": ("sync",),
+}
+"""How each boundary can be measured. In other modes a sample's parts would not be told apart."""
 
 
 def refuse_impossible(block: Block, backends: Sequence[BackendInfo], device: Device, where: str) -> None:
@@ -19,11 +23,12 @@ def refuse_impossible(block: Block, backends: Sequence[BackendInfo], device: Dev
     if "transfer" in block.boundaries and device == "cpu":
         problem = "on a CPU there is nothing to transfer: inputs and outputs lie where it reads and writes them"
         raise ConfigError(f"{where}.boundaries: {problem}.", "Use `compute` or `e2e`.")
-    other = [mode for mode in block.modes if mode != "sync"]
     for boundary in block.boundaries:
-        if boundary in _SYNC_ONLY and other:
+        other = [mode for mode in block.modes if mode not in _MODES[boundary]]
+        if other:
+            able = " or ".join(_MODES[boundary])
             raise ConfigError(
-                f"{where}: the {boundary} boundary is measured in sync mode, not in {other[0]} mode.",
+                f"{where}: the {boundary} boundary is measured in {able} mode, not in {other[0]} mode.",
                 f"Make two blocks of it: one with `boundaries: [{boundary}]`, one with `modes`.",
             )
     for mode in block.modes:
@@ -42,6 +47,8 @@ def skipped(
         return f"{backend} has no {mode} mode: {table.modes_not_offered.get(mode, 'not offered')}"
     if boundary == "transfer" and not table.transfers:
         return f"no transfer boundary: {backend} has no inputs and outputs of its own to copy"
+    if (boundary, mode) == ("transfer", "pipelined") and table.one_stream is not None:
+        return f"no transfer boundary in pipelined mode: {table.one_stream}"
     if boundary == "e2e" and table.artifact == "none":
         return f"no e2e boundary: {backend} runs no model that text or pictures could be prepared for"
     if boundary == "e2e" and not info.preprocessing:

@@ -38,7 +38,8 @@ def guide_lines(rows: Iterable[Row]) -> list[str]:
         "backend's own stream), and the host's time until the last of their work was submitted; medians of process "
         "medians. The median beside them is the host's: from before the submission until all is known to be done.",
         "transfer": "**H2D, compute, D2H**: the copy from pinned host memory, the pass, and the copy back, by events. "
-        "**copies hidden**: share of the copies' time that ran behind computing.",
+        "**copies hidden**: share of the copies' time that ran behind computing, 1 − (time per batch − compute) / "
+        "(H2D + D2H), time per batch being wall time by batches.",
         "setting": "**setting**: the named way in which the backend ran (`configs/README.md`). Where several were "
         "tried, the fastest of round 1 got the other rounds and stands in the tables; the others are listed below.",
         "roofline": "**FLOP/s, bytes**: shares of the best matrix product and the best copy that were measured on this "

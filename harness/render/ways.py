@@ -20,6 +20,9 @@ MODES: Mapping[Mode, str] = {
     "offline": "throughput mode: back to back, only blocks are timed, so no batch has a latency",
 }
 
+OVERLAPPED = "three batches in flight, one in each stage; a latency holds the wait behind the batches before"
+"""pipelined, at the transfer boundary."""
+
 PARTS: Mapping[str, Callable[[Split], Part]] = {
     "preprocess": lambda split: split.preprocess,
     "inference": lambda split: split.inference,
@@ -41,13 +44,14 @@ def short(row: Row) -> str:
 def stated(row: Row) -> str:
     """Boundary and mode as a condition; what is not usual is explained."""
     boundary = f"boundary {row.boundary}" + ("" if row.boundary == "compute" else f" ({BOUNDARIES[row.boundary]})")
-    mode = f"mode {row.mode}" + ("" if row.mode == "sync" else f" ({MODES[row.mode]})")
+    meant = OVERLAPPED if (row.boundary, row.mode) == ("transfer", "pipelined") else MODES[row.mode]
+    mode = f"mode {row.mode}" + ("" if row.mode == "sync" else f" ({meant})")
     return f"{boundary}, {mode}"
 
 
 def guide_lines(rows: Iterable[Row]) -> list[str]:
     """How to read what is not usual, for the boundaries and modes that there are."""
-    found = {part for row in rows if row.status == "measured" for part in (row.boundary, row.mode)}
+    found = {short(row) for row in rows if row.status == "measured"}
     lines = {
         "e2e": "**preprocess, inference, postprocess**: the parts of each e2e sample, as median of process medians and "
         "share of the time of all samples. Preprocessing is the model's own tokenizer, or JPEG decoding and its "
@@ -55,6 +59,9 @@ def guide_lines(rows: Iterable[Row]) -> list[str]:
         "likeliest classes, a sentence embedding or the next token.",
         "pipelined": "**pipelined**: two batches in flight; a latency runs from submission to completion, the wait "
         "behind the other batch included.",
+        "transfer pipelined": "**transfer pipelined**: three batches in flight, one copied to the device, one "
+        "computing, one copied back, each on a stream of its own; a latency runs from submission to completion, the "
+        "wait behind the batches before included.",
         "offline": "**time per batch (throughput mode)**: wall time of blocks of batches, back to back, by their "
         "number; no single batch is timed, so there are no percentiles.",
     }

@@ -11,6 +11,7 @@ from harness.core.schemas import Failed, Measured, Row, Summary
 from tests.gpu.conftest import Gpu, has
 
 BACKENDS = ["torch-eager", "torch-script", "torch-compile", "onnxruntime"] + ["tensorrt"] * has("tensorrt")
+LARGE = "module:tests.fixtures.models:large_pictures"
 HUNGRY = "module:tests.fixtures.models:hungry"
 
 
@@ -71,6 +72,26 @@ def test_modes_and_the_transfer_boundary(gpu: Gpu) -> None:
         if row.boundary == "transfer":
             parts = [row.device_ns.h2d, row.device_ns.compute, row.device_ns.d2h]
             assert all(part is not None and part > 0 for part in parts)
+
+
+def test_copies_run_behind_computing_and_every_answer_is_right(gpu: Gpu) -> None:
+    overlapping = [name for name in BACKENDS if name != "torch-compile"]
+    # 24 MiB of pictures a batch: copying them takes longer than submitting, and about as long as the pass. In fp32,
+    # whose gate no other batch's answer passes.
+    transfers = {"batch_sizes": [128], "boundaries": ["transfer"], "modes": ["sync", "pipelined"]}
+    summary = gpu.bench({"backends": overlapping, **transfers}, models=(LARGE,), max_s=2.0, min_samples=30)
+    rows = rows_of(summary, overlapping)
+    hidden = {row.backend: row.device_ns.overlap for row in rows if row.device_ns and row.mode == "pipelined"}
+    assert hidden.keys() == set(overlapping)
+    assert all(share is not None and 0 < share <= 1 for share in hidden.values()), hidden
+    for row in rows:
+        assert row.grade != "F", (row.case_id, [flag.detail for flag in row.flags])
+        assert row.device_ns is not None
+        assert (row.device_ns.overlap is None) is (row.mode == "sync")
+    for record in gpu.records().values():
+        assert isinstance(record, Measured)
+        assert record.parity_before is not None, record.case_id
+        assert record.parity_timed is not None, record.case_id
 
 
 def test_running_out_of_memory_is_a_failed_row_and_the_run_goes_on(gpu: Gpu) -> None:

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
@@ -72,11 +74,18 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     def says(word: str, answer: Any = None) -> Any:
         return lambda *arguments: found.append(word) or answer
 
+    @contextmanager
+    def on_stream(stream: str) -> Iterator[None]:
+        found.append(f"on {stream}")
+        yield
+        found.append("back")
+
     driver: Any = ModuleType("pycuda.driver")
     context = SimpleNamespace(push=says("push"), pop=says("pop"))
     driver.init = says("driver init")
     driver.Device = lambda index: SimpleNamespace(retain_primary_context=lambda: context)
-    driver.Stream = lambda flags: SimpleNamespace(handle=77, synchronize=says("synchronize"))
+    handles = count(77)
+    driver.Stream = lambda flags: SimpleNamespace(handle=next(handles), synchronize=says("synchronize"))
     package: Any = ModuleType("pycuda")
     package.driver = driver
     monkeypatch.setitem(sys.modules, "pycuda", package)
@@ -88,6 +97,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.setattr(torch.cuda, "ExternalStream", lambda handle: f"stream {handle}")
     monkeypatch.setattr(torch.cuda, "default_stream", lambda: "default stream")
     monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: found.append(f"current: {stream}"))
+    monkeypatch.setattr(torch.cuda, "stream", on_stream)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
     monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: FakeGraph(found))
@@ -133,8 +143,8 @@ def loaded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **asked: 
     monkeypatch.setattr(torch_base, "build_module", lambda export, folder: module())
     options = asked.pop("options", {})
     case = Case(
-        **(dict.fromkeys(("case_id", "model", "slug"), "tiny") | {"backend": name, "device": "cuda", "mode": "sync"}),
-        **({"precision": "fp32", "boundary": "compute"} | asked),
+        **(dict.fromkeys(("case_id", "model", "slug"), "tiny") | {"backend": name, "device": "cuda"}),
+        **({"precision": "fp32", "boundary": "compute", "mode": "sync"} | asked),
         batch_size=2,
         sequence_length=None,
         weights="seeded",
@@ -279,6 +289,55 @@ def test_transfers_are_calls_of_their_own(
     np.testing.assert_array_equal(passed(5, upload=False), first)
     np.testing.assert_array_equal(passed(5, download=False), first)
     backend.close()
+
+
+@pytest.mark.parametrize("name", ["torch-eager", "torch-script"])
+@pytest.mark.usefixtures("switches")
+def test_transfers_in_flight_have_streams_and_memory_of_their_own(
+    name: str, log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = loaded(name, tmp_path, monkeypatch, boundary="transfer", mode="pipelined")
+    assert (backend.stream.handle, *(stream.handle for stream in backend.copy_streams)) == (77, 78, 79)
+    log.clear()
+
+    def enqueue(index: int) -> None:
+        backend.select(index)
+        backend.upload()
+        backend.infer()
+        # PyTorch would give its memory to the next pass.
+        weakref.finalize(backend._result, log.append, f"result {index} dropped")
+        backend.download()
+
+    for index in (1, 4, 6):
+        enqueue(index)
+    assert log == ["on stream 78", "back", "on stream 79", "back"] * 3
+    by_slot = {1: 1, 2: 4, 0: 6}
+    for slot, index in by_slot.items():
+        np.testing.assert_allclose(backend._inputs._answers[slot][0], expected(index), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(backend.outputs()["scores"], expected(6), rtol=1e-4, atol=1e-5)
+    log.clear()
+    enqueue(2)  # the slot of batch 1, which the mode has waited for by now
+    assert [word for word in log if "dropped" in word] == ["result 1 dropped"]
+    np.testing.assert_allclose(backend.outputs()["scores"], expected(2), rtol=1e-4, atol=1e-5)
+    backend.close()
+    assert log[-4:] == ["synchronize"] * 3 + ["pop"]
+
+
+@pytest.mark.usefixtures("switches")
+def test_graphs_that_are_in_flight_together_share_no_memory(
+    log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pools = count()
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: f"pool {next(pools)}")
+
+    def captured_in(**asked: Any) -> list[str]:
+        log.clear()
+        loaded("torch-eager", tmp_path, monkeypatch, options={"graph": True}, **asked).close()
+        return [word.split(" in ")[1] for word in log if word.startswith("capture")]
+
+    assert len(set(captured_in())) == 1
+    in_flight = captured_in(boundary="transfer", mode="pipelined")
+    assert len(set(in_flight)) == len(in_flight) == 3
 
 
 @pytest.mark.usefixtures("switches")

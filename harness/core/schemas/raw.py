@@ -92,11 +92,12 @@ class DeviceSamples(Record):
     clock: Clock
     """Name, resolution, and the device time between two events recorded back to back."""
     device_ns: tuple[int, ...]
-    """Between two events on the backend's own stream, around all that one sample enqueues."""
+    """Between two events around all that one sample enqueues, on the backend's own stream or streams."""
     enqueue_ns: tuple[int, ...]
     """Host time until the submission returned."""
     h2d_ns: tuple[int, ...] = ()
-    """Transfer boundary: copy from pinned host memory, the pass, and the copy back. Together they are device_ns."""
+    """Transfer boundary: copy from pinned host memory, the pass, and the copy back. In sync mode together device_ns; in
+    pipelined mode device_ns also holds their waiting for one another and for other batches."""
     compute_ns: tuple[int, ...] = ()
     d2h_ns: tuple[int, ...] = ()
 

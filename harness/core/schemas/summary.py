@@ -97,7 +97,8 @@ class DeviceTimes(Record):
     d2h: float | None = None
     """The parts of the transfer boundary."""
     overlap: float | None = None
-    """Share of the copies' time that was hidden behind computing: 0 one after the other, 1 all of it."""
+    """Transfer boundary in pipelined mode: share of the copies' time that was hidden behind computing, 0 where all came
+    one after the other, 1 where none added to the time of a batch (harness/measure/device_times.py)."""
 
 
 class Roofline(Record):

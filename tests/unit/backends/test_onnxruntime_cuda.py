@@ -14,6 +14,7 @@ import pytest
 from harness.backends.base import Backend, Batch, Job
 from harness.core.errors import CaseError, MissingInputError
 from harness.core.schemas import Case, ExportRecord, OnnxArtifact
+from tests.fixtures import overlapped
 from tests.fixtures.computing_gpu import FakeGpu
 from tests.fixtures.onnxruntime_gpu import CPU, CUDA, Runtime, install
 
@@ -47,10 +48,11 @@ def make(runtime: Runtime, tmp_path: Path) -> Make:
         model: dict[str, Any] = MODEL,
         precision: str = "fp16",
         target: str = "onnxruntime_cuda:OnnxRuntimeOnGpu",
+        mode: str = "sync",
     ) -> Backend:
         for name in ("model.onnx", "model-fp16.onnx", "model-fp16-fused.onnx"):
             (tmp_path / name).write_text(json.dumps(model))
-        job = Job(case(boundary, precision), export(), tmp_path, BATCHES, 1, tmp_path / "cache", options or {})
+        job = Job(case(boundary, precision, mode), export(), tmp_path, BATCHES, 1, tmp_path / "cache", options or {})
         module, _, name = target.partition(":")
         found: Backend = getattr(importlib.import_module(f"harness.backends.{module}"), name)(job)
         return found
@@ -58,7 +60,7 @@ def make(runtime: Runtime, tmp_path: Path) -> Make:
     return backend
 
 
-def case(boundary: str, precision: str) -> Case:
+def case(boundary: str, precision: str, mode: str = "sync") -> Case:
     return Case.model_validate(
         {
             "case_id": "it-onnxruntime-cuda-b2",
@@ -70,7 +72,7 @@ def case(boundary: str, precision: str) -> Case:
             "batch_size": 2,
             "sequence_length": 3,
             "boundary": boundary,
-            "mode": "sync",
+            "mode": mode,
             "weights": "seeded",
         }
     )
@@ -142,6 +144,17 @@ def test_at_the_transfer_boundary_one_graph_serves_what_is_copied(gpu: FakeGpu, 
         assert gpu.calls == ["h2d", "launch", "d2h"]
         np.testing.assert_array_equal(backend.outputs()["hidden"], answer(index))
     assert gpu.graphs == 1
+
+
+@pytest.mark.parametrize("graph", [True, False])
+@pytest.mark.parametrize("seed", overlapped.SEEDS)
+def test_batches_in_flight_never_meet(gpu: FakeGpu, make: Make, graph: bool, seed: int) -> None:
+    backend = make({"graph": graph}, boundary="transfer", mode="pipelined")
+    backend.load()
+    assert gpu.graphs == (3 if graph else 0)
+    for index, found in overlapped.answers(gpu, backend, len(BATCHES), seed):
+        np.testing.assert_array_equal(found, answer(index))
+    np.testing.assert_array_equal(backend.outputs()["hidden"], answer(index))
 
 
 def test_what_is_fed_is_what_is_computed(make: Make) -> None:

@@ -25,7 +25,7 @@ from harness.core.schemas import (
     TensorSpec,
     Work,
 )
-from tests.fixtures import tensorrt
+from tests.fixtures import overlapped, tensorrt
 from tests.fixtures.computing_gpu import FakeGpu
 
 BATCHES = tuple({"ids": np.arange(6, dtype=np.int64).reshape(2, 3) + 100 * index} for index in range(4))
@@ -48,20 +48,23 @@ def make(tmp_path: Path) -> Make:
         plan: dict[str, Any] | bytes = PLAN,
         options: dict[str, Any] | None = None,
         boundary: str = "compute",
+        mode: str = "sync",
         batches: Any = BATCHES,
         **engine: Any,
     ) -> Backend:
         content = plan if isinstance(plan, bytes) else json.dumps(plan).encode()
         (tmp_path / "engines").mkdir(exist_ok=True)
         (tmp_path / "engines/it.plan").write_bytes(content)
-        job = Job(case(boundary), export(), tmp_path, batches, 1, tmp_path, options or {}, engine=record(**engine))
+        job = Job(
+            case(boundary, mode), export(), tmp_path, batches, 1, tmp_path, options or {}, engine=record(**engine)
+        )
         found: Backend = importlib.import_module("harness.backends.tensorrt").TensorRt(job)
         return found
 
     return backend
 
 
-def case(boundary: str) -> Case:
+def case(boundary: str, mode: str = "sync") -> Case:
     return Case.model_validate(
         {
             "case_id": "it-tensorrt-cuda-fp16-b2",
@@ -73,7 +76,7 @@ def case(boundary: str) -> Case:
             "batch_size": 2,
             "sequence_length": 3,
             "boundary": boundary,
-            "mode": "sync",
+            "mode": mode,
             "weights": "seeded",
         }
     )
@@ -162,9 +165,9 @@ def test_without_a_graph_addresses_are_set_outside_of_the_inference(gpu: FakeGpu
     backend.load()
     gpu.calls.clear()
     backend.select(2)
-    assert gpu.calls == ["bind ids"]
+    assert gpu.calls == ["bind ids", "bind hidden"]
     backend.infer()
-    assert gpu.calls == ["bind ids", "execute"]
+    assert gpu.calls == ["bind ids", "bind hidden", "execute"]
 
 
 @pytest.mark.parametrize("options", [GRAPH, PLAIN], ids=["graph", "plain"])
@@ -186,6 +189,19 @@ def test_at_the_transfer_boundary_batches_come_from_the_host_and_answers_go_ther
     assert [call for call in gpu.calls if call != "synchronize"] == 2 * once[:3]
     assert gpu.calls[:4] == once
     assert len(gpu.memory) == allocated == 2  # one input and one output, whatever the number of batches
+
+
+@pytest.mark.parametrize("options", [GRAPH, PLAIN], ids=["graph", "plain"])
+@pytest.mark.parametrize("seed", overlapped.SEEDS)
+def test_batches_in_flight_never_meet(gpu: FakeGpu, make: Make, options: Any, seed: int) -> None:
+    backend = make(options=options, boundary="transfer", mode="pipelined")
+    backend.load()
+    assert len(gpu.memory) == 6  # an input and an output for each of three
+    for index, found in overlapped.answers(gpu, backend, len(BATCHES), seed):
+        np.testing.assert_array_equal(found, answer(index))
+    np.testing.assert_array_equal(backend.outputs()["hidden"], answer(index))
+    backend.close()
+    assert (gpu.contexts, gpu.graphs, len(gpu.memory)) == (0, 0, 0)
 
 
 def test_at_the_e2e_boundary_new_arrays_are_converted_and_copied(gpu: FakeGpu, make: Make) -> None:

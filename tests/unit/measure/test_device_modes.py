@@ -16,6 +16,7 @@ from harness.core.errors import CaseError
 from harness.core.schemas import Case, Measurement
 from harness.measure import device
 from harness.measure.device_modes import DeviceMode, DeviceOffline, DevicePipelined, DeviceSync, DeviceTransfer
+from harness.measure.device_overlap import DeviceOverlapped
 from harness.measure.loop import measure, warm_up
 from harness.measure.mode_choice import mode_for
 from harness.measure.modes import Offline, Pipelined, Sync
@@ -250,6 +251,7 @@ def case(**changes: Any) -> Case:
         ("compute", "pipelined", DevicePipelined),
         ("compute", "offline", DeviceOffline),
         ("transfer", "sync", DeviceTransfer),
+        ("transfer", "pipelined", DeviceOverlapped),
     ],
 )
 def test_a_gpu_has_modes_of_its_own(gpu: Make, boundary: str, mode: str, kind: type[DeviceMode]) -> None:

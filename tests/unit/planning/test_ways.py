@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from harness.backends import BACKENDS
+from harness.backends import BACKENDS, BackendInfo
 from harness.core.errors import ConfigError
 from harness.core.schemas import Plan
 from harness.planning.config import parse_config
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import Overrides, apply
 from harness.planning.schedule import one_round
+from harness.planning.ways import skipped
+from harness.zoo import model_info
 
 
 def plan(*blocks: dict[str, Any], models: tuple[str, ...] = ("minilm-l6",), **chosen: Any) -> Plan:
@@ -91,12 +93,34 @@ def test_every_backend_of_a_gpu_has_every_mode() -> None:
     assert {case.skip_reason for case in cases} == {None}
 
 
-@pytest.mark.parametrize("boundary", ["transfer", "e2e"])
-def test_a_boundary_with_parts_is_measured_one_at_a_time(boundary: str) -> None:
+@pytest.mark.parametrize(
+    ("boundary", "mode", "able"),
+    [("transfer", "offline", "sync or pipelined"), ("e2e", "offline", "sync"), ("e2e", "pipelined", "sync")],
+)
+def test_a_boundary_with_parts_is_measured_where_they_can_be_told_apart(boundary: str, mode: str, able: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        on_gpu(boundaries=[boundary], modes=["pipelined"])
-    assert f"the {boundary} boundary is measured in sync mode, not in pipelined mode" in caught.value.problem
+        on_gpu(boundaries=[boundary], modes=["sync", mode])
+    assert f"the {boundary} boundary is measured in {able} mode, not in {mode} mode" in caught.value.problem
     assert f"`boundaries: [{boundary}]`" in caught.value.hint
+
+
+def test_transfers_overlap_where_a_backend_can_copy_beside_a_pass() -> None:
+    able = ["torch-eager", "torch-script", "onnxruntime", "onnxruntime-tensorrt", "tensorrt"]
+    made = on_gpu(backends=[*able, "torch-compile", "noop"], boundaries=["transfer"], modes=["pipelined"])
+    assert {case.mode for case in made.cases} == {"pipelined"}
+    reasons = {case.backend: case.skip_reason for case in made.cases}
+    assert [backend for backend, reason in reasons.items() if reason is None] == able
+    assert (reasons["torch-compile"] or "").startswith("no transfer boundary in pipelined mode: its CUDA graphs")
+    assert "inputs and outputs of its own" in (reasons["noop"] or "")
+    assert all(case.case_id.endswith("-transfer-pipelined") for case in made.cases if not case.skip_reason)
+
+
+def test_a_plugin_that_says_nothing_of_its_streams_is_not_taken_to_overlap() -> None:
+    copying = BackendInfo("a.b:C", "copies", (), (), {"cuda": ("fp32",)}, "onnx", transfers=True)
+    found = [
+        skipped("copying", copying, model_info("resnet18"), "cuda", "transfer", mode) for mode in ("sync", "pipelined")
+    ]
+    assert found == [None, "no transfer boundary in pipelined mode: its copies wait in one queue with its passes"]
 
 
 def test_a_backend_without_the_mode_is_skipped_with_the_reason() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from harness.core.allocator import ALLOCATOR
 from harness.core.schemas import DeviceTimes, Row, Summary
-from harness.render import cold, ranking, recommend
+from harness.render import cold, ranking, recommend, ways
 from harness.render.conditions import conditions, environment_table, short_conditions
 from harness.render.device_columns import device_columns, guide_lines
 from harness.render.document import document
@@ -98,6 +98,17 @@ def test_hidden_copies_are_a_share() -> None:
     cells = device_columns([row.model_copy(update={"device_ns": times})], MILLISECOND)
     assert cells["copies hidden"](row.model_copy(update={"device_ns": times})) == "62%"
     assert cells["copies hidden"](row.model_copy(update={"device_ns": None})) == "–"
+
+
+def test_overlapped_transfers_say_how_many_are_in_flight() -> None:
+    sync, pipelined = (TABLES[COPIED][0].model_copy(update={"mode": mode}) for mode in ("sync", "pipelined"))
+    assert "(three batches in flight, one in each stage" in ways.stated(pipelined)
+    assert ways.stated(sync).endswith("mode sync")
+    (line,) = ways.guide_lines([sync, pipelined])
+    assert line.startswith("**transfer pipelined**: three batches in flight")
+    assert ways.guide_lines([sync]) == []
+    compute = pipelined.model_copy(update={"boundary": "compute"})
+    assert "(two batches in flight" in ways.stated(compute)
 
 
 def test_a_run_without_a_gpu_has_none_of_it(summary: Summary) -> None:
