@@ -38,7 +38,7 @@ def loaded(
     names: tuple[str, ...],
     make_inputs: Callable[[int, int | None], Inputs],
 ) -> Loaded:
-    """A module of unknown make, asked once with its examples. Raises ConfigError where it fails or answers no tensors."""
+    """A module of unknown make, asked once with its examples. Raises ConfigError where it answers no tensors."""
     with torch.inference_mode():
         outputs = forward(frozen(module), examples)
     if not all(isinstance(output, torch.Tensor) and output.ndim > 0 for output in outputs):
@@ -68,7 +68,9 @@ def _call(info: ModelInfo) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
             f"{info.name} cannot be imported: {error}.", f"Run from the folder that holds {path}, or install it."
         ) from error
     except Exception as error:  # whatever the user's module raises while it is imported
-        raise ConfigError(f"Importing {path} raised {reason(error)}.", f"Try it: `python -c 'import {path}'`.") from error
+        raise ConfigError(
+            f"Importing {path} raised {reason(error)}.", f"Import it yourself: `python -c 'import {path}'`."
+        ) from error
     try:
         made = function()
     except Exception as error:  # whatever the user's code raises

@@ -1,4 +1,4 @@
-"""A module of somebody else that raises, at the batch sizes that an export tries: an error of the module, not a crash."""
+"""A module of somebody else that raises at a batch size that an export tries: the module's error, not a crash."""
 
 from __future__ import annotations
 
