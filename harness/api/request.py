@@ -64,7 +64,7 @@ def measurement(settings: Mapping[str, Any], subject: Subject, timing: Timing) -
             raise UsageError(f"{name}={value!r} is no number of runs.", f"Give a whole number of at least {least}.")
     found = dict(settings)
     if subject.items is not None:
-        found["parity_samples"] = subject.items
+        found.setdefault("parity_samples", subject.items)
     if timing.num_runs is not None:
         found |= {"max_samples": timing.num_runs, "min_samples": timing.num_runs}
     if timing.warmup_runs is not None:

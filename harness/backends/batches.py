@@ -13,6 +13,7 @@ from harness.backends.base import Array, Batch
 from harness.core.errors import MissingInputError
 from harness.core.schemas import Case, ExportRecord, InputSet
 from harness.zoo.raw import Item, answer_of, in_hand, load_items, prepare_of
+from harness.zoo.stored import read_arrays
 
 MIN_BATCHES = 8
 """Fewer different inputs would let caches and branch predictors learn them (METHOD.md §2.6)."""
@@ -137,5 +138,4 @@ def _batch_of(file: Path, samples: int, batch_size: int) -> Callable[[int], Batc
 def _tiled(file: Path, samples: int, batch_size: int) -> dict[str, Array]:
     """Arrays long enough that every batch is a plain slice, so that no batch costs a copy of its own."""
     repeats = math.ceil((samples + batch_size) / samples)
-    with np.load(file, allow_pickle=False) as stored:
-        return {name: np.concatenate([stored[name][:samples]] * repeats) for name in stored.files}
+    return {name: np.concatenate([array[:samples]] * repeats) for name, array in read_arrays(file).items()}

@@ -63,7 +63,7 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
         stage(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()
     except InferometerError as error:
-        print(f"Error: {error.problem}\nHint:  {error.hint}", file=sys.stderr)
+        print(f"Error: {_one_line(error.problem)}\nHint:  {_one_line(error.hint)}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
         print("\nStopped. What was measured is kept; the same command goes on from there.", file=sys.stderr)
@@ -72,6 +72,11 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
         # `make models | head` is no error: leave quietly, and keep Python from flushing into the closed pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
+
+
+def _one_line(text: str) -> str:
+    """Messages of libraries, which ours may hold, have several: `told` looks for two lines."""
+    return " ".join(filter(None, map(str.strip, text.splitlines())))
 
 
 def told(output: str) -> tuple[str, str] | None:

@@ -33,20 +33,32 @@ def installed(group: str) -> tuple[list[Extension], list[str]]:
     seen: set[str] = set()
     # metadata.entry_points() would end at the first file that is not well formed, whoever it belongs to.
     for distribution in metadata.distributions():
-        text = distribution.read_text("entry_points.txt") or ""
-        if group not in text:
+        if group not in _entry_points_of(distribution):
             continue
         name = distribution.metadata["Name"] or "a distribution without a name"
-        if name.lower() in seen:  # further down the path: Python imports the first
+        if name.lower() in seen or _is_shadowed(distribution, name):
             continue
         seen.add(name.lower())
         try:
             points = distribution.entry_points.select(group=group)
-        except TypeError:  # a line without `=`
+        except (TypeError, UnicodeDecodeError):  # a line without `=`, and bytes that are no text
             unreadable.append(f"{name} {distribution.version}")
             continue
         found += [Extension(point.name, name, distribution.version, point.load) for point in points]
     return sorted(found, key=lambda extension: (extension.name, extension.distribution)), sorted(unreadable)
+
+
+def _entry_points_of(distribution: metadata.Distribution) -> str:
+    try:
+        return distribution.read_text("entry_points.txt") or ""
+    except UnicodeDecodeError as error:
+        return error.object.decode(errors="replace")
+
+
+def _is_shadowed(distribution: metadata.Distribution, name: str) -> bool:
+    """Whether another copy, perhaps without such entry points, stands before it on the path: Python imports that."""
+    first = next(iter(metadata.distributions(name=name)), distribution)
+    return first.locate_file("") != distribution.locate_file("")
 
 
 def reason(error: BaseException) -> str:

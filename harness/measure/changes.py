@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from harness.core.schemas import Difference, Environment, Row, Summary
-from harness.measure import admission
+from harness.measure import admission, handed_over
 
 INSTALLED = frozenset(
     {
@@ -64,6 +64,7 @@ def _about(summary: Summary) -> dict[str, str]:
     facts = {"configuration": summary.config, "plan": summary.plan_id}
     if summary.config_sha256:
         facts["configuration's sha256"] = summary.config_sha256[:12]
+    facts |= {f"state of {name}": digits for name, digits in handed_over.states(summary).items()}
     for environment in summary.environments.values():
         software = environment.software
         facts |= {f"build of {name}": text for name, text in software.build.items()}

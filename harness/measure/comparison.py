@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from harness.core.schemas import ComparedRow, Difference, Row, Summary, Verdict
 from harness.measure import changes, grades, stats
+from harness.measure.handed_over import renamed
 from harness.measure.ratios import MIN_ROUNDS, Ratio, holm, welch
 
 SIGNIFICANCE = 0.05
@@ -51,7 +52,7 @@ def compare(
 
     `found`: what differs between the two (changes.differences).
     """
-    before = {_key(row): row for row in baseline.rows}
+    before = {_key(row): row for row in renamed(baseline, current)}
     after = {_key(row): row for row in current.rows}
     forbidden = _forbidden(found)
     pairs = {key: _pair(before[key], row, forbidden) for key, row in after.items() if key in before}

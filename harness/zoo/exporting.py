@@ -146,7 +146,7 @@ def _real_inputs(job: Job, loaded: Loaded, length: int | None) -> Inputs:
     if len(rows) < job.samples:
         raise ExportError(
             f"Only {len(rows)} of {job.samples} inputs of {job.planned.name} differ.",
-            "Give larger example inputs, or set a smaller `parity_samples` in the configuration.",
+            "Give more or larger example inputs, or set a smaller `parity_samples`, 8 at least.",
         )
     np.savez(job.folder.inputs(length), allow_pickle=False, **made.arrays)
     return made

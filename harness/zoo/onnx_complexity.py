@@ -16,6 +16,9 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper, shape_inference
 
+from harness.core.errors import MalformedFileError
+from harness.core.extensions import reason
+
 Shape = tuple[int, ...]
 
 # fmt: off
@@ -66,9 +69,14 @@ class OnnxProducts:
 def open_graph(path: Path, extents: Mapping[str, Shape]) -> OnnxGraph:
     """Read a file and infer every shape. extents: of each input, by name.
 
-    Raises onnx's own errors where the file contradicts them.
+    Raises MalformedFileError where the file is damaged, and onnx's own errors where it contradicts them.
     """
-    model = onnx.load(path, load_external_data=False)
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except Exception as error:  # protobuf's DecodeError has no common base with onnx's own below Exception
+        raise MalformedFileError(
+            f"{path} cannot be read ({reason(error)}).", "Run `make export`: it makes the file again."
+        ) from error
     _resolve(model.graph, extents)
     graph = shape_inference.infer_shapes(model, data_prop=True).graph
     weights = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}

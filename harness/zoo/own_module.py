@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from harness.core.errors import ConfigError
+from harness.core.extensions import reason
 from harness.zoo import ModelInfo
 from harness.zoo.build import frozen
+from harness.zoo.forward import forward
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Request
 
 _FORM = "It must return (nn.Module, (tensor, …)): a module and its example inputs, first axis the batch."
@@ -38,8 +40,7 @@ def loaded(
 ) -> Loaded:
     """A module of unknown make, asked once with its examples. Raises ConfigError where it answers no tensors."""
     with torch.inference_mode():
-        answer = frozen(module)(*examples)
-    outputs = answer if isinstance(answer, tuple) else (answer,)
+        outputs = forward(frozen(module), examples)
     if not all(isinstance(output, torch.Tensor) and output.ndim > 0 for output in outputs):
         raise ConfigError(f"{info.name} does not answer with tensors.", "Return a tensor or a tuple of tensors.")
     return Loaded(
@@ -66,7 +67,16 @@ def _call(info: ModelInfo) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         raise ConfigError(
             f"{info.name} cannot be imported: {error}.", f"Run from the folder that holds {path}, or install it."
         ) from error
-    made = function()
+    except Exception as error:  # whatever the user's module raises while it is imported
+        raise ConfigError(
+            f"Importing {path} raised {reason(error)}.", f"Import it yourself: `python -c 'import {path}'`."
+        ) from error
+    try:
+        made = function()
+    except Exception as error:  # whatever the user's code raises
+        raise ConfigError(
+            f"{info.name} raised {reason(error)}.", f"Call it yourself: `python -c 'import {path}; {path}.{name}()'`."
+        ) from error
     if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module)):
         raise ConfigError(f"{info.name} returned {type(made).__name__}.", _FORM)
     module, examples = made

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from harness.core.schemas import Answer, ImagePreparation, Preparation
 from harness.zoo.loaded import Arrays
+from harness.zoo.stored import read_arrays
 
 Item = bytes | str
 """A JPEG file, or a text."""
@@ -37,8 +38,8 @@ def save_items(items: Sequence[bytes], path: Path) -> None:
 
 def load_items(path: Path) -> list[bytes]:
     """The items in their order."""
-    with np.load(path, allow_pickle=False) as stored:
-        data, ends = stored["data"].tobytes(), stored["ends"].tolist()
+    stored = read_arrays(path)
+    data, ends = stored["data"].tobytes(), stored["ends"].tolist()
     return [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 

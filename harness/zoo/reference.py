@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from harness.core.errors import UsageError
+from harness.zoo.forward import forward
 from harness.zoo.loaded import Arrays, Loaded
 from harness.zoo.onnx_run import open_session, run_session
 
@@ -50,6 +51,5 @@ def in_chunks(answer: Answer, arrays: Arrays, fixed_batch: int | None) -> Arrays
 
 def _torch_outputs(module: nn.Module, arrays: Arrays, loaded: Loaded) -> Arrays:
     with torch.inference_mode():
-        answer = module(*(torch.from_numpy(arrays[name]) for name in loaded.input_names))
-    outputs = answer if isinstance(answer, tuple) else (answer,)
+        outputs = forward(module, [torch.from_numpy(arrays[name]) for name in loaded.input_names])
     return {name: output.numpy() for name, output in zip(loaded.output_names, outputs, strict=True)}

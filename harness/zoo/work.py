@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from harness.core.schemas import Work
+from harness.zoo.forward import forward
 from harness.zoo.loaded import Arrays, Inputs, Loaded
 
 # fmt: off
@@ -54,8 +55,7 @@ def _count(module: nn.Module, names: tuple[str, ...], length: int | None, arrays
     counter, seen = FlopCounterMode(display=False), _Seen()
     # The counter takes composite operators apart; what it hands on is seen by the mode around it.
     with seen, counter:
-        answer = module(*(torch.from_numpy(item[name]) for name in names))
-    outputs = answer if isinstance(answer, tuple) else (answer,)
+        outputs = forward(module, [torch.from_numpy(item[name]) for name in names])
     return Work(
         sequence_length=length,
         flops_per_item=int(counter.get_total_flops()),

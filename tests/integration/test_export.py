@@ -41,6 +41,18 @@ def build():
 
 def nothing():
     return "a string"
+
+def raising():
+    raise KeyError("no such file")
+
+class Refusing(nn.Module):
+    """Raises at the first batch."""
+
+    def forward(self, features):
+        raise RuntimeError("this forward\\nfails")
+
+def refusing():
+    return Refusing(), torch.randn(4, 3)
 '''
 
 
@@ -273,6 +285,8 @@ def test_several_failures_are_one_summary(tmp_path: Path) -> None:
         fixed,
         planned("onnx:absent.onnx", "own"),
         planned("module:own_models:nothing", "own"),
+        planned("module:own_models:raising", "own"),
+        planned("module:own_models:refusing", "own"),
         planned("hf:./absent", "pretrained", (16,)),
         planned("minilm-l6", "pretrained", (16, 600)),
         planned("torchvision:resnet5", "seeded"),
@@ -282,10 +296,12 @@ def test_several_failures_are_one_summary(tmp_path: Path) -> None:
     assert done.returncode == 8
     assert len(done.stderr.splitlines()) == 2
     for told in (
-        "6 models were not exported",
+        "8 models were not exported",
         "fixed to batch size 2; the plan asks for [1, 2]",
         "no file absent.onnx",
         "returned str",
+        "module:own_models:raising raised KeyError: 'no such file'.",
+        "The forward of Refusing raised RuntimeError: this forward (its inputs: float32[4, 3]).",
         "no folder ./absent",
         "length 600 of minilm-l6; it has positions for 512",
         "Did you mean `resnet50`?",

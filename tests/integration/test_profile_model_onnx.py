@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.core.errors import MalformedFileError
 from harness.core.schemas import Case, ExportRecord, TensorSpec, Work
 from tests.synthetic_results import RESNET, case_of, export_record
 
@@ -76,3 +77,12 @@ def test_an_export_without_an_fp32_file_says_so(export: ExportRecord, tmp_path: 
     found = counts_of(case(), export.model_copy(update={"onnx": {}}), tmp_path, BATCH)
     assert (found.macs, found.flops, found.onnx_count, found.activation_bytes) == (None, None, None, None)
     assert found.count_notes[0] == "there is no fp32 ONNX file to hold the count against"
+
+
+def test_a_damaged_onnx_file_is_named(tmp_path: Path) -> None:
+    from harness.zoo.onnx_complexity import open_graph
+
+    (tmp_path / "model.onnx").write_bytes(b"\x08\x0a:\xff\xff\x01")
+    with pytest.raises(MalformedFileError, match=r"model\.onnx cannot be read \(DecodeError") as raised:
+        open_graph(tmp_path / "model.onnx", {})
+    assert "make export" in raised.value.hint

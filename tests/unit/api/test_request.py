@@ -51,6 +51,11 @@ def test_a_call_says_the_last_word_on_timing() -> None:
     assert settings == {"rounds": 2, "max_s": 1.0}
 
 
+def test_a_number_of_inputs_that_was_asked_for_is_kept() -> None:
+    subject = Subject("Net", "pickle:Net-0123456789abcdef", items=8)
+    assert measurement({"parity_samples": 32}, subject, Timing()) == {"parity_samples": 32}
+
+
 def test_the_configuration_is_one_that_the_plan_stage_reads() -> None:
     subject = Subject("resnet18", "resnet18")
     written = config(subject, "cpu", "seeded", [block({}, USUAL)], measurement({}, subject, Timing(num_runs=10)))

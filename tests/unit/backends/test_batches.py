@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.backends.batches import MIN_BATCHES, batch_starts, load_batches
-from harness.core.errors import MissingInputError
+from harness.core.errors import MalformedFileError, MissingInputError
 from harness.core.schemas import Case, ExportRecord
+from harness.zoo.stored import read_arrays
 from tests import synthetic_results as made
 
 SAMPLES = 64
@@ -80,3 +81,28 @@ def test_inputs_that_were_not_exported_are_missed_by_name(
     with pytest.raises(MissingInputError, match=rf"minilm-l6 has no {samples} inputs .* {length}") as caught:
         load_batches(tmp_path, exported, case(1, length), samples)
     assert "make export" in caught.value.hint
+
+
+@pytest.mark.parametrize("keep", [0, 10, 200, -1], ids=["empty", "head", "half", "no last byte"])
+def test_a_damaged_file_of_arrays_is_named_with_the_way_to_a_whole_one(keep: int, tmp_path: Path) -> None:
+    path = tmp_path / "inputs.npz"
+    np.savez(path, x=np.arange(64, dtype=np.float32))
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(MalformedFileError, match=r"inputs\.npz cannot be read \(") as raised:
+        read_arrays(path)
+    assert "make export" in raised.value.hint
+
+
+def test_a_changed_byte_of_arrays_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "inputs.npz"
+    np.savez(path, x=np.zeros(64, dtype=np.float32))
+    content = bytearray(path.read_bytes())
+    content[250] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(MalformedFileError, match="CRC-32"):
+        read_arrays(path)
+
+
+def test_a_file_of_arrays_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(MalformedFileError, match="FileNotFoundError"):
+        read_arrays(tmp_path / "inputs.npz")

@@ -154,6 +154,21 @@ def test_a_metadata_file_that_is_not_well_formed_is_named(site: Path) -> None:
     assert installed("another.group") == ([], [])
 
 
+def test_a_metadata_file_that_is_no_text_is_named_by_who_names_the_group(site: Path) -> None:
+    write_metadata(site, "torn", "")
+    (site / "torn-1.0.dist-info" / "entry_points.txt").write_bytes(f"[{GROUP}]\nn".encode() + b"\xff = m:f\n")
+    assert installed(GROUP) == ([], ["torn 1.0"])
+    assert installed("another.group") == ([], [])
+
+
+def test_a_copy_further_down_the_path_is_not_read(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_plugin(site / "older", "plugin_retired", ENTRY, {GROUP: {"new": "plugin_retired:FINE"}})
+    monkeypatch.syspath_prepend(site / "older")
+    write_plugin(site / "newer", "plugin_retired", "", {"another.group": {"new": "plugin_retired:FINE"}}, version="2.0")
+    monkeypatch.syspath_prepend(site / "newer")
+    assert installed(GROUP) == ([], [])
+
+
 def test_of_two_versions_on_the_path_the_first_counts(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_plugin(site / "older", "plugin_shadowed", ENTRY, {GROUP: {"new": "plugin_shadowed:FINE"}})
     monkeypatch.syspath_prepend(site / "older")

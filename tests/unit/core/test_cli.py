@@ -37,6 +37,11 @@ def test_a_users_mistake_is_two_lines_and_its_code(
     assert (out, err) == ("", "Error: It is not there.\nHint:  Make it.\n")
 
 
+def test_what_a_library_says_in_several_lines_is_still_two(capsys: pytest.CaptureFixture[str]) -> None:
+    leaving(MissingInputError("It said:\n  no\n\nmore.", "Make it,\nthen again."))
+    assert cli.told(capsys.readouterr().err) == ("It said: no more.", "Make it, then again.")
+
+
 def test_a_bug_keeps_its_traceback() -> None:
     def run(arguments: Sequence[str]) -> None:
         raise ZeroDivisionError("ours")

@@ -13,11 +13,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from harness.core.schemas import ComparedRow, Flag, Interval, Latency, Row, Summary
+from harness.core.schemas import ComparedRow, Flag, Interval, Latency, Row, Summary, TensorSpec
 from harness.measure import changes, comparison
 from harness.measure.comparison import Margins
 from harness.measure.ratios import Ratio, holm, welch
-from tests.synthetic_results import MINILM, Synthetic, case_of, environment
+from tests.synthetic_results import MINILM, FakeModel, Synthetic, case_of, environment
 
 BACKENDS = ("torch-eager", "torch-script", "onnxruntime", "openvino")
 Edit = Callable[[Row], Row]
@@ -390,3 +390,53 @@ def test_a_slow_down_of_five_per_cent_is_found_with_five_rounds() -> None:
     assert found >= 0.95 * 100 * ROWS
     alone = [verdicts(baseline, 1.05 * current)[0] for baseline, current in tables(5, normal, rows=1)]
     assert alone.count("SLOWER") >= 0.95 * TABLES
+
+
+# --- two states of one class ----------------------------------------------------------------------------------------
+
+
+def net(digits: str, *more: str, width: int = 16, seed: int = 1) -> Summary:
+    """A run of modules that harness.api was given: Net in the state `digits`, and others."""
+    models = [FakeModel(f"pickle-{name}", "image", "pretrained", 5e6, 3e6) for name in (f"Net-{digits}", *more)]
+    cases = [case_of(model, "torch-eager", "fp32", 1) for model in models]
+    found = Synthetic(models=tuple(models), cases=cases, samples=100, rounds=5).summary()
+    rng = np.random.default_rng(seed)
+    named = lambda slug: slug.replace("pickle-", "pickle:")  # noqa: E731
+    rows = [timed(row, 1e7 * np.exp(0.003 * rng.normal(size=5))) for row in found.rows]
+    rows = [row.model_copy(update={"model": named(row.model)}) for row in rows]
+    tensor = TensorSpec(name="x", dtype="float32", shape=("batch", width))
+    exports = {
+        named(name): export.model_copy(update={"model": named(name), "inputs": (tensor,)})
+        for name, export in found.exports.items()
+    }
+    return found.model_copy(update={"rows": tuple(rows), "exports": exports})
+
+
+OLD, NEW = "0123456789abcdef", "fedcba9876543210"
+
+
+def outcomes(baseline: Summary, current: Summary) -> list[str]:
+    found = changes.differences(baseline, current)
+    return [row.verdict for row in comparison.compare(baseline, current, found, Margins())]
+
+
+def test_two_states_of_one_class_are_compared_and_the_difference_is_told() -> None:
+    before, after = net(OLD), net(NEW, seed=2)
+    (row,) = comparison.compare(before, after, (), Margins())
+    assert row.ratio is not None
+    assert (row.case_id, row.model) == (f"pickle-Net-{NEW}-torch-eager-cpu-fp32-b1", f"pickle:Net-{NEW}")
+    told = [(one.name, one.baseline, one.current, one.refuses) for one in changes.differences(before, after)]
+    assert ("state of Net", OLD, NEW, False) in told
+
+
+@pytest.mark.parametrize(
+    ("baseline", "current"),
+    [
+        (net(OLD), net(NEW, width=32)),
+        (net(OLD), net(NEW, "Net-00112233445566ff")),
+        (net(OLD), net(NEW).model_copy(update={"exports": {}})),
+    ],
+    ids=["other shapes", "two states on one side", "nothing known"],
+)
+def test_states_that_nobody_can_pair_stay_new_and_gone(baseline: Summary, current: Summary) -> None:
+    assert outcomes(baseline, current) == ["NEW"] * len(current.rows) + ["GONE"]

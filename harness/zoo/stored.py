@@ -1,0 +1,24 @@
+"""The arrays that an export left in a model's folder."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from harness.core.errors import MalformedFileError
+from harness.core.extensions import reason
+from harness.zoo.loaded import Arrays
+
+
+def read_arrays(path: Path) -> Arrays:
+    """Every array of a file, by name. Raises MalformedFileError where the file is missing or damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise MalformedFileError(
+            f"{path} cannot be read ({reason(error)}).", "Run `make export`: it makes the file again."
+        ) from error

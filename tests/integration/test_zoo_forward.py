@@ -1,0 +1,56 @@
+"""A module of somebody else that raises at a batch size that an export tries: the module's error, not a crash."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from harness.core.errors import ConfigError
+from harness.zoo import model_info
+from harness.zoo.forward import forward
+from harness.zoo.loaded import Inputs, Loaded
+from harness.zoo.own_module import loaded
+from harness.zoo.reference import reference_of
+from harness.zoo.work import work_of
+
+
+class Picky(nn.Module):
+    """Takes four items at a time and no other number."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) != 4:
+            raise ValueError(f"four, not {len(x)}\nat a time")
+        return x
+
+
+def made(samples: int, sequence: int | None) -> Inputs:
+    del sequence
+    return Inputs({"x": torch.rand(samples, 2).numpy()}, "random")
+
+
+def picky(examples: int) -> Loaded:
+    return loaded(model_info("module:own:picky"), Picky(), (torch.rand(examples, 2),), ("x",), made)
+
+
+@pytest.mark.parametrize(
+    ("items", "where"),
+    [
+        (2, lambda: picky(2)),
+        (8, lambda: reference_of(picky(4), threads=1)(made(8, None).arrays)),
+        (1, lambda: work_of(picky(4), {None: made(8, None)})),
+    ],
+    ids=["loading", "reference", "counting"],
+)
+def test_a_forward_that_raises_is_named_with_what_it_was_given(items: int, where: object) -> None:
+    with pytest.raises(ConfigError) as raised:
+        where()  # type: ignore[operator]
+    assert raised.value.problem == (
+        f"The forward of Picky raised ValueError: four, not {items} (its inputs: float32[{items}, 2])."
+    )
+    assert "any size" in raised.value.hint
+
+
+def test_outputs_are_a_tuple() -> None:
+    one = torch.rand(4, 2)
+    assert forward(Picky(), [one]) == (one,)
