@@ -63,7 +63,7 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
         stage(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()
     except InferometerError as error:
-        print(f"Error: {error.problem}\nHint:  {error.hint}", file=sys.stderr)
+        show(error)
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
         print("\nStopped. What was measured is kept; the same command goes on from there.", file=sys.stderr)
@@ -86,6 +86,11 @@ def told(output: str) -> tuple[str, str] | None:
 def say(text: str = "") -> None:
     """Print one line for the user."""
     print(text, flush=True)
+
+
+def show(error: InferometerError) -> None:
+    """Print an error's two lines."""
+    print(f"Error: {error.problem}\nHint:  {error.hint}", file=sys.stderr, flush=True)
 
 
 def warn(text: str) -> None:
