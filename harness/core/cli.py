@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +15,8 @@ from harness.core.errors import InferometerError
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells have it."""
+CRASHED = 70
+"""Exit code after an exception that nobody expected: EX_SOFTWARE of sysexits.h. Python's own 1 is a regression here."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -72,6 +75,9 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
         # `make models | head` is no error: leave quietly, and keep Python from flushing into the closed pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
+    except Exception:
+        traceback.print_exc()
+        raise SystemExit(CRASHED) from None
 
 
 def told(output: str) -> tuple[str, str] | None:

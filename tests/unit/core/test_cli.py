@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from harness.core import cli
-from harness.core.errors import InferometerError, MissingInputError, StorageError
+from harness.core.errors import InferometerError, MissingInputError, RegressionError, StorageError
 
 
 def leaving(stage: BaseException | None) -> int:
@@ -37,12 +37,11 @@ def test_a_users_mistake_is_two_lines_and_its_code(
     assert (out, err) == ("", "Error: It is not there.\nHint:  Make it.\n")
 
 
-def test_a_bug_keeps_its_traceback() -> None:
-    def run(arguments: Sequence[str]) -> None:
-        raise ZeroDivisionError("ours")
-
-    with pytest.raises(ZeroDivisionError, match="ours"):
-        cli.main(run, [])
+def test_a_bug_shows_its_traceback_and_is_no_regression(capsys: pytest.CaptureFixture[str]) -> None:
+    assert leaving(ZeroDivisionError("ours")) == 70 != RegressionError.exit_code
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == "Traceback (most recent call last):"
+    assert told[-1] == "ZeroDivisionError: ours"
 
 
 def test_ctrl_c_is_130_and_says_that_nothing_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
