@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
-from harness.core.errors import InferometerError
+from harness.core.errors import InferometerError, StorageError
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells have it."""
@@ -64,10 +66,9 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         stage(sys.argv[1:] if arguments is None else arguments)
-        sys.stdout.flush()
+        print(end="", flush=True)
     except InferometerError as error:
-        show(error)
-        raise SystemExit(error.exit_code) from None
+        _fail(error)
     except KeyboardInterrupt:
         print("\nStopped. What was measured is kept; the same command goes on from there.", file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None
@@ -75,9 +76,21 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
         # `make models | head` is no error: leave quietly, and keep Python from flushing into the closed pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
-    except Exception:
-        traceback.print_exc()
+    except Exception as error:
+        # Files are written where this is told in more words (store.py); what is left is mostly output into a file.
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            full = f"The disk is full: {error.filename or 'the output'} could not be written."
+            _fail(StorageError(full, "Free some space and run the same command again; what was measured is kept."))
+        with suppress(OSError):
+            traceback.print_exc()
         raise SystemExit(CRASHED) from None
+
+
+def _fail(error: InferometerError) -> NoReturn:
+    # Where the error stream cannot be written, the exit code still has to tell.
+    with suppress(OSError):
+        show(error)
+    raise SystemExit(error.exit_code) from None
 
 
 def told(output: str) -> tuple[str, str] | None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -90,3 +91,30 @@ def test_the_two_lines_of_an_error_are_found_again_in_a_log() -> None:
     assert cli.told(log) == ("It is not there.", "Make it.")
     assert cli.told("Error: cut off") is None
     assert cli.told("Error: of a library\nsomething else\n") is None
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full, which only Linux has")
+@pytest.mark.parametrize(
+    ("stage", "streams", "code", "told"),
+    [
+        ("print('x')", {"stdout"}, 6, "Error: The disk is full: the output could not be written.\n"),
+        ("print('x')", {"stdout", "stderr"}, 6, None),
+        ("raise errors.UsageError('a', 'b')", {"stderr"}, 2, None),
+        ("raise KeyError('a')", {"stderr"}, 70, None),
+    ],
+)
+def test_a_full_disk_behind_the_output_is_said_and_keeps_the_exit_code(
+    stage: str, streams: set[str], code: int, told: str | None
+) -> None:
+    text = f"from harness.core import cli, errors\ndef run(arguments):\n    {stage}\ncli.main(run, [])\n"
+    with Path("/dev/full").open("w") as full:
+        wanted = {name: full if name in streams else subprocess.PIPE for name in ("stdout", "stderr")}
+        done = subprocess.run([sys.executable, "-c", text], **wanted, text=True, check=False)  # type: ignore[call-overload]
+    assert done.returncode == code
+    assert told is None or done.stderr.startswith(told)
+
+
+def test_a_closed_output_is_no_error() -> None:
+    text = "from harness.core import cli\ncli.main(lambda arguments: cli.say('x'), [])\n"
+    done = subprocess.run(["/bin/sh", "-c", '"$0" -c "$1" >&-', sys.executable, text], check=False)
+    assert done.returncode == 0
