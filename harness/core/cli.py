@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
-from harness.core.errors import InferometerError, StorageError
+from harness.core.errors import InferometerError, StorageError, UsageError
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells have it."""
@@ -39,9 +39,17 @@ def parser(module: str, docstring: str | None) -> Parser:
 def add_folders(target: argparse.ArgumentParser, models: bool = True, results: bool = True) -> None:
     """The `--models-dir` and `--results` options, the same in every stage."""
     if models:
-        target.add_argument("--models-dir", type=Path, default=Path("models"), help="folder of exports (models)")
+        target.add_argument("--models-dir", type=_folder, default=Path("models"), help="folder of exports (models)")
     if results:
-        target.add_argument("--results", type=Path, default=Path("results"), help="folder of results (results)")
+        target.add_argument("--results", type=_folder, default=Path("results"), help="folder of results (results)")
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise UsageError(
+            "The name of a folder is empty.", "Leave RESULTS and MODELS_DIR out, or name one: RESULTS=results."
+        )
+    return Path(text)
 
 
 def add_models(target: argparse.ArgumentParser) -> None:

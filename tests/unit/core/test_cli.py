@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.core import cli
-from harness.core.errors import InferometerError, MissingInputError, RegressionError, StorageError
+from harness.core.errors import InferometerError, MissingInputError, RegressionError, StorageError, UsageError
 
 
 def leaving(stage: BaseException | None) -> int:
@@ -69,6 +69,14 @@ def test_folder_options_are_the_same_in_every_stage() -> None:
     cli.add_folders(parser)
     given = parser.parse_args(["--results", "r", "--models-dir", "m"])
     assert (str(given.results), str(given.models_dir)) == ("r", "m")
+
+
+@pytest.mark.parametrize("option", ["--results", "--models-dir"])
+def test_an_empty_folder_name_is_not_the_folder_that_one_stands_in(option: str) -> None:
+    parser = cli.parser("harness.run", None)
+    cli.add_folders(parser)
+    with pytest.raises(UsageError, match="empty"):
+        parser.parse_args([option, ""])
 
 
 @pytest.mark.parametrize("lines", [1, 100_000])
