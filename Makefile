@@ -105,7 +105,7 @@ else
 
 bench: where ## Do everything: plan, export, engines and roof on a GPU, run, aggregate, report
 	@$(PLAN)
-	@$(EXPORT)
+	@code=0; $(EXPORT) || code=$$?; case $$code in 0|10) ;; *) exit $$code ;; esac  # 10: the rows of some models say why they were not exported
 	@code=0; $(if $(CARDS),:,$(ENGINES)) || code=$$?; \
 	case $$code in 0|5|8) ;; *) exit $$code ;; esac  # 5, 8: no TensorRT, or an engine was not built; their rows say so
 	@$(ROOF)
@@ -148,7 +148,7 @@ selftest: where ## Prove the harness on this machine: bias, false alarms, missed
 
 profile: where ## Profile the plan's cases, after planning anew where MODELS, BACKENDS, … are given: counts, memory, layers
 	@$(if $(ASKED),$(PLAN))
-	@$(EXPORT)
+	@code=0; $(EXPORT) || code=$$?; case $$code in 0|10) ;; *) exit $$code ;; esac  # as in bench
 	@code=0; $(ENGINES) || code=$$?; case $$code in 0|5|8) ;; *) exit $$code ;; esac  # as in bench
 	@$(PROFILE)
 
@@ -229,11 +229,16 @@ $(VENV)/.installed: pyproject.toml $(LOCK)
 	  echo "TensorRT was not installed: the vendor's package index is out of reach. Its rows will say so." >&2; fi
 	@touch $@
 
+# A folder that was named by mistake is not emptied: it has to hold what a stage wrote, and no checkout.
+OURS = if [ "$(1)" != $(2) ] && { [ -e "$(1)/.git" ] || ! ls "$(1)"/$(3) >/dev/null 2>&1; }; then \
+	  printf 'Error: %s is no folder of %s: it has no $(3), or it is a checkout.\nHint:  Name the folder that a stage wrote, or remove this one yourself.\n' "$(1)" $(2) >&2; exit 2; fi
+
 clean: ## Remove results (published ones stay)
 	@if [ ! -d "$$RESULTS" ]; then exit 0; fi; \
+	$(call OURS,$$RESULTS,results,plan.json); \
 	find "$$RESULTS" -mindepth 1 -maxdepth 1 ! -name published ! -name .gitkeep -exec rm -rf {} +
 
 distclean: clean ## Remove results, exported models and the virtual environment
-	@if [ ! -d "$$MODELS_DIR" ]; then exit 0; fi; \
-	find "$$MODELS_DIR" -mindepth 1 -maxdepth 1 ! -name .gitkeep -exec rm -rf {} +
+	@if [ -d "$$MODELS_DIR" ]; then $(call OURS,$$MODELS_DIR,models,*/export*.json); \
+	find "$$MODELS_DIR" -mindepth 1 -maxdepth 1 ! -name .gitkeep -exec rm -rf {} +; fi
 	@rm -rf .venv .venv-cuda .venv-audit *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

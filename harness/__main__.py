@@ -86,7 +86,9 @@ def _stages(results: Path, models: Path, of_plan: Sequence[str]) -> int:
     """Run the stages in order until one fails; the exit code, CasesFailedError's where the run is complete."""
     place = ("--results", str(results))
     both = (*place, "--models-dir", str(models))
-    if code := _stage("plan", *of_plan, *place) or _stage("export", *both):
+    if code := _stage("plan", *of_plan, *place):
+        return code
+    if not goes_on_after("export", code := _stage("export", *both)):
         return code
     if load(Results(results).plan, Plan, "make plan").device == "cuda":
         if not goes_on_after("build_engine", code := _stage("build_engine", *both)):

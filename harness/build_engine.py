@@ -51,7 +51,10 @@ def stage(arguments: Sequence[str]) -> None:
     models = Models(options.models_dir)
     failures: list[str] = []
     for slug, cases in wanted.items():
-        failures += _of_model(plan, slug, cases, place, models, options)
+        try:
+            failures += _of_model(plan, slug, cases, place, models, options)
+        except (FormatError, MissingInputError) as error:
+            failures.append(f"{slug}: {error.problem} {error.hint}")
     if failures:
         raise ExportError(
             f"{len(failures)} engines were not built. {' | '.join(failures)}",

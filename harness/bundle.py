@@ -9,6 +9,7 @@ writes  results/<plan_id>.tar.xz
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def stage(arguments: Sequence[str]) -> None:
     store.save_bytes(target, packed)
     digest = hashlib.sha256(packed).hexdigest()
     cli.say(f"{target}: {len(manifest.files)} files, {len(packed):,} bytes, sha256 {digest}")
-    cli.say(f"Check it: make verify BUNDLE={target}")
+    cli.say(f"Check it: make verify BUNDLE={shlex.quote(str(target))}")
 
 
 def collect(plan: Plan, results: Results, models: Models) -> dict[str, bytes]:

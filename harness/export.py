@@ -1,7 +1,7 @@
 """Export the plan's models: weights, ONNX files, real inputs and fp32 reference outputs, checked against each other.
 
 reads   results/plan.json, and the models' weights (packages, hub, your files)
-writes  models/<slug>/{weights.safetensors, *.onnx, inputs*.npz, reference*.npz, export.json}
+writes  models/<slug>/{weights.safetensors, *.onnx, inputs*.npz, reference*.npz, export.json}, or export-failed.json
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.core import cli, store
-from harness.core.errors import ExportError, InferometerError, UsageError
-from harness.core.layout import Models, Results
+from harness.core.errors import CasesFailedError, ExportError, InferometerError, StorageError, UsageError
+from harness.core.layout import ModelFolder, Models, Results
 from harness.core.names import unknown_name
-from harness.core.schemas import ExportRecord, Plan, PlannedModel, Precision
+from harness.core.schemas import ExportFailure, ExportRecord, Plan, PlannedModel, Precision
 from harness.measure.clock import now_ns
 from harness.parity import compare
 from harness.zoo import model_info
@@ -27,22 +27,33 @@ DEFAULT_OPSET = 20
 
 
 def export(arguments: Sequence[str]) -> None:
-    """Export every model of the plan; one that fails does not keep the others from being exported."""
+    """Export every model of the plan; one that fails is named, and does not keep the others from being exported."""
     given = _parser().parse_args(arguments)
     plan = store.load(Results(given.results).plan, Plan, "make plan")
     options = Options(given.exporter, given.opset, given.output_name, given.max_length, given.cache_dir)
-    failures: list[tuple[str, InferometerError]] = []
-    for planned in _selected(plan, given.models):
+    selected = _selected(plan, given.models)
+    failed = 0
+    for planned in selected:
+        folder = Models(given.models_dir).folder(planned.slug)
         try:
-            _export_one(plan, planned, Models(given.models_dir), options, given.force)
+            _export_one(plan, planned, folder, options, given.force)
+        except StorageError:
+            raise
         except InferometerError as error:
+            # `run` tells it in the model's rows.
+            store.save(folder.failure, ExportFailure(error=error.problem, hint=error.hint))
+            if len(selected) == 1:
+                raise
             cli.say(f"{planned.name}: not exported")
-            failures.append((planned.name, error))
-    _raise_all(failures)
+            cli.show(error)
+            failed += 1
+        else:
+            folder.failure.unlink(missing_ok=True)
+    _end(failed, len(selected))
 
 
-def _export_one(plan: Plan, planned: PlannedModel, models: Models, options: Options, force: bool) -> None:
-    info, folder, measurement = model_info(planned.name), models.folder(planned.slug), plan.measurement
+def _export_one(plan: Plan, planned: PlannedModel, folder: ModelFolder, options: Options, force: bool) -> None:
+    info, measurement = model_info(planned.name), plan.measurement
     digest = request_digest(info, planned, measurement.seed, measurement.parity_samples, options)
     earlier = None if force else intact_record(folder, digest)
     if earlier is not None and covers(earlier, planned):
@@ -105,16 +116,15 @@ def _selected(plan: Plan, asked: Sequence[str] | None) -> list[PlannedModel]:
     return [planned for name, planned in known.items() if not asked or name in asked]
 
 
-def _raise_all(failures: Sequence[tuple[str, InferometerError]]) -> None:
-    """Raise what went wrong: one failure as itself, with its exit code; several as one ExportError."""
-    if len(failures) == 1:
-        raise failures[0][1]
-    if failures:
-        told = " | ".join(f"{name}: {error.problem}" for name, error in failures)
-        raise ExportError(
-            f"{len(failures)} models were not exported. {told}",
-            " | ".join(dict.fromkeys(error.hint for _, error in failures)),
-        )
+def _end(failed: int, selected: int) -> None:
+    """Raise what the stage ends with: ExportError where there is nothing to go on with."""
+    if not failed:
+        return
+    kind = ExportError if failed == selected else CasesFailedError
+    raise kind(
+        f"{failed} of {selected} models were not exported.",
+        "Each is named above with its reason; `make export` tries only those again.",
+    )
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -145,9 +145,10 @@ class _Pass:
                 parts = store.load(self.results.parts_profile(case.case_id), PartsProfile, "make profile")
                 if parts.runs is not None and parts.runs < runs:
                     return False
+            export = self._export(case)
         except (FormatError, MissingInputError):
             return False
-        return model.plan_id == self.plan.plan_id and model.export_sha256 in (None, self._export(case).request_sha256)
+        return model.plan_id == self.plan.plan_id and model.export_sha256 in (None, export.request_sha256)
 
     def profile(self, case: Case) -> bool:
         """Profile one case and say so; False where a level failed, and what the others told is kept."""

@@ -13,16 +13,18 @@ from harness.core import cli, devices, limits, store
 from harness.core.errors import CasesFailedError
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
-from harness.core.schemas import ExportRecord, Measured, Plan
+from harness.core.schemas import Measured, Plan
 from harness.measure.clock import now_ns
 from harness.measure.tuning import FIRST_ROUND, losers
 from harness.planning.adaptive import further_turns, is_over_budget
 from harness.planning.built_engines import built_engines
+from harness.planning.exports import read_exports
 from harness.planning.interpreters import interpreters
 from harness.planning.part import of_models
 from harness.planning.resume import Finished, finished_turns
 from harness.planning.schedule import Turn, schedule
 from harness.running.crew import Crew
+from harness.running.unexported import split_off_unexported
 
 
 def stage(arguments: Sequence[str]) -> None:
@@ -40,7 +42,7 @@ def stage(arguments: Sequence[str]) -> None:
     results, models = Results(options.results), Models(options.models_dir)
     plan = of_models(store.load(results.plan, Plan, "make plan"), options.models)
     devices.require(plan.device)
-    exports = _exports(plan, models)
+    exports = read_exports(plan, models)
     with exclusive(results.lock):
         settings = plan.measurement
         turns = schedule(plan.cases, max(settings.rounds, settings.max_rounds or 0), settings.seed)
@@ -48,35 +50,26 @@ def stage(arguments: Sequence[str]) -> None:
             _forget(turns, results)
             _forget_compiled(turns, models)
         damaged: list[str] = []
-        engines = {name: built_engines(models.folder(export.slug), damaged) for name, export in exports.items()}
-        done = finished_turns(plan, turns, exports, results, frozenset(others), engines)
+        engines = {name: built_engines(models.folder(export.slug), damaged) for name, export in exports.found.items()}
+        done = finished_turns(plan, turns, exports.found, results, frozenset(others), engines)
         for note in (*damaged, *done.notes):
             cli.warn(note)
         owed = [turn for turn in turns if turn[0] <= settings.rounds]
-        todo = [turn for turn in owed if not done.has(turn)]
+        open_turns = [turn for turn in owed if not done.has(turn)]
+        todo = split_off_unexported(plan, open_turns, exports, results)
+        unexported = len(open_turns) - len(todo)
         todo = [turn for turn in todo if not _lost(turn, plan, done)]
         todo = todo or further_turns(plan.cases, done.medians, settings, settings.seed, 0.0)
         threads = settings.threads or limits.threads()
-        cli.say(_announcement(plan, owed, todo, threads))
+        cli.say(_announcement(plan, len(owed) - unexported, todo, threads))
         fork = options.isolation == "fork"
         with Crew(plan, models, results, threads, len(todo), fork, others) as crew:
-            failures = _measure_all(plan, todo, done, crew)
+            failures = unexported + _measure_all(plan, todo, done, crew)
     if failures:
         raise CasesFailedError(
-            f"{failures} processes failed; the others are measured.",
+            f"{failures} measurements failed; the others are done.",
             "The report lists each with its reason; `make run` tries only the failed ones again.",
         )
-
-
-def _exports(plan: Plan, models: Models) -> dict[str, ExportRecord]:
-    """The export of each model of the plan, with its files checked against their hashes."""
-    found = {}
-    for model in (model for model in plan.models if model.exported):
-        folder = models.folder(model.slug)
-        export = store.load(folder.record, ExportRecord, "make export")
-        store.check_artifacts(folder.root, export)
-        found[model.name] = export
-    return found
 
 
 def _measure_all(plan: Plan, todo: Sequence[Turn], done: Finished, crew: Crew) -> int:
@@ -121,8 +114,8 @@ def _forget(turns: Sequence[Turn], results: Results) -> None:
             path.unlink(missing_ok=True)
 
 
-def _announcement(plan: Plan, owed: Sequence[Turn], todo: Sequence[Turn], threads: int) -> str:
-    kept = len(owed) - len(todo)
+def _announcement(plan: Plan, owed: int, todo: Sequence[Turn], threads: int) -> str:
+    kept = owed - len(todo)
     before = f"; {kept} measured before are kept (FORCE=1 measures anew)" if kept > 0 else ""
     return f"Plan {plan.plan_id}: {len(todo)} processes to run with {threads} threads each{before}."
 

@@ -184,6 +184,19 @@ def test_clean_keeps_what_is_published_and_does_not_mind_an_absent_folder(tmp_pa
     assert make("clean", f"RESULTS={tmp_path / 'absent'}").returncode == 0
 
 
+def test_clean_does_not_empty_a_folder_that_no_stage_wrote(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    done = make("clean", f"RESULTS={tmp_path}")
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        f"Error: {tmp_path} is no folder of results: it has no plan.json, or it is a checkout."
+    )
+    (tmp_path / "plan.json").touch()
+    (tmp_path / ".git").mkdir()
+    assert make("clean", f"RESULTS={tmp_path}").returncode == 2
+    assert (tmp_path / "thesis.tex").exists()
+
+
 def settings_table() -> str:
     rows = []
     for backend, info in BUILT_IN.items():

@@ -11,16 +11,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from harness.core import cli
-from harness.core.errors import CasesFailedError, InferometerError, RegressionError
+from harness.core.errors import CasesFailedError, InferometerError
 from harness.running.going_on import goes_on_after
 
 Show = Callable[[str], None]
 """Takes a line that a stage prints."""
 
-_ERRORS: Mapping[int, type[InferometerError]] = {
-    **{kind.exit_code: kind for kind in InferometerError.__subclasses__()},
-    RegressionError.exit_code: RegressionError,
-}
+_ERRORS: Mapping[int, type[InferometerError]] = {kind.exit_code: kind for kind in InferometerError.__subclasses__()}
 """By exit code, the widest kind of error that has it."""
 
 

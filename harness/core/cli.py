@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
-from harness.core.errors import InferometerError
+from harness.core.errors import InferometerError, StorageError, UsageError
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells have it."""
+CRASHED = 70
+"""Exit code after an exception that nobody expected: EX_SOFTWARE of sysexits.h. Python's own 1 is a regression here."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -34,9 +39,17 @@ def parser(module: str, docstring: str | None) -> Parser:
 def add_folders(target: argparse.ArgumentParser, models: bool = True, results: bool = True) -> None:
     """The `--models-dir` and `--results` options, the same in every stage."""
     if models:
-        target.add_argument("--models-dir", type=Path, default=Path("models"), help="folder of exports (models)")
+        target.add_argument("--models-dir", type=_folder, default=Path("models"), help="folder of exports (models)")
     if results:
-        target.add_argument("--results", type=Path, default=Path("results"), help="folder of results (results)")
+        target.add_argument("--results", type=_folder, default=Path("results"), help="folder of results (results)")
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise UsageError(
+            "The name of a folder is empty.", "Leave RESULTS and MODELS_DIR out, or name one: RESULTS=results."
+        )
+    return Path(text)
 
 
 def add_models(target: argparse.ArgumentParser) -> None:
@@ -61,10 +74,9 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         stage(sys.argv[1:] if arguments is None else arguments)
-        sys.stdout.flush()
+        print(end="", flush=True)
     except InferometerError as error:
-        print(f"Error: {_one_line(error.problem)}\nHint:  {_one_line(error.hint)}", file=sys.stderr)
-        raise SystemExit(error.exit_code) from None
+        _fail(error)
     except KeyboardInterrupt:
         print("\nStopped. What was measured is kept; the same command goes on from there.", file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None
@@ -72,11 +84,21 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
         # `make models | head` is no error: leave quietly, and keep Python from flushing into the closed pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
+    except Exception as error:
+        # Files are written where this is told in more words (store.py); what is left is mostly output into a file.
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            full = f"The disk is full: {error.filename or 'the output'} could not be written."
+            _fail(StorageError(full, "Free some space and run the same command again; what was measured is kept."))
+        with suppress(OSError):
+            traceback.print_exc()
+        raise SystemExit(CRASHED) from None
 
 
-def _one_line(text: str) -> str:
-    """Messages of libraries, which ours may hold, have several: `told` looks for two lines."""
-    return " ".join(filter(None, map(str.strip, text.splitlines())))
+def _fail(error: InferometerError) -> NoReturn:
+    # Where the error stream cannot be written, the exit code still has to tell.
+    with suppress(OSError):
+        show(error)
+    raise SystemExit(error.exit_code) from None
 
 
 def told(output: str) -> tuple[str, str] | None:
@@ -91,6 +113,16 @@ def told(output: str) -> tuple[str, str] | None:
 def say(text: str = "") -> None:
     """Print one line for the user."""
     print(text, flush=True)
+
+
+def show(error: InferometerError) -> None:
+    """Print an error's two lines."""
+    print(f"Error: {_one_line(error.problem)}\nHint:  {_one_line(error.hint)}", file=sys.stderr, flush=True)
+
+
+def _one_line(text: str) -> str:
+    """Messages of libraries, which ours may hold, have several: `told` looks for two lines."""
+    return " ".join(filter(None, map(str.strip, text.splitlines())))
 
 
 def warn(text: str) -> None:

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import platform
 import re
+import sys
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
@@ -140,10 +141,20 @@ def loaded_runtimes(maps: Path = Path("/proc/self/maps")) -> dict[str, str]:
     except OSError:
         return {}
     paths = {fields[5] for line in lines if len(fields := line.split(maxsplit=5)) == 6}
-    found = sorted(path for path in paths if _RUNTIME.match(path.rpartition("/")[2]))
-    # Below site-packages the rest of the path says whose copy it is; where the environment lies does not matter.
-    names = [path.rpartition("/site-packages/")[2] for path in found]
-    return {RUNTIMES: ", ".join(names)} if names else {}
+    found = [path for path in paths if _RUNTIME.match(path.rpartition("/")[2])]
+    return {RUNTIMES: ", ".join(sorted(map(_without_place, found)))} if found else {}
+
+
+def _without_place(path: str) -> str:
+    """The end of a library's path that says whose copy it is. Results are published: no folder of this machine."""
+    _, site, below = path.rpartition("/site-packages/")
+    if site:
+        return below
+    roots = {os.path.realpath(entry) for entry in (*sys.path, sys.prefix, sys.base_prefix) if entry} - {"/"}
+    for root in sorted(roots, key=len, reverse=True):
+        if path.startswith(f"{root}/"):
+            return path.removeprefix(f"{root}/")
+    return f"(elsewhere)/{path.rpartition('/')[2]}"
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:

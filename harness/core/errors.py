@@ -1,6 +1,6 @@
 """Every error that a user can cause or meet, each with a hint (the next thing to type) and an exit code.
 
-    InferometerError            1   anything below; never raised itself
+    InferometerError           70   anything below; never raised itself
     ├── UsageError              2   an option or a combination of options that cannot be
     │   ├── ConfigError         2   a configuration file that cannot be used: file, key path, problem
     │   └── NotComparableError  2   two summaries without a row that can be compared
@@ -16,10 +16,11 @@
     ├── ExportError             8   a model that could not be turned into a checked ONNX file
     ├── CaseError               9   a case that failed: becomes a `Failed` row, never ends the run
     ├── RegressionError         1   a comparison that found a slower row or a missed threshold
-    └── SelfTestError           1   a self-test in which the harness missed a target
+    └── SelfTestError          12   a self-test in which the harness missed a target
 
 `CasesFailedError` (exit 10) ends a run that is complete but has failed rows, `NotReproducedError` (exit 11) one that
-does not show what was published.
+does not show what was published. 1 is a regression alone, so that a gate can tell it from a crash: an exception that
+is none of these ends with 70, EX_SOFTWARE of sysexits.h (core/cli.py).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from __future__ import annotations
 class InferometerError(Exception):
     """A mistake or a condition that the user can act on: shown as two lines, without a traceback."""
 
-    exit_code = 1
+    exit_code = 70
 
     def __init__(self, problem: str, hint: str) -> None:
         super().__init__(problem)
@@ -121,7 +122,7 @@ class RegressionError(InferometerError):
 class SelfTestError(InferometerError):
     """A self-test is complete and the harness missed a target."""
 
-    exit_code = 1
+    exit_code = 12
 
 
 class CasesFailedError(InferometerError):

@@ -31,6 +31,10 @@ class ModelFolder:
         return self.root / "export.json"
 
     @property
+    def failure(self) -> Path:
+        return self.root / "export-failed.json"
+
+    @property
     def weights(self) -> Path:
         return self.root / "weights.safetensors"
 

@@ -9,6 +9,7 @@ import yaml
 
 from harness.core.errors import ConfigError, MissingInputError
 
+FOLDER = Path("configs")
 MAX_BYTES = 1_000_000
 """A configuration is a page of text; more is a mistake or an attack on the parser."""
 
@@ -43,7 +44,8 @@ def read(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
-        others = ", ".join(sorted(str(file) for file in path.parent.glob("*.yaml"))) or "none in that folder"
+        found = sorted(path.parent.glob("*.yaml")) or sorted(FOLDER.glob("*.yaml"))
+        others = ", ".join(map(str, found)) or f"none in {path.parent} and {FOLDER}"
         raise MissingInputError(
             f"The configuration {path} cannot be read: {error.strerror}.",
             f"Name one with CONFIG=…; there are: {others}.",

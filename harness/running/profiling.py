@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from harness.core import cli, store
-from harness.core.errors import CaseError
+from harness.core.errors import CaseError, StorageError
 from harness.core.jobs import Job
 from harness.core.schemas import Record
 from harness.measure.launcher import process_environment
@@ -67,6 +67,11 @@ def profile_in_a_process(asked: ProfileJob, log: Path, interpreter: Path | None 
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+    if process.returncode == StorageError.exit_code:
+        raise StorageError(
+            f"The disk is full or not writable: {log.parent} could not be written.",
+            "Free some space and run the same command again; what was profiled is kept.",
+        )
     if answer is None or process.returncode != 0:
         raise CaseError(*_why(answer is None, process.returncode, asked, log))
     log.unlink()

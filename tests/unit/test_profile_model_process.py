@@ -9,7 +9,7 @@ import pytest
 
 from harness import profile_ops
 from harness.core import store
-from harness.core.errors import CaseError, CasesFailedError, UsageError
+from harness.core.errors import CaseError, CasesFailedError, StorageError, UsageError
 from harness.core.jobs import Job
 from harness.core.layout import Results
 from harness.core.schemas import Measurement
@@ -68,6 +68,11 @@ def test_an_end_without_an_answer_is_told_with_its_log(body: str, problem: str, 
         profile_in_a_process(asked(tmp_path), log, python(tmp_path, body))
     assert caught.value.problem == problem
     assert str(log) in caught.value.hint
+
+
+def test_a_full_disk_ends_the_stage_and_not_only_the_case(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="The disk is full or not writable"):
+        profile_in_a_process(asked(tmp_path), tmp_path / "parts.log", python(tmp_path, "raise SystemExit(6)"))
 
 
 def test_a_process_that_hangs_is_ended(tmp_path: Path) -> None:

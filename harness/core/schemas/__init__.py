@@ -4,6 +4,7 @@ A `schema_version` is raised when a reader of the old version would misread or r
 
     Plan          1  first format
     ExportRecord  1  first format
+    ExportFailure 1  first format
     EngineRecord  1  first format
     Roof          1  first format
     Environment   1  first format
@@ -42,6 +43,7 @@ from harness.core.schemas.environment import Environment, Gpu, Limits, Machine, 
 from harness.core.schemas.export import (
     Answer,
     Artifact,
+    ExportFailure,
     ExportRecord,
     ImagePreparation,
     InputSet,
@@ -132,6 +134,7 @@ __all__ = [
     "EngineRecord",
     "EngineRequest",
     "Environment",
+    "ExportFailure",
     "ExportRecord",
     "Failed",
     "Flag",

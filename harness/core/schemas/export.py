@@ -123,6 +123,14 @@ class Work(Record):
     """Operators that the counter does not know, by name."""
 
 
+class ExportFailure(Record):
+    """models/<slug>/export-failed.json: why the last export of a model failed; gone once one succeeds."""
+
+    schema_version: Literal[1] = 1
+    error: str
+    hint: str
+
+
 class ExportRecord(Record):
     """What `export` made of one model."""
 

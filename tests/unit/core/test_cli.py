@@ -6,11 +6,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from harness.core import cli
-from harness.core.errors import InferometerError, MissingInputError, StorageError
+from harness.core.errors import InferometerError, MissingInputError, RegressionError, StorageError, UsageError
 
 
 def leaving(stage: BaseException | None) -> int:
@@ -42,12 +43,11 @@ def test_what_a_library_says_in_several_lines_is_still_two(capsys: pytest.Captur
     assert cli.told(capsys.readouterr().err) == ("It said: no more.", "Make it, then again.")
 
 
-def test_a_bug_keeps_its_traceback() -> None:
-    def run(arguments: Sequence[str]) -> None:
-        raise ZeroDivisionError("ours")
-
-    with pytest.raises(ZeroDivisionError, match="ours"):
-        cli.main(run, [])
+def test_a_bug_shows_its_traceback_and_is_no_regression(capsys: pytest.CaptureFixture[str]) -> None:
+    assert leaving(ZeroDivisionError("ours")) == 70 != RegressionError.exit_code
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == "Traceback (most recent call last):"
+    assert told[-1] == "ZeroDivisionError: ours"
 
 
 def test_ctrl_c_is_130_and_says_that_nothing_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,6 +76,14 @@ def test_folder_options_are_the_same_in_every_stage() -> None:
     assert (str(given.results), str(given.models_dir)) == ("r", "m")
 
 
+@pytest.mark.parametrize("option", ["--results", "--models-dir"])
+def test_an_empty_folder_name_is_not_the_folder_that_one_stands_in(option: str) -> None:
+    parser = cli.parser("harness.run", None)
+    cli.add_folders(parser)
+    with pytest.raises(UsageError, match="empty"):
+        parser.parse_args([option, ""])
+
+
 @pytest.mark.parametrize("lines", [1, 100_000])
 def test_a_closed_pipe_is_quiet_whether_the_text_fits_the_buffer_or_not(lines: int) -> None:
     code = (
@@ -96,3 +104,30 @@ def test_the_two_lines_of_an_error_are_found_again_in_a_log() -> None:
     assert cli.told(log) == ("It is not there.", "Make it.")
     assert cli.told("Error: cut off") is None
     assert cli.told("Error: of a library\nsomething else\n") is None
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full, which only Linux has")
+@pytest.mark.parametrize(
+    ("stage", "streams", "code", "told"),
+    [
+        ("print('x')", {"stdout"}, 6, "Error: The disk is full: the output could not be written.\n"),
+        ("print('x')", {"stdout", "stderr"}, 6, None),
+        ("raise errors.UsageError('a', 'b')", {"stderr"}, 2, None),
+        ("raise KeyError('a')", {"stderr"}, 70, None),
+    ],
+)
+def test_a_full_disk_behind_the_output_is_said_and_keeps_the_exit_code(
+    stage: str, streams: set[str], code: int, told: str | None
+) -> None:
+    text = f"from harness.core import cli, errors\ndef run(arguments):\n    {stage}\ncli.main(run, [])\n"
+    with Path("/dev/full").open("w") as full:
+        wanted = {name: full if name in streams else subprocess.PIPE for name in ("stdout", "stderr")}
+        done = subprocess.run([sys.executable, "-c", text], **wanted, text=True, check=False)  # type: ignore[call-overload]
+    assert done.returncode == code
+    assert told is None or done.stderr.startswith(told)
+
+
+def test_a_closed_output_is_no_error() -> None:
+    text = "from harness.core import cli\ncli.main(lambda arguments: cli.say('x'), [])\n"
+    done = subprocess.run(["/bin/sh", "-c", '"$0" -c "$1" >&-', sys.executable, text], check=False)
+    assert done.returncode == 0

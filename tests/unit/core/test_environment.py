@@ -84,19 +84,29 @@ def test_the_image_is_what_its_starter_says(monkeypatch: pytest.MonkeyPatch) -> 
     assert (limits.image, limits.image_digest) == ("inferometer:cpu", "sha256:abc")
 
 
-def test_runtimes_are_named_by_the_file_that_was_loaded(tmp_path: Path) -> None:
+def test_runtimes_are_named_by_the_file_that_was_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", ["", "/home/somebody/packages"])
+    monkeypatch.setattr("sys.base_prefix", "/opt/python")
     maps = tmp_path / "maps"
     lines = [
         "7f00-7f01 r-xp 00000000 08:01 99   /venv/lib/python3.11/site-packages/torch/lib/libgomp.so.1",
         "7f01-7f02 rw-p 00001000 08:01 99   /venv/lib/python3.11/site-packages/torch/lib/libgomp.so.1",
-        "7f02-7f03 r-xp 00000000 08:01 98   /usr/lib/libiomp5.so",
+        "7f02-7f03 r-xp 00000000 08:01 98   /home/somebody/build/libiomp5.so",
+        "7f02-7f03 r-xp 00000000 08:01 98   /home/somebody/packages/numpy.libs/libopenblas.so",
+        "7f02-7f03 r-xp 00000000 08:01 98   /opt/python/lib/libomp.so.5",
         "7f03-7f04 r-xp 00000000 08:01 97   /venv/lib/python3.11/site-packages/nvidia/lib/libcublas.so.13",
         "7f04-7f05 rw-p 00000000 00:00 0",
         "7f05-7f06 r-xp 00000000 08:01 96   /venv/lib/python3.11/site-packages/openvino/libs/libtbb.so.12",
     ]
     maps.write_text("\n".join(lines))
     found = environment.loaded_runtimes(maps)
-    assert found == {environment.RUNTIMES: "/usr/lib/libiomp5.so, openvino/libs/libtbb.so.12, torch/lib/libgomp.so.1"}
+    assert found[environment.RUNTIMES].split(", ") == [
+        "(elsewhere)/libiomp5.so",
+        "lib/libomp.so.5",
+        "numpy.libs/libopenblas.so",
+        "openvino/libs/libtbb.so.12",
+        "torch/lib/libgomp.so.1",
+    ]
     assert environment.loaded_runtimes(tmp_path / "absent") == {}
 
 

@@ -208,6 +208,9 @@ def test_a_missing_file_lists_those_that_are_there(tmp_path: Path) -> None:
         read_config(tmp_path / "cppu.yaml")
     assert "cppu.yaml cannot be read: No such file" in caught.value.problem
     assert str(tmp_path / "cpu.yaml") in caught.value.hint
+    with pytest.raises(MissingInputError) as caught:
+        read_config(tmp_path / "elsewhere" / "cppu.yaml")
+    assert "configs/quickstart.yaml" in caught.value.hint
     with pytest.raises(InferometerError, match="cannot be read: Is a directory"):
         read_config(tmp_path)
 

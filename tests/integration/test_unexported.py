@@ -1,0 +1,77 @@
+"""One model without an export: it is named, its rows say why, and the other models are measured."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from harness.core import store
+from harness.core.layout import Models
+from harness.core.schemas import Failed, Measured
+from tests.fixtures.stages import POLLUTING, TINY, Folder
+
+pytestmark = pytest.mark.stages
+
+ABSENT = "onnx:absent.onnx"
+EAGER_AND_NOOP = {"backends": ["noop", "torch-eager"]}
+
+
+@pytest.fixture
+def own(folder: Folder, exports: Models) -> Folder:
+    """With a models folder of its own, which a test may damage."""
+    shutil.copytree(exports.root, folder.root / "models")
+    folder.models = Models(folder.root / "models")
+    return folder
+
+
+def test_a_failed_export_is_two_lines_and_the_others_go_on(own: Folder) -> None:
+    own.plan({"backends": ["onnxruntime"]}, models=(TINY, ABSENT))
+    done = own("export")
+    assert done.returncode == 10
+    error, hint, end, after = done.stderr.splitlines()
+    assert "no file absent.onnx" in error
+    assert end == "Error: 1 of 2 models were not exported."
+    assert all(line.startswith("Hint:  ") for line in (hint, after))
+
+    ran = own("run")
+    assert ran.returncode == 10, ran.stderr
+    absent, tiny = sorted(own.summary().rows, key=lambda row: row.status)
+    assert (absent.model, absent.status, absent.hint) == (ABSENT, "failed", hint.removeprefix("Hint:  "))
+    assert absent.reason == f"export: {error.removeprefix('Error: ')}"
+    assert (tiny.model, tiny.status) == (TINY, "measured")
+
+
+def test_a_model_that_is_exported_after_all_is_measured(own: Folder) -> None:
+    plan = own.plan({"backends": ["torch-eager"]}, models=(TINY,))
+    failure = own.models.folder(plan.models[0].slug).failure
+    failure.write_text('{"schema_version": 1, "error": "It failed.", "hint": "Mend it."}')
+    assert own("run").returncode == 10
+    assert [(row.status, row.reason, row.hint) for row in own.summary().rows] == [
+        ("failed", "export: It failed.", "Mend it.")
+    ]
+    assert own("export").returncode == 0
+    assert not failure.exists()
+    assert own("run").returncode == 0
+
+
+def test_a_model_whose_folder_is_gone_keeps_what_was_measured(own: Folder) -> None:
+    plan = own.plan(EAGER_AND_NOOP, models=(TINY, POLLUTING), rounds=1)
+    assert own("run").returncode == 0
+    tiny = next(model for model in plan.models if model.name == TINY)
+    aside = own.root / "aside"
+    shutil.move(own.models.folder(tiny.slug).root, aside)
+
+    own.plan(EAGER_AND_NOOP, models=(TINY, POLLUTING), rounds=2)
+    ran = own("run")
+    assert ran.returncode == 10
+    assert "export.json does not exist. Run `make export` first." in ran.stderr
+    kinds = {(case, number): type(record) for (case, number), record in own.records().items() if tiny.slug in case}
+    eager, noop = f"{tiny.slug}-torch-eager-cpu-fp32-b1", f"{tiny.slug}-noop-cpu-fp32-b1"
+    assert kinds == {(eager, 1): Measured, (eager, 2): Failed, (noop, 1): Measured, (noop, 2): Measured}
+
+    shutil.move(aside, own.models.folder(tiny.slug).root)
+    ran = own("run")
+    assert ran.returncode == 0, ran.stderr
+    assert "1 processes to run" in ran.stdout
+    assert isinstance(store.load_raw(own.results.raw_file(eager, 2)), Measured)
