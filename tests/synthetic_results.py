@@ -296,7 +296,7 @@ def measured(
             device="cpu",
             precision=case.precision,
             provider=case.backend,
-            settings={"threads": 2},
+            settings={"threads": changes.get("threads", 2)},
             dtype_census={"float32": 100},
         ),
         "memory": Memory(peak_rss_bytes=int(6e8 + 3e7 * case.batch_size), baseline_rss_bytes=int(3e8)),

@@ -22,8 +22,8 @@ class OnCpu(Place):
         return module.to(dtype)
 
     def inputs(self, batches: Sequence[Sequence[Array]], dtype: torch.dtype) -> Inputs:
-        """A copy of every batch as tensors."""
-        return Resident([tuple(_typed(array.copy(), dtype) for array in batch) for batch in batches], dtype)
+        """Tensors on the batches' own memory: copies would stand in the load time and the memory of PyTorch alone."""
+        return Resident([tuple(_typed(array, dtype) for array in batch) for batch in batches], dtype)
 
     def settle(self, call: Call, sets: Sequence[Tensors]) -> list[Call]:
         """The call itself, for every set."""

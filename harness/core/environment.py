@@ -15,6 +15,7 @@ import psutil
 
 from harness.core import checkout, gpu, limits
 from harness.core.allocator import allocator_settings
+from harness.core.runtime_variables import runtime_variables
 from harness.core.schemas import Device, Environment, Limits, Machine, Software, Unavailable
 from harness.core.store import digest_of
 
@@ -127,7 +128,7 @@ def _software(build: dict[str, str], also: Iterable[str]) -> Software:
         git_commit=commit,
         git_dirty=dirty,
         libraries=versions((*LIBRARIES, *also)),
-        build={**build, **allocator_settings()},
+        build={**build, **allocator_settings(), **runtime_variables()},
     )
 
 

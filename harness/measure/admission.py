@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.core.allocator import ALLOCATOR
+from harness.core.runtime_variables import VARIABLES
 from harness.core.schemas import Case, EngineRecord, Environment, ExportRecord, Failed, Measured
 
 
@@ -167,6 +168,6 @@ def _card(environment: Environment) -> dict[str, Any]:
 
 def _libraries(environment: Environment) -> dict[str, Any]:
     facts = {f"library {name}": value for name, value in environment.software.libraries.items()}
-    # What it is set to is no version, and changes times as one does.
-    facts[f"library {ALLOCATOR}"] = environment.software.build.get(ALLOCATOR, "as it is")
+    # What is set from outside is no version, and changes times as one does.
+    facts |= {f"library {name}": environment.software.build.get(name, "as it is") for name in (ALLOCATOR, VARIABLES)}
     return facts

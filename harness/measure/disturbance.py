@@ -53,7 +53,8 @@ def findings(
 ) -> list[Finding]:
     """Everything that happened while the rounds of one case were timed. `usage`: by round, those that were watched."""
     rounds = [Round(record, usage[record.round]) for record in records if record.round in usage]
-    found = [] if environment is None else _oversubscribed(records, environment)
+    found = _other_threads(records)
+    found += [] if environment is None else _oversubscribed(records, environment)
     if environment is not None:
         cpus = environment.machine.logical_cpus
         found += _in_rounds("COTENANT", rounds, lambda one: _cotenant(one, cpus), _QUIET)
@@ -150,6 +151,17 @@ def _clock(rounds: Sequence[Round]) -> list[Finding]:
     means = [one.usage.frequency_mhz_mean for one in rounds if one.usage.frequency_mhz_mean]
     remedy = "Fix the clock (governor `performance`, turbo off) or let the machine warm up, then `make run FORCE=1`."
     return drift(means, "the", remedy)
+
+
+def _other_threads(records: Sequence[Measured]) -> list[Finding]:
+    """A library may take fewer threads than it is given, as OpenVINO does beyond the physical cores."""
+    own = {(one.placement.settings.get("threads"), one.threads) for one in records if not _on_gpu(one)}
+    other = [(ran, given) for ran, given in own if isinstance(ran, int) and ran != given]
+    if not other:
+        return []
+    ran, given = min(other)
+    detail = f"ran with {ran} threads of its own choice where every backend was given {given}"
+    return [finding("A", "OTHER_THREADS", detail, f"Set `measurement.threads` to {ran} to compare like with like.")]
 
 
 def _oversubscribed(records: Sequence[Measured], environment: Environment) -> list[Finding]:

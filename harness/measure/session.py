@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +21,9 @@ Outputs = Mapping[str, NDArray[np.generic]]
 
 KEPT_OUTPUTS = 8
 """Outputs of timed iterations that are kept for the check after the loop: the latest blocks'."""
+
+KEPT_BYTES = 16 << 20
+"""Fewer than that many where they are larger together, one at least: they count as memory of the backend."""
 
 
 class Session(Protocol):
@@ -143,7 +146,12 @@ def _check_all(backend: Session, mode: Mode, reference: Callable[[int], Outputs]
 
 def _keep(kept: list[tuple[int, Outputs]], index: int, outputs: Outputs) -> None:
     kept.append((index, outputs))
-    del kept[:-KEPT_OUTPUTS]
+    while len(kept) > KEPT_OUTPUTS or (len(kept) > 1 and _bytes(kept) > KEPT_BYTES):
+        del kept[0]
+
+
+def _bytes(kept: Sequence[tuple[int, Outputs]]) -> int:
+    return sum(array.nbytes for _, outputs in kept for array in outputs.values())
 
 
 def _quiet_collector() -> None:

@@ -26,7 +26,7 @@ def cold_figure(title: str, rows: Sequence[Row], baseline: str, caption: str) ->
     shapes = ranking.by_shape([row for row in rows if row.cold_ns and row.speedup])
     shown = shapes if len(shapes) < 2 else [shapes[0], shapes[-1]]
     text = (
-        "Load, compile and first inference of a new process; ONNX export and engines, made once, not included. Upper "
+        "Load, compile and first inference of a new process; imports, ONNX export and engines not included. Upper "
         f"left is best. Bar: 95% CI of the speedup. {FILLS}"
     )
     with drawing():

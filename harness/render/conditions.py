@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from harness.core.allocator import ALLOCATOR
 from harness.core.environment import PLUGIN, RUNTIMES
+from harness.core.runtime_variables import VARIABLES
 from harness.core.schemas import Environment, Row, Summary, Unavailable
 from harness.render import custom, units, ways
 from harness.render.markdown import table
@@ -22,7 +23,7 @@ def conditions(summary: Summary, rows: Sequence[Row]) -> str:
         machine(summary.environments),
         _threads(rows),
         versions(summary.environments),
-        _allocators(summary.environments),
+        *_from_outside(summary.environments),
         custom.plugins(rows),
         f"{', '.join(dict.fromkeys(row.precision for row in rows))} on {first.device}",
         ways.stated(first),
@@ -43,7 +44,7 @@ def short_conditions(summary: Summary, rows: Sequence[Row]) -> str:
         machine(summary.environments),
         _threads(rows),
         versions(summary.environments),
-        _allocators(summary.environments),
+        *_from_outside(summary.environments),
         custom.plugins(rows),
         *kinds,
     ]
@@ -78,7 +79,7 @@ def _facts(environment: Environment) -> Iterable[tuple[str, str]]:
     yield from sorted(software.libraries.items())
     # A library's build is told under the library's own name; the row must not read as a second version of it.
     builds = (
-        (name if name in (ALLOCATOR, PLUGIN, RUNTIMES) else f"build of {name}", text)
+        (name if name in (ALLOCATOR, PLUGIN, RUNTIMES, VARIABLES) else f"build of {name}", text)
         for name, text in software.build.items()
     )
     yield from sorted(builds)
@@ -113,10 +114,12 @@ def versions(environments: Mapping[str, Environment]) -> str:
     return ", ".join(f"{name} {_joined(several)}" for name, several in found.items())
 
 
-def _allocators(environments: Mapping[str, Environment]) -> str:
-    """What tuned the memory allocator; empty where nothing did."""
-    told = [environment.software.build.get(ALLOCATOR, "as it is") for environment in environments.values()]
-    return f"memory allocator {_joined(told)}" if set(told) - {"as it is"} else ""
+def _from_outside(environments: Mapping[str, Environment]) -> Iterable[str]:
+    """What tuned the memory allocator, thread pools and kernels; nothing of what was left as it is."""
+    for name in (ALLOCATOR, VARIABLES):
+        told = [environment.software.build.get(name, "as it is") for environment in environments.values()]
+        if set(told) - {"as it is"}:
+            yield f"{name} {_joined(told)}"
 
 
 def _clock(rows: Sequence[Row]) -> str:

@@ -31,9 +31,11 @@ def guide(summary: Summary) -> str:
         "inputs before timing and of outputs taken while timing. Top-1 is shown for trained classifiers only, the "
         "**cosine** for all others, where rows differ in precision. **file MiB**: "
         f"the ONNX file{', engine' if summary.engines else ''} or weights loaded.",
-        "**peak MiB**: resident memory of the whole process at its peak, interpreter and libraries included.",
-        "**until first answer**: load + compile + first inference of a new process. **break-even**: batches until the "
-        "time saved repays what comes on top of the baseline's start, export included.",
+        "**peak MiB**: resident memory of the whole process at its peak, interpreter and libraries included, "
+        "also those that only other models of the backend need.",
+        "**until first answer**: load + compile + first inference of a new process, without the imports of its "
+        "libraries. **break-even**: batches until the time saved repays what comes on top of the baseline's start, "
+        "export included.",
         "**bold**: the fastest of its shape: its interval lies below all others', and no row of grade C reads as fast. "
         "Without bold there is no clear winner. *Italics*: grade C, not ranked.",
         "**grade**: A every check passed · B less certain than asked (interval wider than "

@@ -23,7 +23,7 @@ THROUGHPUT_NOTE = (
     "not ranked. A click on a name hides its line."
 )
 COLD_NOTE = (
-    "Load, compile and first inference of a new process; ONNX export and engines, made once, not included. Upper left "
+    "Load, compile and first inference of a new process; imports, ONNX export and engines not included. Upper left "
     "is best. Bar: 95% CI of the speedup. Tinted: not fp32; hollow: flagged, not ranked."
 )
 

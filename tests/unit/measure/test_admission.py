@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from harness.core.allocator import ALLOCATOR
+from harness.core.runtime_variables import VARIABLES
 from harness.core.schemas import Environment, Gpu, Unavailable
 from harness.measure.admission import foreign_machine, references
 from tests import synthetic_results as made
@@ -37,13 +40,14 @@ def test_cards_of_another_type_are_another_machine() -> None:
     assert "gpu.name Another Card instead of A Card" in (foreign_machine("two", RESNET, environments, agreed) or "")
 
 
-def test_samples_of_another_memory_allocator_are_not_joined() -> None:
+@pytest.mark.parametrize(
+    ("name", "setting"), [(ALLOCATOR, "MALLOC_TRIM_THRESHOLD_=1"), (VARIABLES, "OMP_WAIT_POLICY=passive")]
+)
+def test_samples_under_other_settings_from_outside_are_not_joined(name: str, setting: str) -> None:
     plain = made.environment()
-    tuned = plain.model_copy(
-        update={"software": plain.software.model_copy(update={"build": {ALLOCATOR: "MALLOC_TRIM_THRESHOLD_=1"}})}
-    )
+    tuned = plain.model_copy(update={"software": plain.software.model_copy(update={"build": {name: setting}})})
     environments = {"plain": plain, "tuned": tuned}
     agreed = references([(MINILM, "plain", "t1"), (MINILM, "plain", "t2"), (MINILM, "tuned", "t3")], environments)
     assert foreign_machine("plain", MINILM, environments, agreed) is None
     told = foreign_machine("tuned", MINILM, environments, agreed) or ""
-    assert "memory allocator MALLOC_TRIM_THRESHOLD_=1 instead of as it is" in told
+    assert f"{name} {setting} instead of as it is" in told

@@ -125,5 +125,21 @@ def test_more_threads_than_room() -> None:
     assert "OVERSUBSCRIBED" not in found(usage(), threads=2, room=2)
 
 
+@pytest.mark.parametrize(("ran", "device", "flagged"), [(4, "cpu", True), (8, "cpu", False), (1, "cuda:0", False)])
+def test_a_library_that_takes_other_threads_than_it_is_given_is_told_and_costs_no_grade(
+    ran: int, device: str, flagged: bool
+) -> None:
+    record = measured(CASE, EFFICIENTNET, 1, 200, threads=8)
+    placement = record.placement.model_copy(update={"settings": {"threads": ran}, "device": device})
+    flags = {
+        one.flag.name: one
+        for one in disturbance.findings([record.model_copy(update={"placement": placement})], {}, None)
+    }
+    assert ("OTHER_THREADS" in flags) == flagged
+    if flagged:
+        assert flags["OTHER_THREADS"].caps_at == "A"
+        assert "4 threads of its own choice where every backend was given 8" in flags["OTHER_THREADS"].flag.detail
+
+
 def test_nobody_watched_is_no_finding() -> None:
     assert found() == {}

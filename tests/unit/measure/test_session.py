@@ -136,6 +136,16 @@ def test_right_answers_have_no_distance_before_and_while_timing(run: Run) -> Non
         assert parity.samples == 2 * min(batches, KEPT_OUTPUTS)
 
 
+def test_large_answers_are_kept_for_the_check_one_at_a_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = reference(0)["logits"].nbytes
+    for room, batches in ((2 * size, 2), (2 * size - 1, 1), (0, 1)):
+        monkeypatch.setattr(session, "KEPT_BYTES", room)
+        found = run(Recording())
+        assert found.parity_timed is not None
+        assert len(found.timed.blocks) > 2
+        assert found.parity_timed.samples == 2 * batches
+
+
 def after_check(wrong: Callable[[int], Any]) -> Callable[[int, int], Any]:
     """Right until every batch has been checked, wrong from then on."""
     return lambda index, number: reference(index) if number <= 1 + BATCHES else wrong(index)

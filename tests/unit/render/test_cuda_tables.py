@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from harness.core.allocator import ALLOCATOR
+from harness.core.runtime_variables import VARIABLES
 from harness.core.schemas import DeviceTimes, Row, Summary
 from harness.render import cold, ranking, recommend, ways
 from harness.render.conditions import conditions, environment_table, short_conditions
@@ -201,7 +202,7 @@ def test_csv_has_settings_device_limits_and_card() -> None:
     assert "gpu" not in COLUMNS
 
 
-def test_a_tuned_memory_allocator_stands_among_the_conditions() -> None:
+def test_settings_from_outside_stand_among_the_conditions() -> None:
     def with_build(build: dict[str, str]) -> Summary:
         found = {
             name: one.model_copy(update={"software": one.software.model_copy(update={"build": build})})
@@ -210,7 +211,8 @@ def test_a_tuned_memory_allocator_stands_among_the_conditions() -> None:
         return SUMMARY.model_copy(update={"environments": found})
 
     rows = TABLES[BERT]
-    tuned = with_build({ALLOCATOR: "MALLOC_TRIM_THRESHOLD_=1"})
+    tuned = with_build({ALLOCATOR: "MALLOC_TRIM_THRESHOLD_=1", VARIABLES: "OMP_WAIT_POLICY=passive"})
     for text in (conditions(tuned, rows), short_conditions(tuned, rows)):
-        assert " · memory allocator MALLOC_TRIM_THRESHOLD_=1 · " in text
+        assert " · memory allocator MALLOC_TRIM_THRESHOLD_=1 · runtime variables OMP_WAIT_POLICY=passive · " in text
     assert "memory allocator" not in conditions(with_build({}), rows)
+    assert "runtime variables" not in conditions(with_build({}), rows)

@@ -1,0 +1,85 @@
+"""What the cold costs and the memory of a row hold is the library's: load() runs nothing and copies no inputs."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from harness.backends import backend_info
+from harness.backends.base import Backend, Job
+from harness.backends.batches import BatchSet, load_batches
+from harness.core import store
+from harness.core.layout import Models
+from harness.core.schemas import Case, ExportRecord
+
+pytestmark = pytest.mark.stages
+
+
+def prepared(exports: Models, backend: str) -> tuple[Any, BatchSet]:
+    """A backend that has not loaded yet, and its batches with their reference."""
+    record = next(exports.root.glob("*tiny*/export.json"))
+    export = store.load(record, ExportRecord, "make export")
+    case = Case(
+        case_id="test",
+        model=export.model,
+        slug=export.slug,
+        backend=backend,
+        device="cpu",
+        precision="fp32",
+        batch_size=2,
+        sequence_length=None,
+        boundary="compute",
+        mode="sync",
+        weights=export.weights,
+    )
+    batches = load_batches(record.parent, export, case, 16)
+    job = Job(case, export, record.parent, batches.inputs, 1, record.parent / "cache")
+    module, _, name = backend_info(backend).target.partition(":")
+    made: Backend = getattr(importlib.import_module(module), name)(job)
+    return made, batches
+
+
+def test_the_first_inference_of_onnxruntime_is_not_part_of_its_load(
+    exports: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[str] = []
+    for name in ("run", "run_with_iobinding"):
+        real = getattr(ort.InferenceSession, name)
+        monkeypatch.setattr(ort.InferenceSession, name, lambda *given, real=real: runs.append("run") or real(*given))
+    backend, batches = prepared(exports, "onnxruntime")
+    backend.load()
+    assert runs == []
+    answers = []
+    for index in (0, 1, 2, 0):
+        backend.select(index)
+        backend.infer()
+        answers.append(backend.outputs())
+        (name,) = answers[-1]
+        np.testing.assert_allclose(answers[-1][name], batches.reference(index)[name], rtol=1e-4, atol=1e-5)
+    assert len(runs) == len(answers)
+    assert not np.array_equal(answers[0][name], answers[1][name])
+
+
+def test_all_batches_of_onnxruntime_write_their_answers_to_one_place(exports: Models) -> None:
+    backend, _ = prepared(exports, "onnxruntime")
+    backend.load()
+    backend.infer()
+    backend.outputs()
+    places = set()
+    for index in (0, 1, 2):
+        backend.select(index)
+        backend.infer()
+        places.add(backend._binding.get_outputs()[0].data_ptr())
+    assert len(places) == 1
+
+
+def test_pytorch_reads_its_inputs_where_every_library_reads_them(exports: Models) -> None:
+    backend, batches = prepared(exports, "torch-eager")
+    backend.load()
+    (array,) = batches.inputs[1].values()
+    assert np.shares_memory(backend.input_sets[1][0].numpy(), array)
+    backend.close()
