@@ -15,7 +15,7 @@ from tests.fixtures.stages import ROOT
 RECORDER = """#!/bin/sh
 case "$1" in
   info) exit ${{FAKE_INFO:-0}} ;;
-  image) [ -e {folder}/no-image ] && exit 1; echo sha256:feed; exit 0 ;;
+  image) [ -e {folder}/no-image ] && exit 1; echo ${{FAKE_ID:-sha256:feed}}; exit 0 ;;
   build) echo "step 3 of 9 failed" >&2; exit ${{FAKE_BUILD:-0}} ;;
 esac
 printf '%s\\0' "$@" >{folder}/said
@@ -64,6 +64,11 @@ def test_a_container_is_the_callers_read_only_and_gone_afterwards(engine: Engine
     assert said[said.index("--user") + 1] == f"{os.getuid()}:{os.getgid()}"
     assert {"--read-only", "--ipc=host", "--cap-drop=ALL", "--security-opt=no-new-privileges"} <= set(said)
     assert "INFEROMETER_IMAGE_DIGEST=sha256:feed" in said
+
+
+def test_an_image_is_on_record_with_the_name_of_its_hash(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_ID", "feed")  # as Podman has it
+    assert "INFEROMETER_IMAGE_DIGEST=sha256:feed" in stage(engine, "run")
 
 
 def test_results_and_models_are_mounted_where_they_are_and_inputs_read_only(engine: Engine) -> None:
