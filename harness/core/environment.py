@@ -245,6 +245,9 @@ def _os_name() -> str:
 
 
 def _container() -> str | None:
+    # Podman's --read-only lays an empty /run over its marker; the variable, as in systemd's container interface, stays.
+    if named := os.environ.get("container"):  # noqa: SIM112 - that is its name
+        return named
     for marker, name in (("/.dockerenv", "docker"), ("/run/.containerenv", "podman")):
         if Path(marker).exists():
             return name

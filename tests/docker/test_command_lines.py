@@ -14,8 +14,9 @@ from tests.fixtures.stages import ROOT
 
 RECORDER = """#!/bin/sh
 case "$1" in
+  --version) echo "${{FAKE_VERSION:-Docker version 20.10}}"; exit 0 ;;
   info) exit ${{FAKE_INFO:-0}} ;;
-  image) [ -e {folder}/no-image ] && exit 1; echo sha256:feed; exit 0 ;;
+  image) [ -e {folder}/no-image ] && exit 1; echo ${{FAKE_ID:-sha256:feed}}; exit 0 ;;
   build) echo "step 3 of 9 failed" >&2; exit ${{FAKE_BUILD:-0}} ;;
 esac
 printf '%s\\0' "$@" >{folder}/said
@@ -66,6 +67,11 @@ def test_a_container_is_the_callers_read_only_and_gone_afterwards(engine: Engine
     assert "INFEROMETER_IMAGE_DIGEST=sha256:feed" in said
 
 
+def test_an_image_is_on_record_with_the_name_of_its_hash(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_ID", "feed")  # as Podman has it
+    assert "INFEROMETER_IMAGE_DIGEST=sha256:feed" in stage(engine, "run")
+
+
 def test_results_and_models_are_mounted_where_they_are_and_inputs_read_only(engine: Engine) -> None:
     folder = engine.path.parent
     (folder / "own.yaml").touch()
@@ -83,6 +89,26 @@ def test_gpus_are_asked_for_with_cuda_alone(engine: Engine) -> None:
     said = stage(engine, "run", "DEVICE=cuda", "GPUS=device=0")
     assert said[said.index("--gpus") + 1] == "device=0"
     assert "--gpus" not in stage(engine, "run")
+
+
+def test_podman_is_given_gpus_by_name(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_VERSION", "podman version 4.3.1")
+    said = stage(engine, "run", "DEVICE=cuda")
+    assert "--device=nvidia.com/gpu=all" in said
+    assert not {"--gpus", "--ulimit"} & set(said)
+    said = stage(engine, "run", "DEVICE=cuda", "GPUS=device=0,GPU-4a1b")
+    assert {"--device=nvidia.com/gpu=0", "--device=nvidia.com/gpu=GPU-4a1b"} <= set(said)
+    assert not [flag for flag in stage(engine, "run") if "nvidia.com" in flag]
+
+
+def test_a_number_of_gpus_is_no_name_of_one(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_VERSION", "podman version 4.3.1")
+    done = make("run", "RUN=docker", f"DOCKER={engine.path}", "DEVICE=cuda", "GPUS=2")
+    error, hint = (line for line in done.stderr.splitlines() if not line.startswith("make"))
+    assert (error, hint) == (
+        "Error: Podman gets GPUs by name, and GPUS=2 is none.",
+        "Hint:  GPUS=all, or GPUS=device=0,1.",
+    )
 
 
 def test_stages_may_have_images_of_their_own(engine: Engine) -> None:

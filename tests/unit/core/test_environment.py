@@ -77,6 +77,11 @@ def test_collecting_imports_no_inference_library() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True).stderr == "\n"
 
 
+def test_a_container_is_known_where_its_marker_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("container", "podman")
+    assert environment.collect({}).limits.container == "podman"
+
+
 def test_the_image_is_what_its_starter_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INFEROMETER_IMAGE", "inferometer:cpu")
     monkeypatch.setenv("INFEROMETER_IMAGE_DIGEST", "sha256:abc")
