@@ -29,6 +29,7 @@ from harness.core import cli, environment, store
 from harness.core.errors import InferometerError, StorageError
 from harness.core.jobs import Ended, Entered, Event, Job, Ready, Started
 from harness.core.layout import Models, Results
+from harness.core.loaded_runtimes import loaded_runtimes
 from harness.core.orphans import die_with_parent
 from harness.core.schemas import ExportRecord, Failed, Measured
 from harness.core.timestamps import utc_now
@@ -123,7 +124,7 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
         mode, reference = mode_for(case, backend, len(batches.inputs)), batches.reference
     found = run_session(backend, mode, reference, export.classifier, job.measurement, enter)
     enter("record")
-    facts = {**backend.build_facts(), **environment.loaded_runtimes(), **environment.plugin_fact(info.plugin)}
+    facts = {**backend.build_facts(), **loaded_runtimes(), **environment.plugin_fact(info.plugin)}
     where = environment.collect(facts, case.device, info.recorded)
     environment_id = environment.environment_id(where)
     store.save(results.environment(environment_id), where)

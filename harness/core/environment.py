@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
-import re
-import sys
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
@@ -56,12 +54,10 @@ _FEATURES = (
     "amx_bf16",
     "amx_int8",
 )
-RUNTIMES = "loaded runtimes"
 PLUGIN = "backend's plugin"
-"""Names of the build facts that are no library's own."""
+"""Name of a build fact that is no library's own."""
 
 _SYS_CPU = Path("/sys/devices/system/cpu")
-_RUNTIME = re.compile(r"lib(gomp|iomp5|omp|tbb|mkl_(rt|core|\w*thread)|\w*openblas\w*|blis|dnnl|onednn)\b[^/]*\.so")
 
 
 def collect(build: dict[str, str], device: Device = "cpu", also: Iterable[str] = ()) -> Environment:
@@ -130,32 +126,6 @@ def _software(build: dict[str, str], also: Iterable[str]) -> Software:
         libraries=versions((*LIBRARIES, *also)),
         build={**build, **allocator_settings(), **runtime_variables()},
     )
-
-
-def loaded_runtimes(maps: Path = Path("/proc/self/maps")) -> dict[str, str]:
-    """OpenMP, TBB and BLAS libraries that this process has loaded, by file: two of a kind fight over its threads.
-
-    What a wheel was built with says little: which file the loader took decides. Empty where the kernel does not tell.
-    """
-    try:
-        lines = maps.read_text().splitlines()
-    except OSError:
-        return {}
-    paths = {fields[5] for line in lines if len(fields := line.split(maxsplit=5)) == 6}
-    found = [path for path in paths if _RUNTIME.match(path.rpartition("/")[2])]
-    return {RUNTIMES: ", ".join(sorted(map(_without_place, found)))} if found else {}
-
-
-def _without_place(path: str) -> str:
-    """The end of a library's path that says whose copy it is. Results are published: no folder of this machine."""
-    _, site, below = path.rpartition("/site-packages/")
-    if site:
-        return below
-    roots = {os.path.realpath(entry) for entry in (*sys.path, sys.prefix, sys.base_prefix) if entry} - {"/"}
-    for root in sorted(roots, key=len, reverse=True):
-        if path.startswith(f"{root}/"):
-            return path.removeprefix(f"{root}/")
-    return f"(elsewhere)/{path.rpartition('/')[2]}"
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from harness.core.allocator import ALLOCATOR
-from harness.core.environment import PLUGIN, RUNTIMES
+from harness.core.environment import PLUGIN
+from harness.core.loaded_runtimes import RUNTIMES
 from harness.core.runtime_variables import VARIABLES
 from harness.core.schemas import Environment, Row, Summary, Unavailable
 from harness.render import custom, units, ways

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from harness.core import environment
+from harness.core.loaded_runtimes import RUNTIMES, loaded_runtimes
 from harness.core.schemas import Environment, Unavailable
 
 
@@ -104,15 +105,15 @@ def test_runtimes_are_named_by_the_file_that_was_loaded(tmp_path: Path, monkeypa
         "7f05-7f06 r-xp 00000000 08:01 96   /venv/lib/python3.11/site-packages/openvino/libs/libtbb.so.12",
     ]
     maps.write_text("\n".join(lines))
-    found = environment.loaded_runtimes(maps)
-    assert found[environment.RUNTIMES].split(", ") == [
+    found = loaded_runtimes(maps)
+    assert found[RUNTIMES].split(", ") == [
         "(elsewhere)/libiomp5.so",
         "lib/libomp.so.5",
         "numpy.libs/libopenblas.so",
         "openvino/libs/libtbb.so.12",
         "torch/lib/libgomp.so.1",
     ]
-    assert environment.loaded_runtimes(tmp_path / "absent") == {}
+    assert loaded_runtimes(tmp_path / "absent") == {}
 
 
 def test_of_two_distributions_of_one_module_the_imported_one_is_recorded(
