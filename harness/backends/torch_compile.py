@@ -82,7 +82,9 @@ class TorchCompile(TorchBackend):
 
     @property
     def _cache(self) -> Path:
-        return (self.job.cache / self.job.case.case_id).resolve()
+        # Inductor reuses code of the same PyTorch and number of threads alone: that of others is not this case's.
+        kind = f"torch-{torch.__version__}-{self.job.threads}-threads"
+        return (self.job.cache / self.job.case.case_id / kind).resolve()
 
     def _counted(self) -> Compiled:
         return compiled_of(counters, self._cuda_graphs(), self._recorded)

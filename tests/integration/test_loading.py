@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -75,6 +77,17 @@ def test_all_batches_of_onnxruntime_write_their_answers_to_one_place(exports: Mo
         backend.infer()
         places.add(backend._binding.get_outputs()[0].data_ptr())
     assert len(places) == 1
+
+
+def test_code_compiled_for_another_number_of_threads_is_not_called_cached(exports: Models, tmp_path: Path) -> None:
+    backend, _ = prepared(exports, "torch-compile")
+    backend.job = replace(backend.job, cache=tmp_path)
+    assert backend.compile_cached() is False
+    backend._cache.mkdir(parents=True)
+    (backend._cache / "code").touch()
+    assert backend.compile_cached() is True
+    backend.job = replace(backend.job, threads=2)
+    assert backend.compile_cached() is False
 
 
 def test_pytorch_reads_its_inputs_where_every_library_reads_them(exports: Models) -> None:
