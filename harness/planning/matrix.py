@@ -18,7 +18,7 @@ from harness.zoo import ModelInfo, model_info
 JOINABLE = frozenset({"rounds", "max_rounds", "target_interval", "budget_s", "timeout_s"})
 """Measurement settings that say how many samples there are, not what a sample is."""
 
-METHOD_VERSION = 1
+METHOD_VERSION = 2
 """Raised when the measuring itself changes so much that samples before and after may not be joined."""
 
 
