@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.core.errors import UsageError
+from harness.core.extensions import reason
 from harness.core.layout import Models
 from harness.core.names import unknown_name
 from harness.core.store import save_bytes
@@ -84,8 +85,13 @@ def arrays_of(module: nn.Module, data: Any) -> Given:
 
 def _array(value: Any) -> NDArray[np.generic]:
     if hasattr(value, "detach"):
-        value = value.detach().cpu()
-        value = (value.float() if value.is_floating_point() else value).numpy()
+        try:
+            value = value.detach().cpu()
+            value = (value.float() if value.is_floating_point() else value).numpy()
+        except (TypeError, RuntimeError) as error:  # a sparse tensor, or one on `meta`, which holds no numbers
+            raise UsageError(
+                f"An input cannot be read: {reason(error)}", "Give dense tensors that hold numbers."
+            ) from error
     array = np.asarray(value)
     if array.dtype == object:
         raise UsageError(f"An input is a {type(value).__name__}.", "Give tensors, the first axis the batch.")

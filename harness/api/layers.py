@@ -14,8 +14,11 @@ from harness.measure.layer_choice import Choice, near_names, unmatched
 def some_layers(folder: Path, found: Found, names: Sequence[str] | str | None, depth: int | None) -> LayerProfile:
     """The layers that any of the names chooses; all for None.
 
-    Raises UsageError for a name that matches nothing, with near ones, and UnavailableError where no layer was told.
+    Raises UsageError for a depth below 0 and for a name that matches nothing, with near ones, and UnavailableError
+    where no layer was told.
     """
+    if depth is not None and depth < 0:
+        raise UsageError(f"depth={depth} is above the model itself.", "At least 0: the model as a whole.")
     layers = found.parts.layers if found.parts else ()
     if not layers:
         raise UnavailableError(

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from harness.api.handover import is_module
 from harness.api.latest import Latest
 from harness.api.layers import some_layers
 from harness.api.profiles import GpuProfile, LayerProfile, MemoryProfile, Profile
 from harness.api.regressions import Regressions, Side, detect_regressions
-from harness.api.request import Choices, Timing, block, config, every_backend, measurement
+from harness.api.request import Choices, Timing, block, config, every_backend, measurement, require_single
 from harness.api.results import Benchmark
 from harness.api.runs import Run, folder_of, require_measured
 from harness.api.subject import Subject, subject_of
@@ -69,6 +70,8 @@ class ModelProfiler(Latest):
         verbose: bool = False,
     ) -> None:
         super().__init__()
+        require_single(device=device, precision=precision, backend=backend)
+        require_single(batch_size=batch_size, sequence_length=sequence_length)
         self.model = model
         self.device: Device = device
         self.precision: Precision = precision
@@ -84,7 +87,7 @@ class ModelProfiler(Latest):
         self._exporter = exporter
         self._show = cli.say if verbose else None
         self._models = Models(self.folder / "models")
-        if input_shape is not None or isinstance(model, str | os.PathLike):
+        if input_shape is not None or not is_module(model):
             self._subject(None)  # a mistake is told now, not when it is first used
 
     def profile(
@@ -224,7 +227,7 @@ class ModelProfiler(Latest):
         usual = {
             "backend": self.backend,
             "precision": self.precision,
-            "batch_size": self._batch_size or subject.batch_size or 1,
+            "batch_size": (subject.batch_size or 1) if self._batch_size is None else self._batch_size,
             "sequence_length": self._sequence_length,
         }
         measured = measurement(self._measurement, subject, timing)

@@ -69,7 +69,7 @@ def detect_regressions(baseline: Side, current: Side, max_regression: str | None
     harness.core.errors.MissingInputError: results/after/summary.json does not exist.
     """
     results = Results(_folder(current))
-    more = () if max_regression is None else ("--max-regression", max_regression)
+    more = () if max_regression is None else ("--max-regression", str(max_regression))
     with suppress(RegressionError):  # it is an answer, and stands in the file
         run_stage("compare", "--baseline", str(_folder(baseline)), "--results", str(results.root), *more)
     return Regressions(results.root, load(results.comparison, Comparison, "make compare"))

@@ -37,6 +37,16 @@ KEYS: Mapping[str, str] = {
 """What a configuration may choose, and the list of a matrix block that it becomes."""
 
 
+def require_single(**choices: object) -> None:
+    """Raise UsageError for a choice that is neither a string nor a whole number: a profiler has one of each."""
+    for name, value in choices.items():
+        if value is not None and not isinstance(value, str | int):
+            raise UsageError(
+                f"{name}={value!r} is not one plain value.",
+                "Give one string or whole number; benchmark() takes lists of them.",
+            )
+
+
 def block(choices: Choices, usual: Choices) -> dict[str, list[Any]]:
     """A block of the matrix: the choices, and what is usual for the others. Raises UsageError for an unknown key.
 
@@ -44,6 +54,8 @@ def block(choices: Choices, usual: Choices) -> dict[str, list[Any]]:
     >>> block({"backend": "openvino", "batch_size": [1, 8]}, {"precision": "fp32", "batch_size": 1})
     {'precisions': ['fp32'], 'batch_sizes': [1, 8], 'backends': ['openvino']}
     """
+    if not isinstance(choices, Mapping):
+        raise UsageError(f"{choices!r} is no configuration.", 'Give dictionaries: {"backend": "onnxruntime"}.')
     for key in choices:
         if key not in KEYS:
             raise UsageError(*unknown_name("choice of a configuration", key, KEYS))

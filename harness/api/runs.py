@@ -11,7 +11,7 @@ import yaml
 
 from harness.api.stages import Show, run_stage
 from harness.backends import backend_info
-from harness.core.errors import CaseError, MissingInputError, UnavailableError
+from harness.core.errors import CaseError, MissingInputError, UnavailableError, UsageError
 from harness.core.layout import Models, Results
 from harness.core.schemas import Case, Plan, Row, Summary
 from harness.core.schemas.profile import ModelProfile
@@ -106,8 +106,14 @@ class Run:
 
 
 def folder_of(folder: Path, label: str, config: Mapping[str, Any]) -> Results:
-    """The results folder of a configuration: readable, and its own."""
-    return Results(folder / f"{label}-{digest_of(dict(config))[:8]}")
+    """The results folder of a configuration: readable, and its own. Raises UsageError for what no file can hold."""
+    try:
+        digits = digest_of(dict(config))[:8]
+    except TypeError as error:
+        raise UsageError(
+            f"A setting is no plain value: {error}.", "Give strings, numbers or lists of them: `int()` of NumPy's."
+        ) from error
+    return Results(folder / f"{label}-{digits}")
 
 
 def require_measured(row: Row) -> None:

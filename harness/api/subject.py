@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.api.handover import arrays_of, hand_over, is_module
-from harness.core.errors import UsageError
+from harness.core.errors import MissingInputError, UsageError
 from harness.core.layout import Models
 from harness.zoo import MODELS, model_info
 
@@ -45,8 +45,13 @@ def subject_of(
 ) -> Subject:
     """Name a model, or write a module and its inputs below the models folder.
 
-    Raises ConfigError for an unknown name and UsageError for inputs that cannot be, or a module without any.
+    Raises ConfigError for an unknown name, MissingInputError for a path where nothing is, and UsageError for inputs
+    that cannot be, a module without any, and what is no model.
     """
+    if not is_module(model) and not isinstance(model, str | os.PathLike):
+        raise UsageError(
+            f"{model!r} is no model.", "Give a name, a path, or an instance of nn.Module: `Net()` and not `Net`."
+        )
     if not is_module(model):
         if input_data is not None or input_shape is not None:
             raise UsageError(
@@ -78,20 +83,27 @@ def _name(model: Any) -> str:
     if str(model) in MODELS:
         return str(model)
     if path.suffix == ".onnx" and not str(model).startswith("onnx:"):
+        if not path.is_file():
+            raise MissingInputError(f"There is no file {path}.", "Check the path; it is taken as given.")
         return f"onnx:{path}"
-    if path.is_dir():
+    if path.is_dir() and str(model):
         return f"hf:{path.resolve()}"
     if path.suffix in (".pt", ".pth", ".bin", ".pkl"):
         raise UsageError(
             f"{model} is a pickle, which is not loaded unseen.",
             "Build the module, load its weights (torch.load with weights_only=True) and give the module.",
         )
+    if isinstance(model, os.PathLike) or (os.sep in model and ":" not in model):
+        raise MissingInputError(
+            f"{path} is no folder and no ONNX file.",
+            "Give the path of a folder saved by save_pretrained or of a `.onnx` file, or `hf:<hub id>` for the hub's.",
+        )
     return str(model)
 
 
 def _numbers(shape: Sequence[int]) -> NDArray[np.float32]:
     """Seeded normal numbers, eight items at least: (items, …), float32."""
-    if not shape or any(not isinstance(extent, int) or extent < 1 for extent in shape):
-        raise UsageError(f"input_shape {tuple(shape)} is no shape.", "The batch first, for example (1, 3, 224, 224).")
+    if not isinstance(shape, Sequence) or not shape or any(not isinstance(one, int) or one < 1 for one in shape):
+        raise UsageError(f"input_shape {shape!r} is no shape.", "The batch first, for example (1, 3, 224, 224).")
     values = np.random.default_rng(_SEED).standard_normal((max(LEAST_ITEMS, shape[0]), *shape[1:]))
     return values.astype(np.float32)

@@ -158,6 +158,12 @@ def test_a_module_says_its_batch_size_by_its_inputs(models: Models) -> None:
         ("minilm-l6", torch.ones(1, 4), None, "has inputs of its own"),
         ("minilm-l7", None, None, "Unknown model"),
         ("net.pt", None, None, "is a pickle"),
+        ("", None, None, "Unknown model ``"),
+        (None, None, None, "None is no model"),
+        (nn.Linear, None, (1, 4), "is no model"),
+        (nn.Linear(4, 2), None, 4, "input_shape 4 is no shape"),
+        (nn.Linear(4, 2), torch.ones(2, 4).to_sparse(), None, "An input cannot be read: TypeError"),
+        (nn.Linear(4, 2), torch.ones(2, 4).to("meta"), None, "An input cannot be read: NotImplementedError"),
     ],
 )
 def test_what_cannot_be_profiled(
@@ -175,7 +181,17 @@ def test_a_folder_of_a_models_name_does_not_hide_the_model(
     assert subject_of("resnet18", None, None, models).name == "resnet18"
 
 
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [("absent.onnx", "no file absent.onnx"), ("a/b", "a/b is no folder"), (Path("ab.txt"), "ab.txt is no folder")],
+)
+def test_a_path_where_nothing_is_is_told_at_once(path: str | Path, problem: str, models: Models) -> None:
+    with pytest.raises(MissingInputError, match=problem):
+        subject_of(path, None, None, models)
+
+
 def test_paths_become_names(models: Models, tmp_path: Path) -> None:
-    assert subject_of("net.onnx", None, None, models).name == "onnx:net.onnx"
+    (tmp_path / "net.onnx").touch()
+    assert subject_of(tmp_path / "net.onnx", None, None, models).name == f"onnx:{tmp_path / 'net.onnx'}"
     assert subject_of(tmp_path, None, None, models).name == f"hf:{tmp_path.resolve()}"
     assert dataclasses.asdict(subject_of("resnet18", None, None, models))["batch_size"] is None

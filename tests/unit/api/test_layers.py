@@ -31,6 +31,11 @@ def test_a_depth_adds_what_is_deeper() -> None:
     assert (found.name, found.self_ns) == ("(model)", 1000)
 
 
+def test_nothing_is_above_the_model() -> None:
+    with pytest.raises(UsageError, match="depth=-1 is above the model"):
+        names_of(None, -1)
+
+
 def test_a_name_that_matches_nothing_lists_near_ones() -> None:
     with pytest.raises(UsageError) as raised:
         names_of(["attention", "haed"])

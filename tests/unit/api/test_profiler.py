@@ -36,6 +36,22 @@ def test_a_model_that_is_not_known_is_told_at_once() -> None:
     assert "Did you mean `resnet18`?" in raised.value.hint
 
 
+@pytest.mark.parametrize(
+    "choice",
+    [{"backend": ["openvino", "onnxruntime"]}, {"batch_size": [1, 8]}, {"precision": 0.5}, {"sequence_length": (1,)}],
+    ids=lambda choice: next(iter(choice)),
+)
+def test_a_profiler_has_one_of_each(choice: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"{next(iter(choice))}=.* is not one plain value") as raised:
+        ModelProfiler("resnet18", **choice)
+    assert "benchmark()" in raised.value.hint
+
+
+def test_no_items_are_not_taken_for_the_usual_number(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"batch_sizes\[0\]: input should be greater"):
+        ModelProfiler("resnet18", batch_size=0, folder=tmp_path).memory_profile()
+
+
 def test_without_a_gpu_nothing_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def absent(_device: str) -> None:
         raise UnavailableError("No GPU here.", "Use another machine.")

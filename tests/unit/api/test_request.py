@@ -30,6 +30,11 @@ def test_an_unknown_choice_names_the_near_one() -> None:
     assert raised.value.hint.startswith("Did you mean `batch_size`?")
 
 
+def test_what_is_no_dictionary_is_no_configuration() -> None:
+    with pytest.raises(UsageError, match="'onnxruntime' is no configuration"):
+        block("onnxruntime", USUAL)  # type: ignore[arg-type]
+
+
 def test_every_backend_computes_and_has_the_precision() -> None:
     assert {"torch-eager", "onnxruntime", "openvino"} <= set(every_backend("cpu", "fp32"))
     assert "noop" not in every_backend("cpu", "fp32")
@@ -69,6 +74,11 @@ def test_the_configuration_is_one_that_the_plan_stage_reads() -> None:
 def test_what_counts_nothing_is_refused(timing: Timing) -> None:
     with pytest.raises(UsageError, match="is no number of runs"):
         measurement({}, Subject("resnet18", "resnet18"), timing)
+
+
+def test_what_no_file_can_hold_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Object of type object is not JSON"):
+        folder_of(tmp_path, "net", {"measurement": {"rounds": object()}})
 
 
 def test_each_configuration_has_its_folder(tmp_path: Path) -> None:
