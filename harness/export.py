@@ -48,7 +48,7 @@ def export(arguments: Sequence[str]) -> None:
             cli.show(error)
             failed += 1
         else:
-            folder.failure.unlink(missing_ok=True)
+            _forget_failure(folder)
     _end(failed, len(selected))
 
 
@@ -78,6 +78,13 @@ def _export_one(plan: Plan, planned: PlannedModel, folder: ModelFolder, options:
     record = export_model(job, watch.step, watch.seconds, compare)
     store.save(folder.record, record)
     cli.say(f"{planned.name}: {_told(record)}")
+
+
+def _forget_failure(folder: ModelFolder) -> None:
+    # Where there is none a folder that may only be read is no error.
+    if folder.failure.exists():
+        with store.translate_storage_errors(folder.failure):
+            folder.failure.unlink()
 
 
 class Stopwatch:

@@ -10,6 +10,7 @@ writes  results/selftest.json, results/selftest.md, and each trial's results bel
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -85,10 +86,10 @@ def _stage(
         command, env={**os.environ, **(extra or {})}, capture_output=True, text=True, check=False
     )
     if done.returncode not in allowed:
-        raise CasesFailedError(
-            f"The self-test's {name} stage ended with exit code {done.returncode}: {done.stderr.strip()[-300:]}",
-            f"Run it by hand: {' '.join(command[1:])}.",
-        )
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        said = f"exit code {done.returncode}, {last}", f"Run it by hand: {shlex.join(command)}"
+        problem, hint = cli.told(done.stderr) or said
+        raise CasesFailedError(f"The self-test's {name} stage failed: {problem}", hint)
 
 
 def _judge(

@@ -198,7 +198,7 @@ def translate_storage_errors(path: Path) -> Iterator[None]:
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
             raise StorageError(
                 f"{path} could not be written: {error.strerror}.",
-                "Make the folder writable, or name another one: `make bench RESULTS=<folder>`.",
+                "Make the folder writable, or name others: `make bench RESULTS=<folder> MODELS_DIR=<folder>`.",
             ) from error
         raise
 
