@@ -19,7 +19,7 @@ from pathlib import Path
 
 from harness.backends.slowdown import VARIABLE
 from harness.core import cli, environment, store
-from harness.core.errors import CasesFailedError, SelfTestError
+from harness.core.errors import CasesFailedError, SelfTestError, UsageError
 from harness.core.layout import Results
 from harness.core.schemas import ComparedRow, Comparison, Plan, SelfTest, Summary
 from harness.core.timestamps import utc_now
@@ -38,6 +38,8 @@ def stage(arguments: Sequence[str]) -> None:
     parser.add_argument("--config", type=Path, default=Path("configs/selftest.yaml"))
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
+    if options.trials < 1:
+        raise UsageError(f"{options.trials} trials prove nothing.", "Ask for at least one: make selftest TRIALS=7.")
     read_config(options.config)
     results = Results(options.results)
     equal: list[ComparedRow] = []

@@ -13,7 +13,7 @@ from harness.backends import slowdown
 from harness.backends.base import Job
 from harness.backends.batches import NO_BATCHES, nothing_exported
 from harness.backends.noop import Noop
-from harness.core.errors import CaseError, CasesFailedError, ConfigError
+from harness.core.errors import CaseError, CasesFailedError, ConfigError, UsageError
 from harness.core.schemas import Case, SelfTest, SelfTestRow
 from harness.measure import trials
 from harness.render.selftest import selftest_line, selftest_table
@@ -154,3 +154,9 @@ def test_a_stage_that_fails_is_told_in_its_own_two_lines(tmp_path: Path) -> None
         selftest._stage("aggregate", ["--results", str(tmp_path)])
     assert caught.value.problem == f"The self-test's aggregate stage failed: {tmp_path}/plan.json does not exist."
     assert caught.value.hint == "Run `make plan` first."
+
+
+@pytest.mark.parametrize("trials", ["0", "-1"])
+def test_no_trials_are_refused(tmp_path: Path, trials: str) -> None:
+    with pytest.raises(UsageError, match="prove nothing"):
+        selftest.stage(["--trials", trials, "--results", str(tmp_path)])
