@@ -30,6 +30,8 @@ def export(arguments: Sequence[str]) -> None:
     """Export every model of the plan; one that fails is named, and does not keep the others from being exported."""
     given = _parser().parse_args(arguments)
     plan = store.load(Results(given.results).plan, Plan, "make plan")
+    if given.max_length is not None and given.max_length < 1:
+        raise UsageError(f"--max-length {given.max_length} leaves no token.", "At least 1: --max-length 128.")
     options = Options(given.exporter, given.opset, given.output_name, given.max_length, given.cache_dir)
     selected = _selected(plan, given.models)
     failed = 0
