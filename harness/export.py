@@ -30,6 +30,8 @@ def export(arguments: Sequence[str]) -> None:
     """Export every model of the plan; one that fails is named, and does not keep the others from being exported."""
     given = _parser().parse_args(arguments)
     plan = store.load(Results(given.results).plan, Plan, "make plan")
+    if given.max_length is not None and given.max_length < 1:
+        raise UsageError(f"--max-length {given.max_length} leaves no token.", "At least 1: --max-length 128.")
     options = Options(given.exporter, given.opset, given.output_name, given.max_length, given.cache_dir)
     selected = _selected(plan, given.models)
     failed = 0
@@ -48,7 +50,7 @@ def export(arguments: Sequence[str]) -> None:
             cli.show(error)
             failed += 1
         else:
-            folder.failure.unlink(missing_ok=True)
+            _forget_failure(folder)
     _end(failed, len(selected))
 
 
@@ -78,6 +80,13 @@ def _export_one(plan: Plan, planned: PlannedModel, folder: ModelFolder, options:
     record = export_model(job, watch.step, watch.seconds, compare)
     store.save(folder.record, record)
     cli.say(f"{planned.name}: {_told(record)}")
+
+
+def _forget_failure(folder: ModelFolder) -> None:
+    # Where there is none a folder that may only be read is no error.
+    if folder.failure.exists():
+        with store.translate_storage_errors(folder.failure):
+            folder.failure.unlink()
 
 
 class Stopwatch:

@@ -16,6 +16,7 @@ from harness.backends import BACKENDS
 from harness.core import cli, devices, store
 from harness.core.errors import UsageError
 from harness.core.layout import Results
+from harness.core.lock import exclusive
 from harness.core.schemas import Boundary, Mode, Plan, Precision
 from harness.planning import amounts
 from harness.planning.config import read_config
@@ -52,8 +53,10 @@ def stage(arguments: Sequence[str]) -> None:
     make_plan(config.model_copy(update={"device": final.device}), str(options.config), digest)
     plan = make_plan(final, str(options.config), digest, merge=True)
     results = Results(options.results)
-    changed = store.save(results.plan, plan)
-    store.save_bytes(results.command, f"{shlex.join(['python', '-m', 'harness.plan', *arguments])}\n".encode())
+    # A run that began with another plan must not find its samples left out by this one at its end.
+    with exclusive(results.lock):
+        changed = store.save(results.plan, plan)
+        store.save_bytes(results.command, f"{shlex.join(['python', '-m', 'harness.plan', *arguments])}\n".encode())
     for refused in BACKENDS.all_refused():
         cli.warn(f"{refused.problem} {refused.hint}")
     _describe(plan, results.plan, changed, options.list)

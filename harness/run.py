@@ -23,6 +23,7 @@ from harness.planning.interpreters import interpreters
 from harness.planning.part import of_models
 from harness.planning.resume import Finished, finished_turns
 from harness.planning.schedule import Turn, schedule
+from harness.render.units import count
 from harness.running.crew import Crew
 from harness.running.unexported import split_off_unexported
 
@@ -67,7 +68,7 @@ def stage(arguments: Sequence[str]) -> None:
             failures = unexported + _measure_all(plan, todo, done, crew)
     if failures:
         raise CasesFailedError(
-            f"{failures} measurements failed; the others are done.",
+            f"{count(failures, 'measurement')} failed; the others are done.",
             "The report lists each with its reason; `make run` tries only the failed ones again.",
         )
 

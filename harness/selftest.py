@@ -10,6 +10,7 @@ writes  results/selftest.json, results/selftest.md, and each trial's results bel
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from harness.backends.slowdown import VARIABLE
 from harness.core import cli, environment, store
-from harness.core.errors import CasesFailedError, SelfTestError
+from harness.core.errors import CasesFailedError, SelfTestError, UsageError
 from harness.core.layout import Results
 from harness.core.schemas import ComparedRow, Comparison, Plan, SelfTest, Summary
 from harness.core.timestamps import utc_now
@@ -37,6 +38,8 @@ def stage(arguments: Sequence[str]) -> None:
     parser.add_argument("--config", type=Path, default=Path("configs/selftest.yaml"))
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
+    if options.trials < 1:
+        raise UsageError(f"{options.trials} trials prove nothing.", "Ask for at least one: make selftest TRIALS=7.")
     read_config(options.config)
     results = Results(options.results)
     equal: list[ComparedRow] = []
@@ -85,10 +88,10 @@ def _stage(
         command, env={**os.environ, **(extra or {})}, capture_output=True, text=True, check=False
     )
     if done.returncode not in allowed:
-        raise CasesFailedError(
-            f"The self-test's {name} stage ended with exit code {done.returncode}: {done.stderr.strip()[-300:]}",
-            f"Run it by hand: {' '.join(command[1:])}.",
-        )
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        said = f"exit code {done.returncode}, {last}", f"Run it by hand: {shlex.join(command)}"
+        problem, hint = cli.told(done.stderr) or said
+        raise CasesFailedError(f"The self-test's {name} stage failed: {problem}", hint)
 
 
 def _judge(

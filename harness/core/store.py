@@ -86,7 +86,7 @@ def parse(path: Path, content: bytes, kind: type[R], made_by: str) -> R:
     except ValidationError as error:
         raise MalformedFileError(
             f"{path} is not a valid {kind.__name__}: {first_problem(error)}",
-            f"Delete it and run `{made_by}` again.",
+            _anew(made_by),
         ) from error
 
 
@@ -102,7 +102,7 @@ def read_bytes(path: Path, made_by: str) -> bytes:
     if len(content) > MAX_RECORD_BYTES:
         raise MalformedFileError(
             f"{path} has more than {MAX_RECORD_BYTES:,} bytes, which no record of ours has.",
-            f"Delete it and run `{made_by}` again.",
+            _anew(made_by),
         )
     return content
 
@@ -184,6 +184,11 @@ def first_problem(error: ValidationError) -> str:
     return f"{where}: {found['msg']}"
 
 
+def _anew(made_by: str) -> str:
+    # The file may be somebody's own, named by mistake: the hint must not be a mere order to delete it.
+    return f"If it is a damaged one of ours, delete it and run `{made_by}` again; else name another file."
+
+
 @contextmanager
 def translate_storage_errors(path: Path) -> Iterator[None]:
     """Turn the operating system's answers about disks and permissions into StorageError."""
@@ -198,7 +203,7 @@ def translate_storage_errors(path: Path) -> Iterator[None]:
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
             raise StorageError(
                 f"{path} could not be written: {error.strerror}.",
-                "Make the folder writable, or name another one: `make bench RESULTS=<folder>`.",
+                "Make the folder writable, or name others: `make bench RESULTS=<folder> MODELS_DIR=<folder>`.",
             ) from error
         raise
 
@@ -219,10 +224,10 @@ def _check_version(path: Path, content: bytes, expected: int, made_by: str) -> N
     head = content[:64].replace(b" ", b"").replace(b"\n", b"")
     prefix = b'{"schema_version":'
     if not head.startswith(prefix):
-        raise MalformedFileError(f"{path} was not written by Inferometer.", f"Delete it and run `{made_by}` again.")
+        raise MalformedFileError(f"{path} was not written by Inferometer.", _anew(made_by))
     digits = head[len(prefix) :].split(b",")[0].split(b"}")[0]
     if not digits.isdigit():
-        raise MalformedFileError(f"{path} has no readable schema_version.", f"Delete it and run `{made_by}` again.")
+        raise MalformedFileError(f"{path} has no readable schema_version.", _anew(made_by))
     if int(digits) < expected:
         raise OlderFormatError(
             f"{path} has format {int(digits)}; this Inferometer writes format {expected}.",

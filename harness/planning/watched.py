@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.core import alive, store
-from harness.core.errors import FormatError, MissingInputError
+from harness.core.errors import FormatError, MissingInputError, StorageError
 from harness.core.layout import Results
 from harness.core.schemas import Case, Environment, Plan, Running, Usage
 from harness.core.timestamps import seconds_between, utc_now
@@ -142,4 +142,6 @@ def _stamp(path: Path) -> _Stamp:
         found = path.stat()
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror}.", "Check its owner and permissions.") from error
     return found.st_ino, found.st_mtime_ns

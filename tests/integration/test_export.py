@@ -314,6 +314,9 @@ def test_max_length_is_a_limit(tmp_path: Path) -> None:
     done = run_export(tmp_path, "--max-length", "32")
     assert done.returncode == 2
     assert "sequence length 64 of minilm-l6; --max-length limits it to 32" in done.stderr
+    done = run_export(tmp_path, "--max-length", "0")
+    assert done.returncode == 2
+    assert "--max-length 0 leaves no token" in done.stderr
 
 
 def test_mistakes_on_the_command_line(tmp_path: Path) -> None:

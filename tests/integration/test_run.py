@@ -359,13 +359,16 @@ def test_a_damaged_file_is_named_marked_and_measured_again(folder: Folder) -> No
     assert second.stat().st_mtime_ns == kept
 
 
-def test_two_runs_at_once_are_refused(folder: Folder) -> None:
+def test_two_runs_at_once_are_refused_and_so_is_another_plan_meanwhile(folder: Folder) -> None:
     folder.plan(NOOP)
+    plan = folder.results.plan.read_bytes()
+    other = folder.configure(NOOP, rounds=2)
     with lock.exclusive(folder.results.lock):
-        done = folder("run")
-    assert done.returncode == 7
-    assert f"process {os.getpid()}" in two_lines(done)[0]
+        for done in (folder("run"), folder("plan", "--config", str(other))):
+            assert done.returncode == 7
+            assert f"process {os.getpid()}" in two_lines(done)[0]
     assert folder.files() == {}
+    assert folder.results.plan.read_bytes() == plan
 
 
 @pytest.mark.parametrize("stage", ["export", "run", "aggregate"])

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from harness import selftest
 from harness.backends import slowdown
 from harness.backends.base import Job
 from harness.backends.batches import NO_BATCHES, nothing_exported
 from harness.backends.noop import Noop
-from harness.core.errors import CaseError, ConfigError
+from harness.core.errors import CaseError, CasesFailedError, ConfigError, UsageError
 from harness.core.schemas import Case, SelfTest, SelfTestRow
 from harness.measure import trials
 from harness.render.selftest import selftest_line, selftest_table
@@ -146,3 +147,16 @@ def test_a_factor_that_cannot_be_is_an_error(monkeypatch: pytest.MonkeyPatch, va
     monkeypatch.setenv(slowdown.VARIABLE, value)
     with pytest.raises(CaseError, match="factor from 1 to 10"):
         slowdown.slowdown_of("openvino")
+
+
+def test_a_stage_that_fails_is_told_in_its_own_two_lines(tmp_path: Path) -> None:
+    with pytest.raises(CasesFailedError) as caught:
+        selftest._stage("aggregate", ["--results", str(tmp_path)])
+    assert caught.value.problem == f"The self-test's aggregate stage failed: {tmp_path}/plan.json does not exist."
+    assert caught.value.hint == "Run `make plan` first."
+
+
+@pytest.mark.parametrize("trials", ["0", "-1"])
+def test_no_trials_are_refused(tmp_path: Path, trials: str) -> None:
+    with pytest.raises(UsageError, match="prove nothing"):
+        selftest.stage(["--trials", trials, "--results", str(tmp_path)])

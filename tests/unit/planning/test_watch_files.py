@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.core import alive, store
-from harness.core.errors import MalformedFileError
+from harness.core.errors import MalformedFileError, StorageError
 from harness.core.jobs import Job
 from harness.core.layout import Results
 from harness.core.schemas import Case, Failed, Measured
@@ -51,6 +51,12 @@ def test_a_damaged_plan_is_an_error(results: Results) -> None:
     results.plan.write_text("{}")
     with pytest.raises(MalformedFileError):
         Watched(results).look()
+
+
+def test_a_file_in_the_place_of_the_folder_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "results").touch()
+    with pytest.raises(StorageError, match="Not a directory"):
+        Watched(Results(tmp_path / "results")).look()
 
 
 def test_records_are_seen_as_they_come_change_and_go(results: Results) -> None:
