@@ -60,16 +60,18 @@ class OnnxRuntime(Backend):
     def outputs(self) -> dict[str, Array]:
         """Copies of the bound outputs.
 
-        What the first answer was written to takes every later one: its shape is not known before, and a run in load()
-        to learn it would be the first inference, timed as part of loading.
+        The first answer lies where ONNX Runtime put it; buffers of its shapes take every later one. A run in load() to
+        learn them would be the first inference, timed as part of loading.
         """
-        if not self._outputs:
-            names = [output.name for output in self._session.get_outputs()]
-            self._outputs = dict(zip(names, self._binding.get_outputs(), strict=True))
-            for binding in self._bindings:
-                for name, value in self._outputs.items():
-                    binding.bind_ortvalue_output(name, value)
-        return {name: value.numpy().copy() for name, value in self._outputs.items()}
+        if self._outputs:
+            return {name: value.numpy().copy() for name, value in self._outputs.items()}
+        names = [output.name for output in self._session.get_outputs()]
+        answer = dict(zip(names, self._binding.copy_outputs_to_cpu(), strict=True))
+        self._outputs = {name: ort.OrtValue.ortvalue_from_numpy(np.empty_like(one)) for name, one in answer.items()}
+        for binding in self._bindings:
+            for name, value in self._outputs.items():
+                binding.bind_ortvalue_output(name, value)
+        return answer
 
     def placement(self) -> Placement:
         """The providers that the session obtained, the element types of the file, and for int8 the kernels that ran.

@@ -17,6 +17,8 @@ _ALONE = frozenset({"CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING", "NVID
 
 _OWN = frozenset(
     {
+        "KMP_DUPLICATE_LIB_OK",
+        "KMP_INIT_AT_FORK",
         "MKL_NUM_THREADS",
         "OMP_NUM_THREADS",
         "OPENBLAS_NUM_THREADS",

@@ -82,7 +82,7 @@ def layers_table(layers: Sequence[LayerRow], top: int = TOP, choice: Choice = EV
             row.group,
             *([f"{row.calls:g}"] if has_calls else []),
             units.in_unit(row.self_ns, unit),
-            units.percent(row.self_ns / everything),
+            units.share(row.self_ns, everything),
             *([units.in_unit(row.stream_ns, unit)] if in_stream else []),
             *([units.significant(None if row.flops is None else row.flops / 1e9)] if has_flops else []),
             _shape(row),
@@ -90,7 +90,7 @@ def layers_table(layers: Sequence[LayerRow], top: int = TOP, choice: Choice = EV
         ]
         for row in shown
     ]
-    share = units.percent(total(shown) / everything)
+    share = units.share(total(shown), everything)
     title = f"{_of(len(shown), len(found), 'layer')}{_that_match(choice, len(layers))}, {share} of the time:"
     return f"{title}\n\n{table(headers, rows)}\n\n{sums_line(layers, found, shown)}".rstrip()
 
@@ -152,7 +152,7 @@ def groups_table(profiles: Mapping[str, PartsProfile]) -> str:
         [
             group,
             *(units.in_unit(one.get(group), unit) for one in sums.values()),
-            *([units.percent(one.get(group, 0) / sum(one.values())) for one in sums.values()] if alone else []),
+            *([units.share(one.get(group, 0), sum(one.values())) for one in sums.values()] if alone else []),
         ]
         for group in groups
     ]

@@ -119,9 +119,7 @@ def _mark_peak(ax: Axes, found: MemoryProfile) -> None:
 
 def _peak_table(found: MemoryProfile) -> str:
     rows = [
-        [held, units.in_mib(size), units.percent(size / found.peak_bytes)]
-        for held, size in found.at_peak.items()
-        if size
+        [held, units.in_mib(size), units.share(size, found.peak_bytes)] for held, size in found.at_peak.items() if size
     ]
     return table(["held by", "MiB at the peak", "share"], [*rows, ["all", units.in_mib(found.peak_bytes), "100%"]])
 

@@ -37,7 +37,7 @@ def _layers(shown: Sequence[LayerRow], everything_ns: int) -> str:
             row.kind,
             row.group,
             units.in_unit(row.self_ns, unit),
-            units.percent(row.self_ns / everything_ns),
+            units.share(row.self_ns, everything_ns),
         ]
         for row in shown
     ]

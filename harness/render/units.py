@@ -103,6 +103,11 @@ def percent(share: float | None) -> str:
     return "100%" if share == 1 else f"{math.floor(share * 1000) / 10:.1f}%"
 
 
+def share(part: float, whole: float) -> str:
+    """A part of a whole as per cent; of nothing there is no share."""
+    return percent(part / whole if whole else None)
+
+
 def count(number: int, singular: str, plural: str | None = None) -> str:
     """`1 row`, `2 rows`."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"

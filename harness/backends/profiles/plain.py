@@ -28,9 +28,10 @@ def ready(backend: Backend) -> None:
 
 
 def warm_up(backend: Backend) -> None:
-    """Some inferences that nobody times."""
+    """Some inferences that nobody times, and their answers, as they are checked before any is timed."""
     for index in range(WARM_UP_RUNS):
         span_of(backend, index)
+        backend.outputs()
 
 
 def plain_ns(backend: Backend, runs: int) -> int:

@@ -183,7 +183,7 @@ def _bar(parts: PartsProfile, on_gpu: bool, groups: Mapping[str, int] | None, lo
     rest = {_NO_PART: parts.plain_ns - told} if parts.plain_ns > told else {}
     for name, spent in {**known, **rest}.items():
         if spent:
-            text = f"{name} {units.duration(spent)}, {units.percent(spent / max(told, parts.plain_ns))}"
+            text = f"{name} {units.duration(spent)}, {units.share(spent, max(told, parts.plain_ns))}"
             yield Segment(name, short(spent / longest), text, name not in (OPERATORS, _NO_PART))
 
 

@@ -99,7 +99,7 @@ def _hover(line: Line, found: SideBySide, place: int) -> str:
     return "<br>".join(
         (
             f"<b>{escape(line.name)}</b>",
-            f"{escape(column.name)}: {units.duration(spent)}, {units.percent(spent / column.parts_ns)} of its parts",
+            f"{escape(column.name)}: {units.duration(spent)}, {units.share(spent, column.parts_ns)} of its parts",
             f"{escape(found.fastest.name)} {said} {units.duration(abs(gain))} here {than} {escape(found.slowest.name)}",
         )
     )

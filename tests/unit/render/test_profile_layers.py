@@ -7,6 +7,7 @@ from typing import Any
 from harness.core.schemas.profile_parts import LayerRow, OperatorRow, PartsProfile
 from harness.measure.layer_choice import Choice
 from harness.render.profile_layers import groups_table, layers_table, operators_table, profile_text
+from harness.render.profile_terminal import terminal_layers
 
 
 def layer(name: str, self_ns: int, **more: Any) -> LayerRow:
@@ -128,3 +129,14 @@ def test_groups_side_by_side_leave_out_who_has_no_layers() -> None:
         ["layout", "–", "0.0400"],
         ["all", "20.0", "8.04"],
     ]
+
+
+def test_layers_that_took_no_time_have_no_share() -> None:
+    # OpenVINO tells whole microseconds as sums: what a tiny model's layers took in a few runs can be none.
+    none = PartsProfile(
+        layers=(layer("a", 0, parent="m"), layer("b", 0)), operators=(), traces=(), window_ns=9_000, plain_ns=8_000
+    )
+    assert [row[5] for row in lines(layers_table(none.layers))[2:]] == ["–", "–"]
+    assert "| all" in profile_text(none, on_gpu=False)
+    assert terminal_layers("case", none).splitlines()[3].endswith("–")
+    assert lines(groups_table({"openvino": none}))[2:] == [["other", "0", "–"], ["all", "0", "100%"]]
