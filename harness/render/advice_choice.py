@@ -30,7 +30,8 @@ def backend_choice(group: Group) -> Iterator[Recommendation]:
     if doubtful:
         names = listed([f"{_way(row)}, {_latency(row)}" for row in doubtful])
         flags = listed(sorted({flag.name for row in doubtful for flag in row.flags}))
-        text = f"which is fastest at batch 1 in {precision} is open: {names}, may be, and is flagged ({flags})."
+        be = "is" if len(doubtful) == 1 else "are"
+        text = f"which is fastest at batch 1 in {precision} is open: {names}, may be, and {be} flagged ({flags})."
         yield group.recommendation("backend", text, tuple(row.case_id for row in doubtful))
         return
     fastest = ranking.winner(rows)

@@ -77,7 +77,8 @@ def _of_table(rows: Sequence[Row]) -> Verdict | None:
     if doubtful:
         read = listed([f"{named(row)} ({_latency(row)})" for row in doubtful], last="and")
         ranked = listed([f"{named(row)} ({_latency(row)})" for row in candidates], last="or")
-        said = f"no winner, because {read} may be fastest and is flagged; of what is ranked, {ranked} leads"
+        be = "is" if len(doubtful) == 1 else "are"
+        said = f"no winner, because {read} may be fastest and {be} flagged; of what is ranked, {ranked} leads"
         return Verdict(where, said)
     if len(candidates) == 1:
         return Verdict(where, f"only {named(candidates[0])} may be ranked, {_latency(candidates[0])}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -138,6 +139,16 @@ def test_backends_that_cannot_be_told_apart() -> None:
     rows = (row("openvino", 1, 10), row("onnxruntime", 1, 10.1), row("torch-eager", 1, 30))
     text = said(advice_choice.backend_choice, *rows)
     assert text.startswith("openvino and onnxruntime cannot be told apart at batch 1 in fp32: onnxruntime gives its")
+
+
+def test_flagged_backends_that_may_lead_keep_the_choice_open() -> None:
+    noted = {"grade": "C", "flags": (Flag(name="DRIFT", detail="", remedy=""),)}
+    ranked, flagged = (row("torch-eager", 1, 30), row("torch-script", 1, 31)), row("openvino", 1, 10, **noted)
+    of_both = replace(group(*ranked), flagged=(flagged, row("onnxruntime", 1, 20, **noted)))
+    (one,) = advice_choice.backend_choice(replace(of_both, flagged=(flagged,)))
+    (both,) = advice_choice.backend_choice(of_both)
+    assert one.text.endswith("openvino, 10.0 ms [9.90, 10.1], may be, and is flagged (DRIFT).")
+    assert both.text.endswith("and onnxruntime, 20.0 ms [19.8, 20.2], may be, and are flagged (DRIFT).")
 
 
 def test_no_choice_of_backend_without_batch_1_or_a_second_one() -> None:
