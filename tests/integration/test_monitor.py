@@ -56,6 +56,9 @@ class Watching:
 @pytest.fixture
 def watching(tmp_path: Path) -> Iterator[Watching]:
     found = Watching(tmp_path)
+    # It is there once it has answered: what a test watches may live no longer than its libraries take to load.
+    found.tell(found.watch(os.getpid(), round_number=100), End())
+    assert until(found.results.usage_file("a-case", 100).is_file)
     yield found
     found.process.kill()
     found.process.wait()
