@@ -89,7 +89,7 @@ class _Sums:
     @classmethod
     def of(cls, output: NDArray[np.generic], reference: NDArray[np.generic]) -> _Sums:
         """Of two arrays of one shape; where the output is not finite, only how often."""
-        # Not by numpy.linalg, whose BLAS has threads of its own: they fight for the cores with a backend's that spin.
+        # Not by numpy.linalg: where nobody bounds its BLAS (`run` does), its threads fight with a backend's for cores.
         sums, ours, theirs = cls(), output.reshape(-1), reference.reshape(-1)
         for start in range(0, ours.size, PIECE):
             a = ours[start : start + PIECE].astype(np.float64)
