@@ -13,7 +13,7 @@ from harness.render import ranking, units
 from harness.render.canvas import Margins, canvas
 from harness.render.chart_dots import FILLS
 from harness.render.legend import legend_width_in, side_legend
-from harness.render.series import labels
+from harness.render.series import labels, line_numbers
 from harness.render.style import GREY, drawing, face, line_style, look
 
 MAX_LINES = 14
@@ -30,14 +30,16 @@ def throughput_figure(title: str, rows: Sequence[Row], caption: str) -> Figure:
     """Items per second against batch size, one panel a sequence length; dashed: less than full precision."""
     shown = [row for row in rows if row.throughput_per_s is not None and row.grade != "F"]
     lengths = sorted({row.sequence_length or 0 for row in shown})[:MAX_LENGTHS]
-    text = f"Items divided by the wall time of the timed loop, all rounds pooled. Dashed lines: not fp32. {FILLS}"
+    dots = " Dots between dashes: further settings." if any(line_numbers(shown).values()) else ""
+    lines = f"Dashed lines: not fp32.{dots}"
+    text = f"Items divided by the wall time of the timed loop, all rounds pooled. {lines} {FILLS}"
     with drawing():
         margins = Margins(left=0.85, right=legend_width_in(shown), gap=0.6, top=0.3 if lengths != [0] else 0.1)
         figure, axes = canvas(title, (text, caption), (1, len(lengths)), _HEIGHT_IN, margins)
-        names = labels(shown)
+        names, numbers = labels(shown), line_numbers(shown)
         log = _spans_decades(shown)
         for ax, length in zip(axes, lengths, strict=True):
-            _panel(ax, [row for row in shown if (row.sequence_length or 0) == length], names, log)
+            _panel(ax, [row for row in shown if (row.sequence_length or 0) == length], names, numbers, log)
             ax.set_title(f"sequence length {length}" if length else "")
         axes[0].set_ylabel(f"{units.ITEMS[rows[0].kind]} per second{' (log scale)' if log else ''}")
         side_legend(figure, sorted(shown, key=_legend_order), lines=True)
@@ -49,12 +51,12 @@ def _spans_decades(rows: Sequence[Row]) -> bool:
     return max(rates) / min(rates) > LOG_FROM
 
 
-def _panel(ax: Axes, rows: Sequence[Row], names: Mapping[str, str], log: bool) -> None:
+def _panel(ax: Axes, rows: Sequence[Row], names: Mapping[str, str], numbers: Mapping[str, int], log: bool) -> None:
     lines: dict[str, list[Row]] = {}
     for row in sorted(rows, key=lambda row: row.batch_size):
         lines.setdefault(names[row.case_id], []).append(row)
     for points in sorted(lines.values(), key=lambda points: _legend_order(points[-1]))[:MAX_LINES]:
-        _line(ax, points)
+        _line(ax, points, numbers[names[points[0].case_id]])
     batches = sorted({row.batch_size for row in rows})
     ax.set_xscale("log", base=2)
     ax.xaxis.set_major_locator(FixedLocator(_apart(batches)))
@@ -85,12 +87,12 @@ def _apart(batches: Sequence[int]) -> list[int]:
     return kept
 
 
-def _line(ax: Axes, points: Sequence[Row]) -> None:
+def _line(ax: Axes, points: Sequence[Row], number: int) -> None:
     precision = points[0].precision
     style = look(points[0].backend)
     x = [row.batch_size for row in points]
     y = [row.throughput_per_s or 0 for row in points]
-    ax.plot(x, y, color=style.colour, linestyle=line_style(precision), linewidth=1.4, zorder=2)
+    ax.plot(x, y, color=style.colour, linestyle=line_style(precision, number), linewidth=1.4, zorder=2)
     for row, at, value in zip(points, x, y, strict=True):
         colour = style.colour if ranking.is_ranked(row) else GREY
         filled = face(colour, precision, ranking.is_ranked(row))

@@ -22,6 +22,9 @@ ROW_IN = 0.235
 MAX_FINE_SPAN = 60
 """Largest over smallest value of a panel up to which 1, 2 and 5 of each decade have room for their labels."""
 
+_MAX_RATIO_TICKS = 13
+"""Labels that have room beside each other in a figure of one column."""
+
 _HIDDEN = 0.022
 """Half a marker, as a share of a panel's width."""
 
@@ -72,9 +75,12 @@ def dot_figure(title: str, caption: Sequence[str], panels: Sequence[Panel], axis
         lines = max(panel.title.count("\n") for panel in panels)
         margins = Margins(left=0.14 + widest_in(labels, RC["ytick.labelsize"]), top=0.3 + 0.17 * lines)
         figure, axes = canvas(title, caption, (rows, columns), ROW_IN * len(labels), margins)
-        limits = _ratio_limits(panels) if axis.ratio else None
         for index, (ax, panel) in enumerate(zip(axes, panels, strict=False)):
-            _draw(ax, panel, labels, limits, axis.log)
+            if axis.ratio:
+                furthest = _ratio_scale(ax, panels, _MAX_RATIO_TICKS // columns)
+            else:
+                furthest = _log_scale(ax, panel) if axis.log else _scale(ax, panel)
+            _draw(ax, panel, labels, furthest, 1 if axis.ratio else ax.get_xlim()[0])
             ax.set_yticks(range(len(labels)), labels if index % columns == 0 else [""] * len(labels))
             if index + columns >= len(panels):
                 ax.set_xlabel(axis.label)
@@ -83,27 +89,26 @@ def dot_figure(title: str, caption: Sequence[str], panels: Sequence[Panel], axis
     return figure
 
 
-def _draw(ax: Axes, panel: Panel, labels: Sequence[str], limits: tuple[float, float] | None, log: bool) -> None:
+def _draw(ax: Axes, panel: Panel, labels: Sequence[str], furthest: float, start: float) -> None:
+    """One panel on its scale. furthest: where a bar may end that has its figure to its right. start: of a word."""
     ax.set_title(panel.title)
     ax.set_ylim(len(labels) - 0.45, -0.55)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     ax.grid(axis="x")
     ax.hlines(range(len(labels)), 0, 1, FAINT, (0, (1, 2)), transform=ax.get_yaxis_transform(), linewidth=0.5, zorder=0)
-    if log:
-        _log_scale(ax, panel)
-    else:
-        _scale(ax, panel, limits)
     for place, label in enumerate(labels):
         found = panel.dots.get(label, "not planned")
         if isinstance(found, Dot):
-            _dot(ax, found, place, _HIDDEN * _width(ax, found.value))
+            _dot(ax, found, place, furthest)
         else:
-            _text(ax, found, 1 if limits else ax.get_xlim()[0], place, GREY, fontstyle="italic")
+            _text(ax, found, start, place, GREY, fontstyle="italic")
 
 
-def _dot(ax: Axes, dot: Dot, place: int, hidden: float) -> None:
-    """Draw one line of a panel; what reaches less than `hidden` from the marker's middle would only fray its edge."""
+def _dot(ax: Axes, dot: Dot, place: int, furthest: float) -> None:
+    """Draw one line of a panel."""
+    # What reaches less far from the marker's middle would only fray its edge.
+    hidden = _HIDDEN * _width(ax, dot.value)
     colour = dot.look.colour if dot.ranked else GREY
     right = dot.value
     if dot.interval is not None:
@@ -121,8 +126,8 @@ def _dot(ax: Axes, dot: Dot, place: int, hidden: float) -> None:
         [dot.value], [place], color=colour, marker=dot.look.marker, markersize=5.2, linestyle="",
         markerfacecolor=face(colour, dot.precision, dot.ranked), markeredgewidth=1.0, zorder=4,
     )  # fmt: skip
-    # Where the bar runs out of the panel, the figure stands on it instead of beyond the edge.
-    right = right if right < ax.get_xlim()[1] else dot.value
+    # Where the bar leaves no room before the edge, the figure stands on it.
+    right = right if right <= furthest else dot.value
     _text(ax, significant(dot.value), right, place, INK if dot.ranked else GREY)
 
 
@@ -141,22 +146,16 @@ def _width(ax: Axes, value: float) -> float:
     return value * math.log(high / low) if ax.get_xscale() == "log" else high - low
 
 
-def _scale(ax: Axes, panel: Panel, limits: tuple[float, float] | None) -> None:
-    if limits is None:
-        # From 0, so that twice as far is twice as slow.
-        ax.set_xlim(0, 1.2 * max((_right(dot) for dot in panel.dots.values() if isinstance(dot, Dot)), default=1))
-        ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-        return
-    ax.set_xscale("log", base=2)
-    ax.set_xlim(*limits)
-    ax.xaxis.set_major_locator(FixedLocator(log_ticks(*limits, 2)))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.axvline(1, color=INK, linewidth=1.0, zorder=1)
+def _scale(ax: Axes, panel: Panel) -> float:
+    """From 0, so that twice as far is twice as slow, with room for the figures; returns where that begins."""
+    high = max((_right(dot) for dot in panel.dots.values() if isinstance(dot, Dot)), default=1.0)
+    ax.set_xlim(0, 1.2 * high)
+    ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    return high
 
 
-def _log_scale(ax: Axes, panel: Panel) -> None:
-    """Decades of this panel alone, with room for the figures to the right of the markers."""
+def _log_scale(ax: Axes, panel: Panel) -> float:
+    """Decades of this panel alone, and as above."""
     dots = [dot for dot in panel.dots.values() if isinstance(dot, Dot)]
     low = _lowest(dots)
     high = max((_right(dot) for dot in dots), default=1.0)
@@ -166,16 +165,24 @@ def _log_scale(ax: Axes, panel: Panel) -> None:
     ax.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if span < MAX_FINE_SPAN else (1,)))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.xaxis.set_minor_locator(NullLocator())
+    return high
 
 
-def _ratio_limits(panels: Sequence[Panel]) -> tuple[float, float]:
+def _ratio_scale(ax: Axes, panels: Sequence[Panel], most: int) -> float:
+    """The same powers of two for all panels, at most so many, a line at 1, and as above."""
     dots = [dot for panel in panels for dot in panel.dots.values() if isinstance(dot, Dot)]
-    low = _lowest(dots)
+    low = min(_lowest(dots), 1)
     # As below, at the other end.
     high = max([_right(dot) for dot in dots], default=1)
-    high = min(high, max([dot.value for dot in dots], default=1) * 4)
-    span = math.log2(max(high, 1) / min(low, 1)) or 1
-    return min(low, 1) * 2 ** (-0.06 * span - 0.05), max(high, 1) * 2 ** (0.22 * span + 0.05)
+    high = max(min(high, max([dot.value for dot in dots], default=1) * 4), 1)
+    span = math.log2(high / low) or 1
+    ax.set_xscale("log", base=2)
+    ax.set_xlim(low * 2 ** (-0.06 * span - 0.05), high * 2 ** (0.22 * span + 0.05))
+    ax.xaxis.set_major_locator(FixedLocator(log_ticks(*ax.get_xlim(), 2, most)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.axvline(1, color=INK, linewidth=1.0, zorder=1)
+    return high
 
 
 def _lowest(dots: Sequence[Dot]) -> float:

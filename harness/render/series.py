@@ -31,6 +31,16 @@ def labels(rows: Sequence[Row]) -> dict[str, str]:
     return {row.case_id: f"{name(row)} {row.setting}" if name(row) in doubtful else name(row) for row in rows}
 
 
+def line_numbers(rows: Iterable[Row]) -> dict[str, int]:
+    """Label → its number among the lines of its backend and precision, from 0; the usual setting comes first."""
+    found = sorted(rows, key=lambda row: (row.setting != USUAL, row.setting))
+    names = labels(found)
+    lines: dict[str, dict[str, None]] = {}
+    for row in found:
+        lines.setdefault(name(row), {})[names[row.case_id]] = None
+    return {label: number for ours in lines.values() for number, label in enumerate(ours)}
+
+
 def drawable(rows: Iterable[Row]) -> list[Row]:
     """Rows without those that have no figure while another setting of the same backend, precision and shape has one.
 

@@ -89,9 +89,12 @@ def look(backend: str) -> Look:
     return Look(_OTHER_COLOURS[digest[0] % len(_OTHER_COLOURS)], _OTHER_MARKERS[digest[1] % len(_OTHER_MARKERS)])
 
 
-def line_style(precision: str) -> Any:
-    """Full precision is a solid line, every other one dashed."""
-    return "-" if precision == "fp32" else (0, (4, 2))
+def line_style(precision: str, number: int = 0) -> Any:
+    """Full precision is a solid line, every other one dashed. number: of a backend's line of this precision, by whose
+    setting it has so many dots after each dash."""
+    if number == 0:
+        return "-" if precision == "fp32" else (0, (4, 2))
+    return (0, (8 if precision == "fp32" else 4, 1.5, *(1, 1.5) * number))
 
 
 def face(colour: str, precision: str, ranked: bool = True) -> str:

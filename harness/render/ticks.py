@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 
 
-def log_ticks(low: float, high: float, base: int) -> list[float]:
+def log_ticks(low: float, high: float, base: int, most: int | None = None) -> list[float]:
     """What people count in: powers of two, or 1, 2 and 5 of each decade; even steps where fewer than three of those lie
     between two different ends, as one tick alone tells no scale. Some lie beyond the ends. low: above 0.
+
+    most: powers of two whose labels have room; of more only every second, third, … is kept, 1 always.
     """
     steps = (1,) if base == 2 else (1, 2, 5)
     powers = range(math.floor(math.log(low, base)) - 1, math.ceil(math.log(high, base)) + 1)
-    ticks = [step * float(base) ** power for power in powers for step in steps]
+    every = 1 if most is None else max(1, math.ceil((math.log2(high / low) + 1) / most))
+    ticks = [step * float(base) ** power for power in powers if power % every == 0 for step in steps]
     return _even(low, high) if low < high and sum(low <= tick <= high for tick in ticks) < 3 else ticks
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.core.schemas import Row
-from harness.render.series import drawable, labels, named, setting_columns
+from harness.render.series import drawable, labels, line_numbers, named, setting_columns
 from tests.synthetic_cuda import cuda_summary
 
 ROWS = {row.case_id: row for row in cuda_summary().rows}
@@ -45,3 +45,11 @@ def test_what_has_no_figure_is_drawn_unless_another_setting_has_one() -> None:
     assert drawable([void, failed, EAGER]) == [void, failed, EAGER]
     elsewhere = changed(failed, batch_size=32)
     assert drawable([STATIC, elsewhere]) == [STATIC, elsewhere]
+
+
+def test_lines_of_one_backend_and_precision_are_numbered_with_the_usual_setting_first() -> None:
+    usual, other = changed(EAGER, setting="default"), changed(EAGER, setting="graph")
+    numbers = {"torch-eager fp16 default": 0, "torch-eager fp16 graph": 1}
+    assert line_numbers([other, usual]) == line_numbers([usual, other]) == numbers
+    # A series that changes its setting with the batch is one line.
+    assert line_numbers([STATIC, changed(DYNAMIC, batch_size=32)]) == {"tensorrt fp16": 0}

@@ -31,3 +31,9 @@ def test_one_value_has_ticks_on_either_side() -> None:
 def test_there_are_always_some(ratio: float) -> None:
     for base in (2, 10):
         assert sum(1.3 <= tick <= 1.3 * ratio for tick in log_ticks(1.3, 1.3 * ratio, base)) >= 2
+
+
+def test_of_more_powers_of_two_than_have_room_every_second_or_third_is_left_and_1_always() -> None:
+    assert [tick for tick in log_ticks(0.2, 500, 2, most=7) if 0.2 <= tick <= 500] == [0.25, 1, 4, 16, 64, 256]
+    assert [tick for tick in log_ticks(0.2, 500, 2, most=4) if 0.2 <= tick <= 500] == [1, 16, 256]
+    assert log_ticks(0.4, 20, 2, most=7) == log_ticks(0.4, 20, 2)
