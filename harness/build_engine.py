@@ -68,7 +68,7 @@ def _wanted(plan: Plan, names: Sequence[str] | None) -> dict[str, list[tuple[Cas
     for case in plan.cases:
         info = BACKENDS[case.backend]
         if info.artifact == "engine" and case.skip_reason is None and (not names or case.model in names):
-            options = requests.options_of(plan.engines, info.settings_on(case.device)[case.setting].options)
+            options = requests.options_of(plan.engines, info.setting(case.device, case.setting).options)
             found.setdefault(case.slug, []).append((case, options))
     return found
 

@@ -40,6 +40,7 @@ from harness.planning.built_engines import built_engines
 from harness.planning.interpreters import interpreters
 from harness.planning.part import of_models
 from harness.planning.profiled import files_of, profiled_cases
+from harness.planning.settings import threads_of
 from harness.render import units
 from harness.render.profile_layers import profile_text
 from harness.render.profile_model import progress_line
@@ -216,7 +217,7 @@ class _Pass:
             round=1,
             plan_id=self.plan.plan_id,
             measurement=self.plan.measurement,
-            threads=self.plan.measurement.threads or limits.threads(),
+            threads=threads_of(case, self.plan.measurement.threads or limits.threads()),
             results=str(self.results.root),
             models=str(self.models.root),
             engines=self.plan.engines,

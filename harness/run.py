@@ -23,6 +23,7 @@ from harness.planning.interpreters import interpreters
 from harness.planning.part import of_models
 from harness.planning.resume import Finished, finished_turns
 from harness.planning.schedule import Turn, schedule
+from harness.planning.settings import threads_of
 from harness.render.units import count
 from harness.running.crew import Crew
 from harness.running.unexported import split_off_unexported
@@ -118,7 +119,8 @@ def _forget(turns: Sequence[Turn], results: Results) -> None:
 def _announcement(plan: Plan, owed: int, todo: Sequence[Turn], threads: int) -> str:
     kept = owed - len(todo)
     before = f"; {kept} measured before are kept (FORCE=1 measures anew)" if kept > 0 else ""
-    return f"Plan {plan.plan_id}: {len(todo)} processes to run with {threads} threads each{before}."
+    each = " or ".join(map(str, sorted({threads_of(case, threads) for _, case in todo} or {threads})))
+    return f"Plan {plan.plan_id}: {len(todo)} processes to run with {each} threads each{before}."
 
 
 if __name__ == "__main__":

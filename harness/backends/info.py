@@ -10,6 +10,7 @@ from pydantic import StringConstraints
 
 from harness.backends import settings
 from harness.backends.settings import Setting
+from harness.core.errors import ConfigError
 from harness.core.schemas import Device, Mode, Precision, Quantisation
 
 Artifact = Literal["module", "onnx", "engine", "none"]
@@ -89,6 +90,22 @@ class BackendInfo:
     def settings_on(self, device: Device) -> Mapping[str, Setting]:
         """Its named settings on a device, the usual one first."""
         return self.settings.get(device, settings.PLAIN)
+
+    def has_setting(self, device: Device, name: str) -> bool:
+        """Whether a name stands for a way to run it there."""
+        return self._setting(device, name) is not None
+
+    def setting(self, device: Device, name: str) -> Setting:
+        """What a name stands for there. Raises ConfigError where it has no such setting."""
+        found = self._setting(device, name)
+        if found is None:
+            raise ConfigError(f"No setting `{name}` of this backend on {device}.", "Write the plan again: `make plan`.")
+        return found
+
+    def _setting(self, device: Device, name: str) -> Setting | None:
+        """On a CPU numbers of threads are settings too."""
+        threads = settings.of_threads(name) if device == "cpu" and self.computes else None
+        return self.settings_on(device).get(name, threads)
 
     def modes_on(self, device: Device) -> tuple[Mode, ...]:
         """How it can run there. A GPU's stream is a queue: every backend can have two passes in flight on it."""

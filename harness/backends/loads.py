@@ -18,7 +18,7 @@ from harness.engines.request import Options, engine_for, options_of
 def job_of(job: Job, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> BackendJob:
     """What the backend of a job is given. Raises FormatError or MissingInputError for an engine that it needs."""
     case, info = job.case, backend_info(job.case.backend)
-    options = info.settings_on(case.device)[case.setting].told()
+    options = info.setting(case.device, case.setting).told()
     needs_engine = info.artifact == "engine"
     engine = engine_of(case, options_of(job.engines, options), export, folder) if needs_engine else None
     return BackendJob(case, export, folder.root, batches, job.threads, folder.compile_cache, options, engine=engine)
@@ -46,7 +46,7 @@ def artifacts(export: ExportRecord, case: Case, engine: EngineRecord | None = No
     if engine is not None:
         files.append(engine.engine)
     if kind == "onnx":
-        variant = backend_info(case.backend).settings_on(case.device)[case.setting].variant
+        variant = backend_info(case.backend).setting(case.device, case.setting).variant
         files += onnx_of(export, case.precision, variant).files()
     if kind == "module" and export.module is not None:
         files.append(export.module)

@@ -1,7 +1,8 @@
-"""Named ways to run a backend on a GPU (docs/decisions/0010-settings.md). The first of each is its usual one."""
+"""Named ways to run a backend (docs/decisions/0010-settings.md). The first of each table is its usual one."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -16,6 +17,7 @@ class Setting:
     variant: which form of the ONNX file it loads (ExportRecord.onnx_variants); None: the plain one.
     kinds: models that it makes a difference for.
     tried: whether `tune: true` measures it beside the others.
+    threads: how many the backend gets; None: as many as the plan gives every backend.
     """
 
     summary: str
@@ -23,6 +25,7 @@ class Setting:
     variant: str | None = None
     kinds: tuple[Kind, ...] = ("image", "text", "tensor")
     tried: bool = True
+    threads: int | None = None
 
     def told(self) -> Mapping[str, str | int | bool]:
         """Everything that the backend's class is to know of it."""
@@ -30,6 +33,15 @@ class Setting:
 
 
 PLAIN: Mapping[str, Setting] = {"default": Setting("as the library comes")}
+
+_THREADS = re.compile(r"1-thread|(?!1-)[1-9]\d{0,3}-threads")
+
+
+def of_threads(name: str) -> Setting | None:
+    """What `1-thread`, `2-threads`, … stand for on a CPU, where every backend has them; None for other names."""
+    if not _THREADS.fullmatch(name):
+        return None
+    return Setting("so many threads", tried=False, threads=int(name.partition("-")[0]))
 
 
 _GRAPH = Setting("one CUDA graph for each input batch, so that no input is copied", {"graph": True}, tried=False)

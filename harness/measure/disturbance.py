@@ -160,7 +160,7 @@ def _other_threads(records: Sequence[Measured]) -> list[Finding]:
     if not other:
         return []
     ran, given = min(other)
-    detail = f"ran with {ran} threads of its own choice where every backend was given {given}"
+    detail = f"ran with {ran} threads of its own choice where it was given {given}"
     return [finding("A", "OTHER_THREADS", detail, f"Set `measurement.threads` to {ran} to compare like with like.")]
 
 
@@ -169,4 +169,4 @@ def _oversubscribed(records: Sequence[Measured], environment: Environment) -> li
     if threads <= room:
         return []
     detail = f"{threads} threads on {room} CPUs by affinity and quota: they wait for each other"
-    return [finding("B", "OVERSUBSCRIBED", detail, f"Set `measurement.threads` to {room} or less, or leave it out.")]
+    return [finding("B", "OVERSUBSCRIBED", detail, f"Give it {room} or less, or leave its number out.")]

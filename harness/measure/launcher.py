@@ -46,6 +46,7 @@ class Worker:
     """One worker process. With fork=False each job gets a freshly started interpreter instead of a fork.
 
     interpreter: the Python that has the backend's libraries, where it is not this one.
+    log: what it prints before a case has a log of its own.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Worker:
     ) -> None:
         self._command = [str(interpreter or sys.executable), "-m", "harness.worker", "--backend", backend]
         self._fork = fork
-        self._log = log
+        self.log = log
         self._environment = process_environment(threads, own=interpreter is None)
         self._absent: tuple[str, ...] = ()
         self._process: subprocess.Popen[bytes] | None = None
@@ -83,9 +84,9 @@ class Worker:
 
     def _start(self) -> None:
         self._buffer = b""
-        with store.translate_storage_errors(self._log):
-            self._log.parent.mkdir(parents=True, exist_ok=True)
-            log = self._log.open("wb")
+        with store.translate_storage_errors(self.log):
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            log = self.log.open("wb")
         with log:
             self._process = subprocess.Popen(  # noqa: S603 - our own module, fixed words
                 self._command if self._fork else [*self._command, "--once"],

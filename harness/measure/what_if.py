@@ -29,16 +29,20 @@ MIN_SHARE = 0.01
 _MIN_TOLD = 0.9
 """Share of a graph's time that must be told by module before a module without any counts as fused."""
 
-Rule = Literal["backend", "precision", "backend and precision", "setting", "batch size", "fusion", "layout", "launches"]
+Rule = Literal[
+    "backend", "precision", "backend and precision", "setting", "threads", "batch size", "fusion", "layout", "launches"
+]
 
 _RULES: Mapping[frozenset[str], Rule] = {
     frozenset({"backend"}): "backend",
     frozenset({"precision"}): "precision",
     frozenset({"backend", "precision"}): "backend and precision",
     frozenset({"setting"}): "setting",
+    frozenset({"threads"}): "threads",
     frozenset({"batch_size"}): "batch size",
 }
-"""By what differs between two rows; with any but itself a setting belongs to the rest."""
+"""By what differs between two rows; with any but itself a setting belongs to the rest. Numbers of threads are settings
+of a CPU, and no other change is made together with that of their number."""
 
 Profiles = Mapping[str, PartsProfile]
 """By case id."""
@@ -76,8 +80,8 @@ class WhatIf:
 def what_if(rows: Sequence[Row], profiles: Profiles, baseline_backend: str) -> list[WhatIf]:
     """A list a model, weights, device and sequence length, of the rows at the compute boundary, one batch at a time.
 
-    A change starts from the baseline's fastest row of its smallest batch, in fp32 where it has one, or from the fastest
-    row of that batch.
+    rows: in the plan's order. A change starts from the baseline in its usual setting at its smallest batch, in fp32
+    where it has it, or from the fastest row of that batch.
     """
     groups: dict[tuple[str, Weights, Device, int | None], list[Row]] = {}
     for row in rows:
@@ -92,10 +96,9 @@ def _largest(rows: Sequence[Row], profiles: Profiles, baseline: str) -> tuple[tu
     sound = [row for row in rows if row.grade in RANKED and row.latency_ns is not None]
     if not sound:
         return (), "no row has grade A or B"
-    start = min(
-        [row for row in sound if row.backend == baseline] or sound,
-        key=lambda row: (row.batch_size, row.precision != "fp32", _median(row)),
-    )
+    ours = [row for row in sound if row.backend == baseline]
+    # Of several settings the plan's first, the usual one, as for speedups: what another brings is a change of its own.
+    start = min(ours or sound, key=lambda row: (row.batch_size, row.precision != "fp32", 0 if ours else _median(row)))
     alike = [row for row in rows if row.batch_size == start.batch_size]
     fastest = min((row for row in sound if row.batch_size == start.batch_size), key=_median)
     origins = (start,) if fastest is start else (start, fastest)
@@ -137,7 +140,7 @@ def _measured(start: Row, sound: Sequence[Row]) -> Iterator[Change]:
 
 
 def _rule(start: Row, row: Row) -> Rule | None:
-    dimensions = ("backend", "precision", "batch_size", "setting")
+    dimensions = ("backend", "precision", "batch_size", "setting", "threads")
     differs = frozenset(name for name in dimensions if getattr(start, name) != getattr(row, name))
     return _RULES.get(differs - {"setting"} or differs)
 

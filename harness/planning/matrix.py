@@ -226,7 +226,7 @@ def _files(case: Case) -> list[tuple[Precision, str | None]]:
     info = backend_info(case.backend)
     precision: Precision = case.precision if case.precision in ("fp16", "int8") else "fp32"
     if info.artifact == "onnx":
-        return [(precision, info.settings_on(case.device)[case.setting].variant)]
+        return [(precision, info.setting(case.device, case.setting).variant)]
     if info.artifact != "engine":
         return []
     # Which of the two an engine is built from depends on the TensorRT that will build it.

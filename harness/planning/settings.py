@@ -1,14 +1,17 @@
-"""Which named settings a block of the matrix asks of each backend (pure)."""
+"""Which named settings a block of the matrix asks of each backend, and how many threads they get (pure)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.backends import BackendInfo
+from harness.backends import BackendInfo, backend_info
 from harness.core.errors import ConfigError
 from harness.core.names import unknown_name
-from harness.core.schemas import Device, Kind
+from harness.core.schemas import Case, Device, Kind
 from harness.planning.config import Block
+
+THREADS = ("1-thread", "2-threads")
+"""Examples of the settings that every backend has on a CPU, for a hint."""
 
 Backends = Sequence[tuple[str, BackendInfo]]
 
@@ -17,8 +20,8 @@ def refuse_unknown(block: Block, backends: Backends, device: Device, where: str)
     """Raise ConfigError for a setting that none of the block's backends has, and for settings beside `tune`."""
     known = list(dict.fromkeys(name for _, table in backends for name in table.settings_on(device)))
     for name in block.settings or ():
-        if name not in known:
-            problem, hint = unknown_name("setting", name, known)
+        if not any(table.has_setting(device, name) for _, table in backends):
+            problem, hint = unknown_name("setting", name, [*known, *(THREADS if device == "cpu" else ())])
             raise ConfigError(f"{where}.settings: {problem}", hint)
     if block.settings and block.tune:
         raise ConfigError(
@@ -35,4 +38,11 @@ def settings_of(block: Block, table: BackendInfo, device: Device, kind: Kind) ->
     fitting = {name: setting for name, setting in table.settings_on(device).items() if kind in setting.kinds}
     if block.tune:
         return tuple(name for name, setting in fitting.items() if setting.tried)
-    return tuple(name for name in fitting if name in (block.settings or ())) or (next(iter(fitting)),)
+    asked = block.settings or ()
+    threads = [name for name in asked if name not in table.settings_on(device) and table.has_setting(device, name)]
+    return (*(name for name in fitting if name in asked), *threads) or (next(iter(fitting)),)
+
+
+def threads_of(case: Case, usual: int) -> int:
+    """How many threads a case gets: its setting's own number, or as many as every backend of the plan."""
+    return backend_info(case.backend).setting(case.device, case.setting).threads or usual

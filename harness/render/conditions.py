@@ -22,7 +22,7 @@ def conditions(summary: Summary, rows: Sequence[Row]) -> str:
     export = summary.exports.get(first.model)
     parts = [
         machine(summary.environments),
-        _threads(rows),
+        threads(rows),
         versions(summary.environments),
         *_from_outside(summary.environments),
         custom.plugins(rows),
@@ -43,7 +43,7 @@ def short_conditions(summary: Summary, rows: Sequence[Row]) -> str:
     kinds = dict.fromkeys(f"boundary {row.boundary}, mode {row.mode}" for row in rows)
     parts = [
         machine(summary.environments),
-        _threads(rows),
+        threads(rows),
         versions(summary.environments),
         *_from_outside(summary.environments),
         custom.plugins(rows),
@@ -157,9 +157,11 @@ def _dates(summary: Summary) -> str:
     return " to ".join(dict.fromkeys(days))
 
 
-def _threads(rows: Sequence[Row]) -> str:
+def threads(rows: Sequence[Row]) -> str:
+    """`2 threads`, or `1 or 2 threads` where rows have their own numbers; empty where nothing was measured."""
     counts = sorted({row.threads for row in rows if row.threads})
-    return " / ".join(units.count(number, "thread") for number in counts)
+    before = "".join(f"{number} or " for number in counts[:-1])
+    return before + units.count(counts[-1], "thread") if counts else ""
 
 
 def _joined(texts: Iterable[str]) -> str:

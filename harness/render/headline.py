@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from harness.core.schemas import Row, Summary
 from harness.render import ranking, units, ways
-from harness.render.conditions import machine
+from harness.render.conditions import machine, threads
 from harness.render.group import listed
 from harness.render.series import named
 
@@ -58,9 +58,7 @@ def verdicts(summary: Summary) -> list[Verdict]:
 
 def measured_on(summary: Summary) -> str:
     """The machine and the threads, in one sentence."""
-    threads = sorted({row.threads for row in summary.rows if row.threads})
-    counts = " / ".join(units.count(number, "thread") for number in threads)
-    return f"Measured on {machine(summary.environments)} with {counts}."
+    return f"Measured on {machine(summary.environments)} with {threads(summary.rows)}."
 
 
 def _of_table(rows: Sequence[Row]) -> Verdict | None:

@@ -116,6 +116,7 @@ def _latency(row: Row) -> str:
 _SAYS: Mapping[Rule, Callable[[Change, Row, Row], str]] = {
     "backend": _other_way,
     "setting": _other_way,
+    "threads": _other_way,
     "precision": _precision,
     "backend and precision": _precision,
     "batch size": _batch,

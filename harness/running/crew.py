@@ -15,6 +15,7 @@ from harness.core.schemas import Failed, Measured, Plan
 from harness.measure.launcher import Worker
 from harness.measure.typical import batch_ns, batches
 from harness.planning.schedule import Turn
+from harness.planning.settings import threads_of
 from harness.render.progress import RunProgress
 from harness.running.monitoring import Monitor
 from harness.running.presence import Presence
@@ -60,7 +61,7 @@ class Crew:
         self._threads = threads
         self._fork = fork
         self._interpreters = interpreters
-        self._workers: dict[str, Worker] = {}
+        self._workers: dict[tuple[str, int], Worker] = {}
         self._stack = ExitStack()
         self.progress = RunProgress(turns)
 
@@ -85,7 +86,7 @@ class Crew:
             round=number,
             plan_id=self._plan.plan_id,
             measurement=self._plan.measurement,
-            threads=self._threads,
+            threads=threads_of(case, self._threads),
             results=str(self._results.root),
             models=str(self._models.root),
             engines=self._plan.engines,
@@ -93,17 +94,20 @@ class Crew:
         self._presence.turn(job, self.progress.done, self.progress.total)
         label = f"round {number}  {case.case_id}"
         watcher = _Watcher(job, label, self.progress, self._monitor)
-        record = measure_turn(job, self._worker(case.backend), self._results, watcher)
+        record = measure_turn(job, self._worker(job), self._results, watcher)
         self._monitor.end()
         self.progress.finished(label, _in_words(record))
         return record
 
-    def _worker(self, backend: str) -> Worker:
-        if backend not in self._workers:
-            log, interpreter = self._results.worker_log(backend), self._interpreters.get(backend)
-            self._workers[backend] = Worker(backend, self._threads, log, self._fork, interpreter)
-            self._stack.callback(self._workers[backend].close)
-        return self._workers[backend]
+    def _worker(self, job: Job) -> Worker:
+        """One for each number of threads: thread pools take theirs when a library is imported."""
+        backend, key = job.case.backend, (job.case.backend, job.threads)
+        if key not in self._workers:
+            name = backend if job.threads == self._threads else f"{backend}-{job.threads}"
+            log, interpreter = self._results.worker_log(name), self._interpreters.get(backend)
+            self._workers[key] = Worker(backend, job.threads, log, self._fork, interpreter)
+            self._stack.callback(self._workers[key].close)
+        return self._workers[key]
 
 
 def _in_words(record: Measured | Failed) -> str:

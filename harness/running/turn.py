@@ -29,7 +29,7 @@ def measure_turn(job: Job, worker: Worker, results: Results, observer: Observer)
         )
     if raw.is_file() and not outcome.timed_out:
         return store.load_raw(raw)
-    last_words = store.tail(log) or store.tail(results.worker_log(job.case.backend))
+    last_words = store.tail(log) or store.tail(worker.log)
     error, hint = _absent_library(outcome.absent) if outcome.absent else _explain(outcome, job, last_words)
     record = Failed(
         case_id=case_id,

@@ -187,6 +187,20 @@ def test_started_anew_instead_of_forked_gives_the_same_records(folder: Folder) -
         assert isinstance(record, Measured)
 
 
+def test_a_case_gets_the_threads_that_its_setting_names_and_the_others_theirs(folder: Folder) -> None:
+    backends = ["torch-eager", "onnxruntime", "openvino"]
+    folder.plan({"backends": backends, "settings": ["default", "1-thread"]}, threads=2)
+    done = folder("run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "with 1 or 2 threads each" in done.stdout
+    found = set()
+    for (case, _), record in folder.records().items():
+        assert isinstance(record, Measured)
+        assert record.placement.settings["threads"] == record.threads
+        found.add((case.endswith("-1-thread"), record.threads))
+    assert found == {(True, 1), (False, 2)}
+
+
 # --- cases that fail ----------------------------------------------------------------------------------------------
 
 

@@ -20,7 +20,7 @@ def row(backend: str, batch: int, ms: float, precision: str = "fp32", spread: fl
     """A row with three processes around a median."""
     found = BY_NAME[backend, "fp32", batch]
     assert found.latency_ns is not None
-    changes |= {"precision": precision, "case_id": found.case_id.replace("fp32", precision)}
+    changes = {"precision": precision, "case_id": found.case_id.replace("fp32", precision), **changes}
     medians = tuple(ms * MS * factor for factor in (1 - spread, 1.0, 1 + spread))
     latency = found.latency_ns.model_copy(update={"median": ms * MS, "process_medians": medians})
     return found.model_copy(update={"latency_ns": latency, "grade": "A", "flags": (), **changes})
@@ -87,6 +87,14 @@ def test_a_batch_is_compared_by_the_item() -> None:
     assert found.gain == pytest.approx(2)
 
 
+def test_another_number_of_threads_is_a_rule_of_its_own() -> None:
+    one = row("torch-eager", 1, 16, setting="1-thread", threads=1, case_id="one")
+    other = row("onnxruntime", 1, 5, setting="1-thread", threads=1, case_id="other")
+    found = {(change.rule, change.start, change.end) for change in changes(EAGER, ORT, one, other)}
+    # Not from eager to `other`: that is two changes.
+    assert found == {("threads", EAGER.case_id, "one"), ("backend", EAGER.case_id, ORT.case_id)}
+
+
 def test_a_row_that_differs_in_more_than_one_thing_is_one_rule_only_where_it_is_named() -> None:
     both = row("onnxruntime", 1, 5, precision="int8")
     rules = {(found.rule, found.start): round(found.gain, 2) for found in changes(EAGER, ORT, both)}
@@ -100,11 +108,13 @@ def test_the_fastest_row_of_the_batch_is_a_start_too() -> None:
     assert found == {("backend", EAGER.case_id, ORT.case_id), ("batch size", ORT.case_id, larger.case_id)}
 
 
-def test_of_the_settings_of_the_baseline_the_fastest_sound_one_is_the_start() -> None:
+def test_of_the_settings_of_the_baseline_the_first_sound_one_is_the_start() -> None:
     slow = row("torch-eager", 1, 40, setting="channels-last", case_id="slow")
     void = row("torch-eager", 1, 5, setting="void", case_id="void", grade="F")
-    (found,) = changes(slow, void, EAGER, ORT)
+    (found,) = changes(void, EAGER, slow, ORT)
     assert (found.start, found.end, found.gain) == (EAGER.case_id, ORT.case_id, pytest.approx(2))
+    found = changes(slow, EAGER)[0]
+    assert (found.rule, found.start, found.gain) == ("setting", "slow", pytest.approx(2))
     half = row("torch-eager", 1, 15, precision="fp16")
     assert {one.start for one in changes(half, EAGER, ORT)} == {EAGER.case_id}
 

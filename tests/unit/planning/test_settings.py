@@ -9,6 +9,7 @@ from harness.core.errors import ConfigError
 from harness.core.schemas import Plan
 from harness.planning.config import parse_config
 from harness.planning.matrix import make_plan
+from harness.planning.settings import threads_of
 
 
 def plan(model: str = "resnet18", **block: Any) -> Plan:
@@ -68,3 +69,31 @@ def test_a_cpu_has_one_setting_with_the_old_ids() -> None:
     config = {"models": [{"name": "resnet18", "weights": "seeded"}], "matrix": [{"backends": ["onnxruntime"]}]}
     (case,) = make_plan(parse_config(config, "x.yaml"), "x.yaml", "").cases
     assert (case.case_id, case.setting) == ("resnet18-onnxruntime-cpu-fp32-b1", "default")
+
+
+def on_cpu(**block: Any) -> Plan:
+    config = {"models": [{"name": "resnet18", "weights": "seeded"}], "matrix": [block]}
+    return make_plan(parse_config(config, "x.yaml"), "x.yaml", "")
+
+
+def test_on_a_cpu_numbers_of_threads_are_settings_of_every_backend_that_computes() -> None:
+    cases = on_cpu(backends=["noop", "openvino"], settings=["1-thread", "default", "16-threads"]).cases
+    assert [(case.backend, case.setting, threads_of(case, 2)) for case in cases] == [
+        ("noop", "default", 2),
+        ("openvino", "default", 2),
+        ("openvino", "1-thread", 1),
+        ("openvino", "16-threads", 16),
+    ]
+    assert cases[-1].case_id == "resnet18-openvino-cpu-fp32-b1-16-threads"
+
+
+@pytest.mark.parametrize("name", ["1-threads", "2-thread", "0-threads", "02-threads", "99999-threads", "-2-threads"])
+def test_only_one_spelling_of_a_number_of_threads_is_a_setting(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"Unknown setting `{name}`") as found:
+        on_cpu(backends=["onnxruntime"], settings=[name])
+    assert "2-threads" in found.value.hint
+
+
+def test_on_a_gpu_they_are_none() -> None:
+    with pytest.raises(ConfigError, match="Unknown setting `2-threads`"):
+        plan(backends=["onnxruntime"], settings=["2-threads"])
