@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -59,6 +61,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
             [sys.executable, "-m", "tensorboard.main", "--logdir", str(results.profile(CASE).parent), *_ON_LOOPBACK],
             stdout=said,
             stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
     try:
         assert until(lambda: _address(log) or process.poll() is not None, guard_s=120)
@@ -71,7 +74,8 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
 
         yield answer
     finally:
-        process.kill()
+        # The profiler's plugin reads in a process of its own, which would outlive TensorBoard.
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
