@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from harness.core.schemas import Environment, ExportRecord, Limit, Precision, Roof, Roofline, Row, Work
 from harness.measure.batch_growth import fixed_shares
 from harness.measure.device_grades import MAX_ENQUEUE_SHARE
-from harness.measure.grades import CALIBRATION, Finding, finding, worse
+from harness.measure.grades import Finding, finding, worse
+from harness.measure.rows import is_calibration
 
 MIN_SHARE = 0.3
 """Of a limit, from which on it is what bounds the row. A choice, not a law: kernels that one resource bounds reach more
@@ -103,7 +104,7 @@ def above_roof(row: Row, work: Work, roof: Roof) -> Finding | None:
 
 
 def _judged(row: Row, work: Work | None, roof: Roof) -> Row:
-    if work is None or row.grade in (None, "F") or _computes_nothing(row):
+    if work is None or row.grade in (None, "F") or is_calibration(row):
         return row
     found = above_roof(row, work, roof)
     judged = row.model_copy(update={"roofline": roofline_of(row, work, roof)})
@@ -117,10 +118,6 @@ def _work(row: Row, exports: Mapping[str, ExportRecord]) -> Work | None:
     export = exports.get(row.model)
     works: Collection[Work] = export.work if export else ()
     return next((work for work in works if work.sequence_length == row.sequence_length), None)
-
-
-def _computes_nothing(row: Row) -> bool:
-    return any(flag.name == CALIBRATION for flag in row.flags)
 
 
 def pass_ns(row: Row) -> float | None:
