@@ -138,7 +138,7 @@ def test_a_library_that_takes_other_threads_than_it_is_given_is_told_and_costs_n
     assert ("OTHER_THREADS" in flags) == flagged
     if flagged:
         assert flags["OTHER_THREADS"].caps_at == "A"
-        assert "4 threads of its own choice where every backend was given 8" in flags["OTHER_THREADS"].flag.detail
+        assert "4 threads of its own choice where it was given 8" in flags["OTHER_THREADS"].flag.detail
 
 
 def test_nobody_watched_is_no_finding() -> None:
