@@ -20,9 +20,7 @@ _MAX_NAME = 48
 _MAX_MEMBERS = 4
 
 
-def profile_text(
-    parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None, top: int = TOP, choice: Choice = EVERYTHING
-) -> str:
+def profile_text(parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None, choice: Choice = EVERYTHING) -> str:
     """Everything about one case: whether its parts add up, groups, the longest layers and operators, notes.
 
     choice: which layers the table of layers shows; sums and groups are always those of all.
@@ -32,8 +30,8 @@ def profile_text(
         reconciliation_line(found) if found else "",
         "" if gaps is None else f"Launch gaps: in {units.percent(gaps)} of the plain latency no kernel ran on the GPU.",
         groups_table({"time": parts}) if parts.layers else "",
-        layers_table(parts.layers, top, choice) if parts.layers else "",
-        operators_table(parts.operators, top) if parts.operators else "",
+        layers_table(parts.layers, choice=choice) if parts.layers else "",
+        operators_table(parts.operators) if parts.operators else "",
         "\n".join(f"- {note}" for note in parts.notes),
     ]
     return "\n\n".join(block for block in blocks if block)
@@ -115,9 +113,9 @@ def choice_words(choice: Choice) -> str:
     return " or ".join(f"`{word}`" for word in choice.words)
 
 
-def operators_table(operators: Sequence[OperatorRow], top: int = TOP) -> str:
+def operators_table(operators: Sequence[OperatorRow]) -> str:
     """The operators and kernels that take the longest, on the host and on the device."""
-    chosen = operators[:top]
+    chosen = operators[:TOP]
     on_device = any(row.self_device_ns is not None for row in operators)
     unit = units.time_unit(max(row.self_cpu_ns, row.self_device_ns or 0) for row in chosen)
     headers = [
