@@ -74,9 +74,9 @@ def layers_table(layers: Sequence[LayerRow], top: int = TOP, choice: Choice = EV
     ]
     rows = [
         [
-            _short(row.name),
+            short_name(row.name),
             row.kind,
-            *([_short(row.parent or ABSENT)] if has_modules else []),
+            *([short_name(row.parent or ABSENT)] if has_modules else []),
             row.group,
             *([f"{row.calls:g}"] if has_calls else []),
             units.in_unit(row.self_ns, unit),
@@ -127,11 +127,11 @@ def operators_table(operators: Sequence[OperatorRow]) -> str:
     ]
     rows = [
         [
-            _short(kernel_name(row.name)),
+            short_name(kernel_name(row.name)),
             f"{row.calls:g}",
             units.in_unit(row.self_cpu_ns, unit),
             *([units.in_unit(row.self_device_ns, unit)] if on_device else []),
-            _short(row.shapes.replace(",", "×")) or ABSENT,
+            short_name(row.shapes.replace(",", "×")) or ABSENT,
         ]
         for row in chosen
     ]
@@ -173,9 +173,9 @@ def _members(row: LayerRow) -> str:
     return " + ".join(row.members[:_MAX_MEMBERS]) + (f" + {more} more" if more > 0 else "") or ABSENT
 
 
-def _short(name: str) -> str:
+def short_name(name: str, longest: int = _MAX_NAME) -> str:
     """A long name by its end, which tells it from others of its kind."""
-    return name if len(name) <= _MAX_NAME else f"…{name[1 - _MAX_NAME :]}"
+    return name if len(name) <= longest else f"…{name[1 - longest :]}"
 
 
 def _of(shown: int, everything: int, what: str) -> str:
