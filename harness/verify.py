@@ -16,12 +16,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.core import archive, cli, store
+from harness.core.archive import ASK_AGAIN
 from harness.core.errors import MalformedFileError, MissingInputError
 from harness.core.layout import BUNDLE_MANIFEST, Results
 from harness.core.schemas import Bundle
 
 _CREATED = re.compile(rb'(?m)^  "created_at": "[^"\n]*"')
-_AGAIN = "Do not use it; ask for it again where it came from."
 _TIMEOUT_S = 600
 _INSIDE = Results(Path("results"))
 """The results folder of a bundle, by its names there."""
@@ -55,7 +55,7 @@ def stage(arguments: Sequence[str]) -> None:
 def read_manifest(bundle: Path, files: dict[str, bytes]) -> Bundle:
     """Take the manifest out of the files. Raises MalformedFileError and its like."""
     if BUNDLE_MANIFEST not in files:
-        raise MalformedFileError(f"{bundle} is refused: it has no {BUNDLE_MANIFEST}.", _AGAIN)
+        raise MalformedFileError(f"{bundle} is refused: it has no {BUNDLE_MANIFEST}.", ASK_AGAIN)
     return store.parse(bundle / BUNDLE_MANIFEST, files.pop(BUNDLE_MANIFEST), Bundle, "make bundle")
 
 
@@ -73,7 +73,7 @@ def check_sums(bundle: Path, manifest: Bundle, files: Mapping[str, bytes]) -> No
             problem = "does not match its checksum"
         else:
             continue
-        raise MalformedFileError(f"{bundle} is refused: {name} {problem}.", _AGAIN)
+        raise MalformedFileError(f"{bundle} is refused: {name} {problem}.", ASK_AGAIN)
 
 
 def check_derived(bundle: Path, manifest: Bundle, packed: Mapping[str, bytes], made: Mapping[str, bytes]) -> None:
@@ -113,10 +113,10 @@ def _make_again(bundle: Path, folder: Path, charts: bool) -> None:
                 command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
             )
         except subprocess.TimeoutExpired as error:
-            raise MalformedFileError(f"{bundle}: {name} needs more than {_TIMEOUT_S} s for it.", _AGAIN) from error
+            raise MalformedFileError(f"{bundle}: {name} needs more than {_TIMEOUT_S} s for it.", ASK_AGAIN) from error
         if done.returncode:
             said = (done.stderr.strip().splitlines() or ["no message"])[0].removeprefix("Error: ")
-            raise MalformedFileError(f"{bundle}: {name} does not take its records: {said}", _AGAIN)
+            raise MalformedFileError(f"{bundle}: {name} does not take its records: {said}", ASK_AGAIN)
 
 
 def _first_difference(name: str, theirs: bytes, ours: bytes) -> str:

@@ -22,7 +22,7 @@ MAX_MEMBER_BYTES = 64 << 20
 MAX_MEMBERS = 100_000
 _DECODER_BYTES = 128 << 20
 """lzma's preset 6 needs 9 MiB; a file may ask for 4 GiB."""
-_AGAIN = "Do not use it; ask for it again where it came from."
+ASK_AGAIN = "Do not use it; ask for it again where it came from."
 
 
 def pack(files: Mapping[str, bytes], folder: str) -> bytes:
@@ -108,4 +108,4 @@ def _checked(path: Path, member: tarfile.TarInfo, folder: str) -> str:
 
 
 def _refused(path: Path, why: str) -> MalformedFileError:
-    return MalformedFileError(f"{path} is refused: {why}.", _AGAIN)
+    return MalformedFileError(f"{path} is refused: {why}.", ASK_AGAIN)

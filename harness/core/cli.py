@@ -36,12 +36,11 @@ def parser(module: str, docstring: str | None) -> Parser:
     )
 
 
-def add_folders(target: argparse.ArgumentParser, models: bool = True, results: bool = True) -> None:
-    """The `--models-dir` and `--results` options, the same in every stage."""
+def add_folders(target: argparse.ArgumentParser, models: bool = True) -> None:
+    """The `--results` option and, of stages that need exports, `--models-dir`: the same in every stage."""
     if models:
         target.add_argument("--models-dir", type=_folder, default=Path("models"), help="folder of exports (models)")
-    if results:
-        target.add_argument("--results", type=_folder, default=Path("results"), help="folder of results (results)")
+    target.add_argument("--results", type=_folder, default=Path("results"), help="folder of results (results)")
 
 
 def _folder(text: str) -> Path:

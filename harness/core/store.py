@@ -60,8 +60,7 @@ def save_bytes(path: Path, content: bytes) -> bool:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            # mkstemp makes files private; results are to be read by others (the caller of a container, CI).
-            Path(temporary).chmod(0o666 & ~_umask())
+            let_others_read(Path(temporary))  # mkstemp makes files private
             Path(temporary).replace(path)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
@@ -208,10 +207,11 @@ def translate_storage_errors(path: Path) -> Iterator[None]:
         raise
 
 
-def _umask() -> int:
+def let_others_read(path: Path) -> None:
+    """Give a file the permissions of any new one: results are read by the caller of a container and by CI."""
     mask = os.umask(0)
     os.umask(mask)
-    return mask
+    path.chmod(0o666 & ~mask)
 
 
 def _version_of(kind: type[BaseModel]) -> int:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from harness.core.schemas import Row
-from harness.measure.grades import CALIBRATION, finding, worse
+from harness.measure.grades import finding, worse
+from harness.measure.rows import is_calibration
 
 
 def with_nonmonotone(rows: Sequence[Row]) -> list[Row]:
@@ -24,7 +25,7 @@ def _series(rows: Iterable[Row]) -> list[list[Row]]:
     found: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
         sound = row.latency_ns is not None and row.grade != "F"
-        if sound and not any(flag.name == CALIBRATION for flag in row.flags):
+        if sound and not is_calibration(row):
             key = (row.model, row.weights, row.backend, row.device, row.precision, row.sequence_length)
             found.setdefault((*key, row.boundary, row.mode, row.setting), []).append(row)
     return [sorted(group, key=lambda row: row.batch_size) for group in found.values()]

@@ -29,7 +29,7 @@ class References:
     cards: Mapping[str, str] = field(default_factory=dict)
 
 
-def known_artifacts(export: ExportRecord | None, engines: Iterable[EngineRecord] = ()) -> dict[str, str]:
+def known_artifacts(export: ExportRecord | None, engines: Iterable[EngineRecord]) -> dict[str, str]:
     """sha256 by path of every file of the current export, and of those of the engines that were built from it."""
     if export is None:
         return {}

@@ -9,9 +9,6 @@ from collections.abc import Sequence
 
 from harness.core.schemas.profile_parts import Group, LayerRow
 
-CUT_SHARE = 0.3
-"""A module that takes more than this share of the time is shown by its children."""
-
 
 def by_group(layers: Sequence[LayerRow]) -> dict[Group, int]:
     """Group → self time in ns, the longest first."""
@@ -36,23 +33,3 @@ def inside(layers: Sequence[LayerRow], module: str) -> int | None:
         if module in (row.name, row.parent) or row.name.startswith(below) or (row.parent or "").startswith(below)
     ]
     return sum(found) if found else None
-
-
-def cut(tree: Sequence[LayerRow], share: float = CUT_SHARE) -> list[str]:
-    """Modules of a tree, none inside another, each as large as `share` of the whole allows or without children.
-
-    Empty where no row has a child: a graph is no tree.
-    """
-    children: dict[str, list[LayerRow]] = {}
-    for row in tree:
-        if row.parent is not None:
-            children.setdefault(row.parent, []).append(row)
-    limit, found = share * total(tree), []
-    waiting = [row for row in tree if row.depth == 0 and row.name in children]
-    while waiting:
-        row = waiting.pop(0)
-        if row.total_ns > limit and row.name in children:
-            waiting = children[row.name] + waiting
-        else:
-            found.append(row.name)
-    return found

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from harness.core.schemas import Environment, ExportRecord, Limit, Precision, Roof, Roofline, Row, Work
+from harness.core.schemas import ELEMENT_BYTES, Environment, ExportRecord, Limit, Precision, Roof, Roofline, Row, Work
 from harness.measure.batch_growth import fixed_shares
 from harness.measure.device_grades import MAX_ENQUEUE_SHARE
-from harness.measure.grades import CALIBRATION, Finding, finding, worse
+from harness.measure.grades import Finding, finding, worse
+from harness.measure.rows import is_calibration
 
 MIN_SHARE = 0.3
 """Of a limit, from which on it is what bounds the row. A choice, not a law: kernels that one resource bounds reach more
@@ -34,8 +35,6 @@ F(4 x 4, 3 x 3): 36 instead of 144), which cuDNN may choose."""
 
 _COUNTED_BYTES = 4
 """Of an element of the inputs that Work counts: fp32, or token ids, whose few bytes may count for too little."""
-
-_ELEMENT_BYTES: Mapping[Precision, int] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 
 
 def other_card(roof: Roof, environments: Iterable[Environment]) -> str | None:
@@ -103,7 +102,7 @@ def above_roof(row: Row, work: Work, roof: Roof) -> Finding | None:
 
 
 def _judged(row: Row, work: Work | None, roof: Roof) -> Row:
-    if work is None or row.grade in (None, "F") or _computes_nothing(row):
+    if work is None or row.grade in (None, "F") or is_calibration(row):
         return row
     found = above_roof(row, work, roof)
     judged = row.model_copy(update={"roofline": roofline_of(row, work, roof)})
@@ -119,10 +118,6 @@ def _work(row: Row, exports: Mapping[str, ExportRecord]) -> Work | None:
     return next((work for work in works if work.sequence_length == row.sequence_length), None)
 
 
-def _computes_nothing(row: Row) -> bool:
-    return any(flag.name == CALIBRATION for flag in row.flags)
-
-
 def pass_ns(row: Row) -> float | None:
     """Of the pass alone: copies over the link have limits of their own."""
     if row.device_ns is None:
@@ -133,7 +128,7 @@ def pass_ns(row: Row) -> float | None:
 
 def least_bytes(work: Work, precision: Precision, batch_size: int) -> int:
     """Of one batch: weights, inputs and outputs once, in that precision (not int8); a backend may take inputs in it."""
-    element = _ELEMENT_BYTES[precision]
+    element = ELEMENT_BYTES[precision]
     item = work.input_bytes_per_item * element // _COUNTED_BYTES + work.output_elements_per_item * element
     return work.parameters * element + batch_size * item
 

@@ -29,26 +29,14 @@ P90_MIN_SAMPLES = 64
 P95_MIN_SAMPLES = 130
 P99_MIN_SAMPLES = 662
 """Fewest samples for which a percentile is shown: MLPerf LoadGen's early stopping at 99% confidence, which withholds an
-estimate until one sample may lie above it (mlcommons/inference, loadgen/early_stopping.cc and results.cc; 64 for p90
-and 662 for p99 are LoadGen's own, 130 for p95 follows from the same rule: `early_stopping_samples`)."""
+estimate until one sample may lie above it: the smallest n with P[Binomial(n, 1 - quantile) <= 1] < 1%
+(mlcommons/inference, loadgen/early_stopping.cc and results.cc; 64 for p90 and 662 for p99 are LoadGen's own, 130 for
+p95 follows from the same rule)."""
 
 PERCENTILE_MIN_SAMPLES = {0.90: P90_MIN_SAMPLES, 0.95: P95_MIN_SAMPLES, 0.99: P99_MIN_SAMPLES}
 
 MIN_BLOCKS = 3
 """Below this a t interval has one degree of freedom or none and means nothing as a stop rule."""
-
-
-def early_stopping_samples(quantile: float, confidence: float = 0.99) -> int:
-    """Fewest samples n for which LoadGen's early stopping gives an estimate of a percentile.
-
-    With at most t = 1 of n independent samples above a value, the chance that the true percentile is still above it is
-    P[Binomial(n, 1 - quantile) <= 1] = q^n + n (1 - q) q^(n - 1) (early_stopping.cc, `odds` with h = n - t, tolerance
-    0); n is the smallest for which that is below 1 - confidence.
-    """
-    samples = 2
-    while quantile**samples + samples * (1 - quantile) * quantile ** (samples - 1) >= 1 - confidence:
-        samples += 1
-    return samples
 
 
 def percentile(samples: ArrayLike, quantile: float) -> float:

@@ -18,6 +18,7 @@ from typing import Literal
 from harness.core.errors import UsageError
 from harness.core.schemas import DeviceTimes, Interval, Judgement, Quantity, Row
 from harness.measure import grades
+from harness.measure.rows import is_calibration
 from harness.measure.stats import PERCENTILE_MIN_SAMPLES
 
 UNITS: Mapping[Quantity, Mapping[str, float]] = {
@@ -100,7 +101,7 @@ def judge(threshold: Threshold, rows: Sequence[Row]) -> list[Judgement]:
     Backends that compute nothing are never meant. Neither, as long as another row is, are skipped rows, which cannot be
     measured here at all, and for a latency those of the offline mode, which has none.
     """
-    computing = [row for row in rows if not any(flag.name == grades.CALIBRATION for flag in row.flags)]
+    computing = [row for row in rows if not is_calibration(row)]
     meant = [row for row in computing if threshold.selector is None or _selects(threshold.selector, row)]
     if not meant:
         there = ", ".join(sorted({f"{row.model}/{row.backend}" for row in computing})) or "nothing"

@@ -7,18 +7,18 @@ of grade C and F, and profiles whose parts are not explained, promise nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from harness.core.schemas import Device, Interval, Row, Weights
 from harness.core.schemas.profile_parts import LayerRow, PartsProfile
-from harness.measure.grades import CALIBRATION, RANKED
+from harness.measure.grades import RANKED
 from harness.measure.layer_choice import chosen
 from harness.measure.layer_sums import by_group, inside, total
 from harness.measure.ratios import welch
 from harness.measure.reconcile import launch_gaps, reconcile
+from harness.measure.rows import is_calibration, median_ns
 
 MOST = 5
 """Changes of one model."""
@@ -86,7 +86,7 @@ def what_if(rows: Sequence[Row], profiles: Profiles, baseline_backend: str) -> l
     groups: dict[tuple[str, Weights, Device, int | None], list[Row]] = {}
     for row in rows:
         plain = (row.boundary, row.mode, row.status, row.tried) == ("compute", "sync", "measured", False)
-        if plain and all(flag.name != CALIBRATION for flag in row.flags):
+        if plain and not is_calibration(row):
             groups.setdefault((row.model, row.weights, row.device, row.sequence_length), []).append(row)
     return [WhatIf(*key, *_largest(ours, profiles, baseline_backend)) for key, ours in groups.items()]
 
@@ -98,9 +98,9 @@ def _largest(rows: Sequence[Row], profiles: Profiles, baseline: str) -> tuple[tu
         return (), "no row has grade A or B"
     ours = [row for row in sound if row.backend == baseline]
     # Of several settings the plan's first, the usual one, as for speedups: what another brings is a change of its own.
-    start = min(ours or sound, key=lambda row: (row.batch_size, row.precision != "fp32", 0 if ours else _median(row)))
+    start = min(ours or sound, key=lambda row: (row.batch_size, row.precision != "fp32", 0 if ours else median_ns(row)))
     alike = [row for row in rows if row.batch_size == start.batch_size]
-    fastest = min((row for row in sound if row.batch_size == start.batch_size), key=_median)
+    fastest = min((row for row in sound if row.batch_size == start.batch_size), key=median_ns)
     origins = (start,) if fastest is start else (start, fastest)
     found = [one for row in origins for one in (*_measured(row, sound), *_bounds(row, alike, profiles))]
     # The best of each rule and origin: later entries replace earlier ones.
@@ -124,10 +124,6 @@ def _why_none(start: Row, sound: Sequence[Row], profiles: Profiles) -> str:
 def _per_item(row: Row) -> tuple[float, ...]:
     """Process medians in ns an item."""
     return tuple(median / row.batch_size for median in row.latency_ns.process_medians) if row.latency_ns else ()
-
-
-def _median(row: Row) -> float:
-    return row.latency_ns.median if row.latency_ns else math.inf
 
 
 def _measured(start: Row, sound: Sequence[Row]) -> Iterator[Change]:

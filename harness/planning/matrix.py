@@ -60,9 +60,9 @@ def case_id(
     precision: str,
     batch_size: int,
     sequence_length: int | None,
-    boundary: Boundary = "compute",
-    mode: Mode = "sync",
-    setting: str = "",
+    boundary: Boundary,
+    mode: Mode,
+    setting: str,
 ) -> str:
     """The readable id of a case, such as `minilm-l6-openvino-cpu-fp32-b8-s128-offline`; also its folder's name.
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from harness.core.schemas import Precision, Row
 from harness.measure.ratios import Ratio, welch
+from harness.measure.rows import median_ns
 from harness.render import cold, ranking, units
 from harness.render.engines import engine_of
 from harness.render.group import Group, Recommendation, listed
@@ -37,7 +38,7 @@ def backend_choice(group: Group) -> Iterator[Recommendation]:
     fastest = ranking.winner(rows)
     candidates = ranking.contenders(rows)
     if fastest is not None:
-        second = min((row for row in rows if row is not fastest), key=_median)
+        second = min((row for row in rows if row is not fastest), key=median_ns)
         ratio = _times(fastest, second)
         ahead = f"{_ratio(ratio)} times as fast as" if ratio else "faster than"
         text = f"{_way(fastest)} is fastest at batch 1 in {precision}: {_latency(fastest)}, {ahead} {_way(second)}."
@@ -146,7 +147,3 @@ def _latency(row: Row) -> str:
 
 def _until_first_answer(row: Row) -> float:
     return cold.until_first_answer_ns(row.cold_ns) if row.cold_ns else float("inf")
-
-
-def _median(row: Row) -> float:
-    return row.latency_ns.median if row.latency_ns else float("inf")

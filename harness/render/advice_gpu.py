@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from harness.core.schemas import Row
+from harness.measure.rows import median_ns
 from harness.render import ranking, units
 from harness.render.engines import engine_of
 from harness.render.group import Group, Recommendation, interval, listed
@@ -78,14 +79,10 @@ def _next_best(group: Group, row: Row) -> Row | None:
     """The fastest row of this shape without an engine, where `row` is faster beyond both intervals."""
     peers = [other for other in group.rows if ranking.shape(other) == ranking.shape(row)]
     others = [other for other in peers if _build_ns(group, other) is None]
-    best = min(others, key=_median_ns, default=None)
+    best = min(others, key=median_ns, default=None)
     ours, theirs = interval(row), interval(best) if best else None
     return None if ours is None or theirs is None or ours.high >= theirs.low else best
 
 
 def _repaid(row: Row, best: Row, build_ns: float) -> str:
-    return units.whole(math.ceil(build_ns / (_median_ns(best) - _median_ns(row))))
-
-
-def _median_ns(row: Row) -> float:
-    return row.latency_ns.median if row.latency_ns else math.inf
+    return units.whole(math.ceil(build_ns / (median_ns(best) - median_ns(row))))

@@ -40,7 +40,7 @@ def break_even(row: Row, baseline: Row | None, export: ExportRecord | None, engi
 
 
 def break_even_requests(
-    row: Row, baseline: Row | None, export: ExportRecord | None, engine: EngineRecord | None = None
+    row: Row, baseline: Row | None, export: ExportRecord | None, engine: EngineRecord | None
 ) -> int | Literal["never", "unclear"] | None:
     """How many requests (batches) pay back what this row costs more than the baseline before its first answer.
 

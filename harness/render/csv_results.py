@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from harness.core.schemas import Latency, Row, Summary
+from harness.measure.rows import is_calibration
 from harness.render import cold, ranking, units
 from harness.render.csv_lines import Line, about, ends, is_sound, per, sound_rows
 from harness.render.custom import csv_columns
@@ -41,7 +42,7 @@ def _custom(summary: Summary, row: Row) -> Line:
 
 def calibration(summary: Summary) -> list[Line]:
     """A line for each case that computes nothing: what the harness itself costs."""
-    rows = [row for row in summary.rows if row.status == "measured" and ranking.is_calibration(row)]
+    rows = [row for row in summary.rows if row.status == "measured" and is_calibration(row)]
     return [about(summary, row, _latency(row.latency_ns)) for row in rows]
 
 

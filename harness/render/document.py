@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from harness.core.schemas import Row, Summary
+from harness.measure.rows import is_calibration
 from harness.render import cold, ranking, remarks, units
 from harness.render.conditions import conditions, environment_table
 from harness.render.energy import energy_table
@@ -117,7 +118,7 @@ def _optional(title: str, text: str) -> str:
 
 def calibrated(summary: Summary) -> str:
     """What a case that computes nothing takes; empty where none was measured."""
-    rows = [row for row in summary.rows if row.status == "measured" and ranking.is_calibration(row)]
+    rows = [row for row in summary.rows if row.status == "measured" and is_calibration(row)]
     if not rows:
         return ""
     worst = max(row.latency_ns.median for row in rows if row.latency_ns)

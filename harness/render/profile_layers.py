@@ -20,9 +20,7 @@ _MAX_NAME = 48
 _MAX_MEMBERS = 4
 
 
-def profile_text(
-    parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None, top: int = TOP, choice: Choice = EVERYTHING
-) -> str:
+def profile_text(parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None, choice: Choice = EVERYTHING) -> str:
     """Everything about one case: whether its parts add up, groups, the longest layers and operators, notes.
 
     choice: which layers the table of layers shows; sums and groups are always those of all.
@@ -32,8 +30,8 @@ def profile_text(
         reconciliation_line(found) if found else "",
         "" if gaps is None else f"Launch gaps: in {units.percent(gaps)} of the plain latency no kernel ran on the GPU.",
         groups_table({"time": parts}) if parts.layers else "",
-        layers_table(parts.layers, top, choice) if parts.layers else "",
-        operators_table(parts.operators, top) if parts.operators else "",
+        layers_table(parts.layers, choice=choice) if parts.layers else "",
+        operators_table(parts.operators) if parts.operators else "",
         "\n".join(f"- {note}" for note in parts.notes),
     ]
     return "\n\n".join(block for block in blocks if block)
@@ -76,9 +74,9 @@ def layers_table(layers: Sequence[LayerRow], top: int = TOP, choice: Choice = EV
     ]
     rows = [
         [
-            _short(row.name),
+            short_name(row.name),
             row.kind,
-            *([_short(row.parent or ABSENT)] if has_modules else []),
+            *([short_name(row.parent or ABSENT)] if has_modules else []),
             row.group,
             *([f"{row.calls:g}"] if has_calls else []),
             units.in_unit(row.self_ns, unit),
@@ -115,9 +113,9 @@ def choice_words(choice: Choice) -> str:
     return " or ".join(f"`{word}`" for word in choice.words)
 
 
-def operators_table(operators: Sequence[OperatorRow], top: int = TOP) -> str:
+def operators_table(operators: Sequence[OperatorRow]) -> str:
     """The operators and kernels that take the longest, on the host and on the device."""
-    chosen = operators[:top]
+    chosen = operators[:TOP]
     on_device = any(row.self_device_ns is not None for row in operators)
     unit = units.time_unit(max(row.self_cpu_ns, row.self_device_ns or 0) for row in chosen)
     headers = [
@@ -129,11 +127,11 @@ def operators_table(operators: Sequence[OperatorRow], top: int = TOP) -> str:
     ]
     rows = [
         [
-            _short(kernel_name(row.name)),
+            short_name(kernel_name(row.name)),
             f"{row.calls:g}",
             units.in_unit(row.self_cpu_ns, unit),
             *([units.in_unit(row.self_device_ns, unit)] if on_device else []),
-            _short(row.shapes.replace(",", "×")) or ABSENT,
+            short_name(row.shapes.replace(",", "×")) or ABSENT,
         ]
         for row in chosen
     ]
@@ -175,9 +173,9 @@ def _members(row: LayerRow) -> str:
     return " + ".join(row.members[:_MAX_MEMBERS]) + (f" + {more} more" if more > 0 else "") or ABSENT
 
 
-def _short(name: str) -> str:
+def short_name(name: str, longest: int = _MAX_NAME) -> str:
     """A long name by its end, which tells it from others of its kind."""
-    return name if len(name) <= _MAX_NAME else f"…{name[1 - _MAX_NAME :]}"
+    return name if len(name) <= longest else f"…{name[1 - longest :]}"
 
 
 def _of(shown: int, everything: int, what: str) -> str:

@@ -10,7 +10,7 @@ from harness.core.schemas.profile_parts import LayerRow, OperatorRow, PartsProfi
 from harness.measure.layer_choice import EVERYTHING, Choice, chosen
 from harness.measure.layer_sums import total
 from harness.render import units
-from harness.render.profile_layers import choice_words, sums_line
+from harness.render.profile_layers import choice_words, short_name, sums_line
 
 TOP = 10
 
@@ -33,7 +33,7 @@ def _layers(shown: Sequence[LayerRow], everything_ns: int) -> str:
     unit = units.time_unit(row.self_ns for row in shown)
     rows = [
         [
-            _short(row.parent or row.name if row.depth == 0 else row.name),
+            short_name(row.parent or row.name if row.depth == 0 else row.name, _MAX_NAME),
             row.kind,
             row.group,
             units.in_unit(row.self_ns, unit),
@@ -51,7 +51,7 @@ def _operators(shown: Sequence[OperatorRow]) -> str:
     headers = ["operator", "calls", f"self CPU {unit.name}", *([f"self CUDA {unit.name}"] if on_device else [])]
     rows = [
         [
-            _short(row.name),
+            short_name(row.name, _MAX_NAME),
             f"{row.calls:g}",
             units.in_unit(row.self_cpu_ns, unit),
             *([units.in_unit(row.self_device_ns, unit)] if on_device else []),
@@ -63,8 +63,3 @@ def _operators(shown: Sequence[OperatorRow]) -> str:
 
 def _plain(headers: Sequence[str], rows: Sequence[Sequence[str]], align: Sequence[str]) -> str:
     return tabulate(rows, headers, tablefmt="simple", colalign=align if rows else None, disable_numparse=True)
-
-
-def _short(name: str) -> str:
-    """A long name by its end, which tells it from others of its kind."""
-    return name if len(name) <= _MAX_NAME else f"…{name[1 - _MAX_NAME :]}"

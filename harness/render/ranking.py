@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from harness.core.schemas import Row
-from harness.measure.grades import CALIBRATION, RANKED
+from harness.measure.grades import RANKED
+from harness.measure.rows import is_calibration, median_ns
 
 UNRANKED = "C"
 """Disturbed: the row's number stands in the table, and takes no part in who is faster."""
@@ -26,11 +27,6 @@ def table_key(row: Row) -> TableKey:
 def shape(row: Row) -> tuple[int, int]:
     """(sequence length or 0, batch size): within a table, only rows of one shape compete."""
     return (row.sequence_length or 0, row.batch_size)
-
-
-def is_calibration(row: Row) -> bool:
-    """True where the row shows what the harness itself costs."""
-    return any(flag.name == CALIBRATION for flag in row.flags)
 
 
 def is_ranked(row: Row) -> bool:
@@ -62,7 +58,7 @@ def contenders(rows: Iterable[Row]) -> list[Row]:
 
     A row without an interval may be anything, so it overlaps with all.
     """
-    ranked = sorted((row for row in rows if is_ranked(row)), key=_median_ns)
+    ranked = sorted((row for row in rows if is_ranked(row)), key=median_ns)
     return [row for row in ranked if row is ranked[0] or _overlap(ranked[0], row)]
 
 
@@ -72,7 +68,7 @@ def doubtful_leaders(rows: Iterable[Row]) -> list[Row]:
     found = list(rows)
     best = contenders(found)[:1]
     flagged = [row for row in found if row.grade == UNRANKED and row.latency_ns is not None]
-    return sorted((row for row in flagged if not best or _may_lead(row, best[0])), key=_median_ns)
+    return sorted((row for row in flagged if not best or _may_lead(row, best[0])), key=median_ns)
 
 
 def winner(rows: Iterable[Row]) -> Row | None:
@@ -92,14 +88,10 @@ def _overlap(first: Row, second: Row) -> bool:
 def _may_lead(flagged: Row, best: Row) -> bool:
     # One without an interval has its median alone, which says less than an interval and more than nothing.
     interval = flagged.latency_ns.ci95 if flagged.latency_ns else None
-    return _median_ns(flagged) <= _median_ns(best) or (interval is not None and _overlap(best, flagged))
-
-
-def _median_ns(row: Row) -> float:
-    return row.latency_ns.median if row.latency_ns else float("inf")
+    return median_ns(flagged) <= median_ns(best) or (interval is not None and _overlap(best, flagged))
 
 
 def _reading_order(row: Row) -> tuple[tuple[int, int], int, float, str]:
     # Flagged rows stand below the ranked ones of their shape, void ones last.
     place = {"A": 0, "B": 0, "C": 1}.get(row.grade or "", 2)
-    return (shape(row), place, _median_ns(row), row.case_id)
+    return (shape(row), place, median_ns(row), row.case_id)

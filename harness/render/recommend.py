@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from harness.core.schemas import ExportRecord, Row, Summary
+from harness.measure.rows import is_calibration
 from harness.render import ranking, units
 from harness.render.advice_batch import best_batch, fixed_cost, saturation
 from harness.render.advice_choice import backend_choice, precision_choice, start_up_cost
@@ -91,7 +92,7 @@ def _title(key: ranking.TableKey, length: int, several: bool) -> str:
 def disturbed(rows: Sequence[Row]) -> Iterable[Recommendation]:
     """What disturbed the measuring, by cause: the one rule that looks at flagged rows, because it compares nothing."""
     ours = [row for row in rows if row.status == "measured" and not row.tried]
-    measured = [row for row in ours if not ranking.is_calibration(row)]
+    measured = [row for row in ours if not is_calibration(row)]
     for name in DISTURBANCES:
         found = [(row, flag) for row in measured for flag in row.flags if flag.name == name]
         if found:

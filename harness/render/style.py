@@ -46,6 +46,9 @@ them apart in print. A backend keeps its look in every figure, so that the eye l
 _OTHER_COLOURS = ("#56B4E9", "#CC79A7", "#0072B2", "#D55E00", "#E69F00", "#009E73")
 _OTHER_MARKERS = ("X", "h", "p", "<", ">", "*", "8")
 
+_TINT = 0.35
+"""How much of its colour a tint keeps; the rest is white."""
+
 RC: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 9.0,
@@ -89,7 +92,7 @@ def look(backend: str) -> Look:
     return Look(_OTHER_COLOURS[digest[0] % len(_OTHER_COLOURS)], _OTHER_MARKERS[digest[1] % len(_OTHER_MARKERS)])
 
 
-def line_style(precision: str, number: int = 0) -> Any:
+def line_style(precision: str, number: int) -> Any:
     """Full precision is a solid line, every other one dashed. number: of a backend's line of this precision, by whose
     setting it has so many dots after each dash."""
     if number == 0:
@@ -104,7 +107,7 @@ def face(colour: str, precision: str, ranked: bool = True) -> str:
     return colour if precision == "fp32" else _tint(colour)
 
 
-def _tint(colour: str, share: float = 0.35) -> str:
+def _tint(colour: str) -> str:
     """A colour mixed with white."""
     channels = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
-    return "#" + "".join(f"{round(255 - share * (255 - channel)):02x}" for channel in channels)
+    return "#" + "".join(f"{round(255 - _TINT * (255 - channel)):02x}" for channel in channels)

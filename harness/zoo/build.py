@@ -7,7 +7,6 @@ family (torchvision, transformers) are imported when one of its models is built.
 from __future__ import annotations
 
 import importlib
-import os
 from pathlib import Path
 from typing import cast
 
@@ -15,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
 
+from harness.core import store
 from harness.core.errors import CaseError
 from harness.core.schemas import ExportRecord
 from harness.zoo import ModelInfo, model_info
@@ -44,14 +44,7 @@ def build_module(record: ExportRecord, folder: Path) -> nn.Module:
 def save_weights(module: nn.Module, path: Path) -> None:
     """Write a module's weights; tensors that share memory (tied weights) are stored once."""
     save_model(module, str(path))
-    # safetensors makes the file private; the images and CI read it as other users.
-    path.chmod(0o666 & ~_umask())
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    store.let_others_read(path)  # safetensors makes it private
 
 
 def frozen(module: nn.Module) -> nn.Module:

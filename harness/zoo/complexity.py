@@ -14,9 +14,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from harness.core.schemas import Precision
-
-_ELEMENT_BYTES: Mapping[Precision, int] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
+from harness.core.schemas import ELEMENT_BYTES, Precision
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ def weight_bytes(module: nn.Module) -> dict[Precision, int]:
     tensors = [*module.parameters(), *module.buffers()]
     floats = sum(tensor.numel() for tensor in tensors if tensor.is_floating_point())
     others = sum(tensor.nbytes for tensor in tensors if not tensor.is_floating_point())
-    return {precision: floats * element + others for precision, element in _ELEMENT_BYTES.items()}
+    return {precision: floats * element + others for precision, element in ELEMENT_BYTES.items()}
 
 
 def live_bytes(module: nn.Module, arguments: Sequence[torch.Tensor], precision: Precision) -> int | None:
@@ -55,7 +53,7 @@ def live_bytes(module: nn.Module, arguments: Sequence[torch.Tensor], precision: 
     Runs the module once, operator by operator. Weights and inputs are not among them; what an operator uses inside
     itself is not seen.
     """
-    element = _ELEMENT_BYTES.get(precision)
+    element = ELEMENT_BYTES.get(precision)
     if element is None:
         return None
     watch = _Alive([*module.parameters(), *module.buffers(), *arguments], element)

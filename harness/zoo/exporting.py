@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,19 +11,27 @@ import numpy as np
 from harness.core import limits, store
 from harness.core.errors import ExportError, UsageError
 from harness.core.layout import ModelFolder
-from harness.core.schemas import ExportRecord, InputSet, OnnxArtifact, PlannedModel, Precision, RawInputs
+from harness.core.schemas import (
+    Artifact,
+    ExportRecord,
+    InputSet,
+    OnnxArtifact,
+    OnnxCheck,
+    PlannedModel,
+    Precision,
+    RawInputs,
+)
 from harness.zoo import ModelInfo, int8, onnx_file, onnx_forms
 from harness.zoo.build import family_of, save_weights
 from harness.zoo.exporting_raw import raw_inputs
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Request
-from harness.zoo.onnx_check import Compare, check_file, trials_of
+from harness.zoo.onnx_check import Compare, Trial, check_file, trials_of
+from harness.zoo.onnx_forms import Step
 from harness.zoo.reference import in_chunks, reference_of
 from harness.zoo.request import Options, artifact, versions
 from harness.zoo.specs import tensor_specs
 from harness.zoo.work import work_of
 
-Step = Callable[[str], AbstractContextManager[None]]
-"""Adds the seconds of the block that it surrounds to a step's name."""
 _EXAMPLES = 2
 """Samples of the exporter's example; torch.export would take an axis of extent 1 for a fixed one."""
 
@@ -63,36 +70,16 @@ def export_model(job: Job, step: Step, seconds: Mapping[str, float], compare: Co
             inputs = {length: _real_inputs(job, loaded, length) for length in job.lengths}
         with step("reference"):
             _write_references(job, loaded, inputs)
-        raw: Mapping[int | None, RawInputs] = {}
-        if job.planned.raw_inputs:
-            with step("raw inputs"):
-                raw = raw_inputs(loaded, inputs, job.folder, job.samples)
+        raw = _raw_inputs(job, loaded, inputs, step)
         with step("work"):
             work = work_of(loaded, inputs)
-        onnx = _onnx_files(job, loaded, inputs[job.lengths[0]].arrays, step)
-        variants = onnx_forms.write_all(
-            job.planned.onnx_variants,
-            loaded,
-            examples(inputs[job.lengths[0]].arrays),
-            job.folder,
-            job.options,
-            step,
-            lambda: int8.calibration_inputs(loaded, job.samples),
-        )
+        example = examples(inputs[job.lengths[0]].arrays)
+        onnx = _onnx_files(job, loaded, example, step)
+        variants = _onnx_forms(job, loaded, example, step)
         with step("check"):
-            threads = limits.threads()
-            trials = trials_of(loaded, job.planned.sequence_lengths, threads)
-            names: list[tuple[Precision, str]] = [(precision, precision) for precision in onnx]
-            names += [(onnx_forms.precision_of(name), name) for name in variants]
-            checks = tuple(
-                check
-                for precision, name in names
-                for check in check_file(job.folder.onnx(name), precision, loaded, trials, compare, threads)
-            )
-        module = None
-        if loaded.module is not None:
-            save_weights(loaded.module, job.folder.weights)
-            module = artifact(job.folder.weights)
+            trials = trials_of(loaded, job.planned.sequence_lengths, limits.threads())
+            checks = _checks(job, loaded, trials, [*onnx, *variants], compare)
+        module = _weights(job, loaded)
     return ExportRecord(
         request_sha256=job.request_sha256,
         model=job.info.name,
@@ -106,7 +93,7 @@ def export_model(job: Job, step: Step, seconds: Mapping[str, float], compare: Co
         outputs=tensor_specs([t.outputs for t in trials], loaded.output_names, loaded.fixed_batch),
         module=module,
         onnx=onnx,
-        onnx_variants={name: _onnx_artifact(job.folder.onnx(name), how) for name, how in variants.items()},
+        onnx_variants=variants,
         work=work,
         input_sets=tuple(_input_set(job, length, inputs[length].source, raw.get(length)) for length in job.lengths),
         checks=checks,
@@ -159,16 +146,25 @@ def _write_references(job: Job, loaded: Loaded, inputs: Mapping[int | None, Inpu
         np.savez(job.folder.reference(length), allow_pickle=False, **outputs)
 
 
+def _raw_inputs(
+    job: Job, loaded: Loaded, inputs: Mapping[int | None, Inputs], step: Step
+) -> Mapping[int | None, RawInputs]:
+    if not job.planned.raw_inputs:
+        return {}
+    with step("raw inputs"):
+        return raw_inputs(loaded, inputs, job.folder, job.samples)
+
+
 def examples(arrays: Arrays) -> Arrays:
     """The exporter's example inputs."""
     return {name: values[:_EXAMPLES] for name, values in arrays.items()}
 
 
-def _onnx_files(job: Job, loaded: Loaded, arrays: Arrays, step: Step) -> dict[Precision, OnnxArtifact]:
+def _onnx_files(job: Job, loaded: Loaded, example: Arrays, step: Step) -> dict[Precision, OnnxArtifact]:
     """The fp32 file, which every other one is made from, and those the plan asks for besides."""
     fp32 = job.folder.onnx("fp32")
     with step("onnx"):
-        how = onnx_file.write_fp32(loaded, examples(arrays), fp32, job.options)
+        how = onnx_file.write_fp32(loaded, example, fp32, job.options)
     files: dict[Precision, OnnxArtifact] = {"fp32": _onnx_artifact(fp32, how)}
     if "fp16" in job.planned.onnx_precisions:
         with step("onnx-fp16"):
@@ -184,6 +180,39 @@ def _onnx_files(job: Job, loaded: Loaded, arrays: Arrays, step: Step) -> dict[Pr
         made = _onnx_artifact(job.folder.onnx("int8"), f"{how}, onnxruntime.quantization")
         files["int8"] = made.model_copy(update={"quantisation": quantised})
     return files
+
+
+def _onnx_forms(job: Job, loaded: Loaded, example: Arrays, step: Step) -> dict[str, OnnxArtifact]:
+    made = onnx_forms.write_all(
+        job.planned.onnx_variants,
+        loaded,
+        example,
+        job.folder,
+        job.options,
+        step,
+        lambda: int8.calibration_inputs(loaded, job.samples),
+    )
+    return {name: _onnx_artifact(job.folder.onnx(name), how) for name, how in made.items()}
+
+
+def _checks(
+    job: Job, loaded: Loaded, trials: Sequence[Trial], names: Sequence[str], compare: Compare
+) -> tuple[OnnxCheck, ...]:
+    """Every ONNX file, by its precision or the name of its form, on every trial."""
+    return tuple(
+        check
+        for name in names
+        for check in check_file(
+            job.folder.onnx(name), onnx_forms.precision_of(name), loaded, trials, compare, limits.threads()
+        )
+    )
+
+
+def _weights(job: Job, loaded: Loaded) -> Artifact | None:
+    if loaded.module is None:
+        return None
+    save_weights(loaded.module, job.folder.weights)
+    return artifact(job.folder.weights)
 
 
 def _onnx_artifact(path: Path, exporter: str) -> OnnxArtifact:

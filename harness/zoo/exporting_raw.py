@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from harness.core import limits
 from harness.core.errors import ExportError
@@ -13,7 +12,7 @@ from harness.core.layout import ModelFolder
 from harness.core.schemas import Artifact, RawInputs
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Raw
 from harness.zoo.raw import in_hand, prepare_of, save_items
-from harness.zoo.reference import in_chunks, reference_of
+from harness.zoo.reference import in_chunks, reference_of, relative_l2
 from harness.zoo.request import artifact
 
 MAX_JPEG_DISTANCE = 0.1
@@ -59,17 +58,12 @@ def _check(prepared: Arrays, stored: Arrays, exact: bool) -> None:
                 f"The saved tokenizer does not give the inputs that the model is measured with: `{name}` differs.",
                 "Leave `boundaries: [e2e]` out for this model.",
             )
-        distance = _relative_l2(got, wanted) if same and not exact else 0.0
+        distance = relative_l2(got, wanted) if same and not exact else 0.0
         if not same or distance > MAX_JPEG_DISTANCE:
             raise ExportError(
                 f"Decoded JPEG files are not what the model is measured with: `{name}` is {distance:.2f} away.",
                 "Leave `boundaries: [e2e]` out for this model.",
             )
-
-
-def _relative_l2(got: NDArray[np.generic], wanted: NDArray[np.generic]) -> float:
-    one, other = np.asarray(got, dtype=np.float64), np.asarray(wanted, dtype=np.float64)
-    return float(np.linalg.norm(one - other) / np.linalg.norm(other))
 
 
 def _reference(loaded: Loaded, raw: Raw, prepared: Arrays, folder: ModelFolder, length: int | None) -> Artifact:

@@ -19,6 +19,7 @@ from harness.zoo.onnx_variants import check_padding, write_fused
 from harness.zoo.request import Options
 
 Step = Callable[[str], AbstractContextManager[None]]
+"""Adds the seconds of the block that it surrounds to a step's name."""
 
 _OLD_OPSET = 17
 

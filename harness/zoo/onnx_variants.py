@@ -19,6 +19,7 @@ from harness.zoo.onnx_file import save
 from harness.zoo.onnx_masks import MASK, read_masks
 from harness.zoo.onnx_run import open_session, run_session
 from harness.zoo.quiet import quiet
+from harness.zoo.reference import relative_l2
 
 _DOMAIN = "com.microsoft"
 _LEAVE_OUT = "Leave `fused+graph` out of its settings (SETTINGS=…; `settings:` in the configuration), and `tune`."
@@ -82,7 +83,7 @@ def check_padding(plain: Path, fused: Path, inputs: Arrays, threads: int) -> flo
     padded = {**inputs, MASK: mask}
     answers = [_rows(run_session(open_session(path, threads), padded), kept) for path in (plain, fused)]
     unmasked = _rows(run_session(open_session(fused, threads), inputs), kept)
-    distance, effect = _relative_l2(answers[1], answers[0]), _relative_l2(unmasked, answers[0])
+    distance, effect = relative_l2(answers[1], answers[0]), relative_l2(unmasked, answers[0])
     if not distance <= _PADDING_GATE < effect:
         raise ExportError(
             f"{fused.name} does not obey the attention mask: {distance:.1e} away from the plain file on padded inputs "
@@ -96,10 +97,6 @@ def _rows(outputs: Arrays, kept: int) -> Any:
     """The first output without what belongs to padding, whose values mean nothing."""
     first = next(iter(outputs.values()))
     return first[:, :kept] if first.ndim == 3 else first
-
-
-def _relative_l2(values: Any, reference: Any) -> float:
-    return float(np.linalg.norm(values - reference) / np.linalg.norm(reference))
 
 
 def _heads_of(loaded: Loaded) -> tuple[int, int]:

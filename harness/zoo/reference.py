@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from harness.core.errors import UsageError
@@ -47,6 +48,12 @@ def in_chunks(answer: Answer, arrays: Arrays, fixed_batch: int | None) -> Arrays
         for start in range(0, samples, chunk)
     ]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def relative_l2(values: NDArray[np.generic], reference: NDArray[np.generic]) -> float:
+    """‖v − r‖ / ‖r‖ of two arrays of one shape, computed in double precision."""
+    one, other = np.asarray(values, dtype=np.float64), np.asarray(reference, dtype=np.float64)
+    return float(np.linalg.norm(one - other) / np.linalg.norm(other))
 
 
 def _torch_outputs(module: nn.Module, arrays: Arrays, loaded: Loaded) -> Arrays:

@@ -89,6 +89,7 @@ from harness.core.schemas.summary import (
 from harness.core.schemas.usage import GpuSample, Usage, UsageSample
 from harness.core.schemas.usage_summary import GpuUsage, UsageSummary
 from harness.core.schemas.vocabulary import (
+    ELEMENT_BYTES,
     Boundary,
     Device,
     Grade,
@@ -106,6 +107,7 @@ from harness.core.schemas.vocabulary import (
 )
 
 __all__ = [
+    "ELEMENT_BYTES",
     "Answer",
     "Artifact",
     "Better",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -9,6 +10,8 @@ from pydantic import BaseModel, ConfigDict
 Device = Literal["cpu", "cuda"]
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8"]
 """`tf32`: fp32 tensors whose products a GPU may compute with 10-bit mantissas; `fp32` means that it may not."""
+ELEMENT_BYTES: Mapping[Precision, int] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
+"""Of a float in memory. int8 is not here: which tensors of a model are quantised differs from file to file."""
 Boundary = Literal["compute", "transfer", "e2e"]
 Mode = Literal["sync", "pipelined", "offline"]
 Weights = Literal["pretrained", "seeded", "own"]

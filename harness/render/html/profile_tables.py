@@ -25,11 +25,11 @@ T = TypeVar("T")
 Cell = Callable[[Line], str]
 
 
-def layers_data(layers: Sequence[LayerRow], most: int = MAX_LINES) -> dict[str, Any]:
+def layers_data(layers: Sequence[LayerRow]) -> dict[str, Any]:
     """columns: (name, `word` or `num`); lines: depth, group, share of all time in it and below, share by itself, whole
     name, everything that was fused into it, and a cell a column; more: lines left out."""
     everything = max(1, total(layers))
-    lines, more = flat(tree(layers), most)
+    lines, more = flat(tree(layers), MAX_LINES)
     columns = _columns([line for _, line in lines])
     return {
         "columns": [(name, kind(name)) for name in columns],

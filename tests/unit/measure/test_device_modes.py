@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from array import array
 from collections.abc import Callable
 from typing import Any
 
@@ -13,14 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core.errors import CaseError
-from harness.core.schemas import Case, Measurement
+from harness.core.schemas import Case
 from harness.measure import device
 from harness.measure.device_modes import DeviceMode, DeviceOffline, DevicePipelined, DeviceSync, DeviceTransfer
 from harness.measure.device_overlap import DeviceOverlapped
 from harness.measure.loop import measure, warm_up
 from harness.measure.mode_choice import mode_for
 from harness.measure.modes import Offline, Pipelined, Sync
-from tests.fixtures.gpu import RECORD_NS, SELECT_NS, SUBMIT_NS, US, WORK_NS, OnGpu, install, on_clock
+from tests.fixtures.gpu import RECORD_NS, SELECT_NS, SUBMIT_NS, US, WORK_NS, OnGpu, calls, install, on_clock
+from tests.fixtures.loops import room, settings
 from tests.synthetic_results import RESNET, case_of
 
 MS = 1_000 * US
@@ -38,18 +38,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Make:
         return on_clock(monkeypatch, OnGpu(*found, **more))
 
     return make
-
-
-def room(samples: int = 1000) -> array[int]:
-    return array("q", bytes(8 * samples))
-
-
-def settings(**changes: float) -> Measurement:
-    return Measurement.model_validate({"max_samples": 2_000, **changes})
-
-
-def calls(backend: OnGpu) -> str:
-    return " ".join(backend.stream.calls) + " "
 
 
 # --- sync ---------------------------------------------------------------------------------------------------------

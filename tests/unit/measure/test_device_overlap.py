@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core.errors import CaseError
-from harness.core.schemas import Block, DeviceSamples, Measurement
+from harness.core.schemas import Block, DeviceSamples
 from harness.measure.device_overlap import IN_FLIGHT, DeviceOverlapped
 from harness.measure.device_times import hidden_share
 from harness.measure.loop import measure
 from harness.measure.stats import median
-from tests.fixtures.gpu import US, WORK_NS, OnGpu, Stream, install, on_clock
+from tests.fixtures.gpu import US, WORK_NS, OnGpu, Stream, calls, install, on_clock
+from tests.fixtures.loops import room, settings
 
 Make = Callable[..., OnGpu]
 TIMES = st.integers(0, 2_000 * US)
@@ -37,18 +38,10 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Make:
     return lambda *found: overlapping(monkeypatch, *found)
 
 
-def room(samples: int = 1000) -> array[int]:
-    return array("q", bytes(8 * samples))
-
-
 def run(backend: OnGpu, iterations: int = 40) -> tuple[Block, array[int], DeviceSamples]:
     mode, samples = DeviceOverlapped(backend, 8), room()
     block = mode.block(samples, 0, 0, iterations)
     return block, samples, mode.device(block.iterations)
-
-
-def calls(backend: OnGpu) -> str:
-    return " ".join(backend.stream.calls) + " "
 
 
 SUBMISSION = "select clock mark upload mark gate mark infer mark gate mark download clock mark "
@@ -125,9 +118,8 @@ def test_parts_lie_within_the_device_time_and_that_within_the_hosts(work: list[i
 def test_what_ran_last_is_what_the_check_is_told(gpu: Make) -> None:
     backend = gpu()
     last: list[tuple[int, int]] = []
-    settings = Measurement.model_validate({"max_samples": 2_000})
     mode = DeviceOverlapped(backend, 8)
-    found = measure(mode, settings, lambda index: last.append((index, backend.selected[-1])))
+    found = measure(mode, settings(), lambda index: last.append((index, backend.selected[-1])))
     assert found.stop == "converged"
     assert all(index == ran for index, ran in last)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,8 @@ MS = 1_000_000
 BATCHES = 8
 COST_NS = {"prepare": 3 * MS, "feed": MS, "infer": 5 * MS, "sync": 2 * MS, "outputs": MS // 2, "answer": MS // 4}
 ITEMS = [[f"text {index}", "other"] for index in range(BATCHES)]
+
+pytestmark = pytest.mark.usefixtures("collector")
 
 
 def logits(index: int) -> dict[str, Any]:
@@ -82,13 +83,6 @@ class Recording:
 
     def close(self) -> None:
         self.note("close")
-
-
-@pytest.fixture(autouse=True)
-def collector() -> Iterator[None]:
-    yield
-    gc.enable()
-    gc.unfreeze()
 
 
 @pytest.fixture

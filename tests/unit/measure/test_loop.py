@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.core.schemas import Measurement
 from harness.measure import clock, loop
 from harness.measure.loop import measure, warm_up
 from harness.measure.modes import Sync
+from tests.fixtures.loops import settings
 
 MS = 1_000_000
 
@@ -47,10 +47,6 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scripted]:
 
 
 Make = Callable[..., Scripted]
-
-
-def settings(**changes: float) -> Measurement:
-    return Measurement.model_validate({"max_samples": 2_000, **changes})
 
 
 def drifting(number: int) -> int:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable
 
 import pytest
 
-from harness.core.schemas import Measurement
 from harness.measure import clock, loop
 from harness.measure.loop import measure, warm_up
 from harness.measure.modes import MODES, Mode, Offline, Pipelined, Sync
+from tests.fixtures.loops import room, settings
 
 MS = 1_000_000
 WORK_NS = 10 * MS
@@ -73,14 +72,6 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Device]:
 
 
 Make = Callable[..., Device]
-
-
-def room(samples: int = 1000) -> array[int]:
-    return array("q", bytes(8 * samples))
-
-
-def settings(**changes: float) -> Measurement:
-    return Measurement.model_validate({"max_samples": 2_000, **changes})
 
 
 def test_every_mode_of_a_case_has_its_class() -> None:

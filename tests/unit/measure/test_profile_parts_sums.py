@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.core.schemas.profile_parts import LayerRow, OperatorRow, PartsProfile
-from harness.measure.layer_sums import by_group, cut, inside, total
+from harness.measure.layer_sums import by_group, inside, total
 from harness.measure.reconcile import launch_gaps, reconcile
 
 
@@ -109,9 +109,3 @@ def test_a_module_is_summed_the_same_way_in_trees_and_graphs() -> None:
 def test_groups_hold_self_times_only() -> None:
     assert by_group(TREE) == {"mlp": 55, "other": 37, "embedding": 8}
     assert total(TREE) == 100
-
-
-def test_a_large_module_is_shown_by_its_children_and_a_graph_has_none() -> None:
-    assert cut(TREE, 0.7) == ["embed", "layers.0", "layers.1"]
-    assert cut(TREE, 0.5) == ["embed", "layers.0.fc", "layers.1"]
-    assert cut(GRAPH) == []

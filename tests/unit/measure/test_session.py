@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from harness.core.schemas import Clock, DeviceSamples, Measurement, Placement
+from harness.core.schemas import Clock, DeviceSamples, Placement
 from harness.measure import clock, loop, session
 from harness.measure.modes import Sync
 from harness.measure.session import KEPT_OUTPUTS, Measurements, run_session
+from tests.fixtures.loops import settings
 
 MS = 1_000_000
 BATCHES = 8
 PLACEMENT = Placement(device="cpu", precision="fp32", provider="fake", settings={}, dtype_census={})
+
+pytestmark = pytest.mark.usefixtures("collector")
 
 
 def reference(index: int) -> dict[str, np.ndarray[Any, Any]]:
@@ -80,20 +83,12 @@ class Recording:
         self.note("close")
 
 
-@pytest.fixture(autouse=True)
-def collector() -> Iterator[None]:
-    yield
-    gc.enable()
-    gc.unfreeze()
-
-
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Measurements]:
     def call(backend: Recording, **changes: float) -> Measurements:
         for module in (loop, session, clock):
             monkeypatch.setattr(module, "now_ns", lambda: backend.now_ns)
-        settings = Measurement.model_validate({"max_samples": 2_000, **changes})
-        return run_session(backend, Sync(backend, BATCHES), reference, True, settings, backend.enter)
+        return run_session(backend, Sync(backend, BATCHES), reference, True, settings(**changes), backend.enter)
 
     return call
 

@@ -25,8 +25,7 @@ samples = arrays.arrays(np.float64, st.integers(1, 300), elements=positive)
     [(0.90, stats.P90_MIN_SAMPLES), (0.95, stats.P95_MIN_SAMPLES), (0.99, stats.P99_MIN_SAMPLES)],
 )
 def test_constants_follow_from_loadgens_rule(quantile: float, least: int) -> None:
-    assert stats.early_stopping_samples(quantile) == least
-    # At most one of n above, from the binomial itself rather than from the incomplete beta function.
+    # The chance that at most one of n lies above, for n and for one less.
     assert scipy_stats.binom.cdf(1, least, 1 - quantile) < 0.01 <= scipy_stats.binom.cdf(1, least - 1, 1 - quantile)
 
 

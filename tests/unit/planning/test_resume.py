@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,6 @@ CASE = made.case_of(made.RESNET, "onnxruntime", "fp32", 1)
 PLAN = made.plan_of([made.RESNET], [CASE], rounds=2)
 TURNS = [(1, CASE), (2, CASE)]
 EXPORT = made.export_record(made.RESNET)
-
-Look = Callable[[], Finished]
 
 
 @pytest.fixture

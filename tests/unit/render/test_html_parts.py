@@ -8,16 +8,12 @@ import math
 import pytest
 
 from harness.core.schemas import Interval, Row, Speedup, Summary
-from harness.render import ranking
 from harness.render.html import prose
 from harness.render.html.dots import latency_plots, speedup_plots
 from harness.render.html.lines import cold_plots, throughput_plots
 from harness.render.html.plot import Plot, hover, tags
 from harness.render.markdown import table
-
-
-def rows_of(summary: Summary, model: str) -> list[Row]:
-    return next(rows for key, rows in ranking.by_table(summary.rows) if key[0] == model)
+from tests.unit.render.test_tables import rows_of
 
 
 def labelled(plot: Plot) -> dict[str, str]:

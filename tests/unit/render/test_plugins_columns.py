@@ -8,13 +8,14 @@ import io
 import pytest
 
 from harness.core.environment import PLUGIN
-from harness.core.schemas import CustomMetric, Row, Summary, Unavailable
-from harness.render import custom, ranking
+from harness.core.schemas import CustomMetric, Summary, Unavailable
+from harness.render import custom
 from harness.render.conditions import conditions, environment_table, short_conditions
 from harness.render.document import document
 from harness.render.flat import COLUMNS, csv_text
 from harness.render.html.cases import case_table
 from harness.render.tables import latency_columns, latency_table
+from tests.unit.render.test_tables import rows_of
 
 WATTS = CustomMetric(unit="items/J", better="higher", summary="Items | joule.", plugin="pack 1.0")
 HEADER = "items per joule items/J ↑"
@@ -37,12 +38,8 @@ def plugged(summary: Summary) -> Summary:
     return summary.model_copy(update={"rows": rows, "custom": {"items_per_joule": WATTS}})
 
 
-def table_of(summary: Summary, model: str) -> list[Row]:
-    return next(rows for key, rows in ranking.by_table(summary.rows) if key[0] == model)
-
-
 def test_a_metric_is_a_column_before_the_grade(plugged: Summary) -> None:
-    rows = table_of(plugged, "resnet50")
+    rows = rows_of(plugged, "resnet50")
     columns = latency_columns(rows, metrics=plugged.custom)
     assert list(columns)[-2:] == [HEADER, "grade"]
     cells = {(row.batch_size == 1, row.grade == "F"): columns[HEADER](row) for row in rows}
@@ -54,12 +51,12 @@ def test_a_metric_is_a_column_before_the_grade(plugged: Summary) -> None:
 
 
 def test_a_void_row_shows_no_figure_of_a_metric(plugged: Summary) -> None:
-    row = table_of(plugged, "resnet50")[0].model_copy(update={"grade": "F", "custom": {"items_per_joule": 5.0}})
+    row = rows_of(plugged, "resnet50")[0].model_copy(update={"grade": "F", "custom": {"items_per_joule": 5.0}})
     assert latency_columns([row], metrics=plugged.custom)[HEADER](row) == "void"
 
 
 def test_a_metric_without_a_figure_in_a_table_is_no_column_of_it(plugged: Summary) -> None:
-    rows = [row for row in table_of(plugged, "resnet50") if row.batch_size > 1]
+    rows = [row for row in rows_of(plugged, "resnet50") if row.batch_size > 1]
     assert HEADER not in latency_columns(rows, metrics=plugged.custom)
 
 
@@ -83,7 +80,7 @@ def test_the_guide_says_what_it_is_and_why_rows_have_none(plugged: Summary) -> N
 
 
 def test_conditions_name_the_plugin_of_the_rows_that_it_brought(plugged: Summary) -> None:
-    rows = table_of(plugged, "resnet50")
+    rows = rows_of(plugged, "resnet50")
     for text in (conditions(plugged, rows), short_conditions(plugged, rows)):
         assert " · plugin pack 1.0 · " in text
         assert text.count("plugin") == 1

@@ -1,0 +1,18 @@
+"""Questions that several modules ask of a row of the summary (pure)."""
+
+from __future__ import annotations
+
+import math
+
+from harness.core.schemas import Row
+from harness.measure.grades import CALIBRATION
+
+
+def is_calibration(row: Row) -> bool:
+    """True where the row shows what the harness itself costs."""
+    return any(flag.name == CALIBRATION for flag in row.flags)
+
+
+def median_ns(row: Row) -> float:
+    """The headline of one batch in ns; infinite where nothing was measured, so that such a row is never the fastest."""
+    return row.latency_ns.median if row.latency_ns else math.inf
