@@ -158,7 +158,7 @@ def _block(claim: Claim, value: ClaimedValue, device: Device) -> Block | str:
     if device not in table.precisions:
         return f"{cell.backend} does not run on {device}"
     # A setting that this device does not have leaves the backend its usual one; the verdict names it.
-    settings = tuple(name for name in table.settings_on(device) if name == cell.setting)
+    settings = (cell.setting,) if cell.setting and table.has_setting(device, cell.setting) else None
     block = Block(
         backends=(cell.backend,),
         models=(cell.model,),
@@ -167,7 +167,7 @@ def _block(claim: Claim, value: ClaimedValue, device: Device) -> Block | str:
         sequence_lengths=(cell.sequence_length or 128,),
         boundaries=(cell.boundary,),
         modes=(cell.mode,),
-        settings=settings or None,
+        settings=settings,
     )
     model = next(model for model in claim.models if model.name == cell.model)
     try:

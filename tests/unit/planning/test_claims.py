@@ -142,6 +142,15 @@ def test_a_cpu_measures_what_the_claim_puts_in_its_place() -> None:
     assert len(cases) == 8
 
 
+def test_a_number_of_threads_that_was_published_is_measured() -> None:
+    claim = claims.read("transformer-deploy-minilm", FOLDER)
+    one = next(value for value in claim.values if value.backend == "onnxruntime" and value.precision == "fp32")
+    changed = claim.model_copy(update={"values": (one.model_copy(update={"setting": "1-thread"}),)})
+    config, _ = claims.configuration(changed, "cpu", None)
+    assert config is not None
+    assert [case.setting for case in make_plan(config, "", "").cases] == ["1-thread"]
+
+
 def test_what_a_device_cannot_do_is_left_out_with_the_reason() -> None:
     config, left_out = claims.configuration(claims.read("transformer-deploy-minilm", FOLDER), "cpu", None)
     assert config is not None
