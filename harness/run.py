@@ -24,7 +24,7 @@ from harness.planning.part import of_models
 from harness.planning.resume import Finished, finished_turns
 from harness.planning.schedule import Turn, schedule
 from harness.planning.settings import threads_of
-from harness.render.units import count
+from harness.render.units import count, either
 from harness.running.crew import Crew
 from harness.running.unexported import split_off_unexported
 
@@ -119,8 +119,8 @@ def _forget(turns: Sequence[Turn], results: Results) -> None:
 def _announcement(plan: Plan, owed: int, todo: Sequence[Turn], threads: int) -> str:
     kept = owed - len(todo)
     before = f"; {kept} measured before are kept (FORCE=1 measures anew)" if kept > 0 else ""
-    each = " or ".join(map(str, sorted({threads_of(case, threads) for _, case in todo} or {threads})))
-    return f"Plan {plan.plan_id}: {len(todo)} processes to run with {each} threads each{before}."
+    each = either([threads_of(case, threads) for _, case in todo] or [threads], "thread")
+    return f"Plan {plan.plan_id}: {len(todo)} processes to run with {each} each{before}."
 
 
 if __name__ == "__main__":

@@ -169,4 +169,5 @@ def _oversubscribed(records: Sequence[Measured], environment: Environment) -> li
     if threads <= room:
         return []
     detail = f"{threads} threads on {room} CPUs by affinity and quota: they wait for each other"
-    return [finding("B", "OVERSUBSCRIBED", detail, f"Give it {room} or less, or leave its number out.")]
+    remedy = f"Give it {room} or less (`measurement.threads`, or a setting that names fewer), or leave the number out."
+    return [finding("B", "OVERSUBSCRIBED", detail, remedy)]

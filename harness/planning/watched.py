@@ -16,7 +16,7 @@ from harness.measure.answers import Answer, answer_of
 from harness.measure.clock import now_ns
 from harness.measure.launcher import START_TIMEOUT_S
 from harness.measure.progress import Progress, Run, progress
-from harness.render import conditions
+from harness.render import conditions, units
 
 _SHARE = 0.02
 """Of one CPU, that looking takes. 2,025 cases with 5,400 records took 70 ms a look on two EPYC vCPUs: every 3.5 s."""
@@ -68,8 +68,8 @@ class Watched:
                     self._environments[str(name)] = store.load(path, Environment, "make run")
         used = {answer.environment_id for answer in answers}
         known = {name: found for name, found in self._environments.items() if name in used}
-        threads = sorted({answer.threads for answer in answers if answer.threads})
-        parts = [conditions.machine(known), f"{', '.join(map(str, threads))} threads", conditions.versions(known)]
+        threads = units.either((answer.threads for answer in answers if answer.threads), "thread")
+        parts = [conditions.machine(known), threads, conditions.versions(known)]
         return " · ".join(filter(None, parts)) if known and threads else ""
 
     def _current_plan(self) -> Plan:

@@ -158,10 +158,8 @@ def _dates(summary: Summary) -> str:
 
 
 def threads(rows: Sequence[Row]) -> str:
-    """`2 threads`, or `1 or 2 threads` where rows have their own numbers; empty where nothing was measured."""
-    counts = sorted({row.threads for row in rows if row.threads})
-    before = "".join(f"{number} or " for number in counts[:-1])
-    return before + units.count(counts[-1], "thread") if counts else ""
+    """Of all rows; empty where nothing was measured."""
+    return units.either((row.threads for row in rows if row.threads), "thread")
 
 
 def _joined(texts: Iterable[str]) -> str:

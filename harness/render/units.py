@@ -111,3 +111,9 @@ def share(part: float, whole: float) -> str:
 def count(number: int, singular: str, plural: str | None = None) -> str:
     """`1 row`, `2 rows`."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def either(numbers: Iterable[int], singular: str) -> str:
+    """`2 threads`, or `1 or 2 threads` of different ones; empty for none."""
+    found = sorted(set(numbers))
+    return " or ".join([*map(str, found[:-1]), *(count(last, singular) for last in found[-1:])])

@@ -56,3 +56,10 @@ def test_intervals_sizes_and_counts() -> None:
     assert [units.whole(number) for number in (6, 999, 12345)] == ["6", "999", "12,300"]
     assert [units.scientific(value) for value in (3.41e-7, 0, None)] == ["3.4e-07", "0", "–"]
     assert [units.count(number, "case") for number in (1, 2)] == ["1 case", "2 cases"]
+
+
+def test_different_numbers_of_one_thing_stand_before_its_name_once() -> None:
+    assert units.either([2, 2], "thread") == "2 threads"
+    assert units.either([1], "thread") == "1 thread"
+    assert units.either([4, 1, 2, 1], "thread") == "1 or 2 or 4 threads"
+    assert units.either([], "thread") == ""
