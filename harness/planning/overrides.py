@@ -86,7 +86,23 @@ def _matrix(config: Config, chosen: Overrides) -> tuple[Block, ...]:
         blocks = _for_models(blocks, [_name(text) for text in chosen.models])
     # `BACKENDS=torch-eager` leaves nothing of a block of quantised files: it goes, unless nothing else is there.
     device = chosen.device or config.device
-    return tuple([block for block in blocks if _runs_something(block, device)] or blocks)
+    blocks = [block for block in blocks if _runs_something(block, device)] or blocks
+    return tuple(_with_own_settings(blocks, device) if chosen.settings else blocks)
+
+
+def _with_own_settings(blocks: Sequence[Block], device: Device) -> list[Block]:
+    """A chosen setting is for the blocks that have its backend; a name that none has stays for make_plan to refuse."""
+    had = [{name for name in block.settings or () if _has_setting(block, device, name)} for block in blocks]
+    known = set().union(*had)
+    kept = [
+        tuple(name for name in block.settings or () if name in own or name not in known)
+        for block, own in zip(blocks, had, strict=True)
+    ]
+    return [block.model_copy(update={"settings": names or None}) for block, names in zip(blocks, kept, strict=True)]
+
+
+def _has_setting(block: Block, device: Device, name: str) -> bool:
+    return any(BACKENDS[backend].has_setting(device, name) for backend in block.backends if backend in BACKENDS)
 
 
 def _runs_something(block: Block, device: Device) -> bool:

@@ -129,6 +129,23 @@ def test_one_model_twice_is_an_error_even_with_other_weights() -> None:
         planned(models=("resnet18", "resnet18@pretrained"))
 
 
+def test_chosen_settings_reach_the_blocks_whose_backends_have_them() -> None:
+    blocks = [
+        {"backends": ["torch-eager", "onnxruntime", "tensorrt"], "precisions": ["fp16"], "tune": True},
+        {"backends": ["torch-eager"], "precisions": ["fp32"]},
+    ]
+    data = {"device": "cuda", "models": [{"name": "resnet18", "weights": "seeded"}], "matrix": blocks}
+    cases = planned(data, settings=["static+graph", "nhwc+graph"]).cases
+    assert [(case.backend, case.precision, case.setting, case.tuned) for case in cases] == [
+        ("torch-eager", "fp16", "default", False),
+        ("onnxruntime", "fp16", "nhwc+graph", False),
+        ("tensorrt", "fp16", "static+graph", False),
+        ("torch-eager", "fp32", "default", False),
+    ]
+    with pytest.raises(ConfigError, match="Unknown setting `nhwc\\+grpah`"):
+        planned(data, settings=["static+graph", "nhwc+grpah"])
+
+
 def test_unknown_choices_are_errors_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match="resnet19") as caught:
         planned(models=("resnet19",))
