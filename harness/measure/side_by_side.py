@@ -42,8 +42,9 @@ class Column:
 
     @property
     def kernels_alone(self) -> bool:
-        """Whether its parts are the kernels of a GPU, which leave out the time in which none ran."""
-        return not self.parts.layers and _on_gpu(self.parts)
+        """Whether its parts are the kernels of a GPU, also by module, which leave out the time in which none ran."""
+        by_module = any(row.stream_ns is not None for row in self.parts.layers)
+        return _on_gpu(self.parts) and (by_module or not self.parts.layers)
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,13 @@ COLOURS: Mapping[str, str] = {
     "activation": "#44AA99",
     "pooling": "#999933",
     "layout": "#AA4499",
+    "matmul": "#EE8866",
+    "elementwise": "#6699CC",
     "other": "#DDDDDD",
     "operators": "#8C8C8C",
 }
-"""Paul Tol's muted scheme (personal.sron.nl/~pault), told apart with every common colour blindness, and greys for what
-is not told. A group keeps its colour and its place in the bar in every figure."""
+"""Paul Tol's muted scheme (personal.sron.nl/~pault), told apart with every common colour blindness, two of his others
+for kernels, and greys for what is not told. A group keeps its colour and its place in the bar in every figure."""
 
 _BAR_IN = 0.46
 """Height of a bar with the space around it."""

@@ -88,7 +88,7 @@ def doubts(found: SideBySide) -> str:
     alone = [column.name for column in found.columns if column.kernels_alone]
     texts = [
         f"Kernels alone were told of {', '.join(alone)}: the time in which none ran on the GPU stands in no line of "
-        "theirs, while layers hold it."
+        "theirs, while the others' layers hold it."
         if alone and len(alone) < len(found.columns)
         else "",
         f"The parts are not {LOW} to {HIGH} of the measured latency ({', '.join(off)}): shares within a column hold "

@@ -2,12 +2,14 @@
 
 PyTorch's exporter writes the stack of modules into each node's metadata (`pkg.torch.onnx.name_scopes` and
 `pkg.torch.onnx.class_hierarchy`, lists that end with the operator itself). Rewriting may leave a convolution with the
-scope of the normalisation that was folded into it; the name of its weight is then nearer to the truth.
+scope of the normalisation that was folded into it; the name of its weight is then nearer to the truth. The older
+exporter writes the scopes into the names alone: `/layer1/layer1.0/conv1/Conv`.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +18,14 @@ from typing import Any
 from harness.backends.base import Job
 from harness.backends.profiles.groups import group_of
 from harness.backends.profiles.tree import ROOT
+from harness.core.schemas import Artifact
 from harness.core.schemas.profile_parts import Group
 
 _SCOPES, _CLASSES = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy"
 _ABOUT_SHAPES = frozenset({"Shape", "Size", "Constant", "ConstantOfShape", "Range"})
 _PRODUCTS = ("Conv", "Gemm", "MatMul", "Attention")
+_AGAIN = re.compile(r"_\d+$")
+"""The older exporter numbers what stands in one scope several times: `Add`, `Add_1`."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +71,26 @@ def read_graph(file: Path) -> Graph:
     return Graph(tuple(_node(found, weights) for found in graph.node))
 
 
+def named(name: str) -> Node | None:
+    """What the older exporter's name of a node tells: scopes and operator; None for any other name."""
+    if not name.startswith("/"):
+        return None
+    *scopes, operator = name[1:].split("/")
+    path: list[str] = []
+    for scope in scopes:
+        if path and scope.startswith(f"{path[-1]}."):  # a list's member repeats the list's own name
+            path.pop()
+        path.append(scope)
+    around = tuple(word for scope in path for word in scope.split("."))
+    return Node(name, _AGAIN.sub("", operator), (), (), ".".join(path) or ROOT, around)
+
+
 def exported_graph(job: Job) -> tuple[Graph, tuple[str, ...]]:
     """The graph that a case's file was made from, and why it is empty where it is.
 
     The fp32 file's for every precision: the others are made from it and keep the names of nodes, not all metadata.
     """
-    artifact = job.export.onnx.get("fp32")
+    artifact = _file_of(job)
     if artifact is None:
         return Graph(()), ("The export has no fp32 file, whose names tell modules.",)
     try:
@@ -80,19 +99,29 @@ def exported_graph(job: Job) -> tuple[Graph, tuple[str, ...]]:
         return Graph(()), (f"Layers are not told by module: this Python has no {error.name}.",)
 
 
+def _file_of(job: Job) -> Artifact | None:
+    """The fp32 file of the form that the case's library reads."""
+    used = job.engine.request.onnx if job.engine else None
+    for form, artifact in job.export.onnx_variants.items():
+        if artifact.path == used:
+            return job.export.onnx_variants.get(f"fp32-{form.partition('-')[2]}")
+    return job.export.onnx.get("fp32")
+
+
 def _node(found: Any, weights: Collection[str]) -> Node:
     told = {prop.key: prop.value for prop in found.metadata_props}
     scopes, classes = _listed(told.get(_SCOPES)), _listed(told.get(_CLASSES))
-    named = [name.removesuffix(".weight") for name in found.input if name in weights and name.endswith(".weight")]
-    module = named[0] if named else scopes[-2] or ROOT if len(scopes) > 1 and not scopes[0] else None
+    weighing = [name.removesuffix(".weight") for name in found.input if name in weights and name.endswith(".weight")]
+    module = weighing[0] if weighing else scopes[-2] or ROOT if len(scopes) > 1 and not scopes[0] else None
     around = tuple(word for name in scopes[:-1] for word in name.split(".")[-1:] if word)
+    by_name = None if scopes else named(found.name)
     return Node(
         name=found.name,
         operator=found.op_type,
         inputs=tuple(found.input),
         outputs=tuple(found.output),
-        module=module,
-        around=(*around, *(name.rpartition(".")[2] for name in classes[:-1])),
+        module=by_name.module if by_name else module,
+        around=by_name.around if by_name else (*around, *(name.rpartition(".")[2] for name in classes[:-1])),
     )
 
 

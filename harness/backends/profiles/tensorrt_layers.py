@@ -49,8 +49,9 @@ def profile(job: Job, batches: Sequence[Batch], folder: Path, runs: int) -> Part
     plain = plain_ns(backend, runs)
     spans, found = _watched(backend, runs)
     typical = [found[place] for place in middle_runs(spans)]
-    graph, notes = exported_graph(job)
+    graph, why = exported_graph(job)
     layers = rows_of(typical, graph)
+    untold = why if any(row.parent is None for row in layers if row.group != "layout") else ()
     backend.close()
     save_trace(folder / TRACE, job.case.case_id, back_to_back((row.name, row.kind, row.self_ns) for row in layers))
     return PartsProfile(
@@ -59,7 +60,7 @@ def profile(job: Job, batches: Sequence[Batch], folder: Path, runs: int) -> Part
         traces=(TRACE,),
         window_ns=middle_mean(spans),
         plain_ns=plain,
-        notes=(_ALONE, *((_NO_GRAPH,) if job.options.get("graph") else ()), _NO_FLOPS, *notes),
+        notes=(_ALONE, *((_NO_GRAPH,) if job.options.get("graph") else ()), _NO_FLOPS, *untold),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from harness.backends.profiles.onnx_modules import Graph, Node
+from harness.backends.profiles.onnx_modules import Graph, Node, named
 
 _REGION = re.compile(r"^\{?ForeignNode\[(?P<first>.*?)\.\.\.(?P<last>.*)\]\}?$")
 _COPY = "Reformatting CopyNode"
@@ -24,9 +24,14 @@ def members_of(name: str) -> tuple[str, ...]:
 
 
 def nodes_of(name: str, graph: Graph) -> tuple[Node, ...]:
-    """The nodes of the exported graph in a layer; of a region, from its first end to its last in the file's order."""
-    found = [graph.by_name[member] for member in members_of(name) if member in graph.by_name]
-    if not _REGION.match(name) or len(found) < 2:
+    """The nodes of the exported graph in a layer; of a region, from its first end to its last in the file's order.
+
+    Where there is no graph, what the members' names tell; the two ends of a region say nothing of what is between.
+    """
+    region = _REGION.match(name)
+    known = {member: graph.by_name.get(member) or (None if region else named(member)) for member in members_of(name)}
+    found = [node for node in known.values() if node is not None]
+    if not region or len(found) < 2:
         return tuple(found)
     first, last = sorted(graph.nodes.index(node) for node in found)
     return graph.nodes[first : last + 1]

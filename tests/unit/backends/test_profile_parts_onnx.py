@@ -118,6 +118,7 @@ def test_scopes_are_read_from_a_file_and_weights_know_better(tmp_path: Path) -> 
     relu = helper.make_node("Relu", ["c"], ["r"], name="node_relu")
     top = helper.make_node("Add", ["r", "r"], ["y"], name="node_add")
     bare = helper.make_node("Relu", ["y"], ["z"], name="bare")
+    older = helper.make_node("Relu", ["y"], ["o"], name="/layer1/layer1.0/Relu_1")
     for made, scopes, classes in (
         (conv, ["", "layer1", "layer1.bn1", "op"], ["m.Net", "m.Block", "torch.nn.BatchNorm2d", "aten.op"]),
         (relu, ["", "layer1", "layer1.relu", "relu"], ["m.Net", "m.Block", "torch.nn.ReLU", "aten.relu"]),
@@ -127,7 +128,7 @@ def test_scopes_are_read_from_a_file_and_weights_know_better(tmp_path: Path) -> 
         made.metadata_props.add(key="pkg.torch.onnx.class_hierarchy", value=repr(classes))
     weight = helper.make_tensor("layer1.conv1.weight", onnx.TensorProto.FLOAT, [1, 1, 1, 1], [1.0])
     value = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 1, 2, 2]) for name in ("x", "z")]
-    graph = helper.make_graph([conv, relu, top, bare], "g", value[:1], value[1:], [weight])
+    graph = helper.make_graph([conv, relu, top, bare, older], "g", value[:1], value[1:], [weight])
     onnx.save(helper.make_model(graph), tmp_path / "m.onnx")
     found = read_graph(tmp_path / "m.onnx").by_name
     assert {name: one.module for name, one in found.items()} == {
@@ -135,6 +136,7 @@ def test_scopes_are_read_from_a_file_and_weights_know_better(tmp_path: Path) -> 
         "node_relu": "layer1.relu",
         "node_add": "(model)",
         "bare": None,
+        "/layer1/layer1.0/Relu_1": "layer1.0",
     }
     assert found["node_relu"].around == ("layer1", "relu", "Net", "Block", "ReLU")
     assert found["node_relu"].kinds == ("Relu", "ReLU")

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from harness.backends.base import Job
-from harness.backends.profiles.onnx_modules import Graph, Node
+from harness.backends.profiles.onnx_modules import Graph, Node, exported_graph, place_of
 from harness.backends.profiles.tensorrt_names import kind_of, members_of, nodes_of
 from harness.core.errors import CaseError
+from harness.core.schemas import OnnxArtifact
 from tests.fixtures import tensorrt
 from tests.fixtures.computing_gpu import FakeGpu
 
@@ -43,6 +44,30 @@ def test_a_region_holds_everything_between_its_ends() -> None:
     assert [node.name for node in nodes_of("e + a", graph)] == ["e", "a"]
 
 
+@pytest.mark.parametrize(
+    ("name", "module", "group"),
+    [  # TensorRT 8.6.0's own, of ResNet-50 on an H200
+        ("/conv1/Conv + /relu/Relu", "conv1", "convolution"),
+        ("/layer1/layer1.0/conv2/Conv + /layer1/layer1.0/relu_1/Relu", "layer1.0.conv2", "convolution"),
+        (
+            "/layer1/layer1.0/downsample/downsample.0/Conv + /layer1/layer1.0/Add + /layer1/layer1.0/relu_2/Relu",
+            "layer1.0.downsample.0",
+            "convolution",
+        ),
+        ("/maxpool/MaxPool", "maxpool", "pooling"),
+        ("/avgpool/GlobalAveragePool", "avgpool", "pooling"),
+        ("/fc/Gemm", "fc", "linear"),
+        ("/layer1/layer1.0/Add_1", "layer1.0", "other"),
+        ("/Flatten", "(model)", "other"),
+        ("reshape_after_/fc/Gemm", None, "other"),
+        (COPY, None, "layout"),
+        (REGION, None, "other"),
+    ],
+)
+def test_names_tell_modules_where_this_python_cannot_read_the_file(name: str, module: str | None, group: str) -> None:
+    assert place_of(nodes_of(name, Graph(())), kind_of(name)) == (module, group)
+
+
 @pytest.fixture
 def profiler(monkeypatch: pytest.MonkeyPatch) -> Any:
     tensorrt.install(monkeypatch, FakeGpu())
@@ -63,12 +88,47 @@ def test_layers_are_told_in_order_with_what_they_were_fused_from(profiler: Any, 
     found = profiler.profile(given, given.batches, tmp_path / "out", 4)
     assert [(row.name, row.self_ns, row.members, row.group) for row in found.layers] == [
         (COPY, 250_000, (), "layout"),
-        ("/conv1/Conv + /relu/Relu", 1_500_000, ("/conv1/Conv", "/relu/Relu"), "other"),
+        ("/conv1/Conv + /relu/Relu", 1_500_000, ("/conv1/Conv", "/relu/Relu"), "convolution"),
     ]
     assert "Profiled without the CUDA graph that the case is timed with." in found.notes
-    assert found.notes[-1].startswith("The export has no fp32 file")
+    assert not any("fp32 file" in note for note in found.notes)  # it is not needed: the names tell all
     trace = json.loads((tmp_path / "out" / found.traces[0]).read_text())["traceEvents"]
     assert [one["dur"] for one in trace if one["ph"] == "X"] == [250, 1500]
+
+
+def test_why_a_layer_is_not_told_by_module(profiler: Any, tmp_path: Path) -> None:
+    given = job(tmp_path, {"node_conv2d_3": 1.5})
+    found = profiler.profile(given, given.batches, tmp_path / "out", 2)
+    assert found.notes[-1].startswith("The export has no fp32 file")
+
+
+@pytest.mark.parametrize(("used", "read"), [("fp16-opset17.onnx", "older"), ("fp16.onnx", "newer")])
+def test_the_graph_is_of_the_exporter_that_wrote_what_the_engine_was_built_from(
+    profiler: Any, tmp_path: Path, used: str, read: str
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    files = {"fp16-opset17": "", "fp32-opset17": "older", "fp16": "", "fp32": "newer"}
+    artifacts = {}
+    for name, operator in files.items():
+        if operator:
+            graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"], name=operator)], "g", [], [])
+            onnx.save(onnx.helper.make_model(graph), tmp_path / f"{name}.onnx")
+        artifacts[name] = OnnxArtifact(
+            path=f"{name}.onnx", sha256="0", size_bytes=1, exporter="test", opset=17, dtype_census={}
+        )
+    given = job(tmp_path, {"a": 1.0})
+    forms = {name: artifact for name, artifact in artifacts.items() if "-" in name}
+    own = {name: artifact for name, artifact in artifacts.items() if "-" not in name}
+    engine = given.engine
+    assert engine is not None
+    given = replace(
+        given,
+        export=given.export.model_copy(update={"onnx": own, "onnx_variants": forms}),
+        engine=engine.model_copy(update={"request": engine.request.model_copy(update={"onnx": used})}),
+    )
+    graph, why = exported_graph(given)
+    assert [node.name for node in graph.nodes] == [read]
+    assert why == ()
 
 
 def test_every_batch_is_run_without_a_graph(profiler: Any, tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 
 from harness.core.schemas.profile_parts import Group, OperatorRow
 from harness.measure.alike import Alike, alike
-from harness.measure.operator_groups import OPERATORS
+from harness.measure.operator_groups import BY_NAME_ALONE
 from harness.measure.side_by_side import Column, by_group
 from harness.render import charts
 from harness.render.chart_layers import COLOURS, IDLE, layers_figure
 from tests.synthetic_results import Synthetic
-from tests.unit.measure.test_side_by_side import EAGER, FUSED, GRAPH, columns, parts, profiled
+from tests.unit.measure.test_side_by_side import EAGER, FUSED, GRAPH, columns, parts, profiled, row
 from tests.unit.render.test_charts import png, stands_apart
 
 
@@ -49,6 +49,14 @@ def test_kernels_alone_are_drawn_with_the_time_in_which_none_ran() -> None:
     assert IDLE not in [text.get_text() for text in figure().legends[0].get_texts()]
 
 
+def test_modules_whose_times_are_kernels_leave_out_the_same() -> None:
+    layer = row("conv1", 40, stream_ns=90)
+    kernel = OperatorRow(name="fprop", shapes="", calls=1, self_cpu_ns=0, self_device_ns=40)
+    told = parts(layer, operators=(kernel,)).model_copy(update={"plain_ns": 150})
+    host = told.model_copy(update={"layers": (row("conv1", 40),), "operators": ()})
+    assert [Column("x", "x", found, None).kernels_alone for found in (told, host)] == [True, False]
+
+
 def test_labels_stand_where_they_fit() -> None:
     (ax,) = figure().axes
     texts = [text.get_text() for text in ax.texts if text.get_text()]
@@ -66,7 +74,7 @@ def test_the_same_comparison_gives_the_same_picture() -> None:
 
 
 def test_every_group_has_its_colour_and_no_two_look_alike() -> None:
-    assert set(COLOURS) == {*get_args(Group), OPERATORS}
+    assert set(COLOURS) == {*get_args(Group), *BY_NAME_ALONE}
     for one, other in combinations(COLOURS.values(), 2):
         assert sum(abs(a - b) for a, b in zip(to_rgb(one), to_rgb(other), strict=True)) > 0.3, (one, other)
 
