@@ -46,6 +46,11 @@ class Column:
         by_module = any(row.stream_ns is not None for row in self.parts.layers)
         return _on_gpu(self.parts) and (by_module or not self.parts.layers)
 
+    @property
+    def idle_ns(self) -> int:
+        """The time of a plain pass in which no kernel ran; 0 where the parts are not kernels, and hold it."""
+        return max(0, self.parts.plain_ns - self.parts_ns) if self.kernels_alone else 0
+
 
 @dataclass(frozen=True)
 class Line:
@@ -80,6 +85,11 @@ class SideBySide:
     def gain_ns(self) -> int:
         """What the parts of the slowest take longer than those of the fastest: the sum of all lines' gains."""
         return self.slowest.parts_ns - self.fastest.parts_ns
+
+    @property
+    def idle_gain_ns(self) -> int:
+        """How much longer no kernel runs in the slowest than in the fastest."""
+        return self.slowest.idle_ns - self.fastest.idle_ns
 
     @property
     def measured_gain_ns(self) -> float | None:

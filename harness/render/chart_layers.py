@@ -13,6 +13,7 @@ from matplotlib.ticker import FuncFormatter
 from harness.measure.side_by_side import Column, Line, SideBySide
 from harness.render import units
 from harness.render.canvas import Margins, canvas, widest_in
+from harness.render.side_by_side import IDLE
 from harness.render.style import GREY, INK, RC, WIDTH_IN, drawing
 from harness.render.units import TimeUnit
 
@@ -76,9 +77,6 @@ def layers_figure(title: str, found: SideBySide, caption: str) -> Figure:
     return figure
 
 
-IDLE = "no kernel running"
-"""Of a backend whose profiler tells kernels alone: the rest of its plain latency, drawn open."""
-
 _MARKS = (
     "Segments: self times by each backend's own profiler, in a pass of its own; a kernel that fuses several modules "
     "counts for the group of its product. Triangle: the median latency measured without a profiler."
@@ -95,19 +93,15 @@ def _entry(name: str, colour: str) -> Patch:
 
 
 def _gaps(found: SideBySide) -> bool:
-    return any(_idle_ns(column) for column in found.columns)
-
-
-def _idle_ns(column: Column) -> int:
-    return max(0, column.parts.plain_ns - column.parts_ns) if column.kernels_alone else 0
+    return any(column.idle_ns for column in found.columns)
 
 
 def _end_ns(column: Column) -> int:
-    return column.parts_ns + _idle_ns(column)
+    return column.parts_ns + column.idle_ns
 
 
 def _idle(ax: Axes, place: int, column: Column, unit: TimeUnit) -> None:
-    width, start = _idle_ns(column) / unit.ns, column.parts_ns / unit.ns
+    width, start = column.idle_ns / unit.ns, column.parts_ns / unit.ns
     if width:
         ax.barh(place, width, 0.66, left=start, color="white", edgecolor=GREY, linestyle=":", linewidth=0.8)
 

@@ -18,6 +18,9 @@ TOP = 12
 
 _MAX_MEMBERS = 3
 
+IDLE = "no kernel running"
+"""Of a backend whose profiler tells kernels: the rest of its plain latency."""
+
 
 def side_by_side_section(found: Alike, stated: str, image: str, gaps: Mapping[str, LaunchGaps]) -> str:
     """One comparison as a section of the report.
@@ -69,6 +72,9 @@ def gain_sentence(found: SideBySide) -> str:
     )
     if found.measured_gain_ns is not None:
         text += f" and {units.duration(found.measured_gain_ns)} less as measured"
+    if found.idle_gain_ns > abs(found.gain_ns):
+        waits = f"for {units.duration(found.idle_gain_ns)} more no kernel of {slow.name} runs"
+        return f"{text}; {waits}, and most of the difference comes from that."
     if found.gain_ns <= 0:
         return f"{text}: these profiles do not explain the difference."
     untold = [column.name for column in (fast, slow) if not column.parts.layers]
@@ -110,6 +116,9 @@ def gains_table(found: SideBySide, what: str, top: int = TOP) -> str:
     if rest:
         rows.append(_row(units.count(len(rest), f"more {what}"), _sum(rest, len(found.columns)), unit))
     rows.append(_sums("sum of the parts", [column.parts_ns for column in found.columns], found.gain_ns, unit))
+    if any(column.idle_ns for column in found.columns):
+        idle = [column.idle_ns if column.kernels_alone else None for column in found.columns]
+        rows.append(_sums(IDLE, idle, found.idle_gain_ns, unit))
     plain = [column.parts.plain_ns for column in found.columns]
     rows.append(_sums("plain latency", plain, plain[-1] - plain[0], unit))
     if any(column.latency_ns is not None for column in found.columns):

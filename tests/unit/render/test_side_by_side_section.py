@@ -105,6 +105,32 @@ def test_kernels_beside_layers_are_no_like_for_like() -> None:
     assert mixed is not None
     assert doubts(mixed).startswith("Kernels alone were told of torch-compile: the time in which none ran")
     assert gain_sentence(mixed).endswith("not told: of torch-compile there are operators alone.")
+
+
+def test_a_gpu_that_waits_for_its_host_is_told_as_what_the_difference_comes_from() -> None:
+    def kernels(name: str, spent: int, plain: int) -> Column:
+        kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=spent)
+        return Column(name, name, parts(operators=(kernel,)).model_copy(update={"plain_ns": plain}), None)
+
+    found = by_group([kernels("torch-eager", 1_000, 7_000), kernels("torch-compile", 600, 700)])
+    assert found is not None
+    assert gain_sentence(found) == (
+        "torch-compile takes 400 ns less than torch-eager by their parts; for 5.90 µs more no kernel of torch-eager "
+        "runs, and most of the difference comes from that."
+    )
+    rows = {row[0]: row[1:] for row in lines(gains_table(found, "group"))[2:]}
+    assert rows["no kernel running"] == ["100", "6,000", "5,900"]
+    sums = zip(rows["sum of the parts"], rows["no kernel running"], rows["plain latency"], strict=True)
+    assert [[int(figure.replace(",", "")) for figure in line] for line in sums] == [
+        [600, 100, 700],
+        [1000, 6000, 7000],
+        [400, 5900, 6300],
+    ]
+
+
+def test_columns_of_kernels_alone_are_compared_like_with_like() -> None:
+    kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=600)
+    alone = Column("c", "torch-compile", parts(operators=(kernel,)), None)
     like = by_group([Column("s", "torch-script", alone.parts, None), alone])
     assert like is not None
     assert doubts(like) == ""
