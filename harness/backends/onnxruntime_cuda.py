@@ -19,7 +19,7 @@ from harness.backends.base import Array, Backend, Batch, Job
 from harness.backends.cuda import Cuda
 from harness.backends.cuda_buffers import Buffers, Tied
 from harness.backends.onnx_of import onnx_of
-from harness.backends.onnxruntime_placement import device_of, nodes_of, shares
+from harness.backends.onnxruntime_placement import Ran, device_of, nodes_of, shares
 from harness.backends.onnxruntime_session import Provider, Wanted, capture_refused, open_session
 from harness.backends.ran import weights_precision
 from harness.core.schemas import Placement
@@ -56,13 +56,11 @@ class OnnxRuntimeOnGpu(Backend):
         self._cuda = Cuda(copies_apart=self.job.slots > 1)
         self.stream, self.copy_streams = self._cuda.stream, self._cuda.copy_streams
         with tempfile.TemporaryDirectory(prefix="inferometer-") as folder:
-            file = self.job.folder / self._artifact.path
-            wanted = Wanted(file, self._providers(), self.job.threads, Path(folder) / "profile")
-            self._session = open_session(wanted)
+            self._session = open_session(self._wanted(Path(folder)))
             self._kinds = {one.name: np.dtype(_TYPES[one.type]) for one in self._session.get_inputs()}
             prepared = [self._typed(batch) for batch in self.job.batches]
             first = self._first_run(prepared[0])
-            self._ran = nodes_of(json.loads(Path(self._session.end_profiling()).read_text()))
+            self._ran = self._told_by_first_run()
         outputs = {name: self._cuda.empty(value.shape, value.dtype) for name, value in first.items()}
         self._buffers = Buffers(self._cuda, self.job, prepared, outputs)
         self._bindings = [self._bind(tied) for tied in self._buffers.sets]
@@ -134,6 +132,14 @@ class OnnxRuntimeOnGpu(Backend):
         """The session first: it holds graphs and memory on the context."""
         del self._run, self._bindings, self._binding, self._session
         self._cuda.close()
+
+    def _wanted(self, folder: Path) -> Wanted:
+        file = self.job.folder / self._artifact.path
+        return Wanted(file, self._providers(), self.job.threads, folder / "profile")
+
+    def _told_by_first_run(self) -> Sequence[Ran]:
+        """Its nodes; the session profiles nothing more."""
+        return nodes_of(json.loads(Path(self._session.end_profiling()).read_text()))
 
     def _providers(self) -> Sequence[Provider]:
         return [(CUDA, self._cuda_options(graph=bool(self.job.options.get("graph"))))]

@@ -31,12 +31,16 @@ _CAPTURE = re.compile("graph capture|cuda graph|captur", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Wanted:
-    """File, providers in order of preference, threads of the CPU provider, and where the profile goes."""
+    """File, providers in order of preference, threads of the CPU provider, and where the profile goes.
+
+    graph: where the graph goes that the session makes of the file, if anywhere.
+    """
 
     file: Path
     providers: Sequence[Provider]
     threads: int
     profile: Path
+    graph: Path | None = None
 
 
 def open_session(wanted: Wanted) -> Any:
@@ -47,6 +51,9 @@ def open_session(wanted: Wanted) -> Any:
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.enable_profiling = True
     options.profile_file_prefix = str(wanted.profile)
+    if wanted.graph is not None:
+        options.optimized_model_filepath = str(wanted.graph)
+        options.log_severity_level = 3  # else it warns that the copy is for this machine alone
     provider = wanted.providers[0][0]
     try:
         with capture_refused():

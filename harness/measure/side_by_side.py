@@ -43,8 +43,7 @@ class Column:
     @property
     def kernels_alone(self) -> bool:
         """Whether its parts are the kernels of a GPU, also by module, which leave out the time in which none ran."""
-        by_module = any(row.stream_ns is not None for row in self.parts.layers)
-        return _on_gpu(self.parts) and (by_module or not self.parts.layers)
+        return _on_gpu(self.parts)
 
     @property
     def idle_ns(self) -> int:

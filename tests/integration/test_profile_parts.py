@@ -6,17 +6,22 @@ import importlib
 import json
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from harness.backends import BACKENDS
+from harness.backends.base import Backend
+from harness.backends.profiles.onnx_modules import Graph
+from harness.backends.profiles.plain import span_of
 from harness.core.layout import Models
 from harness.core.schemas.profile_parts import OperatorRow, PartsProfile
 from harness.measure.layer_sums import by_group, total
 from tests.fixtures.computing_gpu import FakeGpu
-from tests.fixtures.onnxruntime_gpu import install
+from tests.fixtures.onnxruntime_gpu import NODE_US, START_NS, Runtime, install
 from tests.fixtures.stages import ROOT
 
 pytestmark = pytest.mark.stages
@@ -159,29 +164,127 @@ def test_means_since_the_warm_up_come_from_means_since_the_start() -> None:
     assert since({"a": 4000}, {"a": 2000, "late": 3000}, earlier=5, runs=10) == {"a": 1000, "late": 4500}
 
 
-def test_onnxruntime_on_a_gpu_tells_kernels_of_the_case_as_it_is_timed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """On a GPU that computes but has no CUPTI: torch.profiler's part is played."""
-    pytest.importorskip("torch")
-    from harness.backends.base import Job
-    from harness.backends.profiles.torch_operators import TRACE, Operators
-    from tests.unit.backends.test_onnxruntime_cuda import BATCHES, MODEL, case, export
+@dataclass
+class Played:
+    """torch.profiler on a GPU that computes but has no CUPTI: each node on the GPU launches one kernel of 5 µs."""
 
-    gpu = FakeGpu()
-    install(monkeypatch, gpu)
+    runtime: Runtime
+    late_us: float = 0.0
+    """How far the launches stand from where the nodes are."""
+    names: list[str] = field(default_factory=list)
+
+    def operators(self, backend: Backend, folder: Path, runs: int, name: str = "") -> Any:
+        from harness.backends.profiles.torch_operators import Operators
+
+        self.names.append(name)
+        trace: list[dict[str, Any]] = []
+        for index in range(runs):
+            begin = self.runtime.clock_us
+            span_of(backend, index)
+            for place in (0, 2):  # of three nodes; the other is on the CPU
+                at = begin + 2 * NODE_US * place + 3.5 + self.late_us
+                about = {"correlation": len(trace), "stream": 7}
+                trace.append({"cat": "cuda_runtime", "ts": at - BASE_US, "dur": 4.0, "args": about})
+                trace.append({"cat": "kernel", "ts": at + 100, "dur": 5.0 + place, "args": about})
+        kernel = OperatorRow(name="gemm", shapes="", calls=2, self_cpu_ns=0, self_device_ns=12)
+        return Operators((kernel,), 7, tuple(trace), runs, START_NS + 1000 * BASE_US)
+
+
+BASE_US = 50
+"""The two profiles count from different moments."""
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> Played:
+    pytest.importorskip("torch")
+    found = Played(install(monkeypatch, FakeGpu()))
     name = "harness.backends.profiles.onnxruntime_on_gpu"
     monkeypatch.setitem(sys.modules, name, ModuleType(name))
     del sys.modules[name]
     profiler = importlib.import_module(name)
-    kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=5)
-    monkeypatch.setattr(profiler, "operators", lambda backend, folder, runs: Operators((kernel,), 7))
+    monkeypatch.setattr(profiler, "operators", found.operators)
+    monkeypatch.setattr(profiler, "exported_graph", lambda job: (Graph(()), ("No names.",)))
+    return found
+
+
+def on_a_gpu(folder: Path, **options: Any) -> PartsProfile:
+    from harness.backends.base import Job
+    from tests.unit.backends.test_onnxruntime_cuda import BATCHES, MODEL, case, export
+
     for file in ("model.onnx", "model-fp16.onnx", "model-fp16-fused.onnx"):
-        (tmp_path / file).write_text(json.dumps(MODEL))
-    job = Job(case("compute", "fp16"), export(), tmp_path, BATCHES, 1, tmp_path, {"graph": True})
-    found = profiler.profile(job, tmp_path / "out", 3)
-    assert (found.layers, found.operators, found.window_ns, found.traces) == ((), (kernel,), 7, (TRACE,))
-    assert found.notes[0].startswith("No layers: on a GPU")
+        (folder / file).write_text(json.dumps(MODEL))
+    job = Job(case("compute", "fp16"), export(), folder, BATCHES, 1, folder, options)
+    found: PartsProfile = importlib.import_module("harness.backends.profiles.onnxruntime_on_gpu").profile(
+        job, folder / "out", 3
+    )
+    return found
+
+
+@pytest.mark.parametrize("graph", [True, False])
+def test_onnxruntime_on_a_gpu_tells_nodes_by_what_they_launched(played: Played, tmp_path: Path, graph: bool) -> None:
+    found = on_a_gpu(tmp_path, graph=graph)
+    assert [(row.name, row.kind, row.parent, row.self_ns, row.calls) for row in found.layers] == [
+        ("0", "MatMul", "block.part0", 5_000, 1),
+        ("1", "Concat", "block.part1", 0, 1),
+        ("2", "Softmax", "block.part2", 7_000, 1),
+    ]
+    assert [row.name for row in found.operators] == ["gemm"]
+    assert played.names == ["", "nodes.pt.trace.json"]
+    assert any("without the CUDA graph" in note for note in found.notes) is graph
+    assert found.notes[-1] == "No names."
+
+
+def test_launches_that_stand_in_no_node_leave_the_kernels_alone(played: Played, tmp_path: Path) -> None:
+    played.late_us = NODE_US
+    found = on_a_gpu(tmp_path)
+    assert (found.layers, found.window_ns, [row.name for row in found.operators]) == ((), 7, ["gemm"])
+    assert found.notes == ("No layers: only 0% of the GPU's time was launched within a node.",)
+
+
+def test_why_nodes_are_not_told_stands_with_the_kernels(
+    played: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(job: object) -> None:
+        raise RuntimeError("a reason\nand more of it")
+
+    monkeypatch.setattr(sys.modules["harness.backends.profiles.onnxruntime_on_gpu"], "exported_graph", fails)
+    found = on_a_gpu(tmp_path)
+    assert found.layers == ()
+    assert found.notes == ("No layers: RuntimeError: a reason",)
+    assert [row.name for row in found.operators] == ["gemm"]
+
+
+def test_the_profiles_of_onnxruntime_and_of_torch_count_from_the_same_epoch(tmp_path: Path) -> None:
+    """What ties launches to nodes: a run of ONNX Runtime lies within the range in which torch.profiler saw it."""
+    ort, torch = pytest.importorskip("onnxruntime"), pytest.importorskip("torch")
+    onnx = pytest.importorskip("onnx")
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    shape = [64, 64]
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in "xy"]
+    nodes = [onnx.helper.make_node("MatMul", [*pair[0]], [pair[1]]) for pair in (("xx", "a"), ("ax", "b"), ("bx", "y"))]
+    graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "m.onnx")
+    options = ort.SessionOptions()
+    options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "profile")
+    session = ort.InferenceSession(str(tmp_path / "m.onnx"), options, providers=["CPUExecutionProvider"])
+    x = torch.ones(shape).numpy()
+    session.run(None, {"x": x})
+    with profile(activities=[ProfilerActivity.CPU]) as watched:
+        for _ in range(3):
+            with record_function("a run"):
+                session.run(None, {"x": x})
+    watched.export_chrome_trace(str(tmp_path / "trace.json"))
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    began = int(session.get_profiling_start_time_ns())
+    told = json.loads(Path(session.end_profiling()).read_text())
+    runs = [began + event["ts"] * 1000 for event in told if event["name"] == "model_run"][-3:]
+    ranges = [event for event in trace["traceEvents"] if event.get("cat") == "user_annotation"]
+    assert len(runs) == len(ranges) == 3
+    for run, around in zip(runs, ranges, strict=True):
+        begin = trace["baseTimeNanoseconds"] + around["ts"] * 1000
+        assert begin - 1000 <= run <= begin + around["dur"] * 1000
 
 
 def test_every_profiler_of_the_table_names_a_function_that_is_there() -> None:

@@ -13,8 +13,11 @@ _CONVOLUTION = re.compile("conv(?!1D|ert)", re.IGNORECASE)
 _NORMALISATION = re.compile("norm|^MVN$", re.IGNORECASE)
 _EMBEDDING = re.compile("embed", re.IGNORECASE)
 _ATTENTION = re.compile("attention|attn", re.IGNORECASE)
-_MLP = re.compile("mlp|ffn|feed_?forward|intermediate|LayerFF|DenseAct|^[A-Z][A-Za-z]+Output$", re.IGNORECASE)
-"""BertOutput closes BERT's MLP; BertSelfOutput stands in BertAttention, which is asked for before."""
+_MLP = re.compile(
+    r"mlp|ffn|feed_?forward|intermediate|LayerFF|DenseAct|^[A-Z][A-Za-z]+Output$|^layer\.\d+\.output$", re.IGNORECASE
+)
+"""BertOutput closes BERT's MLP, `layer.0.output` by its name; BertSelfOutput stands in BertAttention, which is asked
+for before."""
 _ACTIVATION = re.compile("relu|gelu|silu|swish|sigmoid|softmax|tanh|elu$|clip", re.IGNORECASE)
 _POOLING = re.compile("pool|^Global", re.IGNORECASE)
 _LINEAR = re.compile("(?<!quantize)linear|gemm|matmul|fullyconnected|conv1d", re.IGNORECASE)

@@ -12,6 +12,7 @@ import ast
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,10 @@ def named(name: str) -> Node | None:
             path.pop()
         path.append(scope)
     around = tuple(word for scope in path for word in scope.split("."))
-    return Node(name, _AGAIN.sub("", operator), (), (), ".".join(path) or ROOT, around)
+    pairs = (
+        f"{outer}.{inner}" for outer, inner in pairwise(path)
+    )  # classes are not told: `layer.0.output` is BertOutput
+    return Node(name, _AGAIN.sub("", operator), (), (), ".".join(path) or ROOT, (*around, *pairs))
 
 
 def exported_graph(job: Job) -> tuple[Graph, tuple[str, ...]]:
@@ -100,11 +104,13 @@ def exported_graph(job: Job) -> tuple[Graph, tuple[str, ...]]:
 
 
 def _file_of(job: Job) -> Artifact | None:
-    """The fp32 file of the form that the case's library reads."""
-    used = job.engine.request.onnx if job.engine else None
-    for form, artifact in job.export.onnx_variants.items():
-        if artifact.path == used:
-            return job.export.onnx_variants.get(f"fp32-{form.partition('-')[2]}")
+    """The fp32 file of the form that the case's library reads; None where only another form has one."""
+    forms, variant = job.export.onnx_variants, job.options.get("variant")
+    used = f"{job.case.precision}-{variant}"
+    if job.engine is not None:
+        used = next((form for form, file in forms.items() if file.path == job.engine.request.onnx), "")
+    if used in forms:
+        return forms.get(f"fp32-{used.partition('-')[2]}")
     return job.export.onnx.get("fp32")
 
 
@@ -114,7 +120,8 @@ def _node(found: Any, weights: Collection[str]) -> Node:
     weighing = [name.removesuffix(".weight") for name in found.input if name in weights and name.endswith(".weight")]
     module = weighing[0] if weighing else scopes[-2] or ROOT if len(scopes) > 1 and not scopes[0] else None
     around = tuple(word for name in scopes[:-1] for word in name.split(".")[-1:] if word)
-    by_name = None if scopes else named(found.name)
+    # What a library fused has its own name, and its output's is the last member's.
+    by_name = None if scopes else named(found.name) or named(found.output[0].removesuffix("_output_0"))
     return Node(
         name=found.name,
         operator=found.op_type,
@@ -157,6 +164,11 @@ def fused(original: Graph, kernels: Graph) -> dict[str, tuple[Node, ...]]:
         if node.name in owner:
             found[owner[node.name]].append(node)
     return {name: tuple(nodes) for name, nodes in found.items()}
+
+
+def told_by_themselves(kernels: Graph) -> dict[str, tuple[Node, ...]]:
+    """The same for kernels whose own names tell where they stand, with nothing else of what they fused."""
+    return {kernel.name: (kernel,) for kernel in kernels.nodes if kernel.module is not None}
 
 
 def _tensors_of(kernel: Node, original: Graph) -> tuple[str, ...]:

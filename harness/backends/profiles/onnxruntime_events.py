@@ -57,7 +57,7 @@ def rows_of(runs: Sequence[Run], members: Mapping[str, Sequence[Node]]) -> tuple
     members: name of a node → what it computes of the exported graph.
     """
     typical = [runs[place] for place in middle_runs([run.span_us for run in runs])]
-    spent: dict[str, int] = {}
+    spent: dict[str, float] = {}
     calls: dict[str, int] = {}
     first: dict[str, Event] = {}
     for run in typical:
@@ -67,7 +67,7 @@ def rows_of(runs: Sequence[Run], members: Mapping[str, Sequence[Node]]) -> tuple
             calls[name] = calls.get(name, 0) + 1
             first.setdefault(name, event)
     return tuple(
-        _row(name, event, calls[name] / len(typical), spent[name] * 1000 // len(typical), members.get(name, ()))
+        _row(name, event, calls[name] / len(typical), round(spent[name] * 1000 / len(typical)), members.get(name, ()))
         for name, event in first.items()
     )
 

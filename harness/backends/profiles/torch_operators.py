@@ -26,15 +26,16 @@ MAX_TRACED_RUNS = 10
 
 @dataclass(frozen=True)
 class Operators:
-    """rows: the longest first. window_ns: the mean wall time of one inference while the profiler watched,
-    as it tells sums. events: of the trace, over `runs` inferences."""
+    """rows: the longest first. window_ns: the mean wall time of one inference while the profiler watched, as it tells
+    sums. events: of the trace, over `runs` inferences; their times count from base_ns of the Unix epoch."""
 
     rows: tuple[OperatorRow, ...]
     window_ns: int
     events: tuple[dict[str, Any], ...] = ()
     runs: int = 1
+    base_ns: int = 0
 
-    def alone(self, plain_ns: int, why: str) -> PartsProfile:
+    def alone(self, plain_ns: int, *why: str) -> PartsProfile:
         """The profile of a backend that has no layers; `why` says why."""
         return PartsProfile(
             layers=(),
@@ -42,12 +43,12 @@ class Operators:
             traces=(TRACE,),
             window_ns=self.window_ns,
             plain_ns=plain_ns,
-            notes=(why,),
+            notes=why,
         )
 
 
-def operators(backend: Backend, folder: Path, runs: int) -> Operators:
-    """Watch at most MAX_TRACED_RUNS inferences, and write their trace to `folder`/TRACE. StorageError where the disk
+def operators(backend: Backend, folder: Path, runs: int, name: str = TRACE) -> Operators:
+    """Watch at most MAX_TRACED_RUNS inferences, and write their trace to `folder`/`name`. StorageError where the disk
     does not take it."""
     traced = min(runs, MAX_TRACED_RUNS)
     on_device = backend.stream is not None
@@ -56,7 +57,7 @@ def operators(backend: Backend, folder: Path, runs: int) -> Operators:
         span_of(backend, 0)
     with profile(activities=activities, record_shapes=True, acc_events=True) as profiler:
         spans = [span_of(backend, index) for index in range(traced)]
-    path = folder / TRACE
+    path = folder / name
     with translate_storage_errors(path):
         folder.mkdir(parents=True, exist_ok=True)
         profiler.export_chrome_trace(str(path))
@@ -66,7 +67,7 @@ def operators(backend: Backend, folder: Path, runs: int) -> Operators:
     events = trace["traceEvents"]
     overhead = {event["name"] for event in events if event.get("cat") == "overhead"}
     rows = rows_of(profiler.key_averages(group_by_input_shape=True), traced, on_device, overhead)
-    return Operators(rows, round(sum(spans) / traced), tuple(events), traced)
+    return Operators(rows, round(sum(spans) / traced), tuple(events), traced, trace["baseTimeNanoseconds"])
 
 
 def rows_of(

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from harness.backends.profiles.onnx_modules import Graph, Node, fused, main_of, place_of, read_graph
+from harness.backends.profiles.onnx_modules import (
+    Graph,
+    Node,
+    fused,
+    main_of,
+    named,
+    place_of,
+    read_graph,
+    told_by_themselves,
+)
 from harness.backends.profiles.onnxruntime_events import last_runs, rows_of, runs_of
 
 
@@ -140,6 +149,42 @@ def test_scopes_are_read_from_a_file_and_weights_know_better(tmp_path: Path) -> 
     }
     assert found["node_relu"].around == ("layer1", "relu", "Net", "Block", "ReLU")
     assert found["node_relu"].kinds == ("Relu", "ReLU")
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "group"),
+    [  # of BERT by the older exporter
+        ("/model/encoder/layer.0/output/dense/MatMul", "model.encoder.layer.0.output.dense", "mlp"),
+        (
+            "/model/encoder/layer.0/attention/output/dense/MatMul",
+            "model.encoder.layer.0.attention.output.dense",
+            "attention",
+        ),
+        (
+            "/model/encoder/layer.0/output/LayerNorm/LayerNormalization",
+            "model.encoder.layer.0.output.LayerNorm",
+            "normalisation",
+        ),
+        ("/output/MatMul", "output", "linear"),
+        ("/layer1/layer1.0/downsample/downsample.0/Conv", "layer1.0.downsample.0", "convolution"),
+    ],
+)
+def test_a_name_of_the_older_exporter_tells_module_and_group(name: str, module: str, group: str) -> None:
+    found = named(name)
+    assert found is not None
+    assert place_of((found,), found.operator) == (module, group)
+    assert named(name[1:]) is None
+
+
+def test_what_a_library_fused_stands_where_its_last_member_stood(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    made = ["/layer.0/attention/self/Reshape_3_output_0"]
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Attention", ["x", "w"], made, name="Attention_0")], "g", [], []
+    )
+    onnx.save(onnx.helper.make_model(graph), tmp_path / "m.onnx")
+    (found,) = told_by_themselves(read_graph(tmp_path / "m.onnx"))["Attention_0"]
+    assert place_of((found,), "Attention") == ("layer.0.attention.self", "attention")
 
 
 def event(name: str, start: int, length: int, category: str = "Node", **about: Any) -> dict[str, Any]:

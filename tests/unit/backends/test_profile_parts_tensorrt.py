@@ -129,6 +129,9 @@ def test_the_graph_is_of_the_exporter_that_wrote_what_the_engine_was_built_from(
     graph, why = exported_graph(given)
     assert [node.name for node in graph.nodes] == [read]
     assert why == ()
+    variant = replace(given, engine=None, options={"variant": "opset17"})
+    assert [node.name for node in exported_graph(variant)[0].nodes] == ["older"]
+    assert [node.name for node in exported_graph(replace(given, engine=None, options={}))[0].nodes] == ["newer"]
 
 
 def test_every_batch_is_run_without_a_graph(profiler: Any, tmp_path: Path) -> None:

@@ -1,0 +1,48 @@
+"""What each node of ONNX Runtime launched on the GPU, by the time of the launch (pure).
+
+ONNX Runtime's profile says when the host was in a node, CUPTI when the host launched what, and both count from the Unix
+epoch. Nodes run one after the other on one thread, so a launch belongs to the node that the host was in.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.measure.launch_gaps import GPU_WORK, LAUNCHES
+
+Event = Mapping[str, Any]
+
+LEAST = 0.98
+"""The share of the GPU's time that nodes must have launched, or the two clocks cannot be trusted to be one."""
+
+_TRUNCATED_US = 1.0
+"""ONNX Runtime tells whole microseconds: a node may end so much later than it says."""
+
+
+def on_gpu(
+    told: Sequence[Event], told_from_ns: int, trace: Sequence[Event], trace_from_ns: int
+) -> tuple[list[Event], float]:
+    """(ONNX Runtime's events, nodes with the µs that the GPU took for them in place of the host's; the share of the
+    GPU's time that stands in nodes, 0 of none).
+
+    told: ONNX Runtime's profile. trace: torch.profiler's. told_from_ns, trace_from_ns: when their times begin.
+    """
+    shift_us = (trace_from_ns - told_from_ns) / 1e3
+    nodes = sorted((event for event in told if event["cat"] == "Node"), key=lambda event: event["ts"])
+    starts = [event["ts"] for event in nodes]
+    lasting = {event["args"]["correlation"]: event["dur"] for event in trace if event.get("cat") in GPU_WORK}
+    spent = [0.0] * len(nodes)
+    for event in trace:
+        work_us = lasting.get(event["args"].get("correlation")) if event.get("cat") in LAUNCHES else None
+        if work_us is None:
+            continue
+        at = event["ts"] + shift_us
+        place = bisect_right(starts, at) - 1
+        if place >= 0 and at <= starts[place] + nodes[place]["dur"] + _TRUNCATED_US:
+            spent[place] += work_us
+    every = sum(lasting.values())
+    others = [event for event in told if event["cat"] != "Node"]
+    found = [{**event, "dur": work_us} for event, work_us in zip(nodes, spent, strict=True)]
+    return [*others, *found], sum(spent) / every if every else 0.0
