@@ -72,10 +72,13 @@ def _enqueue_bound(case: Case, device: DeviceTimes) -> list[Finding]:
 
 
 def _transfer_bound(device: DeviceTimes) -> list[Finding]:
-    copies = (device.h2d or 0.0) + (device.d2h or 0.0)
-    if copies <= MAX_COPY_SHARE * device.device:
+    copies = ((device.h2d or 0.0) + (device.d2h or 0.0)) * (1 - (device.overlap or 0.0))
+    # Behind copies that are hidden, the device works on several batches: one takes its pass and what is not hidden.
+    whole = device.device if device.overlap is None else (device.compute or 0.0) + copies
+    if copies <= MAX_COPY_SHARE * whole:
         return []
-    detail = f"copies take {_us(copies)} of {_us(device.device)} on the device"
+    what = "copies" if device.overlap is None else "copies that are not hidden"
+    detail = f"{what} take {_us(copies)} of {_us(whole)} on the device"
     remedy = "Keep inputs on the device, send smaller types (uint8 pictures, fp16), or return less."
     return [finding("A", "TRANSFER_BOUND", detail, remedy)]
 

@@ -32,6 +32,16 @@ def found(host: int, device: float, enqueue: float, mode: str = "sync", **more: 
     return {one.flag.name: one for one in findings}
 
 
+@pytest.mark.parametrize(("hidden", "flagged"), [(0.99, False), (0.6, False), (0.3, True)])
+def test_copies_behind_computing_bound_a_row_by_what_of_them_is_not_hidden(hidden: float, flagged: bool) -> None:
+    copying = {"h2d": MS, "compute": MS, "d2h": MS, "overlap": hidden}
+    flags = found(4 * MS, 3.9 * MS, 0.1 * MS, mode="pipelined", **copying)
+    assert ("TRANSFER_BOUND" in flags) is flagged
+    if flagged:
+        detail = flags["TRANSFER_BOUND"].flag.detail
+        assert detail == "copies that are not hidden take 1,400.0 µs of 2,400.0 µs on the device"
+
+
 def test_a_row_that_the_gpu_bounds_has_no_flags() -> None:
     assert found(2 * MS, 1.99 * MS, 0.01 * MS) == {}
 
