@@ -47,7 +47,7 @@ def stage(arguments: Sequence[str]) -> None:
         )
     if baseline_path is not None and not baseline_path.is_file():
         raise MissingInputError(
-            f"There is no baseline: {baseline_path} does not exist.",
+            f"{baseline_path} does not exist.",
             "Name the results folder of an earlier run, or its summary.json: make compare BASELINE=<folder>.",
         )
     current = store.load(results.summary, Summary, "make aggregate")
