@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.core.schemas import Interval, Row
 from harness.render import units
-from harness.render.chart_dots import LOG_FROM, MAX_LINES, absence, shape_name, shapes
+from harness.render.chart_dots import MAX_LINES, absence, far_apart, shape_name, shapes
 from harness.render.html.plot import Plot, PlotGroup, Trace, colour, hover, log_axis, marker, short, tags, whiskers
 from harness.render.series import drawable, labels
 from harness.render.units import TimeUnit
@@ -70,9 +70,9 @@ def _median(row: Row) -> Estimate | None:
 
 
 def _far_apart(panels: Iterable[Sequence[Row]]) -> bool:
-    """Whether the slowest of some panel would push all others together on a linear axis: one scale for all panels."""
-    medians = [[known[0] for row in rows if (known := _median(row))] for rows in panels]
-    return any(max(found) > LOG_FROM * min(found) for found in medians if found)
+    """Whether some panel needs a logarithmic axis: one kind of scale for all panels."""
+    timed = [[row.latency_ns for row in rows if row.latency_ns and row.grade != "F"] for rows in panels]
+    return any(far_apart([(latency.median, latency.p95) for latency in found]) for found in timed)
 
 
 def _latency(title: str, rows: Sequence[Row], names: Mapping[str, str], unit: TimeUnit, log: bool) -> Plot:

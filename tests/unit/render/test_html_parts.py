@@ -46,6 +46,16 @@ def test_the_panels_of_a_figure_have_one_kind_of_scale(summary: Summary) -> None
         assert kinds == ({None} if found is rows else {"log"})
 
 
+def test_a_tail_far_beyond_the_medians_makes_the_scale_logarithmic(summary: Summary) -> None:
+    rows = [row for row in rows_of(summary, "minilm-l6") if row.grade != "F" and row.batch_size == 1]
+    latency = rows[0].latency_ns
+    assert latency is not None
+    late = latency.model_copy(update={"p95": max(row.latency_ns.median for row in rows if row.latency_ns) * 9})
+    changed = [rows[0].model_copy(update={"latency_ns": late}), *rows[1:]]
+    for found, kind in ((rows, None), (changed, "log")):
+        assert {plot.layout["xaxis"].get("type") for plot in latency_plots(found).plots} == {kind}
+
+
 def test_every_point_of_every_chart_names_its_row_for_the_filters(summary: Summary) -> None:
     rows = rows_of(summary, "minilm-l6")
     known = [tags(row) for row in rows]
