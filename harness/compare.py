@@ -45,12 +45,12 @@ def stage(arguments: Sequence[str]) -> None:
             f"{baseline_path} is the baseline and the current summary at once.",
             "Keep an earlier run in another folder: make bench RESULTS=results/again, then compare the two.",
         )
+    current = store.load(results.summary, Summary, "make aggregate")
     if baseline_path is not None and not baseline_path.is_file():
         raise MissingInputError(
             f"{baseline_path} does not exist.",
             "Name the results folder of an earlier run, or its summary.json: make compare BASELINE=<folder>.",
         )
-    current = store.load(results.summary, Summary, "make aggregate")
     baseline = None if baseline_path is None else store.load(baseline_path, Summary, "make aggregate")
     sides = (None if baseline is None else _side(baseline_path or Path(), baseline), _side(results.summary, current))
     found = judge(baseline, current, sides, margins, wanted)
