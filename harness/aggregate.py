@@ -20,6 +20,7 @@ from harness.measure.custom import installed_metrics, with_custom
 from harness.measure.join import join
 from harness.measure.notes import Notes
 from harness.planning.built_engines import built_engines
+from harness.render import units
 from harness.render.flat import csv_text
 
 
@@ -126,7 +127,7 @@ def load_energies(plan: Plan, results: Results, notes: Notes) -> dict[str, Energ
 def _say(summary: Summary, results: Results) -> None:
     counts = Counter(row.status for row in summary.rows)
     parts = [f"{counts[status]} {status}" for status in ("measured", "skipped", "failed", "missing") if counts[status]]
-    cli.say(f"{results.summary}: {len(summary.rows)} rows, {', '.join(parts) or 'none'}.")
+    cli.say(f"{results.summary}: {units.count(len(summary.rows), 'row')}, {', '.join(parts) or 'none'}.")
     for note in summary.notes:
         cli.warn(note)
 

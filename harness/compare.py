@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.core import cli, store
-from harness.core.errors import NotComparableError, RegressionError, UsageError
+from harness.core.errors import MissingInputError, NotComparableError, RegressionError, UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Comparison, Side, Summary
 from harness.core.timestamps import utc_now
@@ -46,6 +46,11 @@ def stage(arguments: Sequence[str]) -> None:
             "Keep an earlier run in another folder: make bench RESULTS=results/again, then compare the two.",
         )
     current = store.load(results.summary, Summary, "make aggregate")
+    if baseline_path is not None and not baseline_path.is_file():
+        raise MissingInputError(
+            f"{baseline_path} does not exist.",
+            "Name the results folder of an earlier run, or its summary.json: make compare BASELINE=<folder>.",
+        )
     baseline = None if baseline_path is None else store.load(baseline_path, Summary, "make aggregate")
     sides = (None if baseline is None else _side(baseline_path or Path(), baseline), _side(results.summary, current))
     found = judge(baseline, current, sides, margins, wanted)

@@ -19,6 +19,7 @@ class Latest:
 
     def __init__(self) -> None:
         self._last: tuple[Result, Run] | None = None
+        self._measured: Run | None = None
 
     def export_json(self, path: str | os.PathLike[str]) -> Path:
         """Write the latest result whole as JSON. Raises UsageError where there is none yet."""
@@ -35,18 +36,20 @@ class Latest:
         return _write(path, self._latest()[0].to_csv())
 
     def generate_html_report(self, path: str | os.PathLike[str] | None = None) -> Path:
-        """Write the page of the latest result: one file that needs no network; in its folder where no path is given.
+        """Write the page of the latest measured result: one file that needs no network; by default in its folder.
 
-        Raises UsageError where nothing was measured for it: `profile`, `gpu_profile` and `benchmark` have a page.
+        Raises UsageError where nothing was measured yet: `profile`, `gpu_profile` and `benchmark` have a page.
         """
-        result, run = self._latest()
-        if not isinstance(result, Benchmark):
-            raise UsageError("A page shows measured rows, and nothing was timed for this.", "Call profile() first.")
-        page = run.report()
+        self._latest()
+        if self._measured is None:
+            raise UsageError("A page shows measured rows, and nothing was timed yet.", "Call profile() first.")
+        page = self._measured.report()
         return page if path is None else _write(path, page.read_text(encoding="utf-8"))
 
     def _keep(self, result: R, run: Run) -> R:
         self._last = (result, run)
+        if isinstance(result, Benchmark):
+            self._measured = run
         return result
 
     def _latest(self) -> tuple[Result, Run]:

@@ -76,7 +76,8 @@ def parse(text: str) -> Threshold:
     units = UNITS[METRICS[name].quantity]
     if unit not in units:
         known = ", ".join(unit or "no unit" for unit in units)
-        raise UsageError(f"`{text}`: {name} cannot be in `{unit or 'no unit'}`.", f"Write it in {known}.")
+        problem = f"cannot be in `{unit}`" if unit else "needs a unit"
+        raise UsageError(f"`{text}`: {name} {problem}.", f"Write it in {known}.")
     limit = float(found["number"]) * units[unit]
     return Threshold(text.strip(), found["selector"], name, _operator(found["operator"]), limit)
 

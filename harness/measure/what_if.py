@@ -118,7 +118,8 @@ def _why_none(start: Row, sound: Sequence[Row], profiles: Profiles) -> str:
     else:
         measured = f"no row is faster than {start.case_id} beyond the intervals"
     told = any(row.case_id in profiles for row in sound)
-    return f"{measured}, and {'its profiles bound' if told else 'without a profile of such a row there is'} nothing"
+    bounds = "the profiles give no bound" if told else "no row of grade A or B has a profile to give a bound"
+    return f"{measured}, and {bounds}"
 
 
 def _per_item(row: Row) -> tuple[float, ...]:

@@ -20,7 +20,7 @@ MAX_LINES = 14
 """Backends in one figure; the fastest stay."""
 
 LOG_FROM = 8
-"""Slowest over fastest row of a shape from which latencies stand on a logarithmic axis."""
+"""Slowest over fastest median of a shape, or largest p95 over slowest, from which latencies stand on a log axis."""
 
 FILLS = "Tinted: not fp32; grey and hollow: flagged, not ranked."
 MARKS = (
@@ -57,10 +57,17 @@ def overview_figure(title: str, groups: Sequence[tuple[str, Sequence[Row]]], cap
     return dot_figure(title, (MARKS, caption), panels, _time_axis("latency", unit, panels), _columns(panels))
 
 
+def far_apart(found: Sequence[tuple[float, float | None]]) -> bool:
+    """Whether a linear axis would push together the medians of a panel; found: (median, p95 or None) of each row."""
+    medians = [median for median, _ in found]
+    tails = [tail or 0 for _, tail in found]
+    return bool(found) and (max(medians) > LOG_FROM * min(medians) or max(tails) > LOG_FROM * max(medians))
+
+
 def _time_axis(label: str, unit: TimeUnit, panels: Sequence[Panel]) -> Axis:
-    """From 0, unless the slowest of some panel would push all others together there."""
-    values = [[dot.value for dot in panel.dots.values() if isinstance(dot, Dot)] for panel in panels]
-    log = any(max(found) / min(found) > LOG_FROM for found in values if found)
+    """From 0, unless the slowest or the longest tail of some panel would push all others together there."""
+    dots = [[dot for dot in panel.dots.values() if isinstance(dot, Dot)] for panel in panels]
+    log = any(far_apart([(dot.value, dot.tail) for dot in found]) for found in dots)
     return Axis(f"{label} ({unit.name}{', log scale' if log else ''})", log=log)
 
 

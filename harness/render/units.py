@@ -34,14 +34,14 @@ SECOND = TimeUnit("s", 1e9)
 
 
 def significant(value: float | None, digits: int = DIGITS) -> str:
-    """A number with three significant digits: 1,230 · 12.3 · 0.0123 · 1.23e-07."""
+    """A number with three significant digits: 1,230 · 12.3 · 0.0123 · 1.23e-07 · 7.09e+18."""
     if value is None:
         return ABSENT
     if value == 0:
         return "0"
     rounded = float(f"{value:.{digits - 1}e}")
     exponent = math.floor(math.log10(abs(rounded)))
-    if exponent < -4:
+    if not -4 <= exponent < 9:  # two processes far apart have intervals of twenty digits
         return f"{rounded:.{digits - 1}e}"
     return f"{rounded:,.{max(0, digits - 1 - exponent)}f}"
 

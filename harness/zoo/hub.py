@@ -82,7 +82,7 @@ def tokenizer(origin: str | None, request: Request) -> Tokenizer:
             with _translated(request, "tokenizer"):
                 own = AutoTokenizer.from_pretrained(origin, cache_dir=request.cache, trust_remote_code=False)
                 if _knows_no_words(own):
-                    raise ValueError("there are no tokenizer files")
+                    raise ValueError("there are no tokenizer files, or their vocabulary lacks plain words")
             return Tokenizer(_encoder(own), OWN_TOKENIZER, own.save_pretrained)
         except HubError:
             if request.weights != "seeded":

@@ -62,8 +62,8 @@ def architecture(info: ModelInfo, folder: Path) -> nn.Module:
 def _call(info: ModelInfo) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     path, _, name = info.reference.partition(":")
     try:
-        function = getattr(importlib.import_module(path), name)
-    except (ImportError, AttributeError) as error:
+        module = importlib.import_module(path)
+    except ImportError as error:
         raise ConfigError(
             f"{info.name} cannot be imported: {error}.", f"Run from the folder that holds {path}, or install it."
         ) from error
@@ -71,6 +71,9 @@ def _call(info: ModelInfo) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         raise ConfigError(
             f"Importing {path} raised {reason(error)}.", f"Import it yourself: `python -c 'import {path}'`."
         ) from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise ConfigError(f"{info.name}: {path} has no function {name}.", f"Define it there. {_FORM}")
     try:
         made = function()
     except Exception as error:  # whatever the user's code raises
@@ -79,11 +82,11 @@ def _call(info: ModelInfo) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         ) from error
     if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module)):
         raise ConfigError(f"{info.name} returned {type(made).__name__}.", _FORM)
-    module, examples = made
+    model, examples = made
     examples = (examples,) if isinstance(examples, torch.Tensor) else tuple(examples)
     if not examples or not all(isinstance(example, torch.Tensor) and example.ndim > 0 for example in examples):
         raise ConfigError(f"{info.name} returned example inputs that are not tensors with a batch axis.", _FORM)
-    return module, examples
+    return model, examples
 
 
 def input_names(module: nn.Module, count: int) -> tuple[str, ...]:

@@ -141,6 +141,14 @@ def test_memory_is_told_allocation_by_allocation(session: Session) -> None:
     assert found.figure().axes
 
 
+def test_a_page_is_of_the_latest_result_that_has_rows(session: Session) -> None:
+    profiler: ModelProfiler = session.names["profiler"]
+    profiler.profile_layers()
+    assert "torch-eager" in profiler.generate_html_report("latest.html").read_text()
+
+
 def test_a_page_needs_rows(session: Session) -> None:
+    fresh = ModelProfiler(session.names["profiler"].model, input_shape=(8, 3, 16, 16))
+    fresh.profile_layers()
     with pytest.raises(UsageError, match="nothing was timed"):
-        session.names["profiler"].generate_html_report()
+        fresh.generate_html_report()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -9,8 +11,8 @@ from torch import nn
 from harness.core.errors import ConfigError
 from harness.zoo import model_info
 from harness.zoo.forward import forward
-from harness.zoo.loaded import Inputs, Loaded
-from harness.zoo.own_module import loaded
+from harness.zoo.loaded import Inputs, Loaded, Request
+from harness.zoo.own_module import load, loaded
 from harness.zoo.reference import reference_of
 from harness.zoo.work import work_of
 
@@ -49,6 +51,12 @@ def test_a_forward_that_raises_is_named_with_what_it_was_given(items: int, where
         f"The forward of Picky raised ValueError: four, not {items} (its inputs: float32[{items}, 2])."
     )
     assert "any size" in raised.value.hint
+
+
+def test_a_function_that_its_module_lacks_is_named_and_not_the_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="json has no function absent") as raised:
+        load(Request(model_info("module:json:absent"), "own", seed=0, cache=None, folder=tmp_path))
+    assert raised.value.hint.startswith("Define it there.")
 
 
 def test_outputs_are_a_tuple() -> None:

@@ -72,6 +72,11 @@ def test_an_undisturbed_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "2 rows, 2 measured." in capsys.readouterr().out
 
 
+def test_one_row_is_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Folder(tmp_path, cases=[EAGER]).summary()
+    assert ": 1 row, 1 measured." in capsys.readouterr().out
+
+
 def test_figures_of_a_row_come_from_its_records(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     row = folder.row()

@@ -291,8 +291,9 @@ def test_the_baseline_may_be_a_file(equal: Folders) -> None:
 
 @pytest.mark.parametrize("name", ["absent", "absent/summary.json"])
 def test_a_baseline_that_is_not_there(equal: Folders, tmp_path: Path, name: str) -> None:
-    with pytest.raises(MissingInputError, match=r"absent/summary\.json does not exist"):
+    with pytest.raises(MissingInputError, match=r"absent/summary\.json does not exist") as caught:
         compare.stage(["--baseline", str(tmp_path / name), "--results", str(equal.current.root)])
+    assert "make compare BASELINE=" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -366,7 +367,7 @@ def test_thresholds_are_read(text: str, selector: str | None, metric: str, opera
         ("latency_p50<100ms<200ms", "cannot be in `ms<200ms`"),
         ("latency_p50<-1ms", "is not a threshold"),
         ("latency_p50<1,000ms", "cannot be in `,000ms`"),
-        ("latency_p50<100", "cannot be in `no unit`"),
+        ("latency_p50<100", "latency_p50 needs a unit"),
         ("latency_p50<100/s", "cannot be in `/s`"),
         ("throughput>5ms", "cannot be in `ms`"),
         ("memory<5MB", "cannot be in `MB`"),

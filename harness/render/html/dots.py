@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.core.schemas import Interval, Row
 from harness.render import units
-from harness.render.chart_dots import LOG_FROM, MAX_LINES, absence, shape_name, shapes
+from harness.render.chart_dots import MAX_LINES, absence, far_apart, shape_name, shapes
 from harness.render.html.plot import Plot, PlotGroup, Trace, colour, hover, log_axis, marker, short, tags, whiskers
 from harness.render.series import drawable, labels
 from harness.render.units import TimeUnit
@@ -70,13 +70,18 @@ def _median(row: Row) -> Estimate | None:
 
 
 def _far_apart(panels: Iterable[Sequence[Row]]) -> bool:
-    """Whether the slowest of some panel would push all others together on a linear axis: one scale for all panels."""
-    medians = [[known[0] for row in rows if (known := _median(row))] for rows in panels]
-    return any(max(found) > LOG_FROM * min(found) for found in medians if found)
+    """Whether some panel needs a logarithmic axis: one kind of scale for all panels."""
+    timed = [[row.latency_ns for row in rows if row.latency_ns and row.grade != "F"] for rows in panels]
+    return any(far_apart([(latency.median, latency.p95) for latency in found]) for found in timed)
 
 
 def _latency(title: str, rows: Sequence[Row], names: Mapping[str, str], unit: TimeUnit, log: bool) -> Plot:
-    axis: dict[str, Any] = log_axis(_ends(rows, unit), 10) if log else {"rangemode": "tozero"}
+    ends, intervals = _ends(rows), [known[1] for row in rows if (known := _median(row)) and known[1]]
+    axis: dict[str, Any] = log_axis([end / unit.ns for end in ends], 10) if log else {"rangemode": "tozero"}
+    low, high = _limits(ends, intervals) if ends else (0, 0)
+    if any(found.low < low or found.high > high for found in intervals):
+        low, high = low / unit.ns, high / unit.ns
+        axis["range"] = [short(math.log10(low)), short(math.log10(high))] if log else [0, short(high)]
     axis["title"] = {"text": f"{unit.name}{', log scale' if log else ''}"}
     return _panel(title, rows, names, _median, axis, unit.ns, singles=True)
 
@@ -190,16 +195,20 @@ def _absent(row: Row, names: Mapping[str, str], x: float) -> Trace:
 
 
 def _ratio_limits(rows: Sequence[Row]) -> tuple[float, float]:
-    """One scale for all panels, with 1 in it; an interval of few processes may span decades and runs out of it."""
+    """One scale for all panels, with 1 in it."""
     found = [row.speedup for row in rows if row.speedup and row.grade != "F"]
     ratios = [1.0, *(speedup.ratio for speedup in found)]
-    intervals = [speedup.ci95 for speedup in found if speedup.ci95]
-    low = min([*ratios, *(max(interval.low, min(ratios) / 4) for interval in intervals)])
-    high = max([*ratios, *(min(interval.high, max(ratios) * 4) for interval in intervals)])
+    return _limits(ratios, [speedup.ci95 for speedup in found if speedup.ci95])
+
+
+def _limits(values: Sequence[float], intervals: Sequence[Interval]) -> tuple[float, float]:
+    """Ends of an axis with a margin; an interval of few processes may span decades and runs out of it."""
+    low = min([*values, *(max(interval.low, min(values) / 4) for interval in intervals)])
+    high = max([*values, *(min(interval.high, max(values) * 4) for interval in intervals)])
     margin = max(1.15, (high / low) ** 0.06)
     return low / margin, high * margin
 
 
-def _ends(rows: Sequence[Row], unit: TimeUnit) -> list[float]:
+def _ends(rows: Sequence[Row]) -> list[float]:
     found = [row.latency_ns for row in rows if row.latency_ns and row.grade != "F"]
-    return [end / unit.ns for latency in found for end in (latency.median, latency.p95 or latency.median)]
+    return [end for latency in found for end in (latency.median, latency.p95 or latency.median)]

@@ -13,6 +13,7 @@ from matplotlib.text import Text
 
 from harness.core.schemas import Interval, Row, Summary
 from harness.render import charts, style
+from harness.render.chart_dots import far_apart
 from harness.render.charts import Chart
 from harness.render.dots import Axis, Dot, Panel, dot_figure
 from harness.render.style import DPI, WIDTH_IN
@@ -146,6 +147,13 @@ def test_axes_are_logarithmic_where_values_span_decades_only(summary: Summary) -
     assert {ax.get_xscale() for ax in chart_named(cuda_summary(), "bert-base-latency").draw().axes} == {"log"}
     assert {ax.get_yscale() for ax in chart_named(cuda_summary(), "bert-base-throughput").draw().axes} == {"log"}
     assert {ax.get_yscale() for ax in chart_named(summary, "resnet50-throughput").draw().axes} == {"linear"}
+
+
+def test_a_tail_far_beyond_the_medians_counts_as_far_apart() -> None:
+    assert not far_apart([(10, 20), (14, 100)])
+    assert far_apart([(10, 20), (14, 120)])
+    assert not far_apart([(10, None)])
+    assert not far_apart([])
 
 
 def test_a_logarithmic_axis_shows_the_left_end_of_every_interval_too() -> None:

@@ -46,6 +46,29 @@ def test_the_panels_of_a_figure_have_one_kind_of_scale(summary: Summary) -> None
         assert kinds == ({None} if found is rows else {"log"})
 
 
+def test_a_tail_far_beyond_the_medians_makes_the_scale_logarithmic(summary: Summary) -> None:
+    rows = [row for row in rows_of(summary, "minilm-l6") if row.grade != "F" and row.batch_size == 1]
+    latency = rows[0].latency_ns
+    assert latency is not None
+    late = latency.model_copy(update={"p95": max(row.latency_ns.median for row in rows if row.latency_ns) * 9})
+    changed = [rows[0].model_copy(update={"latency_ns": late}), *rows[1:]]
+    for found, kind in ((rows, None), (changed, "log")):
+        assert {plot.layout["xaxis"].get("type") for plot in latency_plots(found).plots} == {kind}
+
+
+@pytest.mark.parametrize("tail", [1, 100], ids=["linear", "logarithmic"])
+def test_an_interval_of_decades_runs_out_of_the_latency_axis(summary: Summary, tail: float) -> None:
+    row = next(row for row in rows_of(summary, "minilm-l6") if row.grade != "F")
+    assert row.latency_ns is not None
+    median = row.latency_ns.median
+    update = {"ci95": Interval(low=median / 1e15, high=median * 1e15), "p95": median * tail}
+    (plot,) = latency_plots([row.model_copy(update={"latency_ns": row.latency_ns.model_copy(update=update)})]).plots
+    low, high = plot.layout["xaxis"]["range"]
+    if plot.layout["xaxis"].get("type") == "log":
+        low, high = 10**low, 10**high
+    assert low < median / 1e6 < high < median / 1e6 * tail * 8
+
+
 def test_every_point_of_every_chart_names_its_row_for_the_filters(summary: Summary) -> None:
     rows = rows_of(summary, "minilm-l6")
     known = [tags(row) for row in rows]

@@ -48,6 +48,6 @@ def test_launches_are_told_on_a_gpu() -> None:
 def test_an_empty_list_says_why_and_nothing_measured_says_nothing() -> None:
     alone = SUMMARY.model_copy(update={"rows": (EAGER,)})
     assert "Nothing can be said: " in what_if_text(alone, {})
-    assert terminal_what_if(alone, {}).endswith("without a profile of such a row there is nothing")
+    assert terminal_what_if(alone, {}).endswith("no row of grade A or B has a profile to give a bound")
     nothing = SUMMARY.model_copy(update={"rows": ()})
     assert (what_if_text(nothing, {}), terminal_what_if(nothing, {})) == ("", "")
