@@ -23,6 +23,7 @@ from harness.planning.config import read_config
 from harness.planning.estimate import estimate, further_in_words, in_words
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import Overrides, apply
+from harness.render import units
 
 T = TypeVar("T")
 
@@ -92,13 +93,12 @@ def _parser() -> cli.Parser:
 def _describe(plan: Plan, path: Path, changed: bool, every_case: bool) -> None:
     runnable = [case for case in plan.cases if case.skip_reason is None]
     skipped = len(plan.cases) - len(runnable)
-    plural = "" if plan.measurement.rounds == 1 else "s"
     backends = list(dict.fromkeys(case.backend for case in plan.cases))
     cli.say(f"Plan {plan.plan_id} ({'written' if changed else 'unchanged'}): {path}")
     cli.say(f"  models    {', '.join(f'{model.name} ({model.weights})' for model in plan.models)}")
     cli.say(f"  backends  {', '.join(backends)} on {plan.device}")
     cli.say(
-        f"  cases     {len(runnable)} to measure in {plan.measurement.rounds} round{plural}"
+        f"  cases     {len(runnable)} to measure in {units.count(plan.measurement.rounds, 'round')}"
         + (f", {skipped} skipped with their reason in the report" if skipped else "")
     )
     if further := further_in_words(plan.measurement):
