@@ -121,7 +121,7 @@ def _node(found: Any, weights: Collection[str]) -> Node:
     module = weighing[0] if weighing else scopes[-2] or ROOT if len(scopes) > 1 and not scopes[0] else None
     around = tuple(word for name in scopes[:-1] for word in name.split(".")[-1:] if word)
     # What a library fused has its own name, and its output's is the last member's.
-    by_name = None if scopes else named(found.name) or named(found.output[0].removesuffix("_output_0"))
+    by_name = None if scopes else named(found.name) or named("".join(found.output[:1]).removesuffix("_output_0"))
     return Node(
         name=found.name,
         operator=found.op_type,

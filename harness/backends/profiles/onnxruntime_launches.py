@@ -32,16 +32,20 @@ def on_gpu(
     shift_us = (trace_from_ns - told_from_ns) / 1e3
     nodes = sorted((event for event in told if event["cat"] == "Node"), key=lambda event: event["ts"])
     starts = [event["ts"] for event in nodes]
-    lasting = {event["args"]["correlation"]: event["dur"] for event in trace if event.get("cat") in GPU_WORK}
+    lasting: dict[int | None, float] = {}
+    for event in trace:
+        if event.get("cat") in GPU_WORK:  # one launch may be of several kernels
+            launch = event["args"].get("correlation")
+            lasting[launch] = lasting.get(launch, 0.0) + event["dur"]
     spent = [0.0] * len(nodes)
     for event in trace:
-        work_us = lasting.get(event["args"].get("correlation")) if event.get("cat") in LAUNCHES else None
-        if work_us is None:
+        launch = event["args"].get("correlation") if event.get("cat") in LAUNCHES else None
+        if launch is None or launch not in lasting:
             continue
         at = event["ts"] + shift_us
         place = bisect_right(starts, at) - 1
         if place >= 0 and at <= starts[place] + nodes[place]["dur"] + _TRUNCATED_US:
-            spent[place] += work_us
+            spent[place] += lasting[launch]
     every = sum(lasting.values())
     others = [event for event in told if event["cat"] != "Node"]
     found = [{**event, "dur": work_us} for event, work_us in zip(nodes, spent, strict=True)]

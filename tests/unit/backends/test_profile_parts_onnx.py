@@ -18,6 +18,7 @@ from harness.backends.profiles.onnx_modules import (
     told_by_themselves,
 )
 from harness.backends.profiles.onnxruntime_events import last_runs, rows_of, runs_of
+from harness.backends.profiles.onnxruntime_launches import on_gpu
 
 
 def node(operator: str, inputs: str, output: str, module: str | None = None, *around: str) -> Node:
@@ -224,3 +225,28 @@ def test_rows_are_means_over_the_runs_of_typical_length_in_the_order_of_the_grap
     assert (rows[0].parent, rows[0].group) == ("layer1.conv1", "convolution")
     assert (rows[1].parent, rows[1].group) == (None, "activation")
     assert (rows[0].output_shapes, rows[0].output_bytes, rows[0].flops) == (((1, 8),), 32, None)
+
+
+def test_every_kernel_of_one_launch_counts_and_work_without_a_launch_stands_in_no_node() -> None:
+    def traced(category: str, dur: float, **args: int) -> dict[str, Any]:
+        return {"ph": "X", "cat": category, "name": category, "ts": 5.0, "dur": dur, "args": args}
+
+    told = [{"cat": "Node", "name": "a_kernel_time", "ts": 0, "dur": 10, "args": {}}]
+    trace = [
+        traced("cuda_runtime", 1.0, correlation=7),
+        traced("cuda_runtime", 1.0),
+        traced("kernel", 2.0, correlation=7),
+        traced("kernel", 3.0, correlation=7),
+        traced("kernel", 5.0),
+    ]
+    (found,), share = on_gpu(told, 0, trace, 0)
+    assert (found["dur"], share) == (5.0, 0.5)
+
+
+def test_a_node_without_outputs_is_read(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Sink", ["x"], [], name="sink")], "g", [], [])
+    onnx.save(onnx.helper.make_model(graph), tmp_path / "m.onnx")
+    (found,) = read_graph(tmp_path / "m.onnx").nodes
+    assert (found.outputs, found.module) == ((), None)
