@@ -2,7 +2,7 @@
 
 ONNX Runtime's own profile tells when each node was launched, not how long the GPU took for it. CUPTI watches a whole
 process, whoever launches: the case as it is timed, with its CUDA graph, and then a session without one, whose launches
-are those of its nodes.
+are those of its nodes. Kernels take as long in either; what profiling costs is told of the first.
 """
 
 from __future__ import annotations
@@ -51,10 +51,9 @@ class _Watched(OnnxRuntimeOnGpu):
 
 @dataclass(frozen=True)
 class _Nodes:
-    """layers: empty where they are not told, and `notes` say why. window_ns: of one inference meanwhile."""
+    """layers: empty where they are not told, and `notes` say why."""
 
     layers: tuple[LayerRow, ...]
-    window_ns: int
     notes: tuple[str, ...]
 
 
@@ -72,7 +71,7 @@ def profile(job: Job, folder: Path, runs: int) -> PartsProfile:
         layers=nodes.layers,
         operators=found.rows,
         traces=(TRACE, NODES_TRACE),
-        window_ns=nodes.window_ns,
+        window_ns=found.window_ns,
         plain_ns=plain,
         notes=(*((_NO_GRAPH,) if job.options.get("graph") else ()), _NO_FLOPS, *nodes.notes),
     )
@@ -85,7 +84,7 @@ def _nodes(job: Job, folder: Path, runs: int) -> _Nodes:
         raise
     except Exception as error:  # kernels are told all the same, and this reason is shown with them
         reason = (str(error).strip() or "no reason given").splitlines()[0][:300]
-        return _Nodes((), 0, (f"No layers: {type(error).__name__}: {reason}",))
+        return _Nodes((), (f"No layers: {type(error).__name__}: {reason}",))
 
 
 def _told(job: Job, folder: Path, runs: int) -> _Nodes:
@@ -99,7 +98,7 @@ def _told(job: Job, folder: Path, runs: int) -> _Nodes:
         kernels = read_graph(backend.graph)
     placed, share = on_gpu(events, begin, watched.events, watched.base_ns)
     if share < LEAST:
-        return _Nodes((), 0, (f"No layers: only {share:.0%} of the GPU's time was launched within a node.",))
+        return _Nodes((), (f"No layers: only {share:.0%} of the GPU's time was launched within a node.",))
     found = fused(original, kernels) if original.nodes else {}
     members = told_by_themselves(kernels) | {name: nodes for name, nodes in found.items() if nodes}
-    return _Nodes(rows_of(runs_of(placed)[-watched.runs :], members), watched.window_ns, unknown)
+    return _Nodes(rows_of(runs_of(placed)[-watched.runs :], members), unknown)
