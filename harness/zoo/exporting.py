@@ -62,10 +62,11 @@ def export_model(job: Job, step: Step, seconds: Mapping[str, float], compare: Co
     """
     with store.translate_storage_errors(job.folder.root):
         job.folder.root.mkdir(parents=True, exist_ok=True)
-        # Without its record a folder counts as not exported: a crash from here on leaves nothing that looks whole.
-        job.folder.record.unlink(missing_ok=True)
         with step("load"):
             loaded = load_model(job)
+        # Without its record a folder counts as not exported: a crash from here on leaves nothing that looks whole.
+        # What is refused before, as a sequence that is too long, takes nothing from plans that were exported.
+        job.folder.record.unlink(missing_ok=True)
         with step("inputs"):
             inputs = {length: _real_inputs(job, loaded, length) for length in job.lengths}
         with step("reference"):

@@ -9,6 +9,7 @@ import pytest
 from harness.core import store
 from harness.core.layout import Models
 from harness.core.schemas import Failed, Measured
+from tests.fixtures.models import MARK
 from tests.fixtures.stages import POLLUTING, TINY, Folder
 
 pytestmark = pytest.mark.stages
@@ -52,6 +53,19 @@ def test_a_model_that_is_exported_after_all_is_measured(own: Folder) -> None:
     ]
     assert own("export").returncode == 0
     assert not failure.exists()
+    assert own("run").returncode == 0
+
+
+def test_what_is_refused_takes_nothing_from_plans_that_were_exported(own: Folder) -> None:
+    own.plan({"backends": ["torch-eager"]}, models=(POLLUTING,))
+    assert own("export").returncode == 0
+    own.environment = {"INFEROMETER_TEST_POLLUTE": "1", MARK: "1"}  # it refuses to be built
+    refused = own("export", "--force")
+    assert refused.returncode not in (0, 70), refused.stderr
+    assert own("run").returncode == 10
+    own.environment = {}
+    again = own("export")
+    assert (again.returncode, again.stdout.splitlines()[-1]) == (0, f"{POLLUTING}: up to date")
     assert own("run").returncode == 0
 
 
