@@ -83,9 +83,8 @@ def named(name: str) -> Node | None:
             path.pop()
         path.append(scope)
     around = tuple(word for scope in path for word in scope.split("."))
-    pairs = (
-        f"{outer}.{inner}" for outer, inner in pairwise(path)
-    )  # classes are not told: `layer.0.output` is BertOutput
+    # Classes are not told: `layer.0.output` stands for BertOutput.
+    pairs = (f"{outer}.{inner}" for outer, inner in pairwise(path))
     return Node(name, _AGAIN.sub("", operator), (), (), ".".join(path) or ROOT, (*around, *pairs))
 
 

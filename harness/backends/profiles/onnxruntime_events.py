@@ -27,13 +27,15 @@ class Run:
     nodes: list[Event] = field(default_factory=list)
 
 
+def is_node(event: Event) -> bool:
+    """Whether an event is the time of a node, not of a fence before or after it."""
+    return bool(event["cat"] == "Node" and event["name"].endswith(_KERNEL))
+
+
 def runs_of(events: Sequence[Event]) -> list[Run]:
     """The runs in a profile, in their order; what stands in none is left out."""
     spans = sorted((event["ts"], event["dur"]) for event in events if event["name"] == _RUN)
-    nodes = sorted(
-        (event for event in events if event["cat"] == "Node" and event["name"].endswith(_KERNEL)),
-        key=lambda event: event["ts"],
-    )
+    nodes = sorted(filter(is_node, events), key=lambda event: event["ts"])
     found, place = [], 0
     for start, length in spans:
         run = Run(length)

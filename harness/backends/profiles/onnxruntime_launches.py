@@ -7,12 +7,10 @@ epoch. Nodes run one after the other on one thread, so a launch belongs to the n
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from harness.backends.profiles.onnxruntime_events import Event, is_node
 from harness.measure.launch_gaps import GPU_WORK, LAUNCHES
-
-Event = Mapping[str, Any]
 
 LEAST = 0.98
 """The share of the GPU's time that nodes must have launched, or the two clocks cannot be trusted to be one."""
@@ -30,7 +28,7 @@ def on_gpu(
     told: ONNX Runtime's profile. trace: torch.profiler's. told_from_ns, trace_from_ns: when their times begin.
     """
     shift_us = (trace_from_ns - told_from_ns) / 1e3
-    nodes = sorted((event for event in told if event["cat"] == "Node"), key=lambda event: event["ts"])
+    nodes = sorted(filter(is_node, told), key=lambda event: event["ts"])
     starts = [event["ts"] for event in nodes]
     lasting: dict[int | None, float] = {}
     for event in trace:
@@ -47,6 +45,6 @@ def on_gpu(
         if place >= 0 and at <= starts[place] + nodes[place]["dur"] + _TRUNCATED_US:
             spent[place] += lasting[launch]
     every = sum(lasting.values())
-    others = [event for event in told if event["cat"] != "Node"]
+    others = [event for event in told if not is_node(event)]
     found = [{**event, "dur": work_us} for event, work_us in zip(nodes, spent, strict=True)]
     return [*others, *found], sum(spent) / every if every else 0.0
