@@ -12,7 +12,15 @@ from itertools import pairwise
 from harness.core.schemas import Claim, ClaimedRatio, ClaimedValue, Differing, Interval, ReproducedRow, Row, Summary
 from harness.measure import stats
 from harness.measure.claimed import Found, find
-from harness.measure.reproduction import RATIO_TOLERANCE, VALUE_TOLERANCE, Judged, band, judge, judge_order
+from harness.measure.reproduction import (
+    RATIO_TOLERANCE,
+    VALUE_TOLERANCE,
+    Judged,
+    band,
+    judge,
+    judge_measured,
+    judge_order,
+)
 
 
 def rows_of(claim: Claim, summary: Summary | None, left_out: Mapping[str, str]) -> tuple[ReproducedRow, ...]:
@@ -36,8 +44,10 @@ def _value(claim: Claim, found: Found) -> ReproducedRow:
         judged = Judged("NOT COMPARABLE", found.reason)
     elif refusing:
         judged = Judged("NOT COMPARABLE", f"another {', another '.join(refusing)}")
+    elif value.ci95_ms is not None:
+        judged = judge_measured(interval, published, value.ci95_ms)
     else:
-        judged = judge(interval, value.ci95_ms or band(published, value.tolerance or VALUE_TOLERANCE))
+        judged = judge(interval, band(published, value.tolerance or VALUE_TOLERANCE))
     return ReproducedRow(
         kind="value",
         name=value.name,

@@ -2,7 +2,8 @@
 
 REPRODUCED       the measured 95% interval and the published band overlap; an order: every step of it is there
 NOT REPRODUCED   they lie apart; an order: a step is reversed, or is none
-NOT COMPARABLE   nothing sound was measured, or the interval is wider than the band, so that it would fit anything
+NOT COMPARABLE   nothing sound was measured, or the interval is so wide that it would fit anything: wider than the
+                 band, and where the band is an interval that was measured, wider than VALUE_TOLERANCE too
 """
 
 from __future__ import annotations
@@ -32,15 +33,28 @@ def band(published: float, tolerance: float) -> Interval:
     return Interval(low=published * (1 - tolerance), high=published * (1 + tolerance))
 
 
-def judge(measured: Interval | None, published: Interval) -> Judged:
-    """Hold a measured 95% interval against a published band; both ends belong to each."""
+def judge(measured: Interval | None, published: Interval, also_narrow: Interval | None = None) -> Judged:
+    """Hold a measured 95% interval against a published band; both ends belong to each.
+
+    also_narrow: a second interval that the measured one need only be as narrow as to decide.
+    """
     if measured is None:
         return Judged("NOT COMPARABLE", "one round has no interval: measure at least 2, ROUNDS=5")
     if measured.high < published.low or published.high < measured.low:
         return Judged("NOT REPRODUCED")
-    if _is_wider(measured, published):
+    limits = [one for one in (published, also_narrow) if one is not None]
+    if all(_is_wider(measured, one) for one in limits):
         return Judged("NOT COMPARABLE", "the interval is wider than the published band: more rounds, ROUNDS=10")
     return Judged("REPRODUCED")
+
+
+def judge_measured(measured: Interval | None, published: float, interval: Interval) -> Judged:
+    """Hold a measured interval against another one that was measured as well.
+
+    Two runs of the same scatter have intervals of about the same width, and which is the narrower is chance. So it is
+    enough that the measured one is as narrow as what decides where no interval was published: ± VALUE_TOLERANCE.
+    """
+    return judge(measured, interval, band(published, VALUE_TOLERANCE))
 
 
 def judge_order(steps: Sequence[tuple[str, Interval | None]]) -> Judged:

@@ -84,8 +84,8 @@ _GUIDE = (
     "A value is judged on the card that it was published for, under the published conditions: reproduced where the "
     "measured 95% interval reaches the published value ± its tolerance (its own interval where the source gives one, "
     "else 5%). A ratio is per item and judged on any machine: ± 10%. An order is reproduced where every step of it is "
-    "clear. An interval wider than what it is held against decides nothing. The numbers under `differs` name the "
-    "conditions that were not the same."
+    "clear. An interval wider than what it is held against decides nothing (against a published interval: one wider "
+    "than that and than ± 5%). The numbers under `differs` name the conditions that were not the same."
 )
 
 

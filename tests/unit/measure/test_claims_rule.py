@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core.schemas import Interval
-from harness.measure.reproduction import RATIO_TOLERANCE, VALUE_TOLERANCE, band, judge, judge_order
+from harness.measure.reproduction import RATIO_TOLERANCE, VALUE_TOLERANCE, band, judge, judge_measured, judge_order
 
 
 def interval(low: float, high: float) -> Interval:
@@ -34,6 +34,25 @@ def test_a_value_within_five_per_cent(measured: tuple[float, float], verdict: st
 def test_a_band_of_the_same_width_decides() -> None:
     assert judge(interval(0.95, 1.05), interval(0.95, 1.05)).verdict == "REPRODUCED"
     assert judge(interval(0.95, 1.0501), interval(0.95, 1.05)).verdict == "NOT COMPARABLE"
+
+
+@pytest.mark.parametrize(
+    ("measured", "published", "verdict"),
+    [
+        # Two H200, the same code: 8.27 ms [8.18, 8.32] and 8.21 ms [8.14, 8.29]; the second is wider by a hair.
+        ((8.14, 8.29), (8.18, 8.32), "REPRODUCED"),
+        ((7.90, 8.60), (8.18, 8.32), "REPRODUCED"),  # ±4%
+        ((7.70, 8.70), (8.18, 8.32), "NOT COMPARABLE"),  # ±6%
+        ((8.33, 8.40), (8.18, 8.32), "NOT REPRODUCED"),  # 1% apart, and both know better
+        ((5.0, 14.0), (4.0, 16.0), "REPRODUCED"),  # as vague as what was published
+        ((3.0, 20.0), (4.0, 16.0), "NOT COMPARABLE"),
+    ],
+)
+def test_a_published_interval_asks_for_five_per_cent_or_for_its_own_width(
+    measured: tuple[float, float], published: tuple[float, float], verdict: str
+) -> None:
+    centre = (published[0] * published[1]) ** 0.5
+    assert judge_measured(interval(*measured), centre, interval(*published)).verdict == verdict
 
 
 def test_one_round_decides_nothing() -> None:
