@@ -4,7 +4,7 @@
 
 Copies plan, summary, report, charts, environments and the records of engines, limits and energy as they are and packs
 the raw samples; the README's blocks between markers are made from the copied summaries, one a machine, and a test holds
-them together.
+them together. With --profile the folder ends in -profile, has the profiles too, and the README stays as it is.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ README = ROOT / "README.md"
 PUBLISHED = Path("results/published")
 FILES = ("plan.json", "summary.json", "summary.csv", "report.md", "roof.json", "selftest.json", "selftest.md")
 FOLDERS = ("charts", "environments")
+PROFILES = "profiles"
 BLOCK = re.compile(r"<!-- headline (?P<folder>\S+) -->\n(?P<text>.*?)\n<!-- /headline -->", flags=re.DOTALL)
 
 
@@ -33,11 +34,18 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument("--models-dir", type=Path, default=Path("models"))
     parser.add_argument("--machine", required=True)
+    parser.add_argument("--profile", action="store_true", help="publish the profiles of this run, and no headline")
     options = parser.parse_args()
     summary = store.load(Results(options.results).summary, Summary, "make aggregate")
-    folder = PUBLISHED / options.machine / (summary.measured_from or summary.created_at)[:10]
+    day = (summary.measured_from or summary.created_at)[:10]
+    folder = PUBLISHED / options.machine / (f"{day}-profile" if options.profile else day)
     copy(options.results, options.models_dir, summary, ROOT / folder)
-    README.write_text(with_headline(README.read_text(), summary, folder))
+    if options.profile:
+        # TensorBoard's files say once more what the traces beside them say.
+        left_out = shutil.ignore_patterns("events.out.*")
+        shutil.copytree(options.results / PROFILES, ROOT / folder / PROFILES, ignore=left_out)
+    else:
+        README.write_text(with_headline(README.read_text(), summary, folder))
     print(ROOT / folder)
 
 

@@ -14,8 +14,9 @@ _ITEM = {"image": "image", "text": "sequence", "tensor": "sample"}
 
 
 def energy_table(rows: Sequence[Row], energies: Mapping[str, Energy]) -> str:
-    """Joules a batch and an item of each row that was metered, and how; empty where none was."""
-    found = [(row, energies[row.case_id]) for row in rows if row.case_id in energies and row.grade != "F"]
+    """Joules a batch and an item of each row that was metered, how, and how many were not; empty where none was."""
+    sound = [row for row in rows if row.latency_ns is not None and row.grade != "F"]
+    found = [(row, energies[row.case_id]) for row in sound if row.case_id in energies]
     if not found:
         return ""
     by_length = any(row.sequence_length for row, _ in found)
@@ -32,7 +33,11 @@ def energy_table(rows: Sequence[Row], energies: Mapping[str, Energy]) -> str:
         ]
         for row, energy in found
     ]
-    return f"{_how(found[0][1])}\n\n{table(headers, lines)}"
+    return "\n\n".join(filter(None, [_how(found[0][1]), table(headers, lines), _missing(len(sound) - len(found))]))
+
+
+def _missing(number: int) -> str:
+    return f"Without a figure yet: {units.count(number, 'row')} of this table; `make energy` goes on." if number else ""
 
 
 def _article(row: Row) -> str:

@@ -45,6 +45,8 @@ def test_rows_that_were_not_metered_have_no_line_and_without_any_there_is_no_tab
     assert energy_table([first, second], {}) == ""
     text = energy_table([first, second], {second.case_id: metered(second)})
     assert len([line for line in text.splitlines() if line.startswith("|")]) == 3
+    assert "Without a figure yet: 1 row of this table" in text
+    assert "Without a figure" not in energy_table([second], {second.case_id: metered(second)})
 
 
 def test_a_void_row_costs_nothing_that_could_be_told() -> None:
