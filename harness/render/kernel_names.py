@@ -8,6 +8,8 @@ _NAMESPACE = re.compile(r"\(anonymous namespace\)::|\b[a-z_]\w*::")
 _BASE = re.compile(r"\w+")
 _TOLD_BY = re.compile(r"\b(?:OP_\w+|\w*Functor\w*|\w+_kernel_(?:cuda|impl)|\w+KernelImpl)\b")
 """What an elementwise kernel computes stands among its template arguments, named in one of these ways."""
+_ENTRY = re.compile(r"(?:Kernel2?|device_kernel)<(\w+)")
+"""CUTLASS starts every kernel through one function; which one it is stands in the first template argument."""
 
 
 def kernel_name(name: str) -> str:
@@ -19,6 +21,8 @@ def kernel_name(name: str) -> str:
     if signature == name:
         return name
     plain = _NAMESPACE.sub("", signature)
+    if entry := _ENTRY.match(plain):
+        return entry[1]
     base = _BASE.match(plain)
     if base is None:
         return name

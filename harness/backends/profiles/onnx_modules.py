@@ -216,7 +216,8 @@ def place_of(members: Sequence[Node], operator: str) -> tuple[str | None, Group]
     """
     main = main_of(members, operator)
     if main is None:
-        return None, group_of((operator,))
+        # No node of the export: a library that changes the layout puts its own Transposes around (ONNX Runtime's NHWC).
+        return None, "layout" if operator == "Transpose" else group_of((operator,))
     products = [node for node in members if _is_product(node)]
     modules = {node.module for node in products if node.module is not None}
     if len(modules) > 1:

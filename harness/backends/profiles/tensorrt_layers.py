@@ -51,7 +51,7 @@ def profile(job: Job, batches: Sequence[Batch], folder: Path, runs: int) -> Part
     typical = [found[place] for place in middle_runs(spans)]
     graph, why = exported_graph(job)
     layers = rows_of(typical, graph)
-    untold = why if any(row.parent is None for row in layers if row.group != "layout") else ()
+    untold = why if any(row.parent is None and row.self_ns for row in layers if row.group != "layout") else ()
     backend.close()
     save_trace(folder / TRACE, job.case.case_id, back_to_back((row.name, row.kind, row.self_ns) for row in layers))
     return PartsProfile(

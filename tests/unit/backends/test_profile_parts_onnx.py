@@ -110,6 +110,9 @@ def test_a_convolution_with_the_scope_of_the_folded_normalisation_is_a_convoluti
     folded = node("Conv", "x w", "c", "bn1", "bn1", "ResNet", "BatchNorm2d")
     assert place_of((folded,), "Conv") == ("bn1", "convolution")
     assert place_of((), "ReorderInput") == (None, "layout")
+    assert place_of((), "Transpose") == (None, "layout")
+    own = node("Transpose", "x", "t", "layer.0.attention", "attention")
+    assert place_of((own,), "Transpose") == ("layer.0.attention", "attention")
 
 
 def test_a_kernel_of_several_modules_stands_in_what_they_have_in_common() -> None:

@@ -84,16 +84,17 @@ def job(folder: Path, times: dict[str, float]) -> Job:
 
 
 def test_layers_are_told_in_order_with_what_they_were_fused_from(profiler: Any, tmp_path: Path) -> None:
-    given = job(tmp_path, {COPY: 0.25, "/conv1/Conv + /relu/Relu": 1.5})
+    given = job(tmp_path, {COPY: 0.25, "/conv1/Conv + /relu/Relu": 1.5, "reshape_after_/fc/Gemm": 0.0})
     found = profiler.profile(given, given.batches, tmp_path / "out", 4)
     assert [(row.name, row.self_ns, row.members, row.group) for row in found.layers] == [
         (COPY, 250_000, (), "layout"),
         ("/conv1/Conv + /relu/Relu", 1_500_000, ("/conv1/Conv", "/relu/Relu"), "convolution"),
+        ("reshape_after_/fc/Gemm", 0, (), "other"),
     ]
     assert "Profiled without the CUDA graph that the case is timed with." in found.notes
     assert not any("fp32 file" in note for note in found.notes)  # it is not needed: the names tell all
     trace = json.loads((tmp_path / "out" / found.traces[0]).read_text())["traceEvents"]
-    assert [one["dur"] for one in trace if one["ph"] == "X"] == [250, 1500]
+    assert [one["dur"] for one in trace if one["ph"] == "X"] == [250, 1500, 0]
 
 
 def test_why_a_layer_is_not_told_by_module(profiler: Any, tmp_path: Path) -> None:

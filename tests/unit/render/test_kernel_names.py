@@ -1,4 +1,4 @@
-"""Kernels of real traces (PyTorch 2.11 and ONNX Runtime 1.31 on an H100) by names that tell them apart."""
+"""Kernels of real traces (PyTorch 2.11 and ONNX Runtime 1.31 on an H100 and an H200) by names that tell them apart."""
 
 from __future__ import annotations
 
@@ -33,6 +33,13 @@ HALF = "__half, __half, __half"
             "vectorized_layer_norm_kernel",
         ),
         ("void onnxruntime::cuda::Transpose3DKernel<short, 32u>(long, long)", "Transpose3DKernel"),
+        (
+            "void cutlass__5x_cudnn::Kernel<cutlass_tensorop_f16_s16816fprop_optimized_f16_64x64_64x5_nhwc_align8>"
+            "(cutlass_tensorop_f16_s16816fprop_optimized_f16_64x64_64x5_nhwc_align8::Params)",
+            "cutlass_tensorop_f16_s16816fprop_optimized_f16_64x64_64x5_nhwc_align8",
+        ),
+        ("void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<int> >(int)", "GemmUniversal"),
+        ("void library::KernelOfOurs<float>(float)", "KernelOfOurs"),
         ("void (int)", "void (int)"),
     ],
 )
