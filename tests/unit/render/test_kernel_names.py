@@ -39,6 +39,13 @@ HALF = "__half, __half, __half"
             "cutlass_tensorop_f16_s16816fprop_optimized_f16_64x64_64x5_nhwc_align8",
         ),
         ("void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<int> >(int)", "GemmUniversal"),
+        (
+            "sm90_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize64x128x64_warpgroupsize1x1x1_g1_execute_"
+            "segment_k_off_kernel__5x_cudnn",
+            "sm90_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize64x128x64_warpgroupsize1x1x1_g1",
+        ),
+        ("## Call CompiledFxGraph fhoq4plnvnb6bsuj5d2eb ##", "Call CompiledFxGraph"),
+        ("vectorized_execute_kernel", "vectorized_execute_kernel"),
         ("void library::KernelOfOurs<float>(float)", "KernelOfOurs"),
         ("void (int)", "void (int)"),
     ],
