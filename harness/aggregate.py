@@ -13,8 +13,19 @@ from collections.abc import Sequence
 from harness.backends import BACKENDS
 from harness.core import cli, store
 from harness.core.errors import FormatError, MissingInputError
-from harness.core.layout import Models, Results
-from harness.core.schemas import Energy, Environment, ExportRecord, Failed, Measured, Plan, Roof, Summary, Usage
+from harness.core.layout import ModelFolder, Models, Results
+from harness.core.schemas import (
+    Energy,
+    Environment,
+    ExportFailure,
+    ExportRecord,
+    Failed,
+    Measured,
+    Plan,
+    Roof,
+    Summary,
+    Usage,
+)
 from harness.core.timestamps import utc_now
 from harness.measure.custom import installed_metrics, with_custom
 from harness.measure.join import join
@@ -75,14 +86,24 @@ def load_exports(plan: Plan, models: Models, notes: Notes) -> dict[str, ExportRe
     exports: dict[str, ExportRecord] = {}
     problems: list[FormatError | MissingInputError] = []
     for model in (model for model in plan.models if model.exported):
+        folder = models.folder(model.slug)
         try:
-            exports[model.slug] = store.load(models.folder(model.slug).record, ExportRecord, "make export")
+            exports[model.slug] = store.load(folder.record, ExportRecord, "make export")
         except (FormatError, MissingInputError) as error:
             problems.append(error)
-            notes.other.append(f"{error.problem} {error.hint}")
+            notes.other.append(_why_not(model.name, folder) or f"{error.problem} {error.hint}")
     if problems and not exports:
         raise problems[0]
     return exports
+
+
+def _why_not(model: str, folder: ModelFolder) -> str | None:
+    """What `export` itself said of a model that it did not export."""
+    try:
+        told = store.load(folder.failure, ExportFailure, "make export")
+    except (FormatError, MissingInputError):
+        return None
+    return f"{model} was not exported. {told.error} {told.hint}"
 
 
 def load_environments(results: Results, notes: Notes) -> dict[str, Environment]:

@@ -117,12 +117,14 @@ def _worst(record: ExportRecord, precision: Precision) -> float:
 
 
 def _selected(plan: Plan, asked: Sequence[str] | None) -> list[PlannedModel]:
-    """The plan's models, or those of them that were asked for by name."""
-    known = {planned.name: planned for planned in plan.models if planned.exported}
+    """The plan's models that need files, or those of them that were asked for by name."""
+    known = {planned.name: planned for planned in plan.models}
     for name in asked or ():
         if name not in known:
             raise UsageError(*unknown_name("model of this plan", name, known))
-    return [planned for name, planned in known.items() if not asked or name in asked]
+        if not known[name].exported:
+            cli.say(f"{name}: nothing to export, as none of its cases that run needs a file")
+    return [planned for name, planned in known.items() if planned.exported and (not asked or name in asked)]
 
 
 def _end(failed: int, selected: int) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from harness.core import archive, cli, store
 from harness.core.archive import ASK_AGAIN
-from harness.core.errors import MalformedFileError, MissingInputError
+from harness.core.errors import MalformedFileError, MissingInputError, UsageError
 from harness.core.layout import BUNDLE_MANIFEST, Results
 from harness.core.schemas import Bundle
 
@@ -31,8 +31,10 @@ _BESIDE = ("config.yaml", "constraints.txt", "constraints-cuda.txt")
 def stage(arguments: Sequence[str]) -> None:
     """Unpack, compare the sums, make everything derived again, compare."""
     parser = cli.parser("harness.verify", __doc__)
-    parser.add_argument("--bundle", type=Path, required=True, help="archive that `make bundle` wrote")
+    parser.add_argument("--bundle", type=Path, help="archive that `make bundle` wrote")
     options = parser.parse_args(arguments)
+    if options.bundle is None:
+        raise UsageError("No bundle was named.", "make verify BUNDLE=results/<plan_id>.tar.xz")
     if not options.bundle.is_file():
         raise MissingInputError(f"There is no file {options.bundle}.", "make verify BUNDLE=<archive of make bundle>")
     files = archive.unpack(options.bundle)

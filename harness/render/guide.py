@@ -14,10 +14,11 @@ def guide(summary: Summary) -> str:
     least = (stats.P90_MIN_SAMPLES, stats.P95_MIN_SAMPLES, stats.P99_MIN_SAMPLES)
     further = any((row.latency_ns.rounds if row.latency_ns else 0) > summary.rounds for row in summary.rows)
     rounds = f"{summary.rounds} or more" if further else f"{summary.rounds}"
+    processes = f"{rounds} process" if rounds == "1" else f"{rounds} processes"
     lines = [
         f"**median**: the median of {rounds} process medians; each round of a case is a fresh process, and "
         "the rounds of all cases are mixed in random order.",
-        f"**95% CI**: Student's t over the logarithms of the process medians ({rounds} processes, not "
+        f"**95% CI**: Student's t over the logarithms of the process medians ({processes}, not "
         "thousands of iterations: those of one process are not independent). One round has no interval.",
         f"**p90, p95, p99**: {stats.PERCENTILE_ESTIMATOR} over the pooled samples; below {least[0]}, {least[1]} and "
         f"{least[2]} samples they are withheld, as MLPerf LoadGen's early stopping does at 99% confidence. Their 95% "

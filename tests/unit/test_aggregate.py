@@ -14,7 +14,7 @@ from harness import aggregate
 from harness.core import store
 from harness.core.errors import MissingInputError
 from harness.core.layout import Models, Results
-from harness.core.schemas import Case, Failed, Measured, Plan, Row, Summary, Usage
+from harness.core.schemas import Case, ExportFailure, Failed, Measured, Plan, Row, Summary, Usage
 from tests.synthetic_results import (
     ENVIRONMENT_ID,
     MINILM,
@@ -176,6 +176,16 @@ def test_artifact_mismatch_leaves_only_that_round_out(tmp_path: Path, artifacts:
     assert row.latency_ns.rounds == 2
     assert says in flags(row)["ROUNDS_MISSING"]
     assert says in summary.notes[0]
+
+
+def test_what_export_said_of_a_model_stands_there_in_its_words(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, models=(RESNET, MINILM))
+    own = folder.models.folder("resnet50")
+    own.record.unlink()
+    store.save(own.failure, ExportFailure(error="It cannot be traced.", hint="Simplify it."))
+    notes = folder.summary().notes
+    assert "resnet50 was not exported. It cannot be traced. Simplify it." in notes
+    assert [note for note in notes if "make export" in note] == []
 
 
 def test_without_a_readable_export_what_was_measured_cannot_be_told(tmp_path: Path) -> None:

@@ -161,6 +161,12 @@ def test_an_archive_that_is_not_there_is_two_lines() -> None:
         verify.stage(["--bundle", "nowhere.tar.xz"])
 
 
+def test_without_a_name_the_answer_is_what_to_type() -> None:
+    with pytest.raises(UsageError, match="No bundle was named") as refused:
+        verify.stage([])
+    assert refused.value.hint.startswith("make verify BUNDLE=")
+
+
 REPORT = "results/report.md"
 RAW = "results/raw/minilm-l6-torch-eager-cpu-fp32-b1-s32/1.json"
 
