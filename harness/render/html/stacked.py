@@ -25,6 +25,9 @@ NOTE = (
     "modules stands in what they share. Triangle: the latency measured without a profiler. Point at one for figures."
 )
 
+NO_KERNEL = " Hatched: no kernel ran on the GPU."
+"""Said where a backend's own profiler tells kernels alone, which leave that time out."""
+
 
 def stacked_plots(found: Alike) -> PlotGroup | None:
     """None where fewer than two backends tell modules."""
@@ -39,6 +42,8 @@ def stacked_plots(found: Alike) -> PlotGroup | None:
     # What is of one group stands together, the longest first.
     known.sort(key=lambda pair: order.index(pair[0]))
     data = [_segments(line, group, modules, rows, unit) for group, line in known]
+    idle = any(column.idle_ns for column in modules.columns)
+    data += [_idle(modules.columns, rows, unit)] if idle else []
     data.append(_latencies(modules.columns, rows, unit))
     names = [escape(column.name) for column in reversed(modules.columns)]
     layout = {
@@ -50,7 +55,8 @@ def stacked_plots(found: Alike) -> PlotGroup | None:
         "uniformtext": {"minsize": 10, "mode": "hide"},
     }
     title = f"{found.shape}: the same modules in each backend"
-    return PlotGroup(title, NOTE, (Plot("", AROUND_PX + LINE_PX * len(rows), data, layout),), wide=True)
+    note = NOTE + (NO_KERNEL if idle else "")
+    return PlotGroup(title, note, (Plot("", AROUND_PX + LINE_PX * len(rows), data, layout),), wide=True)
 
 
 def _longest(found: SideBySide) -> list[Line]:
@@ -113,6 +119,23 @@ def _group(line: Line, columns: Sequence[Column]) -> str:
             if row.name in line.modules or row.parent in line.modules:
                 sums[row.group] = sums.get(row.group, 0) + row.self_ns
     return max(sums, key=lambda name: sums[name])
+
+
+def _idle(columns: Sequence[Column], rows: Sequence[Row], unit: TimeUnit) -> Trace:
+    """Behind the parts, up to the plain latency."""
+    pattern = {"shape": "/", "size": 7, "solidity": 0.25, "fgcolor": "#aaaaaa", "bgcolor": "rgba(0,0,0,0)"}
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "x": [short(column.idle_ns / unit.ns) if column.idle_ns else None for column in columns],
+        "y": [escape(column.name) for column in columns],
+        "hovertext": [
+            f"{escape(column.name)}: no kernel running for {units.duration(column.idle_ns)} of its plain latency"
+            for column in columns
+        ],
+        "marker": {"color": "rgba(0,0,0,0)", "pattern": pattern, "line": {"color": "#aaaaaa", "width": 1}},
+        "customdata": [tags(row) for row in rows],
+    }
 
 
 def _latencies(columns: Sequence[Column], rows: Sequence[Row], unit: TimeUnit) -> Trace:

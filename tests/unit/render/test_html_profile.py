@@ -189,6 +189,20 @@ def test_the_same_modules_of_two_backends_are_one_chart(profiles: Profiles) -> N
     assert "onnxruntime loses 500 ns here to torch-eager" in bars[2]["hovertext"][0]
 
 
+def test_the_time_in_which_no_kernel_ran_is_drawn_behind_the_kernels(profiles: Profiles) -> None:
+    first, *others = profiles.found
+    layers = tuple(layer.model_copy(update={"stream_ns": layer.self_ns}) for layer in MODULES)
+    kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=10_000)
+    on_gpu = Profiled(first.row, first.model, parts(layers, operators=(kernel,), plain_ns=35_000))
+    (before,), (after,) = (kins(Profiles("profiles", [one, *others])) for one in (first, on_gpu))
+    ((plain,), (hatched,)) = ([group.plots[0] for group in kin.plots] for kin in (before, after))
+    idle = hatched.data[-2]
+    assert len(hatched.data) == len(plain.data) + 1
+    assert dict(zip(idle["y"], idle["x"], strict=True)) == {"torch-eager": pytest.approx(25.0), "onnxruntime": None}
+    assert "no kernel running for 25.0 µs" in idle["hovertext"][idle["y"].index("torch-eager")]
+    assert [kin.plots[0].note.endswith(stacked.NO_KERNEL) for kin in (before, after)] == [False, True]
+
+
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
