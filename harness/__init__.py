@@ -19,3 +19,12 @@
 
 Each stage is `python -m harness.<stage>`; stages meet only in these files.
 """
+
+import sys
+
+# While Python locates the module of `python -m`, the first argument is "-m" (its documentation). A stage imports its
+# libraries for a second before its own code can answer Ctrl-C; who imports the package keeps the hook of its own.
+if sys.argv[:1] == ["-m"]:
+    from harness.core.cli import uncaught
+
+    sys.excepthook = uncaught

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from types import TracebackType
 from typing import NoReturn
 
 from harness.core.errors import InferometerError, StorageError, UsageError
@@ -91,6 +92,14 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
         with suppress(OSError):
             traceback.print_exc()
         raise SystemExit(CRASHED) from None
+
+
+def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """The hook for what happens before `main` is called: Ctrl-C is a line there, too, and no traceback."""
+    if issubclass(kind, KeyboardInterrupt):
+        print("\nStopped before it began.", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)
 
 
 def _fail(error: InferometerError) -> NoReturn:

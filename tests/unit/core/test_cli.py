@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,8 @@ import pytest
 
 from harness.core import cli
 from harness.core.errors import InferometerError, MissingInputError, RegressionError, StorageError, UsageError
+
+ROOT = Path(__file__).parents[3]
 
 
 def leaving(stage: BaseException | None) -> int:
@@ -131,3 +134,23 @@ def test_a_closed_output_is_no_error() -> None:
     text = "from harness.core import cli\ncli.main(lambda arguments: cli.say('x'), [])\n"
     done = subprocess.run(["/bin/sh", "-c", '"$0" -c "$1" >&-', sys.executable, text], check=False)
     assert done.returncode == 0
+
+
+def test_ctrl_c_while_a_stage_still_imports_its_libraries_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "pydantic.py").write_text("import time\nprint('imported', flush=True)\ntime.sleep(60)\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    # A job in the background of a script ignores SIGINT, and so would what it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    command = [sys.executable, "-m", "harness.plan"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=-1, stderr=-1, text=True) as stage:
+        assert stage.stdout is not None
+        assert stage.stdout.readline() == "imported\n"
+        stage.send_signal(signal.SIGINT)
+        _, said = stage.communicate(timeout=60)
+    assert said.strip() == "Stopped before it began."
+    assert stage.returncode == -signal.SIGINT
+
+
+def test_who_imports_the_package_keeps_the_hook_of_its_own() -> None:
+    code = "import sys, harness; assert sys.excepthook is sys.__excepthook__"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
