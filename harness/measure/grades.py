@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from harness.core.schemas import Case, Flag, Gate, Grade, Latency, Measured, Parity, Row
 from harness.measure import stats, typical
@@ -25,11 +24,7 @@ MIN_CLOCK_READS = 100
 """A median below this many clock overheads carries more than 1% of the clock itself (METHOD 2.9, BELOW_TIMER)."""
 
 MAX_DRIFT = 0.05
-"""Change from the first round to the last where every round moved the same way. Three rounds fall in order by chance in
-one case of three, so the limit lies above METHOD 2.9's 3% for a clock: with 1% scatter, chance reaches 5% in 4 cases of
-10,000 (simulated)."""
-
-MIN_DRIFT_ROUNDS = 3
+"""Change from the first round to the last, where it is a trend; above METHOD 2.9's 3% for a clock."""
 
 CALIBRATION = "CALIBRATION"
 """Name of the flag on rows that compute nothing."""
@@ -205,13 +200,10 @@ def _timer(records: Sequence[Measured], latency: Latency) -> list[Finding]:
 
 
 def _drift(latency: Latency) -> list[Finding]:
-    medians = latency.process_medians
-    steps = [after - before for before, after in pairwise(medians)]
-    one_way = all(step > 0 for step in steps) or all(step < 0 for step in steps)
-    if len(medians) < MIN_DRIFT_ROUNDS or not one_way or abs(medians[-1] / medians[0] - 1) <= MAX_DRIFT:
+    change = stats.trend(latency.process_medians)
+    if change is None or abs(change) <= MAX_DRIFT:
         return []
-    change = medians[-1] / medians[0] - 1
-    detail = f"every round was {'slower' if change > 0 else 'faster'} than the one before, {change:+.1%} in all"
+    detail = f"round by round the medians went {'up' if change > 0 else 'down'}, by {change:+.1%} in all"
     remedy = "Let the machine cool down or warm up to a constant clock, then `make run FORCE=1`."
     return [finding("C", "DRIFT", detail, remedy)]
 

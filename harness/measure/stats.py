@@ -150,6 +150,25 @@ def ratio_of_rounds(baseline: Mapping[int, float], other: Mapping[int, float]) -
     return median(ratios), log_t_interval(ratios)
 
 
+def trend(values: Sequence[float]) -> float | None:
+    """Relative change from the first of some positive values to the last, along a line through their logarithms.
+
+    None for fewer than three, for one <= 0, and where the slope cannot be told from scatter: t test of a least-squares
+    slope, two-sided at 5%.
+    """
+    degrees = len(values) - 2
+    if degrees < 1 or min(values) <= 0:
+        return None
+    logs = np.log(np.asarray(values, dtype=np.float64))
+    places = np.arange(len(values)) - (len(values) - 1) / 2
+    spread = float(places @ places)
+    slope = float(places @ logs) / spread
+    residual = float(np.sum((logs - logs.mean() - slope * places) ** 2))
+    if abs(slope) * math.sqrt(spread * degrees) <= t_critical(degrees) * math.sqrt(residual):
+        return None
+    return math.expm1(slope * (len(values) - 1))
+
+
 @cache
 def t_critical(degrees_of_freedom: int) -> float:
     """Two-sided critical value of Student's t at CONFIDENCE, by bisection of its distribution."""

@@ -178,9 +178,18 @@ def test_below_the_timer(median_ns: int, flagged: bool) -> None:
 
 @pytest.mark.parametrize(
     ("medians", "flagged"),
-    [((100, 103, 106), True), ((106, 103, 100), True), ((100, 102, 104), False), ((100, 106, 103), False)],
+    [
+        ((1000, 1030, 1061), True),
+        ((1061, 1030, 1000), True),
+        ((100, 102, 103, 105, 106), True),
+        ((100, 103, 102, 105, 104, 107, 106, 109), True),  # up on the whole
+        ((100, 101, 102, 103, 104), False),  # not far enough
+        ((100, 106, 103), False),
+        ((100, 120, 170), False),  # in order, as three that scatter are in one case of three
+        ((726, 835, 1037, 850), False),
+    ],
 )
-def test_drift_is_one_way_and_large(medians: tuple[int, ...], flagged: bool) -> None:
+def test_drift_is_a_trend_and_large(medians: tuple[int, ...], flagged: bool) -> None:
     records = [steady_record(number, median * 100_000) for number, median in enumerate(medians, 1)]
     found = findings(records)
     assert ("DRIFT" in found) == flagged

@@ -185,3 +185,26 @@ def test_critical_values_are_scipys(degrees: int) -> None:
 def test_the_rules_that_stop_a_process_need_no_scipy() -> None:
     code = "import sys; sys.modules['scipy'] = None; from harness.measure import loop, session, mode_choice, endtoend"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("rounds", [3, 4, 5, 10])
+def test_a_trend_is_scipys_and_scatter_alone_seldom_has_one(rounds: int) -> None:
+    chance, found = np.random.default_rng(rounds), 0
+    for _ in range(2_000):
+        values = np.exp(chance.normal(0, 0.2, rounds))
+        fit = scipy_stats.linregress(range(rounds), np.log(values))
+        told = stats.trend(values.tolist())
+        assert (told is not None) == (fit.pvalue < 0.05)
+        if told is not None:
+            assert told == pytest.approx(math.expm1(fit.slope * (rounds - 1)))
+            found += 1
+    assert 0.035 < found / 2_000 < 0.065
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0], [1.0, 1.0, 1.0], [1.0, 0.0, 2.0]])
+def test_what_has_no_trend(values: list[float]) -> None:
+    assert stats.trend(values) is None
+
+
+def test_a_perfect_line_is_one() -> None:
+    assert stats.trend([1.0, 2.0, 4.0]) == pytest.approx(3.0)
