@@ -203,7 +203,7 @@ def _drift(latency: Latency) -> list[Finding]:
     change = stats.trend(latency.process_medians)
     if change is None or abs(change) <= MAX_DRIFT:
         return []
-    detail = f"round by round the medians went {'up' if change > 0 else 'down'}, by {change:+.1%} in all"
+    detail = f"over the rounds the medians went {'up' if change > 0 else 'down'}, by {change:+.1%} in all"
     remedy = "Let the machine cool down or warm up to a constant clock, then `make run FORCE=1`."
     return [finding("C", "DRIFT", detail, remedy)]
 
