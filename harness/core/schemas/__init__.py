@@ -16,8 +16,8 @@ A `schema_version` is raised when a reader of the old version would misread or r
     PartsProfile  1  first format
     MemoryProfile 1  first format
     SelfTest      1  first format
-    Summary       1  first format
-    Comparison    1  first format
+    Summary       1  first format; throughput_ci95 came later, None in older files, whose percentiles pool samples
+    Comparison    1  first format; p_rank_holm, rounds and Side.config came later, None in older files
     Reproduction  1  first format
     Bundle        1  first format
 """
