@@ -202,9 +202,9 @@ def _guide(comparison: Comparison) -> str:
         f"- **change** is that of the headline, the median of process medians; {margin} is the margin of equivalence.",
         "- **95% CI**: of the ratio, from the intervals of the two medians over processes (MOVER).",
         "- **SAME**: the whole interval lies inside the margin. **SLOWER**, **FASTER**: beyond the margin, its "
-        "interval clear of no change, and significant over all compared rows by Welch's t on log process medians (Holm) and by "
-        "ranks, or with no process of one run among the other's. **AMBIGUOUS**: these rounds cannot decide; fewer than "
-        f"{ENOUGH_ROUNDS} a side never do.",
+        "interval clear of no change, significant over all compared rows by Welch's t on log process medians (Holm), "
+        "and by ranks too, or with no process of one run among the other's. **AMBIGUOUS**: these rounds cannot decide; "
+        f"fewer than {ENOUGH_ROUNDS} a side never do.",
         f"- A slower row fails beyond {allowed}; a threshold fails on its point estimate, and without a sound figure.",
         "- The interval covers noise between the processes of a run. What lasts for a whole run (a neighbour, heat) "
         "moves all rows alike and is in no interval. Nor is what lasts for some rounds: where neighbouring rounds "
