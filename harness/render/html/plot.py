@@ -102,7 +102,8 @@ def hover(row: Row) -> str:
         if latency.p95 is not None:
             lines.append(f"p95 {units.duration(latency.p95)}, {units.count(latency.rounds, 'process', 'processes')}")
     if row.throughput_per_s is not None:
-        lines.append(f"{units.significant(row.throughput_per_s)} {units.ITEMS[row.kind]}/s")
+        ends = f" {units.interval(row.throughput_ci95)}" if row.throughput_ci95 else ""
+        lines.append(f"{units.significant(row.throughput_per_s)} {units.ITEMS[row.kind]}/s{ends}")
     if row.speedup is not None and row.speedup.baseline != row.case_id:
         lines.append(f"{units.significant(row.speedup.ratio)}× baseline {units.interval(row.speedup.ci95)}")
     flags = ", ".join(dict.fromkeys(escape(flag.name) for flag in row.flags))
