@@ -29,7 +29,8 @@ AUDIT_SERVICE ?= pypi#? where make audit asks for known vulnerabilities: pypi or
 RUNS        ?=#? inferences under a profiler (20)
 LAYERS      ?=#? layers that make profile shows: groups, module paths with * and classes, as attention,encoder.layer.0
 DEPTH       ?=#? depth of the module tree down to which it shows them
-TRIALS      ?=#? trials of make selftest (7)
+RATE        ?=#? rate of wrong verdicts that make selftest is to exclude at 95% (10%)
+TRIALS      ?=#? trials of make selftest, instead of as many as RATE asks for
 FORCE       ?=#? 1: measure and export anew what is already there
 RUN         ?= auto#? local, docker, auto (docker where an engine answers; builds the CPU image), or system: this PYTHON as it is
 CARDS       ?=#? GPUs to spread the models over, as 0,1,2,3
@@ -43,7 +44,7 @@ RUN_FLAGS   ?=#? further flags of containers, as --memory=8g
 PYTHON      ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,$(shell $(p) -c 'import sys; 0x30b0000 <= sys.hexversion < 0x30e0000 and print("$(p)")' 2>/dev/null)))
 
 CHOICES := CONFIG DEVICE MODELS BACKENDS PRECISIONS BATCHES SEQ_LENGTHS BOUNDARIES MODES SETTINGS ROUNDS MAX_ROUNDS \
-       INTERVAL BUDGET RESULTS MODELS_DIR TORCH_INDEX RUNS LAYERS DEPTH TRIALS BASELINE THRESHOLD MAX_REGRESSION PYTHONS CARDS CLAIM BUNDLE PORT MLFLOW AUDIT_SERVICE \
+       INTERVAL BUDGET RESULTS MODELS_DIR TORCH_INDEX RUNS LAYERS DEPTH RATE TRIALS BASELINE THRESHOLD MAX_REGRESSION PYTHONS CARDS CLAIM BUNDLE PORT MLFLOW AUDIT_SERVICE \
        RUN DOCKER IMAGE GPUS BUILD_FLAGS RUN_FLAGS
 
 # A value is data: what a caller set is taken literally, or Make would expand a `$(shell …)` in it.
@@ -143,8 +144,8 @@ compare: where ## Compare with an earlier run (BASELINE), hold against limits (T
 reproduce: where ## Measure what a published claim measured and say whether it comes out (CLAIM=list)
 	@$(REPRODUCE)
 
-selftest: where ## Prove the harness on this machine: bias, false alarms, missed slow-downs (TRIALS=7)
-	@$(STAGE).selftest $(PLACE) --models-dir "$$MODELS_DIR" $(if $(TRIALS),--trials "$$TRIALS")
+selftest: where ## Prove the harness on this machine: bias, false alarms, missed slow-downs (RATE=10%)
+	@$(STAGE).selftest $(PLACE) --models-dir "$$MODELS_DIR" $(if $(RATE),--rate "$$RATE") $(if $(TRIALS),--trials "$$TRIALS")
 
 profile: where ## Profile the plan's cases, after planning anew where MODELS, BACKENDS, … are given: counts, memory, layers
 	@$(if $(ASKED),$(PLAN))

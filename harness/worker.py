@@ -116,6 +116,7 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
     factor = slowdown_of(case.backend)
     if factor is not None:
         slow_down(backend, factor)
+    stretched = None if factor is None else f"every inference was stretched by {factor:g} on purpose"
     mode: Mode
     if case.boundary == "e2e":
         raw = load_raw_batches(folder.root, export, case, job.measurement.parity_samples)
@@ -149,7 +150,7 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
         placement=found.placement,
         memory=found.memory,
         cold_ns=found.cold_ns,
-        notes=() if factor is None else (f"every inference was stretched by {factor:g} on purpose",),
+        notes=tuple(filter(None, (backend.on_purpose(), stretched))),
     )
 
 

@@ -31,6 +31,7 @@ class Job:
     cache: a folder where compiled code may be kept between processes.
     options: of the case's setting (harness.backends.Setting).
     engine: what `build_engine` made for the case; None where the backend loads none.
+    process: names this process among all of a run.
     """
 
     case: Case
@@ -41,6 +42,7 @@ class Job:
     cache: Path
     options: Mapping[str, str | int | bool] = field(default_factory=dict)
     engine: EngineRecord | None = None
+    process: str = ""
 
     @property
     def slots(self) -> int:
@@ -129,6 +131,10 @@ class Backend(ABC):
     def build_facts(self) -> dict[str, str]:
         """Facts about the library's build that change numbers, for the environment record."""
         return {}
+
+    def on_purpose(self) -> str | None:
+        """What it does for the sake of a test of the harness; None for all real work."""
+        return None
 
     def close(self) -> None:  # noqa: B027 - most backends hold nothing that outlives the process
         """Give back what outlives the process."""

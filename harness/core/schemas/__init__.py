@@ -16,7 +16,7 @@ The reader of a format 2 takes format 1, too:
     ModelProfile  2  settings_id was plan_id in format 1; activation_alone_bytes came later, None in older files
     PartsProfile  1  first format
     MemoryProfile 1  first format
-    SelfTest      1  first format
+    SelfTest      1  first format; rate and kinds came later, None and empty in older files
     Summary       2  plan_id and settings_id as in Plan
     Comparison    1  first format
     Reproduction  1  first format
@@ -74,7 +74,7 @@ from harness.core.schemas.raw import (
 from harness.core.schemas.reproduction import Reproduced, ReproducedRow, Reproduction
 from harness.core.schemas.roof import Roof
 from harness.core.schemas.running import Running
-from harness.core.schemas.selftest import SelfTest, SelfTestRow
+from harness.core.schemas.selftest import SelfTest, SelfTestKind, SelfTestRow
 from harness.core.schemas.summary import (
     DeviceTimes,
     Flag,
@@ -185,6 +185,7 @@ __all__ = [
     "Row",
     "Running",
     "SelfTest",
+    "SelfTestKind",
     "SelfTestRow",
     "SettingsId",
     "Side",
