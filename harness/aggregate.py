@@ -129,7 +129,7 @@ def load_roof(plan: Plan, results: Results, notes: Notes) -> Roof | None:
 
 
 def load_energies(plan: Plan, results: Results, notes: Notes) -> dict[str, Energy]:
-    """What the energy pass found under this plan, by case id; damaged files go into the notes."""
+    """What the energy pass found with this plan's settings, by case id; damaged files go into the notes."""
     found: dict[str, Energy] = {}
     for case in plan.cases:
         path = results.energy_file(case.case_id)
@@ -140,7 +140,7 @@ def load_energies(plan: Plan, results: Results, notes: Notes) -> dict[str, Energ
         except FormatError as error:
             notes.other.append(f"{error.problem} {error.hint}")
             continue
-        if energy.plan_id == plan.plan_id:
+        if energy.settings_id == plan.settings_id:
             found[case.case_id] = energy
     return found
 

@@ -111,7 +111,7 @@ class Watched:
         return Usage(
             case_id=self.message.case_id,
             round=self.message.round,
-            plan_id=self.message.plan_id,
+            settings_id=self.message.settings_id,
             interval_ns=int(view.interval_s * 1e9),
             samples=tuple(self.samples),
             pss_peak_bytes=self.pss_peak_bytes,

@@ -54,7 +54,7 @@ def stage(arguments: Sequence[str]) -> None:
     make_plan(config.model_copy(update={"device": final.device}), str(options.config), digest)
     plan = make_plan(final, str(options.config), digest, merge=True)
     results = Results(options.results)
-    # A run that began with another plan must not find its samples left out by this one at its end.
+    # A run that began with other settings must not find its samples left out by this one at its end.
     with exclusive(results.lock):
         changed = store.save(results.plan, plan)
         store.save_bytes(results.command, f"{shlex.join(['python', '-m', 'harness.plan', *arguments])}\n".encode())

@@ -87,7 +87,7 @@ def stage(arguments: Sequence[str]) -> None:
             cli.say("Every case has its profile already; --force profiles anew.")
         failures = sum(not work.profile(case) for case in todo)
         parts = _show(results, [case for case in cases if work.has(case)], choice)
-    if summary is not None and summary.plan_id == plan.plan_id:
+    if summary is not None and summary.settings_id == plan.settings_id:
         cli.say(f"\n{terminal_what_if(summary, parts)}")
     if failures:
         raise CasesFailedError(
@@ -139,7 +139,7 @@ class _Pass:
     tokenised: dict[tuple[str, int | None, int], Tokenising] = field(default_factory=dict)
 
     def has(self, case: Case, runs: int = 1) -> bool:
-        """Whether a case has its profile: of this plan and export, and its parts from at least so many inferences."""
+        """Whether a case has its profile: of settings and export as now, its parts from at least so many inferences."""
         try:
             model = store.load(self.results.model_profile(case.case_id), ModelProfile, "make profile")
             if backend_info(case.backend).profiler is not None:
@@ -149,7 +149,7 @@ class _Pass:
             export = self._export(case)
         except (FormatError, MissingInputError):
             return False
-        return model.plan_id == self.plan.plan_id and model.export_sha256 in (None, export.request_sha256)
+        return model.settings_id == self.plan.settings_id and model.export_sha256 in (None, export.request_sha256)
 
     def profile(self, case: Case) -> bool:
         """Profile one case and say so; False where a level failed, and what the others told is kept."""
@@ -182,7 +182,7 @@ class _Pass:
             cli.warn(note)
         return model_profile(
             case,
-            (self.plan.plan_id, utc_now()),
+            (self.plan.settings_id, utc_now()),
             export,
             files_of(export, engines),
             counts,
@@ -215,7 +215,7 @@ class _Pass:
         job = Job(
             case=case,
             round=1,
-            plan_id=self.plan.plan_id,
+            settings_id=self.plan.settings_id,
             measurement=self.plan.measurement,
             threads=threads_of(case, self.plan.measurement.threads or limits.threads()),
             results=str(self.results.root),

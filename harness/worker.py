@@ -131,7 +131,7 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
     return Measured(
         case_id=case.case_id,
         round=job.round,
-        plan_id=job.plan_id,
+        settings_id=job.settings_id,
         started_at=started_at,
         environment_id=environment_id,
         artifacts=artifacts(export, case, given.engine),
@@ -172,7 +172,7 @@ def _failed(job: Job, error: Exception, phase: str, log: Path) -> Failed:
     return Failed(
         case_id=job.case.case_id,
         round=job.round,
-        plan_id=job.plan_id,
+        settings_id=job.settings_id,
         started_at=utc_now(),
         environment_id=None,
         error=problem,

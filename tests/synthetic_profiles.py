@@ -46,9 +46,9 @@ def module_tree(blocks: int) -> tuple[LayerRow, ...]:
 def model_profile(row: Row, latency_ns: float = 20e6, **more: Any) -> ModelProfile:
     fields: dict[str, Any] = {
         **dict.fromkeys(ModelProfile.model_fields),
-        "schema_version": 1,
+        "schema_version": 2,
         "case_id": row.case_id,
-        "plan_id": "p",
+        "settings_id": "p",
         "created_at": "2026-11-28T00:00:00+00:00",
         "environment_id": "e",
         "model": row.model,

@@ -52,6 +52,7 @@ from harness.measure.join import join
 from harness.measure.notes import Notes
 
 PLAN_ID = "5f0c9a7e2b11"
+SETTINGS_ID = "d41b8cd98f00"
 ENVIRONMENT_ID = "c0ffee123456"
 CALIBRATION = frozenset({"noop"})
 
@@ -192,6 +193,7 @@ def plan_of(models: Sequence[FakeModel], cases: Sequence[Case], rounds: int = 3,
     """A plan over given cases with the usual gates."""
     return Plan(
         plan_id=PLAN_ID,
+        settings_id=SETTINGS_ID,
         config="configs/synthetic.yaml",
         config_sha256=sha("config"),
         device=device,
@@ -279,7 +281,7 @@ def measured(
     fields: dict[str, Any] = {
         "case_id": case.case_id,
         "round": round_number,
-        "plan_id": PLAN_ID,
+        "settings_id": SETTINGS_ID,
         "started_at": f"2026-11-27T1{round_number}:{int(rng.integers(60)):02d}:00+00:00",
         "environment_id": ENVIRONMENT_ID,
         "artifacts": {} if calibration else {name: digest},
@@ -329,7 +331,7 @@ def failed(case: Case, round_number: int, **changes: Any) -> Failed:
     fields: dict[str, Any] = {
         "case_id": case.case_id,
         "round": round_number,
-        "plan_id": PLAN_ID,
+        "settings_id": SETTINGS_ID,
         "started_at": "2026-11-27T10:00:00+00:00",
         "environment_id": ENVIRONMENT_ID,
         "error": "the process was killed (signal 9), most likely out of memory",
@@ -366,7 +368,7 @@ def usage_of(case_id: str, round_number: int, samples: Sequence[UsageSample] = (
     fields: dict[str, Any] = {
         "case_id": case_id,
         "round": round_number,
-        "plan_id": PLAN_ID,
+        "settings_id": SETTINGS_ID,
         "interval_ns": 250_000_000,
         "samples": tuple(samples or usual),
         "pss_peak_bytes": 380 << 20,

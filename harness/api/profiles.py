@@ -187,7 +187,7 @@ def _what(found: ModelProfile) -> str:
     length = f", sequence {found.sequence_length}" if found.sequence_length else ""
     return (
         f"{found.model} · {found.backend} {found.precision} · batch {found.batch_size}{length} · under a profiler · "
-        f"{found.created_at[:10]} · plan {found.plan_id}."
+        f"{found.created_at[:10]} · settings {found.settings_id}."
     )
 
 

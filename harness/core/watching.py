@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from harness.core.schemas import Record
+from harness.core.schemas import Record, SettingsId
 
 
 class Watch(Record):
@@ -16,7 +16,7 @@ class Watch(Record):
     pid: int
     case_id: str
     round: int
-    plan_id: str
+    settings_id: SettingsId
     results: str
 
 

@@ -21,10 +21,10 @@ def model_profile(
 ) -> ModelProfile:
     """The model level of a case.
 
-    identity: (plan id, date); row: of the same case in the summary, None where there is none; roof: of the GPU that the
-    summary's rows ran on.
+    identity: (settings id, date); row: of the same case in the summary, None where there is none; roof: of the GPU that
+    the summary's rows ran on.
     """
-    plan_id, created_at = identity
+    settings_id, created_at = identity
     work = next((found for found in export.work if found.sequence_length == case.sequence_length), None)
     flops = _times(counts.flops, case)
     traffic = _traffic(case, work)
@@ -32,7 +32,7 @@ def model_profile(
     return ModelProfile(
         **counts.model_copy(update={"count_notes": notes}).model_dump(),
         case_id=case.case_id,
-        plan_id=plan_id,
+        settings_id=settings_id,
         created_at=created_at,
         environment_id=memory.environment_id,
         model=case.model,

@@ -90,6 +90,7 @@ def _blank(plan: Plan, exports: Mapping[str, ExportRecord], created_at: str) -> 
     """A summary of the plan without anything measured."""
     return Summary(
         plan_id=plan.plan_id,
+        settings_id=plan.settings_id,
         config=plan.config,
         config_sha256=plan.config_sha256,
         title=plan.report.title,
@@ -157,7 +158,7 @@ def _records(
             damaged.append((number, found))
             notes.damaged.append(found)
             continue
-        reason = _refusal(found, plan.plan_id, case.case_id, number) or (
+        reason = _refusal(found, plan.settings_id, case.case_id, number) or (
             _foreign(found, case, artifacts, *machine) if isinstance(found, Measured) else None
         )
         if reason is not None:
@@ -184,10 +185,10 @@ def _rounds(plan: Plan, case: Case, load: Load) -> Iterator[tuple[int, Measured 
                 yield number, found
 
 
-def _refusal(record: Measured | Failed, plan_id: str, case_id: str, number: int) -> str | None:
+def _refusal(record: Measured | Failed, settings_id: str, case_id: str, number: int) -> str | None:
     if (record.case_id, record.round) != (case_id, number):
         return f"the file holds {record.case_id} round {record.round}: it was moved or copied"
-    return admission.stale_plan(record, plan_id)
+    return admission.other_settings(record, settings_id)
 
 
 def _foreign(
@@ -212,6 +213,6 @@ def _references(plan: Plan, environments: Mapping[str, Environment], load: Load)
         (case, found.environment_id, found.started_at)
         for case in plan.cases
         for _, found in _rounds(plan, case, load)
-        if isinstance(found, Measured) and found.plan_id == plan.plan_id and found.environment_id
+        if isinstance(found, Measured) and found.settings_id == plan.settings_id and found.environment_id
     ]
     return admission.references(used, environments)

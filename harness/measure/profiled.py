@@ -35,11 +35,11 @@ class Profiled:
 
 
 def profiled_rows(summary: Summary, results: Results, warn: Callable[[str], None]) -> list[Profiled]:
-    """The rows that were profiled under the summary's plan; a file that cannot be read is warned of and left out."""
+    """The rows that were profiled with the summary's settings; a file that cannot be read is warned of and left out."""
     found = []
     for row in summary.rows:
         model = _loaded(results.model_profile(row.case_id), ModelProfile, warn)
-        if model is None or model.plan_id != summary.plan_id:
+        if model is None or model.settings_id != summary.settings_id:
             continue
         # Of the rows as they are now: they may have been measured after the profile was taken.
         model = model.model_copy(update={"achieved": achieved(row, model.flops_per_batch, summary.roof)})

@@ -41,6 +41,6 @@ def _usage(record: Measured, load_usage: LoadUsage) -> Usage | str:
         return error.problem.removesuffix(".")
     if found is None:
         return "the monitor left no usage record"
-    if (found.case_id, found.round, found.plan_id) != (record.case_id, record.round, record.plan_id):
-        return "the usage record beside it is of another case, round or plan"
+    if (found.case_id, found.round, found.settings_id) != (record.case_id, record.round, record.settings_id):
+        return "the usage record beside it is of another case, round or settings"
     return found

@@ -34,8 +34,9 @@ def make_plan(config: Config, source: str, config_sha256: str, merge: bool = Fal
     models = _models(config, source)
     cases = _unique(_expand(config, models, source), source, merge)
     needed = {case.model for case in cases}
-    return Plan(
-        plan_id=plan_id(config.device, config.measurement),
+    plan = Plan(
+        plan_id="unnamed",
+        settings_id=settings_id(config.device, config.measurement),
         config=source,
         config_sha256=config_sha256,
         device=config.device,
@@ -46,9 +47,20 @@ def make_plan(config: Config, source: str, config_sha256: str, merge: bool = Fal
         engines=config.engines,
         cases=tuple(cases),
     )
+    return plan.model_copy(update={"plan_id": plan_id(plan)})
 
 
-def plan_id(device: Device, measurement: Measurement) -> str:
+def plan_id(plan: Plan) -> str:
+    """Hash of everything that a plan asks for and judges by.
+
+    Where its configuration lies is no part of it, nor the title of its report and whether it draws charts: no row,
+    figure or grade depends on these.
+    """
+    aside = {"schema_version": True, "plan_id": True, "config": True, "config_sha256": True}
+    return digest_of(plan.model_dump(mode="json", exclude={**aside, "report": {"title", "charts"}}))
+
+
+def settings_id(device: Device, measurement: Measurement) -> str:
     """What samples must share to be joined. Rounds may be added later; a time limit only cuts processes off."""
     return digest_of(METHOD_VERSION, device, measurement.model_dump(exclude=set(JOINABLE)))
 

@@ -1,4 +1,4 @@
-"""Which turns of a run are already answered: same plan, same artifacts, same machine and libraries."""
+"""Which turns of a run are already answered: same settings, same artifacts, same machine and libraries."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def finished_turns(
         except FormatError as error:
             found.notes.append(f"{error.problem} It is measured again.")
             continue
-        if not isinstance(record, Measured) or record.plan_id != plan.plan_id:
+        if not isinstance(record, Measured) or record.settings_id != plan.settings_id:
             continue
         if (record.case_id, record.round) != (case.case_id, number):  # moved or copied: aggregate refuses it
             continue

@@ -40,6 +40,7 @@ def where(summary: Summary) -> Line:
         "measured_from": summary.measured_from,
         "measured_to": summary.measured_to,
         "plan_id": summary.plan_id,
+        "settings_id": summary.settings_id,
     }
 
 

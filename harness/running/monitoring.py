@@ -30,7 +30,15 @@ class Monitor:
 
     def watch(self, job: Job, pid: int) -> None:
         """The process of a job has begun."""
-        self._tell(Watch(pid=pid, case_id=job.case.case_id, round=job.round, plan_id=job.plan_id, results=job.results))
+        self._tell(
+            Watch(
+                pid=pid,
+                case_id=job.case.case_id,
+                round=job.round,
+                settings_id=job.settings_id,
+                results=job.results,
+            )
+        )
 
     def phase(self, name: str) -> None:
         """It has come to a phase."""

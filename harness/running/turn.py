@@ -34,7 +34,7 @@ def measure_turn(job: Job, worker: Worker, results: Results, observer: Observer)
     record = Failed(
         case_id=case_id,
         round=job.round,
-        plan_id=job.plan_id,
+        settings_id=job.settings_id,
         started_at=utc_now(),
         environment_id=None,
         error=error,

@@ -16,7 +16,7 @@ from harness.planning.schedule import Turn
 def split_off_unexported(plan: Plan, turns: Sequence[Turn], exports: Exports, results: Results) -> list[Turn]:
     """The turns that can be measured, after a failed record was left for each other one and its model was warned of.
 
-    A record measured under this plan stays: once the same export is there again, it counts again.
+    A record measured with this plan's settings stays: once the same export is there again, it counts again.
     """
     for model, error in exports.absent.items():
         cli.warn(f"{model} is not measured. {error.problem} {error.hint}")
@@ -30,7 +30,7 @@ def split_off_unexported(plan: Plan, turns: Sequence[Turn], exports: Exports, re
             record = Failed(
                 case_id=case.case_id,
                 round=number,
-                plan_id=plan.plan_id,
+                settings_id=plan.settings_id,
                 started_at=utc_now(),
                 environment_id=None,
                 error=reason.problem,
@@ -49,4 +49,4 @@ def _measured(plan: Plan, turn: Turn, results: Results) -> bool:
         record = store.load_raw(path) if path.is_file() else None
     except FormatError:
         return False
-    return isinstance(record, Measured) and record.plan_id == plan.plan_id
+    return isinstance(record, Measured) and record.settings_id == plan.settings_id

@@ -141,21 +141,21 @@ def _median(values: tuple[int, ...]) -> float:
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
-def test_stale_plan_is_left_out_and_named(tmp_path: Path) -> None:
+def test_samples_of_other_settings_are_left_out_and_named(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     for number in (1, 2, 3):
-        folder.put(ORT, number, plan_id="0ldp1an")
+        folder.put(ORT, number, settings_id="0ther")
     summary = folder.summary()
     assert summary.rows[1].status == "missing"
-    assert "measured under plan 0ldp1an" in (summary.rows[1].reason or "")
+    assert "measured with settings 0ther" in (summary.rows[1].reason or "")
     assert summary.notes == (
-        f"3 records left out ({ORT.case_id}/1, …): measured under plan 0ldp1an, this is plan 5f0c9a7e2b11.",
+        f"3 records left out ({ORT.case_id}/1, …): measured with settings 0ther, this plan has settings d41b8cd98f00.",
     )
 
 
 def test_stale_failure_is_left_out_too(tmp_path: Path) -> None:
     def change(case: Case, record: Measured) -> Measured | Failed:
-        return failed(case, record.round, plan_id="0ldp1an") if case.backend == "onnxruntime" else record
+        return failed(case, record.round, settings_id="0ther") if case.backend == "onnxruntime" else record
 
     assert Folder(tmp_path, change=change).row().status == "missing"
 
@@ -377,8 +377,11 @@ def test_without_a_monitor_rows_keep_their_grade_and_a_note_says_so(tmp_path: Pa
     ("content", "says"),
     [
         (b"not json", "was not written by Inferometer"),
-        (usage_of(EAGER.case_id, 2).model_dump_json().encode(), "is of another case, round or plan"),
-        (usage_of(ORT.case_id, 2, plan_id="0ldp1an").model_dump_json().encode(), "is of another case, round or plan"),
+        (usage_of(EAGER.case_id, 2).model_dump_json().encode(), "is of another case, round or"),
+        (
+            usage_of(ORT.case_id, 2, settings_id="0ther").model_dump_json().encode(),
+            "is of another case, round or",
+        ),
         (usage_of(ORT.case_id, 2).model_dump_json().encode()[:-40], "is not a valid Usage"),
     ],
 )

@@ -19,7 +19,7 @@ from harness.monitor import View, Watched
 from tests.fixtures.nvml import FakeDriver, FakeNvml
 from tests.unit.measure.test_usage import MS, later
 
-WATCH = Watch(pid=1, case_id="a-case", round=2, plan_id="a-plan", results="results")
+WATCH = Watch(pid=1, case_id="a-case", round=2, settings_id="some-settings", results="results")
 
 
 class FakeProbe:
@@ -58,7 +58,7 @@ def test_no_sample_belongs_to_two_phases() -> None:
     record = found.record(View())
     assert [one.phase for one in record.samples] == ["start", "load", "load", "measure", "measure", "measure"]
     assert [one.at_ns for one in record.samples] == [500 * MS * step for step in range(1, 7)]
-    assert (record.case_id, record.round, record.plan_id) == ("a-case", 2, "a-plan")
+    assert (record.case_id, record.round, record.settings_id) == ("a-case", 2, "some-settings")
     assert (record.interval_ns, record.watched_ns) == (250 * MS, 3_000 * MS)
     assert record.monitor_cpu_ns == pytest.approx(6 * MS, abs=1)
     assert record.unavailable == {"temperature_c": "no sensor"}

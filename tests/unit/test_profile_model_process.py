@@ -21,7 +21,7 @@ def asked(tmp_path: Path, timeout_s: float = 60.0) -> ProfileJob:
     job = Job(
         case=case_of(RESNET, "onnxruntime", "fp32", 1),
         round=1,
-        plan_id="plan",
+        settings_id="settings",
         measurement=Measurement(timeout_s=timeout_s),
         threads=1,
         results=str(tmp_path / "results"),

@@ -29,7 +29,7 @@ def results(tmp_path: Path) -> Results:
     for backend, parts in (("torch-eager", EAGER), ("tensorrt", GRAPH)):
         row = next(row for row in summary.rows if _is_of(row, backend))
         model = profile(case_of(RESNET, backend, "fp16", 1), row)
-        facts = {"case_id": row.case_id, "plan_id": summary.plan_id, "model": row.model, "setting": row.setting}
+        facts = {"case_id": row.case_id, "settings_id": summary.settings_id, "model": row.model, "setting": row.setting}
         store.save(found.model_profile(row.case_id), model.model_copy(update=facts))
         traces = (TRACE,) if backend == "torch-eager" else ()
         told = parts.model_copy(update={"traces": traces})

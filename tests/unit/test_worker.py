@@ -48,7 +48,7 @@ def job_of(tmp_path: Path) -> Job:
     return Job(
         case=case,
         round=1,
-        plan_id="p",
+        settings_id="p",
         measurement=Measurement(),
         threads=1,
         results=str(tmp_path),

@@ -1,22 +1,23 @@
 """Every file on disk, typed and versioned. Times are integers in nanoseconds, sizes integers in bytes.
 
-A `schema_version` is raised when a reader of the old version would misread or refuse the new file:
+A `schema_version` is raised when a reader of the old version would misread or refuse the new file.
+The reader of a format 2 takes format 1, too:
 
-    Plan          1  first format
+    Plan          2  plan_id is of the whole plan; settings_id, which was the plan_id of format 1, of the settings
     ExportRecord  1  first format
     ExportFailure 1  first format
     EngineRecord  1  first format
     Roof          1  first format
     Environment   1  first format
-    RawRecord     1  first format: Measured | Failed, sealed with a checksum (core/store.py)
-    Usage         1  first format
+    RawRecord     2  Measured | Failed, sealed with a checksum (core/store.py); settings_id was plan_id in format 1
+    Usage         2  settings_id was plan_id in format 1
     Running       1  first format
-    Energy        1  first format
-    ModelProfile  1  first format; activation_alone_bytes came later, None in older files
+    Energy        2  settings_id was plan_id in format 1
+    ModelProfile  2  settings_id was plan_id in format 1; activation_alone_bytes came later, None in older files
     PartsProfile  1  first format
     MemoryProfile 1  first format
     SelfTest      1  first format
-    Summary       1  first format
+    Summary       2  plan_id and settings_id as in Plan
     Comparison    1  first format
     Reproduction  1  first format
     Bundle        1  first format
@@ -100,6 +101,7 @@ from harness.core.schemas.vocabulary import (
     Quantisation,
     Quantity,
     Record,
+    SettingsId,
     Status,
     Stopped,
     Verdict,
@@ -184,6 +186,7 @@ __all__ = [
     "Running",
     "SelfTest",
     "SelfTestRow",
+    "SettingsId",
     "Side",
     "Software",
     "Source",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from harness.core.confine import FileName
-from harness.core.schemas.vocabulary import Boundary, Device, Kind, Mode, Precision, Record, Weights
+from harness.core.schemas.vocabulary import Boundary, Device, Identified, Kind, Mode, Precision, Record, Weights
 
 
 class Measurement(Record):
@@ -119,12 +119,9 @@ class Case(Record):
     """Set where the combination cannot run at all; such a case is reported and never started."""
 
 
-class Plan(Record):
+class Plan(Identified):
     """Every case that is owed an answer."""
 
-    schema_version: Literal[1] = 1
-    plan_id: FileName
-    """Hash of what decides whether samples may be joined: device and measurement settings, less `rounds`."""
     config: str
     config_sha256: str
     device: Device

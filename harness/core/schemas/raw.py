@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from harness.core.schemas.vocabulary import Record
+from harness.core.schemas.vocabulary import Format2, Record, SettingsId
 
 
 class Clock(Record):
@@ -70,10 +70,10 @@ class ColdCosts(Record):
 
 
 class RawBase(Record):
-    schema_version: Literal[1] = 1
+    schema_version: Format2 = 2
     case_id: str
     round: int
-    plan_id: str
+    settings_id: SettingsId
     started_at: str
     environment_id: str | None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Literal
 
 from harness.core.schemas.custom import CustomMetric
 from harness.core.schemas.energy import Energy
@@ -17,6 +16,7 @@ from harness.core.schemas.vocabulary import (
     Boundary,
     Device,
     Grade,
+    Identified,
     Kind,
     Limit,
     Mode,
@@ -174,11 +174,9 @@ class Row(Record):
     """By the name of a metric in Summary.custom: its figure, or why there is none."""
 
 
-class Summary(Record):
+class Summary(Identified):
     """A row for every planned case, and the conditions they share."""
 
-    schema_version: Literal[1] = 1
-    plan_id: str
     config: str
     config_sha256: str | None = None
     title: str
@@ -199,7 +197,7 @@ class Summary(Record):
     custom: dict[str, CustomMetric] = {}
     """By name: metrics that plugins brought."""
     energies: dict[str, Energy] = {}
-    """By case id: what `make energy` measured under this plan."""
+    """By case id: what `make energy` measured with this plan's settings."""
     notes: tuple[str, ...]
     """Damaged or foreign files that were left out, by name."""
     rows: tuple[Row, ...]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from harness.core.schemas.vocabulary import Record
+from harness.core.schemas.vocabulary import Format2, Record, SettingsId
 
 
 class GpuSample(Record):
@@ -51,10 +49,10 @@ class UsageSample(Record):
 class Usage(Record):
     """What the monitor saw of one process; written by a process of its own."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Format2 = 2
     case_id: str
     round: int
-    plan_id: str
+    settings_id: SettingsId
     interval_ns: int
     samples: tuple[UsageSample, ...]
     pss_peak_bytes: int | None

@@ -57,7 +57,7 @@ def model_of(summary: Summary) -> ModelProfile:
     row = summary.rows[0]
     return ModelProfile(
         case_id=row.case_id,
-        plan_id=summary.plan_id,
+        settings_id=summary.settings_id,
         created_at="2026-11-28T10:00:00Z",
         environment_id="c0ffee123456",
         model=row.model,

@@ -31,10 +31,10 @@ MIDDLE = ("_min", "_mean", "_max", "_peak", "_per_batch")
 TEXTS = {
     *("case_id", "model", "weights", "backend", "setting", "device", "precision", "boundary", "mode", "grade"),
     *("flags", "stopped", "items", "speedup_against", "machine", "libraries", "measured_from", "measured_to"),
-    *("plan_id", "compile_cached", "break_even", "break_even_against", "about", "rule", "text", "case_ids"),
+    *("plan_id", "settings_id", "compile_cached", "break_even", "break_even_against", "about", "rule", "text"),
     *("engine", "shapes", "layers_by_precision", "kept_in_fp32", "tensorrt", "builder", "gpu", "driver", "limit"),
     *("chosen", "flag", "detail", "remedy", "gpu_clock_held_back", "status", "reason", "hint", "clearly_fastest"),
-    *("known_how", "from_case_id", "to_case_id"),
+    *("case_ids", "known_how", "from_case_id", "to_case_id"),
     *("environment_id", "fact", "value", "not_available"),
 }
 
