@@ -91,6 +91,7 @@ def flags_for(
     if checks.calibration:
         return [_calibration(case), *_on_purpose(records)]
     noise = [*_steady(records), *_intervals(records, latency, checks.target_ci), *_drift(latency)]
+    noise += _two_speeds(latency)
     proof = [*_parity(case, parity, records, checks), *_placement(case, records)]
     return [*proof, *_timer(records, latency), *noise, *_compile(records), *_on_purpose(records)]
 
@@ -206,6 +207,22 @@ def _drift(latency: Latency) -> list[Finding]:
     detail = f"over the rounds the medians went {'up' if change > 0 else 'down'}, by {change:+.1%} in all"
     remedy = "Let the machine cool down or warm up to a constant clock, then `make run FORCE=1`."
     return [finding("C", "DRIFT", detail, remedy)]
+
+
+def _two_speeds(latency: Latency) -> list[Finding]:
+    found = stats.two_speeds(latency.process_medians)
+    if found is None:
+        return []
+    count = found.fast_count + found.slow_count
+    detail = (
+        f"processes come at two speeds: {found.fast / 1e6:.3g} ms in {found.fast_count} of {count}, "
+        f"{found.slow / 1e6:.3g} ms in {found.slow_count}"
+    )
+    remedy = (
+        "Read both speeds instead of the median, which is one of them or lies between; look for what differs between "
+        "processes (placement of memory and threads, the clock), and measure more rounds: `make bench ROUNDS=10`."
+    )
+    return [finding("A", "TWO_SPEEDS", detail, remedy)]
 
 
 def _compile(records: Sequence[Measured]) -> list[Finding]:

@@ -81,7 +81,7 @@ def join(
             "engines": _loaded_engines(rows, blank.exports, engines),
             "roof": roof,
             "notes": notes.lines(),
-            "rows": tuple(speedups.with_speedups(rows, medians, plan.report.baseline_backend, calibration)),
+            "rows": tuple(speedups.with_speedups(rows, plan.report.baseline_backend, calibration)),
         }
     )
 

@@ -1,8 +1,8 @@
 """What would bring a model most, from where it starts: measured in other rows, or bounded by its profile (pure).
 
-A measured change is another row of grade A or B that is faster per item beyond Welch's 95% interval. A bound is
-Amdahl's law (Amdahl, AFIPS 1967): what takes a share s of the time can bring 1 / (1 - s) at most, if it vanished. Rows
-of grade C and F, and profiles whose parts are not explained, promise nothing.
+A measured change is another row of grade A or B that is faster per item beyond the 95% interval of their ratio. A bound
+is Amdahl's law (Amdahl, AFIPS 1967): what takes a share s of the time can bring 1 / (1 - s) at most, if it vanished.
+Rows of grade C and F, and profiles whose parts are not explained, promise nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from harness.core.schemas.profile_parts import LayerRow, PartsProfile
 from harness.measure.grades import RANKED
 from harness.measure.layer_choice import chosen
 from harness.measure.layer_sums import by_group, inside, total
-from harness.measure.ratios import welch
+from harness.measure.ratios import ratio_of_medians
 from harness.measure.reconcile import launch_gaps, reconcile
 from harness.measure.rows import is_calibration, median_ns
 
@@ -50,7 +50,7 @@ Profiles = Mapping[str, PartsProfile]
 
 @dataclass(frozen=True)
 class Change:
-    """One change. gain: items a second, in times of the start's.
+    """One change. gain: the start's time of an item by that after it.
 
     interval: 95%, of a measured change; None of a bound, which is 1 / (1 - share). start, end: case ids; end is None
     where no row shows it. share: of the start's time, of a bound. modules: that fusing would spare.
@@ -131,8 +131,8 @@ def _measured(start: Row, sound: Sequence[Row]) -> Iterator[Change]:
     """Rows that differ from the start in one thing and are faster per item."""
     for row in sound:
         rule = _rule(start, row)
-        ratio = welch(_per_item(row), _per_item(start)) if rule else None
-        if rule and ratio and ratio.ci95.low > 1:
+        ratio = ratio_of_medians(_per_item(start), _per_item(row)) if rule else None
+        if rule and ratio and ratio.ci95 and ratio.ci95.low > 1:
             yield Change(rule, ratio.value, start.case_id, row.case_id, ratio.ci95)
 
 

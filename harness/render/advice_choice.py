@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from harness.core.schemas import Precision, Row
-from harness.measure.ratios import Ratio, welch
+from harness.measure.ratios import Ratio, ratio_of_medians
 from harness.measure.rows import median_ns
 from harness.render import cold, ranking, units
 from harness.render.engines import engine_of
@@ -62,8 +62,9 @@ def precision_choice(group: Group) -> Iterator[Recommendation]:
         if rows[0].precision == "fp32" or not found:
             continue
         rated = [(low, high, ratio) for low, high in found if (ratio := _times(low, high)) is not None]
-        pays = [(low, high, ratio) for low, high, ratio in rated if ratio.ci95.low > 1 and ratio.value >= WORTH]
-        fails = [(low, high, ratio) for low, high, ratio in rated if ratio.ci95.high < WORTH]
+        known = [(low, high, ratio, ratio.ci95) for low, high, ratio in rated if ratio.ci95]
+        pays = [(low, high, ratio) for low, high, ratio, ends in known if ends.low > 1 and ratio.value >= WORTH]
+        fails = [(low, high, ratio) for low, high, ratio, ends in known if ends.high < WORTH]
         if not pays and not fails:
             continue
         parts = [f"pays {_gains(pays)}, at {loss([low for low, _, _ in pays])}"] if pays else []
@@ -112,7 +113,8 @@ def _times(fast: Row, slow: Row) -> Ratio | None:
     """How many times as fast, with its interval; None with one round."""
     if fast.latency_ns is None or slow.latency_ns is None:
         return None
-    return welch(fast.latency_ns.process_medians, slow.latency_ns.process_medians)
+    ratio = ratio_of_medians(slow.latency_ns.process_medians, fast.latency_ns.process_medians)
+    return ratio if ratio and ratio.ci95 else None
 
 
 def _ratio(ratio: Ratio) -> str:

@@ -81,9 +81,7 @@ def speedup_figure(title: str, rows: Sequence[Row], baseline: str, caption: str)
     shown = drawable(rows)
     names = labels(shown)
     panels = [Panel(shape_name(key), _speedup_dots(found, names)) for key, found in shapes(shown)]
-    marks = (
-        f"Marker: median ratio {baseline} fp32 / backend of same-round medians; bar: 95% CI, t on log ratios. {FILLS}"
-    )
+    marks = f"Marker: median of {baseline} fp32 / median of the backend; bar: 95% CI. {FILLS}"
     return dot_figure(title, (marks, caption), panels, Axis("speedup (log scale)", ratio=True), _columns(panels))
 
 

@@ -18,16 +18,17 @@ def guide(summary: Summary) -> str:
     lines = [
         f"**median**: the median of {rounds} process medians; each round of a case is a fresh process, and "
         "the rounds of all cases are mixed in random order.",
-        f"**95% CI**: Student's t over the logarithms of the process medians ({processes}, not "
-        "thousands of iterations: those of one process are not independent). One round has no interval.",
-        f"**p90, p95, p99**: {stats.PERCENTILE_ESTIMATOR} over the pooled samples; below {least[0]}, {least[1]} and "
-        f"{least[2]} samples they are withheld, as MLPerf LoadGen's early stopping does at 99% confidence. Their 95% "
-        "intervals (order statistics, batch means for the correlation; of the processes measured, not of others) stand "
-        "in summary.csv.",
-        "**images/s, sequences/s, tokens/s**: items divided by the wall time of the timed loop, not by a mean latency. "
-        "Tokens count padding.",
-        f"**speedup**: {summary.baseline_backend} fp32 divided by this row, as the median ratio of medians of the same "
-        "round; its interval is t on the logarithms of these ratios.",
+        f"**95% CI**: of the median over processes ({processes}, not thousands of iterations: those of one process are "
+        "not independent). Student's t on the logarithms of the process medians; from "
+        f"{stats.MIN_ORDERED} processes on order statistics, which need no shape. One round has no interval.",
+        f"**p90, p95, p99**: {stats.PERCENTILE_ESTIMATOR} in each process, and the median of these; below {least[0]}, "
+        f"{least[1]} and {least[2]} samples, or a third of that in any process, they are withheld, after MLPerf "
+        "LoadGen's early stopping at 99% confidence. Their 95% intervals, over processes as the median's, are in "
+        "summary.csv.",
+        "**images/s, sequences/s, tokens/s**: items divided by the wall time of the timed loop, not by a mean latency; "
+        "the median over processes. Tokens count padding.",
+        f"**speedup**: the median of {summary.baseline_backend} fp32 divided by this row's; its interval follows from "
+        "the two medians' (MOVER).",
         "**rel. L2, top-1**: distance of the outputs from the fp32 PyTorch reference, the worst of a check of all "
         "inputs before timing and of outputs taken while timing. Top-1 is shown for trained classifiers only, the "
         "**cosine** for all others, where rows differ in precision. **file MiB**: "

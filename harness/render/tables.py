@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tabulate import tabulate
 
 from harness.core.schemas import ExportRecord, Latency, Row, Summary
-from harness.measure.stats import P90_MIN_SAMPLES, P95_MIN_SAMPLES, P99_MIN_SAMPLES
+from harness.measure.stats import P90_MIN_SAMPLES, P95_MIN_SAMPLES, P99_MIN_SAMPLES, least_in_process
 from harness.render import ranking, units, ways
 from harness.render.custom import Metrics, metric_columns
 from harness.render.device_columns import device_columns
@@ -184,7 +184,10 @@ def _median(row: Row, unit: TimeUnit, wins: bool) -> str:
 def _percentile(name: str, unit: TimeUnit) -> Callable[[Row], str]:
     def figure(latency: Latency) -> str:
         value: float | None = getattr(latency, name)
-        return f"n<{WITHHELD[name]}" if value is None else units.in_unit(value, unit)
+        if value is not None:
+            return units.in_unit(value, unit)
+        least = WITHHELD[name]
+        return f"n<{least}" if latency.n < least else f"n<{least_in_process(int(name[1:]) / 100)} each"
 
     return lambda row: _timed(row, figure)
 

@@ -17,7 +17,8 @@ MAX_LISTS = 8
 """Models and sequence lengths with a list, as many as have recommendations."""
 
 _EXPLAINED = (
-    "Gain is items a second, in times of the row that a change starts from; gains of several changes do not multiply. "
+    "Gain is how many times faster an item is than in the row that a change starts from, by the medians; gains of "
+    "several changes do not multiply. "
     "*Measured*: the other row, with the 95% interval of their ratio. *At most*: if what the profile found there "
     "vanished (Amdahl's law); a real change brings less."
 )

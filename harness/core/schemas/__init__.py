@@ -17,8 +17,9 @@ The reader of a format 2 takes format 1, too:
     PartsProfile  1  first format
     MemoryProfile 1  first format
     SelfTest      1  first format
-    Summary       2  plan_id and settings_id as in Plan
-    Comparison    1  first format
+    Summary       2  plan_id and settings_id as in Plan; throughput_ci95 came later, None in older files, whose
+                     percentiles pool samples
+    Comparison    1  first format; p_rank_holm, rounds and Side.config came later, None in older files
     Reproduction  1  first format
     Bundle        1  first format
 """

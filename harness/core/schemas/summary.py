@@ -36,6 +36,8 @@ class Interval(Record):
 class Latency(Record):
     """Statistics of one row, in nanoseconds; what cannot be known from the samples is None.
 
+    Every figure but max and n is the median over processes of the figure of each process.
+
     A row in offline mode has no latency. Its figures are wall time per batch, one a process: median, ci95, mean and
     process_medians are those of it, n counts batches, and everything that needs single latencies is None.
     """
@@ -45,6 +47,7 @@ class Latency(Record):
     ci95: Interval | None
     """Over processes; None with one round."""
     p50: float | None
+    """The headline again, for rows that have latencies."""
     p90: float | None
     p95: float | None
     p99: float | None
@@ -57,7 +60,7 @@ class Latency(Record):
     rounds: int
     process_medians: tuple[float, ...]
     percentile_ci95: dict[str, Interval] = {}
-    """By name (p50, p90, p95, p99): order statistics of the pooled samples; absent where they cannot give one."""
+    """By name (p50, p90, p95, p99): over processes, as ci95; absent with one round and where one is withheld."""
 
 
 class Part(Record):
@@ -66,7 +69,7 @@ class Part(Record):
     median_ns: float
     """Median of the process medians."""
     share: float
-    """Of the time of all samples; the three shares add up to 1."""
+    """Mean over processes of its share of their time; the three shares add up to 1."""
 
 
 class Split(Record):
@@ -78,7 +81,7 @@ class Split(Record):
 
 
 class Speedup(Record):
-    """Ratio baseline / this row, of same-round medians."""
+    """How many times as fast as the baseline a row is: the two headlines divided (harness/measure/ratios.py)."""
 
     ratio: float
     ci95: Interval | None
@@ -151,7 +154,9 @@ class Row(Record):
     tried: bool = False
     """True for a setting that was measured to choose among several and is not the fastest of its backend."""
     throughput_per_s: float | None
-    """Items per second of wall time of the timed loop."""
+    """Items per second of wall time of the timed loop: median over processes."""
+    throughput_ci95: Interval | None = None
+    """Over processes; None with one round."""
     speedup: Speedup | None
     parity: Parity | None
     placement: Placement | None

@@ -26,7 +26,7 @@ NOTE = (
     "Marker: median of the process medians; bar: 95% CI over processes; small dots: the processes; tick: p95. Tinted: "
     "not fp32; grey and hollow: flagged, not ranked."
 )
-SPEEDUP_NOTE = "Median ratio of medians of the same round, baseline / backend; bar: 95% CI. Above 1 is faster."
+SPEEDUP_NOTE = "Median of the baseline / median of the backend; bar: 95% CI. Above 1 is faster."
 
 
 def latency_plots(rows: Sequence[Row]) -> PlotGroup:

@@ -19,8 +19,8 @@ from harness.render.units import SECOND
 HEIGHT_PX = 380
 
 THROUGHPUT_NOTE = (
-    "Items divided by the wall time of the timed loop, all rounds pooled. Dashed: not fp32; grey and hollow: flagged, "
-    "not ranked. A click on a name hides its line."
+    "Items divided by the wall time of the timed loop, median over processes. Dashed: not fp32; grey and hollow: "
+    "flagged, not ranked. A click on a name hides its line."
 )
 COLD_NOTE = (
     "Load, compile and first inference of a new process; imports, ONNX export and engines not included. Upper left "
