@@ -73,6 +73,7 @@ def join(
     roof = _own_roof(roof, [environments[identity] for identity in used], notes)
     rows = roofline.with_rooflines(rows, blank.exports, roof)
     rows = with_nonmonotone(with_tried(rows, plan.cases, medians))
+    rows = speedups.with_speedups(rows, medians, plan.report.baseline_backend, calibration)
     return blank.model_copy(
         update={
             "measured_from": min(started, default=None),
@@ -81,7 +82,7 @@ def join(
             "engines": _loaded_engines(rows, blank.exports, engines),
             "roof": roof,
             "notes": notes.lines(),
-            "rows": tuple(speedups.with_speedups(rows, medians, plan.report.baseline_backend, calibration)),
+            "rows": tuple(speedups.with_baseline_grades(rows)),
         }
     )
 

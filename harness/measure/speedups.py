@@ -38,3 +38,19 @@ def _with_speedup(
 
 def _peers(row: Row) -> tuple[object, ...]:
     return (row.model, row.weights, row.batch_size, row.sequence_length, row.boundary, row.mode, row.device)
+
+
+def with_baseline_grades(rows: Sequence[Row]) -> list[Row]:
+    """Rows whose speedups name the grade of their baseline: a ratio to a disturbed row is no better than that row.
+
+    rows: with their final grades.
+    """
+    grades = {row.case_id: row.grade for row in rows}
+    return [
+        row
+        if row.speedup is None
+        else row.model_copy(
+            update={"speedup": row.speedup.model_copy(update={"baseline_grade": grades[row.speedup.baseline]})}
+        )
+        for row in rows
+    ]
