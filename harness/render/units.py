@@ -93,6 +93,11 @@ def interval(found: Interval | None, divisor: float = 1, end: Callable[[float], 
     return f"[{end(found.low / divisor)}, {end(found.high / divisor)}]"
 
 
+def to_scale(found: Interval | None) -> Interval | None:
+    """The interval that a chart draws as a bar: None where it is too wide to print, as it would squeeze all others."""
+    return None if found is None or too_wide_to_print(found) else found
+
+
 def mib(size_bytes: int | None) -> str:
     """A size in whole MiB."""
     return ABSENT if size_bytes is None else f"{size_bytes / MIB:,.0f}"

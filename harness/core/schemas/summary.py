@@ -178,7 +178,7 @@ class Row(Record):
     """sha256 by file name of what was loaded: tells rows apart later, and which ones needed an ONNX export."""
     flags: tuple[Flag, ...]
     checks: dict[str, Check] = {}
-    """By the name of the flag that a failed check raises: those that apply to the row; empty where none was recorded."""
+    """Those that apply to the row, by the name of the flag that each raises; empty where none is on record."""
     usage: UsageSummary | None = None
     """None where nobody watched."""
     stopped: Stopped | None = None
