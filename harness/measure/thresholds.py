@@ -141,7 +141,7 @@ def _judged(threshold: Threshold, row: Row) -> Judgement:
 def _unsound(row: Row) -> str | None:
     if row.status != "measured":
         return f"{row.status}: {row.reason}" if row.reason else row.status
-    if row.grade in grades.RANKED:
+    if row.grade in grades.RANKED or grades.only_uncertain(row):
         return None
     return f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"
 

@@ -108,6 +108,16 @@ def flags(summary: Summary) -> list[Line]:
     ]
 
 
+def checks(summary: Summary) -> list[Line]:
+    """A line for each check that applies to a row: in how many of its rounds it was made, and why not in the others."""
+    return [
+        about(summary, row, {"check": name, "rounds": found.rounds, "of": found.of, "missing": found.missing})
+        for _, rows in ranking.by_table(summary.rows)
+        for row in rows
+        for name, found in row.checks.items()
+    ]
+
+
 def usage(summary: Summary) -> list[Line]:
     """A line for each row that was watched, in the words of summary.csv."""
     names = [*UsageSummary.model_fields, *(f"gpu_{name}" for name in GpuUsage.model_fields), "gpu_clock_held_back"]

@@ -77,6 +77,7 @@ from harness.core.schemas.roof import Roof
 from harness.core.schemas.running import Running
 from harness.core.schemas.selftest import SelfTest, SelfTestRow
 from harness.core.schemas.summary import (
+    Check,
     DeviceTimes,
     Flag,
     Interval,
@@ -120,6 +121,7 @@ __all__ = [
     "BundledFile",
     "Case",
     "Cell",
+    "Check",
     "Claim",
     "ClaimedModel",
     "ClaimedRatio",

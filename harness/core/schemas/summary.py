@@ -86,6 +86,8 @@ class Speedup(Record):
     ratio: float
     ci95: Interval | None
     baseline: str
+    baseline_grade: Grade | None = None
+    """None in summaries that were written before it was recorded."""
 
 
 class DeviceTimes(Record):
@@ -125,6 +127,17 @@ class Flag(Record):
     name: str
     detail: str
     remedy: str
+    caps_at: Grade | None = None
+    """Best grade of a row that has it; None in summaries that were written before it was recorded."""
+
+
+class Check(Record):
+    """In how many of a row's rounds a check was made that applies to it."""
+
+    rounds: int
+    of: int
+    missing: str | None = None
+    """Why it was not made in the others; None where it was made in all."""
 
 
 class Row(Record):
@@ -169,6 +182,8 @@ class Row(Record):
     artifacts: dict[str, str]
     """sha256 by file name of what was loaded: tells rows apart later, and which ones needed an ONNX export."""
     flags: tuple[Flag, ...]
+    checks: dict[str, Check] = {}
+    """Those that apply to the row, by the name of the flag that each raises; empty where none is on record."""
     usage: UsageSummary | None = None
     """None where nobody watched."""
     stopped: Stopped | None = None
