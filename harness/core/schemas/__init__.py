@@ -8,15 +8,16 @@ A `schema_version` is raised when a reader of the old version would misread or r
     EngineRecord  1  first format
     Roof          1  first format
     Environment   1  first format
-    RawRecord     1  first format: Measured | Failed, sealed with a checksum (core/store.py)
-    Usage         1  first format
+    RawRecord     1  first format: Measured | Failed, sealed with a checksum (core/store.py); cpu_use came later, None in
+                     older files
+    Usage         1  first format; what was used of the allowed CPUs and beside them came later, None in older files
     Running       1  first format
     Energy        1  first format
     ModelProfile  1  first format; activation_alone_bytes came later, None in older files
     PartsProfile  1  first format
     MemoryProfile 1  first format
     SelfTest      1  first format
-    Summary       1  first format
+    Summary       1  first format; Row.checks came later, empty in older files
     Comparison    1  first format
     Reproduction  1  first format
     Bundle        1  first format
@@ -60,6 +61,7 @@ from harness.core.schemas.raw import (
     Block,
     Clock,
     ColdCosts,
+    CpuUse,
     DeviceSamples,
     Failed,
     Measured,
@@ -75,6 +77,7 @@ from harness.core.schemas.roof import Roof
 from harness.core.schemas.running import Running
 from harness.core.schemas.selftest import SelfTest, SelfTestRow
 from harness.core.schemas.summary import (
+    Check,
     DeviceTimes,
     Flag,
     Interval,
@@ -117,6 +120,7 @@ __all__ = [
     "BundledFile",
     "Case",
     "Cell",
+    "Check",
     "Claim",
     "ClaimedModel",
     "ClaimedRatio",
@@ -125,6 +129,7 @@ __all__ = [
     "ColdCosts",
     "ComparedRow",
     "Comparison",
+    "CpuUse",
     "CustomMetric",
     "Device",
     "DeviceSamples",

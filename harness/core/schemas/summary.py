@@ -124,6 +124,15 @@ class Flag(Record):
     remedy: str
 
 
+class Check(Record):
+    """In how many of its rounds one check was made that applies to a row (harness/measure/checks.py)."""
+
+    rounds: int
+    of: int
+    missing: str | None = None
+    """Why not in the others; None where it was made in all."""
+
+
 class Row(Record):
     case_id: str
     model: str
@@ -164,6 +173,8 @@ class Row(Record):
     artifacts: dict[str, str]
     """sha256 by file name of what was loaded: tells rows apart later, and which ones needed an ONNX export."""
     flags: tuple[Flag, ...]
+    checks: dict[str, Check] = {}
+    """By the name of the flag: every check that applies to the row; empty where nothing was measured."""
     usage: UsageSummary | None = None
     """None where nobody watched."""
     stopped: Stopped | None = None
