@@ -8,8 +8,8 @@ A `schema_version` is raised when a reader of the old version would misread or r
     EngineRecord  1  first format
     Roof          1  first format
     Environment   1  first format
-    RawRecord     1  first format: Measured | Failed, sealed with a checksum (core/store.py); cpu_use came later, None in
-                     older files
+    RawRecord     1  first format: Measured | Failed, sealed with a checksum (core/store.py); cpu_use came later, None
+                     in older files
     Usage         1  first format; what was used of the allowed CPUs and beside them came later, None in older files
     Running       1  first format
     Energy        1  first format

@@ -28,8 +28,10 @@ class GpuUsage(Record):
 
 
 class UsageSummary(Record):
-    """What the monitor saw while a row was warmed up and timed, which is the same work, over all its rounds. 100% is one
-    CPU."""
+    """What the monitor saw while a row was warmed up and timed, which is the same work, over all its rounds.
+
+    100% is one CPU.
+    """
 
     rounds: int
     """Rounds that were watched."""
