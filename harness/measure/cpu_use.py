@@ -22,7 +22,7 @@ class CpuWatch:
         self._cpu_ns, self._start_ns = clock.cpu_time_ns(), clock.now_ns()
 
     def time_work(self) -> None:
-        """Time the fixed piece of work once more. Between blocks, never inside of one."""
+        """Time the fixed piece of work once more. Between windows and blocks, never inside of one."""
         self._work.append(clock.work_ns())
 
     def end(self) -> CpuUse:

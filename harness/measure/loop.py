@@ -43,11 +43,11 @@ class Timed:
     stop: Literal["converged", "time limit", "sample limit"]
 
 
-def warm_up(mode: Mode, settings: Measurement) -> WarmUp:
+def warm_up(mode: Mode, settings: Measurement, after_window: Callable[[], object] = lambda: None) -> WarmUp:
     """Run the very inputs that will be measured until three windows agree on their median, or the limit is reached.
 
     It goes on where the timed part will end at max_samples or max_s too early for both together to last min_s. Samples
-    are kept up to max_samples.
+    are kept up to max_samples. `after_window` is called between windows.
     """
     kept = array("q")
     # Longer than a rotation of the inputs, whose index is where a block begins.
@@ -69,6 +69,7 @@ def warm_up(mode: Mode, settings: Measurement) -> WarmUp:
             if now_ns() >= window_end:
                 break
         medians.append(mode.centre_ns(block, latest))
+        after_window()
         elapsed = now_ns() - started
         enough = position >= settings.warmup_min_iterations and elapsed >= _ns(settings.warmup_min_s)
         steady = enough and _agree(medians[-WINDOWS:], settings.steady_tolerance)

@@ -89,7 +89,7 @@ def run_session(
     _quiet_collector()
     enter("warm-up")
     watch = CpuWatch()
-    warmed = warm_up(mode, settings)
+    warmed = warm_up(mode, settings, watch.time_work)
     enter("measure")
     kept: list[tuple[int, Outputs]] = []
 
