@@ -88,8 +88,8 @@ class CpuUse(Record):
     """Cores by cgroup quota; None where there is none."""
     quota_end: float | None
     work_ns: tuple[int, ...]
-    """A fixed piece of work on one thread, timed after each window of the warm-up and each block: it takes longer where the clock is lower or a
-    neighbour uses the same core (harness/measure/clock.py)."""
+    """A fixed piece of work on one thread, timed after each window of the warm-up and each block: it takes longer where
+    the clock is lower or a neighbour uses the same core (harness/measure/clock.py)."""
 
 
 class RawBase(Record):

@@ -33,7 +33,7 @@ def judged(
     threads: int = 2,
     room: int | None = None,
     cpus: int | None = None,
-    used: CpuUse | None | str = "quiet",
+    used: CpuUse | str | None = "quiet",
 ) -> tuple[dict[str, Finding], dict[str, Check]]:
     """Findings by name and checks of three rounds on a machine of `cpus`; None: a round that was not watched."""
     counted = cpu_use(threads=threads) if used == "quiet" else used
