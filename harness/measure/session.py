@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness import parity
-from harness.core.schemas import ColdCosts, DeviceSamples, Measurement, Memory, Parity, Placement, SplitSamples
+from harness.core.schemas import ColdCosts, CpuUse, DeviceSamples, Measurement, Memory, Parity, Placement, SplitSamples
 from harness.measure import memory
 from harness.measure.clock import now_ns
+from harness.measure.cpu_use import CpuWatch
 from harness.measure.loop import Timed, WarmUp, measure, warm_up
 from harness.measure.modes import Mode
 
@@ -63,6 +65,7 @@ class Measurements:
     placement: Placement
     memory: Memory
     cold_ns: ColdCosts
+    cpu_use: CpuUse
 
 
 def run_session(
@@ -72,11 +75,12 @@ def run_session(
     classifier: bool,
     settings: Measurement,
     enter: Callable[[str], None],
+    seed: str = "",
 ) -> Measurements:
     """Measure one case.
 
     mode: how the backend's batches are run; reference(i): the fp32 outputs for batch i; enter: told the name
-    of each phase as it begins, so that a crash can be placed.
+    of each phase as it begins, so that a crash can be placed; seed: decides how much longer than asked each block is.
     """
     baseline_rss_bytes = memory.resident_bytes()
     cold = _start_cold(backend, mode, enter)
@@ -84,10 +88,17 @@ def run_session(
     before = parity.worst(_check_all(backend, mode, reference, classifier))
     _quiet_collector()
     enter("warm-up")
-    warmed = warm_up(mode, settings)
+    watch = CpuWatch()
+    warmed = warm_up(mode, settings, watch.time_work)
     enter("measure")
     kept: list[tuple[int, Outputs]] = []
-    timed = measure(mode, settings, lambda index: _keep(kept, index, backend.outputs()))
+
+    def after_block(index: int) -> None:
+        _keep(kept, index, backend.outputs())
+        watch.time_work()
+
+    timed = measure(mode, settings, after_block, warmed.elapsed_ns, random.Random(seed))  # noqa: S311 - no secret
+    cpu_use = watch.end()
     peak_rss_bytes = memory.peak_bytes()
     enter("outputs check")
     after = parity.worst(parity.compare(out, reference(index), classifier) for index, out in kept if out)
@@ -105,6 +116,7 @@ def run_session(
         placement=placement,
         memory=Memory(peak_rss_bytes=peak_rss_bytes, baseline_rss_bytes=baseline_rss_bytes),
         cold_ns=cold,
+        cpu_use=cpu_use,
     )
 
 

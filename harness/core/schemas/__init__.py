@@ -9,8 +9,10 @@ The reader of a format 2 takes format 1, too:
     EngineRecord  1  first format
     Roof          1  first format
     Environment   1  first format
-    RawRecord     2  Measured | Failed, sealed with a checksum (core/store.py); settings_id was plan_id in format 1
-    Usage         2  settings_id was plan_id in format 1
+    RawRecord     2  Measured | Failed, sealed with a checksum (core/store.py); settings_id was plan_id in format 1;
+                     cpu_use came later, None in older files
+    Usage         2  settings_id was plan_id in format 1; what was used of the allowed CPUs and beside them came later,
+                     None in older files
     Running       1  first format
     Energy        2  settings_id was plan_id in format 1
     ModelProfile  2  settings_id was plan_id in format 1; activation_alone_bytes came later, None in older files
@@ -18,7 +20,7 @@ The reader of a format 2 takes format 1, too:
     MemoryProfile 1  first format
     SelfTest      1  first format
     Summary       2  plan_id and settings_id as in Plan; throughput_ci95 came later, None in older files, whose
-                     percentiles pool samples
+                     percentiles pool samples; Row.checks came later, empty in older files
     Comparison    1  first format; p_rank_holm, rounds and Side.config came later, None in older files
     Reproduction  1  first format
     Bundle        1  first format
@@ -62,6 +64,7 @@ from harness.core.schemas.raw import (
     Block,
     Clock,
     ColdCosts,
+    CpuUse,
     DeviceSamples,
     Failed,
     Measured,
@@ -130,6 +133,7 @@ __all__ = [
     "ColdCosts",
     "ComparedRow",
     "Comparison",
+    "CpuUse",
     "CustomMetric",
     "Device",
     "DeviceSamples",

@@ -69,6 +69,29 @@ class ColdCosts(Record):
     first_inference: int
 
 
+class CpuUse(Record):
+    """What a process took of its CPUs during warm-up and timed part together, counted by itself at both ends."""
+
+    wall_ns: int
+    cpu_ns: int
+    """CPU time of all its threads, those that ended meanwhile included."""
+    waited_ns: int | None
+    """Run-queue delay: how long its threads were ready to run and waited for a CPU, in all (field 2 of
+    /proc/self/task/*/schedstat). None where the kernel does not count it."""
+    threads: int
+    """At the end."""
+    threads_ended: int
+    """Threads that were there at the start and ended meanwhile: their part of waited_ns is lost."""
+    affinity_start: tuple[int, ...]
+    affinity_end: tuple[int, ...]
+    quota_start: float | None
+    """Cores by cgroup quota; None where there is none."""
+    quota_end: float | None
+    work_ns: tuple[int, ...]
+    """A fixed piece of work on one thread, timed after each window of the warm-up and each block: it takes longer where
+    the clock is lower or a neighbour uses the same core (harness/measure/clock.py)."""
+
+
 class RawBase(Record):
     schema_version: Format2 = 2
     case_id: str
@@ -127,6 +150,8 @@ class Measured(RawBase):
     memory: Memory
     cold_ns: ColdCosts
     notes: tuple[str, ...] = ()
+    cpu_use: CpuUse | None = None
+    """None in files from before it existed."""
 
 
 class Failed(RawBase):

@@ -132,12 +132,12 @@ class Flag(Record):
 
 
 class Check(Record):
-    """In how many of a row's rounds a check was made that applies to it."""
+    """In how many of its rounds one check was made that applies to a row (harness/measure/checks.py)."""
 
     rounds: int
     of: int
     missing: str | None = None
-    """Why it was not made in the others; None where it was made in all."""
+    """Why not in the others; None where it was made in all."""
 
 
 class Row(Record):
@@ -183,7 +183,7 @@ class Row(Record):
     """sha256 by file name of what was loaded: tells rows apart later, and which ones needed an ONNX export."""
     flags: tuple[Flag, ...]
     checks: dict[str, Check] = {}
-    """Those that apply to the row, by the name of the flag that each raises; empty where none is on record."""
+    """By the name of the flag: every check that applies to the row; empty where nothing was measured."""
     usage: UsageSummary | None = None
     """None where nobody watched."""
     stopped: Stopped | None = None
