@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 
 from harness.core.schemas import Clock
 
@@ -22,3 +23,17 @@ def calibrate() -> Clock:
         resolution_ns=time.get_clock_info("perf_counter").resolution * 1e9,
         overhead_ns=int(statistics.median(gaps)),
     )
+
+
+def shortest_ns(work: Callable[[], object], span_ns: int, min_calls: int = 3) -> int:
+    """The shortest of the calls that fit into span_ns, of min_calls at least: what the work takes undisturbed."""
+    shortest, calls = None, 0
+    end = now_ns() + span_ns
+    while True:
+        start = now_ns()
+        work()
+        stop = now_ns()
+        calls += 1
+        shortest = stop - start if shortest is None else min(shortest, stop - start)
+        if stop >= end and calls >= min_calls:
+            return max(shortest, 1)

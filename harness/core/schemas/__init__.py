@@ -7,6 +7,7 @@ A `schema_version` is raised when a reader of the old version would misread or r
     ExportFailure 1  first format
     EngineRecord  1  first format
     Roof          1  first format
+    CpuRoof       1  first format
     Environment   1  first format
     RawRecord     1  first format: Measured | Failed, sealed with a checksum (core/store.py)
     Usage         1  first format
@@ -71,10 +72,11 @@ from harness.core.schemas.raw import (
     SplitSamples,
 )
 from harness.core.schemas.reproduction import Reproduced, ReproducedRow, Reproduction
-from harness.core.schemas.roof import Roof
+from harness.core.schemas.roof import CpuLimits, CpuRoof, Roof
 from harness.core.schemas.running import Running
 from harness.core.schemas.selftest import SelfTest, SelfTestRow
 from harness.core.schemas.summary import (
+    Check,
     DeviceTimes,
     Flag,
     Interval,
@@ -117,6 +119,7 @@ __all__ = [
     "BundledFile",
     "Case",
     "Cell",
+    "Check",
     "Claim",
     "ClaimedModel",
     "ClaimedRatio",
@@ -125,6 +128,8 @@ __all__ = [
     "ColdCosts",
     "ComparedRow",
     "Comparison",
+    "CpuLimits",
+    "CpuRoof",
     "CustomMetric",
     "Device",
     "DeviceSamples",
