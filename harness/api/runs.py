@@ -55,9 +55,8 @@ class Run:
         return plan
 
     def measure(self) -> Summary:
-        """Rounds of fresh processes, and their summary."""
-        if load(self.results.plan, Plan, "make plan").device == "cuda":
-            self._stage("roof", models=False)
+        """What the device can do at most, rounds of fresh processes, and their summary."""
+        self._stage("roof", models=False)
         self._stage("run", *self._forced())
         self._stage("aggregate")
         return load(self.results.summary, Summary, "make aggregate")

@@ -13,7 +13,7 @@ results/raw/<case_id>/<round>.json            and <round>.log while a case runs 
 results/running.json                          what a run measures just now; gone when it ends
 results/summary.json  summary.csv  report.md  report.html  charts/*.png
 results/tables/*.csv  metrics.prom            the report's tables and the rows' figures, for other programs
-results/roof.json                             what the GPU can do at most
+results/roof.json                             what the plan's device can do at most
 results/energy/<case_id>.json                 energy/runs/… the timings of that pass
 results/profiles/<case_id>/{model,parts,memory}.json  parts.md  memory.png  memory.pickle  *.trace.json
                               <level>.log of one that failed; events.out.tfevents.profile for TensorBoard

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import statistics
 import time
+from collections.abc import Callable
 
 from harness.core.schemas import Clock
 
@@ -46,3 +47,17 @@ def work_ns() -> int:
         digest(_WORK)
         least = min(least, read() - start)
     return least
+
+
+def shortest_ns(work: Callable[[], object], span_ns: int, min_calls: int = 3) -> int:
+    """The shortest of the calls that fit into span_ns, of min_calls at least: what the work takes undisturbed."""
+    shortest, calls = None, 0
+    end = now_ns() + span_ns
+    while True:
+        start = now_ns()
+        work()
+        stop = now_ns()
+        calls += 1
+        shortest = stop - start if shortest is None else min(shortest, stop - start)
+        if stop >= end and calls >= min_calls:
+            return max(shortest, 1)

@@ -88,7 +88,7 @@ def details(summary: Summary, key: TableKey, rows: Sequence[Row], by_id: Mapping
     meanwhile = meanwhile_table(rows)
     parts = {
         "Before the first answer": (costs, (stated, costs, engines)),
-        "Against the limits of the GPU": (limits, (stated, limits)),
+        f"Against the limits of the {'GPU' if rows[0].device == 'cuda' else 'CPU'}": (limits, (stated, limits)),
         "Energy": (energy, (energy,)),
         "Settings that were tried": (tried, (stated, tried)),
         "Flags": (flags, (flags,)),

@@ -8,6 +8,7 @@ The reader of a format 2 takes format 1, too:
     ExportFailure 1  first format
     EngineRecord  1  first format
     Roof          1  first format
+    CpuRoof       1  first format
     Environment   1  first format
     RawRecord     2  Measured | Failed, sealed with a checksum (core/store.py); settings_id was plan_id in format 1;
                      cpu_use came later, None in older files
@@ -76,7 +77,7 @@ from harness.core.schemas.raw import (
     SplitSamples,
 )
 from harness.core.schemas.reproduction import Reproduced, ReproducedRow, Reproduction
-from harness.core.schemas.roof import Roof
+from harness.core.schemas.roof import CpuLimits, CpuRoof, Roof
 from harness.core.schemas.running import Running
 from harness.core.schemas.selftest import SelfTest, SelfTestRow
 from harness.core.schemas.summary import (
@@ -133,6 +134,8 @@ __all__ = [
     "ColdCosts",
     "ComparedRow",
     "Comparison",
+    "CpuLimits",
+    "CpuRoof",
     "CpuUse",
     "CustomMetric",
     "Device",

@@ -10,7 +10,7 @@ from harness.core.schemas.engine import EngineRecord
 from harness.core.schemas.environment import Environment, Unavailable
 from harness.core.schemas.export import ExportRecord
 from harness.core.schemas.raw import Clock, ColdCosts, Parity, Placement
-from harness.core.schemas.roof import Roof
+from harness.core.schemas.roof import CpuRoof, Roof
 from harness.core.schemas.usage_summary import UsageSummary
 from harness.core.schemas.vocabulary import (
     Boundary,
@@ -114,11 +114,12 @@ class Roofline(Record):
     bytes: int
     """Least memory traffic of one batch: weights, inputs and outputs once."""
     flops_share: float
-    """Achieved FLOP/s over the best measured matrix product of that precision."""
+    """Achieved FLOP/s over the best measured matrix product of that precision, on a CPU with the row's threads."""
     bytes_share: float
-    """Least traffic over device time, over the best measured copy."""
+    """Least traffic over the time of the pass, over the best measured copy."""
     limit: Limit | None
-    """What bounds the row; None where that would take another batch size to tell."""
+    """What bounds the row; None on a GPU where that would take another batch size to tell, on a CPU where neither
+    arithmetic nor memory is near."""
 
 
 class Flag(Record):
@@ -138,6 +139,16 @@ class Check(Record):
     of: int
     missing: str | None = None
     """Why not in the others; None where it was made in all."""
+
+
+class Check(Record):
+    """In how many rounds of a row a check was made."""
+
+    rounds: int
+    of: int
+    """Rounds that it applies to."""
+    missing: str | None
+    """Why it was not made in the others; None where it was made in all."""
 
 
 class Row(Record):
@@ -192,6 +203,8 @@ class Row(Record):
     """Distribution and version that brought the backend; None for a built-in one and where nothing was measured."""
     custom: dict[str, float | Unavailable] = {}
     """By the name of a metric in Summary.custom: its figure, or why there is none."""
+    checks: dict[str, Check] = {}
+    """By the name of the flag that the check would have raised."""
 
 
 class Summary(Identified):
@@ -213,7 +226,7 @@ class Summary(Identified):
     """By model name: what the rows were measured on, and the export's own cost."""
     engines: dict[str, EngineRecord] = {}
     """By the path that rows name among their artifacts, below the model's folder, with the slug before it."""
-    roof: Roof | None = None
+    roof: Roof | CpuRoof | None = None
     custom: dict[str, CustomMetric] = {}
     """By name: metrics that plugins brought."""
     energies: dict[str, Energy] = {}
