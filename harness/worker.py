@@ -122,7 +122,7 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
         mode, reference = EndToEnd(backend, raw.items, raw.prepare, raw.answer), raw.reference
     else:
         mode, reference = mode_for(case, backend, len(batches.inputs)), batches.reference
-    found = run_session(backend, mode, reference, export.classifier, job.measurement, enter)
+    found = run_session(backend, mode, reference, export.classifier, job.measurement, enter, batches.inputs, job.round)
     enter("record")
     facts = {**backend.build_facts(), **loaded_runtimes(), **environment.plugin_fact(info.plugin)}
     where = environment.collect(facts, case.device, info.recorded)
@@ -149,6 +149,8 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
         placement=found.placement,
         memory=found.memory,
         cold_ns=found.cold_ns,
+        repeats=found.repeats,
+        outputs_time=found.outputs_time,
         notes=() if factor is None else (f"every inference was stretched by {factor:g} on purpose",),
     )
 

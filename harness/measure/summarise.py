@@ -10,6 +10,7 @@ import numpy as np
 from harness.core.environment import PLUGIN
 from harness.core.schemas import (
     Case,
+    Check,
     ColdCosts,
     Environment,
     Failed,
@@ -26,6 +27,8 @@ from harness.measure import disturbance, grades, order_statistics, rounds, split
 from harness.measure.device_grades import device_findings
 from harness.measure.device_times import device_of
 from harness.measure.grades import Checks, Finding, finding
+from harness.measure.skipped_work import skipped_work
+from harness.parity import worst_item
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,7 @@ def worst_parity(records: Sequence[Measured]) -> Parity | None:
         cosine=None if lost else min(cosines, default=None),
         top1_agreement=min(top1, default=None),
         nonfinite=max(parity.nonfinite for parity in found),
+        **worst_item(found),
     )
 
 
@@ -159,12 +163,16 @@ def _measured_row(case: Case, kind: Kind, records: Sequence[Measured], checks: C
     parity = worst_parity(records)
     device = device_of(records, case.mode)
     findings = [*grades.flags_for(case, records, latency, parity, checks), *lost]
+    looked: Mapping[str, Check] = {}
     if not checks.calibration:
         findings += device_findings(case, latency, device)
+        skipped, looked = skipped_work(case, records)
+        findings += skipped
     return _empty_row(case, kind, "measured", findings=findings).model_copy(
         update={
             "grade": grades.grade(findings),
             "latency_ns": latency,
+            "checks": dict(looked),
             "split": split.split_of(records),
             "device_ns": device,
             "throughput_per_s": throughput_of(case.batch_size, records),

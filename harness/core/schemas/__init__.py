@@ -64,10 +64,12 @@ from harness.core.schemas.raw import (
     Failed,
     Measured,
     Memory,
+    OutputsTime,
     Parity,
     Placement,
     RawBase,
     RawRecord,
+    Repeats,
     SplitSamples,
 )
 from harness.core.schemas.reproduction import Reproduced, ReproducedRow, Reproduction
@@ -75,6 +77,7 @@ from harness.core.schemas.roof import Roof
 from harness.core.schemas.running import Running
 from harness.core.schemas.selftest import SelfTest, SelfTestRow
 from harness.core.schemas.summary import (
+    Check,
     DeviceTimes,
     Flag,
     Interval,
@@ -117,6 +120,7 @@ __all__ = [
     "BundledFile",
     "Case",
     "Cell",
+    "Check",
     "Claim",
     "ClaimedModel",
     "ClaimedRatio",
@@ -160,6 +164,7 @@ __all__ = [
     "Mode",
     "OnnxArtifact",
     "OnnxCheck",
+    "OutputsTime",
     "Parity",
     "Part",
     "Placement",
@@ -174,6 +179,7 @@ __all__ = [
     "RawInputs",
     "RawRecord",
     "Record",
+    "Repeats",
     "ReportOptions",
     "Reproduced",
     "ReproducedRow",

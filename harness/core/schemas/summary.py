@@ -124,6 +124,15 @@ class Flag(Record):
     remedy: str
 
 
+class Check(Record):
+    """In how many rounds of a row something was looked for."""
+
+    rounds: int
+    of: int
+    missing: str | None
+    """Why it was not in the others; None where there are none."""
+
+
 class Row(Record):
     case_id: str
     model: str
@@ -172,6 +181,8 @@ class Row(Record):
     """Distribution and version that brought the backend; None for a built-in one and where nothing was measured."""
     custom: dict[str, float | Unavailable] = {}
     """By the name of a metric in Summary.custom: its figure, or why there is none."""
+    checks: dict[str, Check] = {}
+    """By the name of the flag that each would have led to; empty in summaries from before they were counted."""
 
 
 class Summary(Record):
