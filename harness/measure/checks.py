@@ -17,6 +17,8 @@ from harness.measure.disturbance import Judge, Round, in_usage, needs_usage, of_
 from harness.measure.grades import Finding, finding
 
 UNCHECKED = "UNCHECKED"
+ABOVE_ROOF = "ABOVE_ROOF"
+"""Judged by harness/measure/roofline.py."""
 
 _OWN_FLAG = frozenset({"PARITY"})
 """Checks whose absence has a flag of its own (PARITY_UNCHECKED)."""
@@ -171,7 +173,13 @@ def unchecked(checks: Mapping[str, Check]) -> list[Finding]:
     if not lacking:
         return []
     detail = "; ".join(f"{', '.join(names)} {why}" for why, names in lacking.items())
-    remedy = "`make run FORCE=1` measures again with every check that this machine allows."
+    unmade = {name for names in lacking.values() for name in names}
+    remedies = []
+    if ABOVE_ROOF in unmade:
+        remedies.append("`make roof aggregate report` measures what this machine can do at most.")
+    if unmade - {ABOVE_ROOF}:
+        remedies.append("`make run FORCE=1` measures again with every check that this machine allows.")
+    remedy = " ".join(remedies)
     return [finding("B", UNCHECKED, detail, remedy)]
 
 

@@ -27,11 +27,11 @@ from harness.core.schemas import (
     Work,
 )
 from harness.measure.batch_growth import fixed_shares
+from harness.measure.checks import ABOVE_ROOF, with_checks
 from harness.measure.device_grades import MAX_ENQUEUE_SHARE
-from harness.measure.grades import Finding, finding, worse
+from harness.measure.grades import Finding, finding
 from harness.measure.rows import is_calibration
 
-ABOVE_ROOF = "ABOVE_ROOF"
 """Name of the flag, and of the check."""
 
 MIN_SHARE = 0.3
@@ -66,8 +66,6 @@ F(4 x 4, 3 x 3): 36 instead of 144), which cuDNN, oneDNN and the Arm Compute Lib
 
 _COUNTED_BYTES = 4
 """Of an element of the inputs that Work counts: fp32, or token ids, whose few bytes may count for too little."""
-
-_UNMEASURED = "`make roof aggregate report` measures what this machine can do and holds the row against it."
 
 
 @dataclass(frozen=True)
@@ -182,7 +180,7 @@ def roofline_of(row: Row, work: Work, bounds: Bounds) -> Roofline | None:
 def above_roof(row: Row, work: Work | None, roof: Roof | CpuRoof | None) -> tuple[list[Finding], Check]:
     """What proves that a row did less than its work: both bounds are lower than any implementation's time.
 
-    Where that cannot be judged, the Check says why, and the finding is UNCHECKED. Of work that nobody could count (a
+    Where that cannot be judged, the Check says why. Of work that nobody could count (a
     user's ONNX file) there is no bound: the check applies to no round of such a row.
     """
     rounds = row.latency_ns.rounds if row.latency_ns else 0
@@ -190,10 +188,9 @@ def above_roof(row: Row, work: Work | None, roof: Roof | CpuRoof | None) -> tupl
         return [], Check(rounds=0, of=0, missing="the work of a pass was not counted")
     bounds, time_ns = bounds_of(row, roof), pass_ns(row)
     if isinstance(bounds, str):
-        return [_unchecked(bounds)], Check(rounds=0, of=rounds, missing=bounds)
+        return [], Check(rounds=0, of=rounds, missing=bounds)
     if time_ns is None:
-        why = "the time of a pass is not known"
-        return [_unchecked(why)], Check(rounds=0, of=rounds, missing=why)
+        return [], Check(rounds=0, of=rounds, missing="the time of a pass is not known")
     least_ns, what = _least_ns(row, work, bounds)
     found = [] if time_ns >= bounds.clearly_shorter * least_ns else [_too_fast(row, time_ns, least_ns, what)]
     return found, Check(rounds=rounds, of=rounds, missing=None)
@@ -222,10 +219,6 @@ def _too_fast(row: Row, time_ns: float, least_ns: float, what: str) -> Finding:
     return finding("F", ABOVE_ROOF, detail, remedy)
 
 
-def _unchecked(why: str) -> Finding:
-    return finding("B", "UNCHECKED", f"{ABOVE_ROOF} was not checked: {why}", _UNMEASURED)
-
-
 _KIND = {"cpu": "CPU", "cuda": "GPU"}
 
 
@@ -235,17 +228,7 @@ def _judged(row: Row, work: Work | None, roof: Roof | CpuRoof | None) -> Row:
     found, check = above_roof(row, work, roof)
     bounds = bounds_of(row, roof)
     roofline = None if work is None or isinstance(bounds, str) else roofline_of(row, work, bounds)
-    grade = row.grade
-    for one in found:
-        grade = worse(grade, one.caps_at)
-    return row.model_copy(
-        update={
-            "roofline": roofline,
-            "grade": grade,
-            "flags": (*row.flags, *(one.flag for one in found)),
-            "checks": {**row.checks, ABOVE_ROOF: check},
-        }
-    )
+    return with_checks(row.model_copy(update={"roofline": roofline}), found, {ABOVE_ROOF: check})
 
 
 def _work(row: Row, exports: Mapping[str, ExportRecord]) -> Work | None:

@@ -29,6 +29,8 @@ from harness.measure.checks import judge, rounds_of, with_checks
 from harness.measure.device_grades import device_findings
 from harness.measure.device_times import device_of
 from harness.measure.grades import Checks, Finding, finding
+from harness.measure.skipped_work import skipped_work
+from harness.parity import worst_item
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ def row_of(case: Case, kind: Kind, records: CaseRecords, settings: Measurement, 
         if not checks.calibration:
             seen = rounds_of(records.measured, records.usage, records.unwatched, records.environment)
             row = with_checks(row, *judge(case, seen))
+            row = with_checks(row, *skipped_work(case, records.measured))
         numbers = [record.round for record in records.measured]
         medians = row.latency_ns.process_medians if row.latency_ns else ()
         stopped = rounds.why_stopped(numbers, medians, settings, failed=bool(records.failed))
@@ -163,6 +166,7 @@ def worst_parity(records: Sequence[Measured]) -> Parity | None:
         cosine=None if lost else min(cosines, default=None),
         top1_agreement=min(top1, default=None),
         nonfinite=max(parity.nonfinite for parity in found),
+        **worst_item(found),
     )
 
 

@@ -70,10 +70,12 @@ from harness.core.schemas.raw import (
     Failed,
     Measured,
     Memory,
+    OutputsTime,
     Parity,
     Placement,
     RawBase,
     RawRecord,
+    Repeats,
     SplitSamples,
 )
 from harness.core.schemas.reproduction import Reproduced, ReproducedRow, Reproduction
@@ -172,6 +174,7 @@ __all__ = [
     "Mode",
     "OnnxArtifact",
     "OnnxCheck",
+    "OutputsTime",
     "Parity",
     "Part",
     "Placement",
@@ -186,6 +189,7 @@ __all__ = [
     "RawInputs",
     "RawRecord",
     "Record",
+    "Repeats",
     "ReportOptions",
     "Reproduced",
     "ReproducedRow",

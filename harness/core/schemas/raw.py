@@ -38,6 +38,14 @@ class Parity(Record):
     top1_agreement: float | None
     """Share of equal arg-max answers; None where the model is no classifier."""
     nonfinite: int
+    item_relative_l2: float | None = None
+    """The same of the worst single item; None in records from before items were looked at."""
+    item_cosine: float | None = None
+
+    @property
+    def furthest(self) -> float | None:
+        """The distance that a gate is held against: of the worst item, in older records of the worst batch."""
+        return self.relative_l2 if self.item_relative_l2 is None else self.item_relative_l2
 
 
 class Placement(Record):
@@ -125,6 +133,31 @@ class DeviceSamples(Record):
     d2h_ns: tuple[int, ...] = ()
 
 
+class Repeats(Record):
+    """Passes on stored inputs and on inputs never seen before, in pairs (harness/measure/repeats.py), in ns."""
+
+    fresh_ns: tuple[int, ...] = ()
+    """On new inputs, written into the memory of stored ones."""
+    repeated_ns: tuple[int, ...] = ()
+    """On the stored input of the same pair, written again into the same memory."""
+    compared: int = 0
+    """Pairs whose two answers were compared: of inputs whose reference answers differ."""
+    unchanged: int = 0
+    """Of these, pairs with the very same answer to both inputs."""
+    missing: str | None = None
+    """Why there are no pairs."""
+
+
+class OutputsTime(Record):
+    """Host time of outputs() after timed iterations: a backend that computes there hides what an answer takes."""
+
+    outputs_ns: tuple[int, ...]
+    copy_ns: tuple[int, ...]
+    """Of a plain copy of the same arrays on the host."""
+    arrays: int
+    """How many outputs there are."""
+
+
 class Measured(RawBase):
     status: Literal["measured"] = "measured"
     artifacts: dict[str, str]
@@ -152,6 +185,10 @@ class Measured(RawBase):
     notes: tuple[str, ...] = ()
     cpu_use: CpuUse | None = None
     """None in files from before it existed."""
+    repeats: Repeats | None = None
+    """None in records from before there was the check, and where nothing is computed."""
+    outputs_time: OutputsTime | None = None
+    """None in records from before it was measured, and where nothing is computed."""
 
 
 class Failed(RawBase):

@@ -141,16 +141,6 @@ class Check(Record):
     """Why not in the others; None where it was made in all."""
 
 
-class Check(Record):
-    """In how many rounds of a row a check was made."""
-
-    rounds: int
-    of: int
-    """Rounds that it applies to."""
-    missing: str | None
-    """Why it was not made in the others; None where it was made in all."""
-
-
 class Row(Record):
     case_id: str
     model: str
@@ -203,8 +193,6 @@ class Row(Record):
     """Distribution and version that brought the backend; None for a built-in one and where nothing was measured."""
     custom: dict[str, float | Unavailable] = {}
     """By the name of a metric in Summary.custom: its figure, or why there is none."""
-    checks: dict[str, Check] = {}
-    """By the name of the flag that the check would have raised."""
 
 
 class Summary(Identified):
