@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from harness.core.schemas import Environment, GpuUsage, Grade, Measured, UsageSummary
 from harness.measure import gpu_disturbance
@@ -42,6 +43,26 @@ class Round:
     def cpus(self) -> int:
         """CPUs that the case needs all the time."""
         return _cpus_wanted(self.record)
+
+
+class Seen(Protocol):
+    """What a check of the machine alone looks at: a round, or a pass under a profiler."""
+
+    @property
+    def usage(self) -> UsageSummary:
+        """What the monitor saw while it was timed."""
+
+    @property
+    def cpus(self) -> int:
+        """CPUs that it needs all the time."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A process that was timed under a profiler: it was watched as a round is, and has no samples."""
+
+    usage: UsageSummary
+    cpus: int
 
 
 Check = Callable[[Round], str | None]
@@ -107,7 +128,7 @@ def _in_rounds(name: str, rounds: Sequence[Round], check: Check, remedy: str) ->
     return [finding(caps_at, name, f"{where}: {detail}", remedy)]
 
 
-def _cotenant(one: Round, cpus: int) -> str | None:
+def _cotenant(one: Seen, cpus: int) -> str | None:
     wanted = min(one.cpus, cpus)
     others = one.usage.others_percent_mean / 100
     lost = max(0.0, others - (cpus - wanted))
@@ -117,7 +138,7 @@ def _cotenant(one: Round, cpus: int) -> str | None:
     return f"other processes used {others:.2f} CPUs with {left}: {lost / wanted:.0%} lost, {MAX_LOST_SHARE:.0%} allowed"
 
 
-def _steal(one: Round) -> str | None:
+def _steal(one: Seen) -> str | None:
     # Which CPUs were stolen is not told: every thread of the machine that wanted one is taken to have lost alike.
     stolen = (one.usage.steal_percent_mean or 0) / 100
     wanted = (one.usage.cpu_percent_mean + one.usage.others_percent_mean) / 100 + stolen
@@ -127,12 +148,12 @@ def _steal(one: Round) -> str | None:
     return f"{kept}: {stolen / wanted:.0%}, {MAX_LOST_SHARE:.0%} allowed"
 
 
-def _quota(one: Round) -> str | None:
+def _quota(one: Seen) -> str | None:
     periods = one.usage.throttled_periods
     return f"the cgroup's CPU quota held its processes back in {periods} periods" if periods else None
 
 
-def _thermal(one: Round) -> str | None:
+def _thermal(one: Seen) -> str | None:
     events, hottest = one.usage.thermal_events, one.usage.temperature_c_max
     if not events:
         return None
@@ -171,3 +192,24 @@ def _oversubscribed(records: Sequence[Measured], environment: Environment) -> li
     detail = f"{threads} threads on {room} CPUs by affinity and quota: they wait for each other"
     remedy = f"Give it {room} or less (`measurement.threads`, or a setting that names fewer), or leave the number out."
     return [finding("B", "OVERSUBSCRIBED", detail, remedy)]
+
+
+def of_a_pass(usage: UsageSummary, threads: int, on_gpu: bool, cpus: int) -> list[Finding]:
+    """Everything that happened on the machine while one process was timed under a profiler. It alone is shown, so that
+    each hit costs the rank, where a minority of the rounds of a row costs less.
+
+    threads: that the process was given; cpus: of the machine.
+    """
+    one = Pass(usage, 1 if on_gpu else threads)
+    gpu = usage.gpu if on_gpu else None
+    hits = [
+        ("COTENANT", _cotenant(one, cpus), _QUIET),
+        ("STEAL", _steal(one), _STOLEN),
+        ("CPU_QUOTA", _quota(one), _QUOTA),
+        ("THERMAL", _thermal(one), _HOT),
+        ("THERMAL", gpu and gpu_disturbance.thermal(gpu), gpu_disturbance.HOT),
+        ("HW_SLOWDOWN", gpu and gpu_disturbance.slowdown(gpu), gpu_disturbance.SLOWED),
+        ("COTENANT", gpu and gpu_disturbance.company(gpu), gpu_disturbance.SHARED),
+    ]
+    found = [finding("C", name, detail, remedy) for name, detail, remedy in hits if detail]
+    return [*found, *(gpu_disturbance.foreign_memory([gpu]) + gpu_disturbance.power_cap([gpu]) if gpu else ())]

@@ -28,9 +28,13 @@ class Monitor:
                 start_new_session=True,
             )
 
-    def watch(self, job: Job, pid: int) -> None:
-        """The process of a job has begun."""
-        self._tell(Watch(pid=pid, case_id=job.case.case_id, round=job.round, plan_id=job.plan_id, results=job.results))
+    def watch(self, job: Job, pid: int, record: Path | None = None) -> None:
+        """The process of a job has begun. record: where its record goes, if not beside the samples of its round."""
+        path = None if record is None else str(record)
+        case_id = job.case.case_id
+        self._tell(
+            Watch(pid=pid, case_id=case_id, round=job.round, plan_id=job.plan_id, results=job.results, record=path)
+        )
 
     def phase(self, name: str) -> None:
         """It has come to a phase."""

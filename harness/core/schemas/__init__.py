@@ -13,7 +13,7 @@ A `schema_version` is raised when a reader of the old version would misread or r
     Running       1  first format
     Energy        1  first format
     ModelProfile  1  first format; activation_alone_bytes came later, None in older files
-    PartsProfile  1  first format
+    PartsProfile  1  first format; launch_gaps, ratios, steady, usage, grade and flags came later, None or empty before
     MemoryProfile 1  first format
     SelfTest      1  first format
     Summary       1  first format
