@@ -6,7 +6,8 @@ It sleeps between samples and reads a few kernel counters at each, and on a GPU 
 costs stands in every record.
 
 reads   messages, one JSON line each, from standard input; kernel counters; NVML
-writes  results/raw/<case_id>/<round>.usage.json; of a profile results/profiles/<case_id>/<repeat>.usage.json
+writes  a line to standard output when it can see; results/raw/<case_id>/<round>.usage.json, or of a profile
+        results/profiles/<case_id>/<repeat>.usage.json
 """
 
 from __future__ import annotations
@@ -137,6 +138,7 @@ def stage(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     die_with_parent()
     view = View.on(options.device, options.interval)
+    cli.say("ready")
     watched: Watched | None = None
     buffer = b""
     with selectors.DefaultSelector() as selector:

@@ -115,7 +115,9 @@ def _layout(change: Change, _: Row, __: Row) -> str:
 
 
 def _launches(change: Change, _: Row, __: Row) -> str:
-    return f"no waits for launches (a CUDA graph): in {units.percent(change.share)} of the latency no kernel runs"
+    return (
+        f"no waits for launches (a CUDA graph): in {units.percent(change.share)} of the measured latency no kernel runs"
+    )
 
 
 def _latency(row: Row) -> str:

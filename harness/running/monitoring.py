@@ -24,9 +24,16 @@ class Monitor:
             self._process = subprocess.Popen(  # noqa: S603 - our own module, fixed words
                 [sys.executable, "-m", "harness.monitor", "--device", device],
                 stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
                 stderr=file,
                 start_new_session=True,
             )
+
+    def ready(self) -> None:
+        """Wait until it can see: a process that is short is over before a monitor that just starts. No wait for one
+        that ended instead."""
+        if self._process.stdout is not None:
+            self._process.stdout.readline()
 
     def watch(self, job: Job, pid: int, record: Path | None = None) -> None:
         """The process of a job has begun. record: where its record goes, if not beside the samples of its round."""
@@ -50,6 +57,8 @@ class Monitor:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
         self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
     def _tell(self, message: Message) -> None:
         if self._process.stdin is None:

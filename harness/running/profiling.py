@@ -70,6 +70,7 @@ def watched_profile(asked: ProfileJob, log: Path, interpreter: Path | None = Non
     record = results.profile_usage(asked.job.case.case_id, asked.job.round)
     monitor = Monitor(results.worker_log("profile-monitor"), asked.job.case.device)
     try:
+        monitor.ready()
         answer = profile_in_a_process(asked, log, interpreter, _Watcher(asked.job, monitor, record))
         monitor.end()
     finally:
