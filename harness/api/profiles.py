@@ -14,9 +14,10 @@ from harness.core.schemas import GpuUsage, Roofline, Row
 from harness.core.schemas.profile import ModelProfile
 from harness.core.schemas.profile_memory import MemoryProfile as Timeline
 from harness.core.schemas.profile_parts import LayerRow, OperatorRow, PartsProfile
+from harness.measure.launch_gaps import idle_share
 from harness.measure.layer_choice import Choice, chosen
 from harness.measure.layer_sums import total
-from harness.measure.reconcile import Reconciliation, launch_gaps, reconcile
+from harness.measure.reconcile import Reconciliation, reconcile
 from harness.render.meanwhile import meanwhile_table
 from harness.render.profile_layers import layers_table, profile_text
 from harness.render.profile_memory import memory_figure, memory_section
@@ -94,8 +95,9 @@ class GpuProfile(Profile):
 
     @property
     def idle_share(self) -> float | None:
-        """Share of the latency in which no kernel ran; None where no kernel was told."""
-        return launch_gaps(self.parts) if self.parts else None
+        """Share of the latency in which no kernel ran, of the plain one where none was measured; None of no kernels."""
+        found = idle_share(self.parts, self._latency_ns()) if self.parts else None
+        return found.share if found else None
 
     @property
     def kernels(self) -> tuple[OperatorRow, ...]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from harness.core.schemas import Environment, GpuUsage, Measured, UsageSummary
+from harness.measure import gpu_disturbance
 from harness.measure.grades import MAX_INTERVAL_HALF_WIDTH, Finding, finding
 
 MAX_LOST_SHARE = MAX_INTERVAL_HALF_WIDTH
@@ -68,6 +70,41 @@ class Round:
         """CPUs that the case needs all the time."""
         return cpus_wanted(self.record)
 
+    @property
+    def machine_cpus(self) -> int | None:
+        """CPUs of the machine."""
+        return None if self.environment is None else self.environment.machine.logical_cpus
+
+    @property
+    def cpu_quota(self) -> float | None:
+        """CPUs that the cgroup's quota allows."""
+        return None if self.environment is None else self.environment.limits.cpu_quota
+
+
+class Seen(Protocol):
+    """What a check of the machine alone looks at: a round, or a pass under a profiler."""
+
+    @property
+    def machine_cpus(self) -> int | None:
+        """CPUs of the machine; None where that is not known."""
+
+    @property
+    def cpu_quota(self) -> float | None:
+        """CPUs that the cgroup's quota allows; None where there is none, or where that is not known."""
+
+    @property
+    def cpus(self) -> int:
+        """CPUs that it needs all the time."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A process that was timed under a profiler: it was watched as a round is, and has no samples."""
+
+    cpus: int
+    machine_cpus: int | None
+    cpu_quota: float | None = None
+
 
 Judge = Callable[[Round], str | None]
 """What is wrong with a round, in numbers, or why that is not known; None where there is no such thing."""
@@ -122,7 +159,7 @@ def cotenant_unmade(one: Round) -> str | None:
     return None if whole else OLD_RECORD
 
 
-def cotenant(one: Round, usage: UsageSummary) -> str | None:
+def cotenant(one: Seen, usage: UsageSummary) -> str | None:
     """Others used CPUs that the process may use, beyond the cores that its threads leave free, or their SMT siblings.
 
     Records from before the monitor looked at single CPUs are judged by those of the machine.
@@ -131,11 +168,10 @@ def cotenant(one: Round, usage: UsageSummary) -> str | None:
         return None
     cpus, others, cores = usage.allowed_cpus, usage.allowed_others_percent_mean, usage.allowed_cores
     if cpus is None or others is None:
-        if one.environment is None:
+        if one.machine_cpus is None:
             return None
-        cpus, others, cores = one.environment.machine.logical_cpus, usage.others_percent_mean, None
-    quota = None if one.environment is None else one.environment.limits.cpu_quota
-    wanted = min(one.cpus, cpus) if quota is None else min(one.cpus, cpus, quota)
+        cpus, others, cores = one.machine_cpus, usage.others_percent_mean, None
+    wanted = min(one.cpus, cpus) if one.cpu_quota is None else min(one.cpus, cpus, one.cpu_quota)
     # Who works on a free CPU of a core that one of the threads uses slows that thread.
     free = max(0.0, (cores or cpus) - wanted)
     lost = max(0.0, others / 100 - free)
@@ -155,7 +191,7 @@ def steal_unmade(usage: UsageSummary) -> str | None:
     return short_window(usage) or (unknown if usage.steal_percent_mean is None else None)
 
 
-def steal(_one: Round, usage: UsageSummary) -> str | None:
+def steal(_one: Seen, usage: UsageSummary) -> str | None:
     """The hypervisor gave CPUs to other guests."""
     # Which CPUs were stolen is not known: every thread of the machine that wanted one is taken to have lost alike.
     stolen = (usage.steal_percent_mean or 0) / 100
@@ -175,7 +211,7 @@ def quota_unmade(one: Round) -> str | None:
     return None if free and one.usage is not None else unmade(one)
 
 
-def quota(_one: Round, usage: UsageSummary) -> str | None:
+def quota(_one: Seen, usage: UsageSummary) -> str | None:
     """The cgroup's quota throttled the process."""
     periods = usage.throttled_periods
     return f"the cgroup's CPU quota held its processes back in {periods} periods" if periods else None
@@ -186,7 +222,7 @@ def thermal_unmade(usage: UsageSummary) -> str | None:
     return None if usage.thermal_events is not None else _why(usage, "thermal_events")
 
 
-def thermal(_one: Round, usage: UsageSummary) -> str | None:
+def thermal(_one: Seen, usage: UsageSummary) -> str | None:
     """The processor lowered its clock for heat."""
     events, hottest = usage.thermal_events, usage.temperature_c_max
     if not events:
@@ -287,3 +323,24 @@ def _numbers(cpus: Sequence[int]) -> str:
 
 def _cores(cores: float | None) -> str:
     return "no limit" if cores is None else f"{cores:g} cores"
+
+
+def of_a_pass(usage: UsageSummary, threads: int, on_gpu: bool, cpus: int) -> list[Finding]:
+    """Everything that happened on the machine while one process was timed under a profiler. It alone is shown, so that
+    each hit costs the rank, where a minority of the rounds of a row costs less.
+
+    threads: that the process was given; cpus: of the machine.
+    """
+    one = Pass(1 if on_gpu else threads, cpus)
+    gpu = usage.gpu if on_gpu else None
+    hits = [
+        ("COTENANT", cotenant(one, usage), QUIET),
+        ("STEAL", steal(one, usage), STOLEN),
+        ("CPUQUOTA", quota(one, usage), QUOTA),
+        ("THERMAL", thermal(one, usage), HOT),
+        ("THERMAL", gpu and gpu_disturbance.thermal(gpu), gpu_disturbance.HOT),
+        ("HW_SLOWDOWN", gpu and gpu_disturbance.slowdown(gpu), gpu_disturbance.SLOWED),
+        ("COTENANT", gpu and gpu_disturbance.company(gpu), gpu_disturbance.SHARED),
+    ]
+    found = [finding("C", name, detail, remedy) for name, detail, remedy in hits if detail]
+    return [*found, *(gpu_disturbance.foreign_memory([gpu]) + gpu_disturbance.power_cap([gpu]) if gpu else ())]

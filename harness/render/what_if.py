@@ -79,14 +79,23 @@ def _elsewhere(one: WhatIf, summary: Summary) -> str:
 
 def _changes_table(one: WhatIf, by_id: Mapping[str, Row]) -> str:
     if one.reason is not None:
-        return f"Nothing can be said: {one.reason}."
+        return "\n\n".join(filter(None, (f"Nothing can be said: {one.reason}.", _left_out(one))))
     headers = ["gain", "known how", "rule", "from", "to", "rests on"]
-    return table(headers, [[*_cells(change, by_id), _ids(change)] for change in one.changes])
+    changes = table(headers, [[*_cells(change, by_id), _ids(change)] for change in one.changes])
+    return "\n\n".join(filter(None, (changes, _left_out(one))))
+
+
+def _left_out(one: WhatIf) -> str:
+    """Profiles that give no bound though they were taken."""
+    if not one.left_out:
+        return ""
+    return f"No bound is taken from {'; '.join(f'`{case_id}`: {why}' for case_id, why in one.left_out)}."
 
 
 def _plain(one: WhatIf, by_id: Mapping[str, Row]) -> str:
     lines = [[" ", *_cells(change, by_id)] for change in one.changes]
-    return tabulate(lines, tablefmt="plain", disable_numparse=True, colalign=("left",) * 6) if lines else ""
+    changes = tabulate(lines, tablefmt="plain", disable_numparse=True, colalign=("left",) * 6) if lines else ""
+    return "\n".join(filter(None, (changes, _left_out(one).replace("`", ""))))
 
 
 def _cells(change: Change, by_id: Mapping[str, Row]) -> list[str]:
@@ -132,7 +141,9 @@ def _layout(change: Change, _: Row, __: Row) -> str:
 
 
 def _launches(change: Change, _: Row, __: Row) -> str:
-    return f"no waits for launches (a CUDA graph): in {units.percent(change.share)} of the latency no kernel runs"
+    return (
+        f"no waits for launches (a CUDA graph): in {units.percent(change.share)} of the measured latency no kernel runs"
+    )
 
 
 def _latency(row: Row) -> str:

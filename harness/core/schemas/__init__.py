@@ -17,7 +17,7 @@ The reader of a format 2 takes format 1, too:
     Running       1  first format
     Energy        2  settings_id was plan_id in format 1
     ModelProfile  2  settings_id was plan_id in format 1; activation_alone_bytes came later, None in older files
-    PartsProfile  1  first format
+    PartsProfile  1  first format; launch_gaps, ratios, steady, usage, grade and flags came later, None or empty before
     MemoryProfile 1  first format
     SelfTest      1  first format
     Summary       2  plan_id and settings_id as in Plan; throughput_ci95 came later, None in older files, whose
