@@ -104,7 +104,7 @@ bench plan export engines roof run energy aggregate report compare reproduce sel
 	@if docker/prepare; then place=docker; else place=local; fi; $(MAKE) RUN=$$place $@
 else
 
-bench: where ## Do everything: plan, export, engines and roof on a GPU, run, aggregate, report
+bench: where ## Do everything: plan, export, engines on a GPU, roof, run, aggregate, report
 	@$(PLAN)
 	@code=0; $(EXPORT) || code=$$?; case $$code in 0|10) ;; *) exit $$code ;; esac  # 10: the rows of some models say why they were not exported
 	@code=0; $(if $(CARDS),:,$(ENGINES)) || code=$$?; \
@@ -123,7 +123,7 @@ export: where ## Turn the plan's models into ONNX, weights, inputs and reference
 engines: where ## Build the TensorRT engines that the plan needs, for this very GPU
 	@$(ENGINES)
 
-roof: where ## Measure what the GPU can do at most: matrix products, copies, launches
+roof: where ## Measure what the CPU or GPU can do at most: matrix products, copies, on a GPU launches
 	@$(ROOF)
 
 run: where ## Measure what the plan owes and the results lack

@@ -28,7 +28,7 @@ STAGES = (
     *("plan", "export", "build_engine", "roof", "run", "watch", "spread", "energy", "profile_ops"),
     *("aggregate", "report", "share", "compare", "reproduce", "bundle", "verify", "models", "selftest"),
 )
-BENCH = "Everything in one go: plan, export, engines and roof on a GPU, run, aggregate, report."
+BENCH = "Everything in one go: plan, export, engines on a GPU, roof, run, aggregate, report."
 _SIGNALLED = 128
 """Exit code of what signal n ended: 128 + n, as shells have it."""
 
@@ -90,11 +90,11 @@ def _stages(results: Path, models: Path, of_plan: Sequence[str]) -> int:
         return code
     if not goes_on_after("export", code := _stage("export", *both)):
         return code
-    if load(Results(results).plan, Plan, "make plan").device == "cuda":
-        if not goes_on_after("build_engine", code := _stage("build_engine", *both)):
-            return code
-        if code := _stage("roof", *place):
-            return code
+    on_gpu = load(Results(results).plan, Plan, "make plan").device == "cuda"
+    if on_gpu and not goes_on_after("build_engine", code := _stage("build_engine", *both)):
+        return code
+    if code := _stage("roof", *place):
+        return code
     measured = _stage("run", *both)
     if not goes_on_after("run", measured):
         return measured

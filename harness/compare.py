@@ -112,6 +112,7 @@ def _side(path: Path, summary: Summary) -> Side:
     return Side(
         path=str(path),
         plan_id=summary.plan_id,
+        config=summary.config,
         rounds=summary.rounds,
         measured_from=summary.measured_from,
         measured_to=summary.measured_to,

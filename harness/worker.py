@@ -123,7 +123,10 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
         mode, reference = EndToEnd(backend, raw.items, raw.prepare, raw.answer), raw.reference
     else:
         mode, reference = mode_for(case, backend, len(batches.inputs)), batches.reference
-    found = run_session(backend, mode, reference, export.classifier, job.measurement, enter)
+    # What computes nothing shows the harness's own cost and is judged by no share of CPU time.
+    settings = job.measurement if info.computes else job.measurement.model_copy(update={"min_s": 0.0})
+    identity = (case.case_id, job.round)
+    found = run_session(backend, mode, reference, export.classifier, settings, enter, batches.inputs, identity)
     enter("record")
     facts = {**backend.build_facts(), **loaded_runtimes(), **environment.plugin_fact(info.plugin)}
     where = environment.collect(facts, case.device, info.recorded)
@@ -150,7 +153,10 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
         placement=found.placement,
         memory=found.memory,
         cold_ns=found.cold_ns,
+        repeats=found.repeats,
+        outputs_time=found.outputs_time,
         notes=tuple(filter(None, (backend.on_purpose(), stretched))),
+        cpu_use=found.cpu_use,
     )
 
 

@@ -82,5 +82,5 @@ def model_profile(row: Row, latency_ns: float = 20e6, **more: Any) -> ModelProfi
 
 def parts(layers: tuple[LayerRow, ...] = MODULES, **more: Any) -> PartsProfile:
     operators = (OperatorRow(name="aten::mm", shapes="[4]", calls=1, self_cpu_ns=7_000, self_device_ns=None),)
-    fields = {"operators": operators, "traces": ("a.trace.json",), "window_ns": 12_000, "plain_ns": 12_000, **more}
+    fields = {"operators": operators, "traces": ("a.trace.json",), "window_ns": 11_000, "plain_ns": 11_000, **more}
     return PartsProfile(layers=layers, **fields)

@@ -21,6 +21,7 @@ from harness.core.schemas import (
     Case,
     Clock,
     ColdCosts,
+    CpuUse,
     Device,
     EngineRecord,
     Environment,
@@ -308,8 +309,26 @@ def measured(
             compile_cached=None if compile_s is None else False,
             first_inference=int(centre_ns * 3),
         ),
+        "cpu_use": cpu_use(wall_ns=int(values.sum() * 1.2), threads=changes.get("threads", 2)),
     }
     return Measured(**{**fields, **changes})
+
+
+def cpu_use(wall_ns: int = 3_000_000_000, threads: int = 2, **changes: Any) -> CpuUse:
+    """A process that had its threads' CPUs for itself, at one clock."""
+    fields: dict[str, Any] = {
+        "wall_ns": wall_ns,
+        "cpu_ns": int(0.98 * threads * wall_ns),
+        "waited_ns": int(0.002 * threads * wall_ns),
+        "threads": threads,
+        "threads_ended": 0,
+        "affinity_start": tuple(range(threads)),
+        "affinity_end": tuple(range(threads)),
+        "quota_start": None,
+        "quota_end": None,
+        "work_ns": (10_200, 10_180, 10_190),
+    }
+    return CpuUse(**{**fields, **changes})
 
 
 def parity_of(case: Case, model: FakeModel, **changes: Any) -> Parity:

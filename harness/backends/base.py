@@ -94,6 +94,12 @@ class Backend(ABC):
     def infer(self) -> None:
         """Enqueue exactly one forward pass of the selected batch: builds nothing, copies nothing back."""
 
+    def refresh(self, index: int) -> None:  # noqa: B027 - who reads the arrays themselves has nothing to do
+        """The arrays of batch `index` of the job have changed in place: bring up to date what infer() reads of them.
+
+        Outside the clock. Owed by a backend that copied them in load(); else a changed input gets the old answer.
+        """
+
     def feed(self, batch: Batch) -> None:
         """Let the next infer() use these arrays, of the shapes and types of the case's batches.
 

@@ -64,6 +64,11 @@ class TorchBackend(Backend):
         """Point the next call at a batch."""
         self._use(self._inputs.select(index))
 
+    def refresh(self, index: int) -> None:
+        """Bring the tensors of a batch up to date where they are copies of its arrays."""
+        self._inputs.refresh(index, self._ordered(self.job.batches[index]))
+        self._place.synchronize()
+
     def feed(self, batch: Batch) -> None:
         """Make the arrays the next call's: on a CPU by tensors on their memory, on a GPU by copies."""
         self._arguments = self._inputs.feed(self._ordered(batch))

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from harness.backends.base import Array
-from harness.backends.torch_place import Call, Inputs, Place, Tensors
+from harness.backends.torch_place import Call, Inputs, Place, Tensors, rewrite
 
 
 class OnCpu(Place):
@@ -75,6 +75,10 @@ class Resident(Inputs):
     def select(self, index: int) -> int:
         """Every batch has a set of its own."""
         return index
+
+    def refresh(self, index: int, arrays: Sequence[Array]) -> None:
+        """Floats below fp32 are copies; all else lies on the arrays."""
+        rewrite(self.sets[index], arrays)
 
     def feed(self, arrays: Sequence[Array]) -> Tensors:
         """Tensors on the arrays' own memory; only below fp32 are floats converted."""

@@ -18,6 +18,8 @@ class Watch(Record):
     round: int
     settings_id: SettingsId
     results: str
+    record: str | None = None
+    """Where its record goes, if not beside the samples of its round."""
 
 
 class Phase(Record):

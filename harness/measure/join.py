@@ -11,6 +11,7 @@ from types import MappingProxyType
 from harness.core.errors import FormatError, StorageError
 from harness.core.schemas import (
     Case,
+    CpuRoof,
     EngineRecord,
     Environment,
     ExportRecord,
@@ -45,12 +46,12 @@ def join(
     notes: Notes,
     created_at: str,
     engines: Mapping[str, Sequence[EngineRecord]] = MappingProxyType({}),
-    roof: Roof | None = None,
+    roof: Roof | CpuRoof | None = None,
 ) -> Summary:
     """A row for every planned case, in plan order.
 
     exports, engines: by slug. environments: by id. calibration: names of backends that compute nothing. notes: what was
-    already found unusable; what this function leaves out is added. roof: limits of the GPU, where they were measured.
+    already found unusable; what this function leaves out is added. roof: limits of the device, if they were measured.
     """
     agreed = _references(plan, environments, load)
     artifacts = {slug: admission.known_artifacts(export, engines.get(slug, ())) for slug, export in exports.items()}
@@ -81,7 +82,7 @@ def join(
             "engines": _loaded_engines(rows, blank.exports, engines),
             "roof": roof,
             "notes": notes.lines(),
-            "rows": tuple(speedups.with_speedups(rows, medians, plan.report.baseline_backend, calibration)),
+            "rows": tuple(speedups.with_speedups(rows, plan.report.baseline_backend, calibration)),
         }
     )
 
@@ -108,9 +109,9 @@ def _blank(plan: Plan, exports: Mapping[str, ExportRecord], created_at: str) -> 
     )
 
 
-def _own_roof(roof: Roof | None, used: Iterable[Environment], notes: Notes) -> Roof | None:
-    """The limits, unless they are those of another card than the samples'."""
-    reason = roofline.other_card(roof, used) if roof else None
+def _own_roof(roof: Roof | CpuRoof | None, used: Iterable[Environment], notes: Notes) -> Roof | CpuRoof | None:
+    """The limits, unless they are those of another device than the samples'."""
+    reason = roofline.other_device(roof, used) if roof else None
     if reason is not None:
         notes.other.append(reason)
     return None if reason else roof

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from harness.core.schemas import Measurement, Stopped
-from harness.measure.stats import log_t_interval, median, relative_interval_half_width
+from harness.measure.stats import median, median_interval, relative_interval_half_width
 
 
 def is_wide(process_medians: Sequence[float], settings: Measurement) -> bool:
     """True while the 95% interval over processes is wider than the plan asks for, or there is none."""
-    interval = log_t_interval(process_medians)
+    interval = median_interval(process_medians)
     if interval is None:
         return True
     return relative_interval_half_width(interval, median(process_medians)) > settings.target_interval

@@ -38,7 +38,7 @@ class Finished:
         self.medians.setdefault(record.case_id, {})[record.round] = batch_ns(record)
         gate = self.plan.gate(case.model, case.precision) if self.plan else None
         parity = record.parity_before
-        if gate and parity and (parity.relative_l2 is None or parity.relative_l2 > gate.relative_l2):
+        if gate and parity and (parity.furthest is None or parity.furthest > gate.relative_l2):
             self.unsound.add(record.case_id)
 
 

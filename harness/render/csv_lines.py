@@ -13,6 +13,9 @@ from harness.render.csv_writing import Value
 
 Line = dict[str, Value]
 
+RESTS_ON_C = "_rests_on_grade_c"
+"""End of the name of each column that says whether a ratio rests on a row of grade C, its own or the baseline."""
+
 
 def who(row: Row) -> Line:
     """What was measured: the columns that stand first."""

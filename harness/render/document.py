@@ -84,13 +84,15 @@ def details(summary: Summary, key: TableKey, rows: Sequence[Row], by_id: Mapping
     energy = energy_table(rows, summary.energies)
     tried = tried_table(summary.rows, key)
     flags = remarks.flag_notes(rows)
+    checks = remarks.checks_table(rows)
     meanwhile = meanwhile_table(rows)
     parts = {
         "Before the first answer": (costs, (stated, costs, engines)),
-        "Against the limits of the GPU": (limits, (stated, limits)),
+        f"Against the limits of the {'GPU' if rows[0].device == 'cuda' else 'CPU'}": (limits, (stated, limits)),
         "Energy": (energy, (energy,)),
         "Settings that were tried": (tried, (stated, tried)),
         "Flags": (flags, (flags,)),
+        "Checks made": (checks, (checks,)),
         "Meanwhile on the machine": (meanwhile, (stated, meanwhile)),
     }
     return [(title, "\n\n".join(filter(None, texts))) for title, (needed, texts) in parts.items() if needed]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from harness.core.schemas.profile import ModelProfile
 from harness.core.schemas.profile_parts import PartsProfile
 from harness.render.markdown import section
-from harness.render.profile_layers import groups_table
+from harness.render.profile_layers import groups_table, mark
 from harness.render.profile_model import model_tables
 
 
@@ -27,8 +27,10 @@ def profile_section(
     alone = [
         _shape(kin, {_name(found): parts[found.case_id] for found in kin})
         for kin in shapes.values()
-        # What differs in the backend alone stands side by side already.
-        if len({found.backend for found in kin}) == 1 or len({found.precision for found in kin}) > 1
+        # What differs in the backend alone stands side by side already, but for profiles that show nothing.
+        if len({found.backend for found in kin}) == 1
+        or len({found.precision for found in kin}) > 1
+        or any(mark(parts[found.case_id]) for found in kin)
     ]
     return "\n\n".join(text for text in (model_tables(profiles, links), *compared, *alone) if text)
 
@@ -42,6 +44,8 @@ def _shape(kin: Sequence[ModelProfile], named: Mapping[str, PartsProfile]) -> st
     length = f", sequence length {first.sequence_length}" if first.sequence_length else ""
     title = f"Where the time of {first.model} goes at batch {first.batch_size}{length}"
     how = "By each backend's own profiler, which costs time itself."
+    if any(map(mark, named.values())):
+        how += " Nothing is concluded from the times of marked columns; each case's `parts.md` says why."
     return section(title, how, groups, level=3)
 
 

@@ -27,7 +27,7 @@ from harness.zoo.exporting_raw import raw_inputs
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Request
 from harness.zoo.onnx_check import Compare, Trial, check_file, trials_of
 from harness.zoo.onnx_forms import Step
-from harness.zoo.reference import in_chunks, reference_of
+from harness.zoo.reference import in_chunks, reference_of, refuse_nan
 from harness.zoo.request import Options, artifact, versions
 from harness.zoo.specs import tensor_specs
 from harness.zoo.work import work_of
@@ -144,6 +144,7 @@ def _write_references(job: Job, loaded: Loaded, inputs: Mapping[int | None, Inpu
     answer = reference_of(loaded, limits.threads())
     for length, made in inputs.items():
         outputs = in_chunks(answer, made.arrays, loaded.fixed_batch)
+        refuse_nan(outputs, job.planned.name)
         np.savez(job.folder.reference(length), allow_pickle=False, **outputs)
 
 

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from harness.core.errors import UsageError
+from harness.core.errors import ExportError, UsageError
 from harness.zoo.forward import forward
 from harness.zoo.loaded import Arrays, Loaded
 from harness.zoo.onnx_run import open_session, run_session
@@ -48,6 +48,17 @@ def in_chunks(answer: Answer, arrays: Arrays, fixed_batch: int | None) -> Arrays
         for start in range(0, samples, chunk)
     ]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def refuse_nan(outputs: Arrays, model: str) -> None:
+    """Raise ExportError where a reference holds NaN: no answer could be held against it."""
+    for name, values in outputs.items():
+        count = int(np.count_nonzero(np.isnan(values))) if np.issubdtype(values.dtype, np.floating) else 0
+        if count:
+            raise ExportError(
+                f"The fp32 outputs of {model} hold NaN: {count:,} of {values.size:,} values of `{name}`.",
+                "Mend the model, its weights or its example inputs: with NaN as the reference nothing can be checked.",
+            )
 
 
 def relative_l2(values: NDArray[np.generic], reference: NDArray[np.generic]) -> float:

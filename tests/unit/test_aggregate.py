@@ -48,6 +48,7 @@ class Folder:
         """Replace one raw record."""
         record = measured(case, RESNET, round_number, 120, **changes)
         store.save_raw(self.results.raw_file(case.case_id, round_number), record)
+        store.save(self.results.usage_file(case.case_id, round_number), usage_of(case.case_id, round_number))
 
     def summary(self) -> Summary:
         aggregate.stage(["--results", str(self.results.root), "--models-dir", str(self.models.root)])
@@ -365,10 +366,11 @@ def test_usage_of_the_timed_loops_stands_in_the_row(tmp_path: Path) -> None:
     assert (usage.rounds, usage.watched_ns, usage.cpu_percent_mean) == (3, 6_000_000_000, 196)
 
 
-def test_without_a_monitor_rows_keep_their_grade_and_a_note_says_so(tmp_path: Path) -> None:
+def test_without_a_monitor_no_row_is_ranked_and_a_note_says_so(tmp_path: Path) -> None:
     folder = Folder(tmp_path, watch=lambda _case_id, _number: None)
     summary = folder.summary()
-    assert [(row.usage, row.grade) for row in summary.rows] == [(None, "A"), (None, "A")]
+    assert [(row.usage, row.grade) for row in summary.rows] == [(None, "C"), (None, "C")]
+    assert "UNWATCHED" in flags(summary.rows[0])
     (note,) = summary.notes
     assert note.startswith("6 records kept though nobody watched the machine")
 
@@ -392,7 +394,8 @@ def test_a_damaged_or_foreign_witness_is_left_out_and_its_samples_are_not(
     folder.results.usage_file(ORT.case_id, 2).write_bytes(content)
     summary = folder.summary()
     row = summary.rows[1]
-    assert (row.grade, row.usage.rounds if row.usage else None) == ("A", 2)
+    assert (row.grade, row.usage.rounds if row.usage else None) == ("B", 2)
+    assert says in flags(row)["UNWATCHED"]
     assert row.latency_ns is not None
     assert row.latency_ns.rounds == 3
     assert says in summary.notes[0]

@@ -37,6 +37,10 @@ class Measurement(Record):
     """Relative half-width of the 95% CI over block medians at which a process stops."""
     min_samples: Annotated[int, Field(ge=1)] = 100
     max_samples: Annotated[int, Field(ge=1)] = 20_000
+    min_s: Annotated[float, Field(ge=0)] = 1.0
+    """Shortest warm-up and timed part together: CPU time is counted in ticks of 10 ms, which a shorter window is too
+    coarse for. `max_s` and `warmup_max_s` still end it; a row of less is not judged by shares of CPU time, and says
+    so."""
     max_s: Annotated[float, Field(gt=0)] = 10.0
     """Longest measuring phase of one process; a case that stops here keeps its samples and says so."""
     timeout_s: Annotated[float, Field(gt=0)] = 600.0

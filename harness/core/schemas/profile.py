@@ -104,7 +104,7 @@ class ModelProfile(Counts, _Head):
     macs_per_batch: int | None
     flops_per_batch: int | None
     least_bytes: int | None
-    """Of one batch: weights, inputs and outputs once, in the case's precision; None for int8, with its wider parts."""
+    """Of one batch: weights, inputs and outputs once, in the case's precision; of int8 with one byte a weight."""
     flops_per_byte: float | None
     """Arithmetic intensity: flops_per_batch / least_bytes."""
     activation_estimated_bytes: int | None

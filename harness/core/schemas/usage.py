@@ -44,6 +44,14 @@ class UsageSample(Record):
     thermal_events: int | None = None
     """Times that heat lowered the clock, as the processor itself counts them."""
     gpu: GpuSample | None = None
+    allowed_cpus: int | None = None
+    """CPUs that the affinity of any of the process's threads lets it use."""
+    allowed_cores: int | None = None
+    """Cores among them, as this machine shows them: a guest may see each CPU as a core of its own."""
+    allowed_others_percent: float | None = None
+    """CPU time of everything else on those CPUs, the monitor's own left out; 100 is one CPU."""
+    siblings_percent: float | None = None
+    """CPU time on their SMT siblings that the process may not use; 100 is one CPU."""
 
 
 class Usage(Record):
