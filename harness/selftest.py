@@ -130,7 +130,8 @@ def _pass_s(plan: Plan) -> float:
         one_s = known_duration.duration_ns(case.model) / 1e9
         warm_up_s = max(settings.warmup_min_s, settings.warmup_min_iterations * one_s) + 3 * settings.window_s
         timed_s = max(3 * max(settings.block_s, settings.block_iterations * one_s), settings.min_samples * one_s)
-        total += settings.rounds * (_START_S + warm_up_s + min(timed_s, settings.max_s))
+        loop_s = max(warm_up_s + min(timed_s, settings.max_s), settings.min_s)
+        total += settings.rounds * (_START_S + loop_s)
     return total
 
 

@@ -169,7 +169,7 @@ def _failed(job: Job, error: Exception, phase: str, log: Path) -> Failed:
         problem, hint = out_of_memory(job.case.device, job.case.batch_size)
     elif isinstance(error, ModuleNotFoundError) and error.name:
         problem = f"{sys.executable} has no module {error.name}."
-        hint = f"Install it there, or name another Python: make run PYTHONS={job.case.backend}=/path/to/python."
+        hint = f"Install it there, or name another Python: make run BACKEND_PYTHONS={job.case.backend}=/path/to/python."
     else:
         problem = (
             f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else '(no message)'}"

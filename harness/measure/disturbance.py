@@ -336,7 +336,7 @@ def of_a_pass(usage: UsageSummary, threads: int, on_gpu: bool, cpus: int) -> lis
     hits = [
         ("COTENANT", cotenant(one, usage), QUIET),
         ("STEAL", steal(one, usage), STOLEN),
-        ("CPUQUOTA", quota(one, usage), QUOTA),
+        ("CPU_QUOTA", quota(one, usage), QUOTA),
         ("THERMAL", thermal(one, usage), HOT),
         ("THERMAL", gpu and gpu_disturbance.thermal(gpu), gpu_disturbance.HOT),
         ("HW_SLOWDOWN", gpu and gpu_disturbance.slowdown(gpu), gpu_disturbance.SLOWED),
