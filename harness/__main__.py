@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -86,7 +87,8 @@ def _stages(results: Path, models: Path, of_plan: Sequence[str]) -> int:
     """Run the stages in order until one fails; the exit code, CasesFailedError's where the run is complete."""
     place = ("--results", str(results))
     both = (*place, "--models-dir", str(models))
-    if code := _stage("plan", *of_plan, *place):
+    began = time.time()
+    if code := _stage("plan", *of_plan, *both):
         return code
     if not goes_on_after("export", code := _stage("export", *both)):
         return code
@@ -95,7 +97,7 @@ def _stages(results: Path, models: Path, of_plan: Sequence[str]) -> int:
         return code
     if code := _stage("roof", *place):
         return code
-    measured = _stage("run", *both)
+    measured = _stage("run", *both, "--began", str(began))
     if not goes_on_after("run", measured):
         return measured
     return _stage("aggregate", *both) or _stage("report", *place, "--print") or measured

@@ -86,7 +86,7 @@ def _parser() -> cli.Parser:
     )
     parser.add_argument("--budget", type=amounts.duration_s, help="time after which no further round begins, as 10m")
     parser.add_argument("--list", action="store_true", help="print every case")
-    cli.add_folders(parser, models=False)
+    cli.add_folders(parser)  # exports are no matter of a plan, but command.txt says whose they are
     return parser
 
 

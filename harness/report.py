@@ -18,6 +18,7 @@ from harness.measure.profiled import profiled_rows
 from harness.render import charts
 from harness.render.conditions import conditions
 from harness.render.document import document
+from harness.render.further import further, planned_by
 from harness.render.html.compared import is_of
 from harness.render.html.embedded import can_draw
 from harness.render.html.page import page
@@ -50,17 +51,20 @@ def stage(arguments: Sequence[str]) -> None:
     profile = _profile(summary, profiled, beside, images)
     parts = {one.row.case_id: one.parts for one in profiled.found if one.parts}
     changes = what_if_text(summary, parts)
-    text = document(summary, found.links(results.charts.name), found.note, proof, profile, changes)
+    more = further(summary, planned_by(results.command.read_text() if results.command.is_file() else None))
+    text = document(summary, found.links(results.charts.name), found.note, proof, profile, changes, more)
     store.save_bytes(results.report, text.encode())
     if drawing and not can_draw():
         cli.warn(f"{results.report_page.name} has no charts: plotly is not installed. Install it, then `make report`.")
     compared = _comparison(summary, results)
     tables = _profile(summary, profiled, beside)
-    shown = page(summary, proof, drawing and can_draw(), tables, profiled, compared, changes)
+    shown = page(summary, proof, drawing and can_draw(), tables, profiled, compared, changes, more)
     store.save_bytes(results.report_page, shown.encode())
     if options.print:
         cli.say(terminal_table(summary))
         cli.say(f"\n{terminal_what_if(summary, parts)}\n")
+        if more:
+            cli.say(f"{more.replace('`', '')}\n")
     cli.say(f"Report: {results.report} and {results.report_page.name}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from harness.core.schemas import Usage, UsageSample, UsageSummary
@@ -34,6 +35,7 @@ def timed(usage: Usage) -> UsageSummary | None:
     return UsageSummary(
         rounds=1,
         watched_ns=sum(times),
+        process_ns=usage.watched_ns,
         cpu_percent_mean=mean("cpu_percent", samples, times) or 0.0,
         cpu_percent_peak=extreme("cpu_percent", max, long),
         others_percent_mean=mean("others_percent", samples, times) or 0.0,
@@ -64,9 +66,11 @@ def merged(rounds: Sequence[UsageSummary]) -> UsageSummary | None:
     if not rounds:
         return None
     times = [one.watched_ns for one in rounds]
+    lives = [one.process_ns for one in rounds if one.process_ns is not None]
     return UsageSummary(
         rounds=len(rounds),
         watched_ns=sum(times),
+        process_ns=round(median(lives)) if lives else None,
         cpu_percent_mean=mean("cpu_percent_mean", rounds, times) or 0.0,
         cpu_percent_peak=extreme("cpu_percent_peak", max, rounds),
         others_percent_mean=mean("others_percent_mean", rounds, times) or 0.0,

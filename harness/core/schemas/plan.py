@@ -20,7 +20,8 @@ class Measurement(Record):
     target_interval: Annotated[float, Field(gt=0, lt=1)] = 0.02
     """Relative half-width of the 95% CI over processes at which a case needs no further round."""
     budget_s: Annotated[float, Field(gt=0)] | None = None
-    """No further round begins after so many seconds of the run stage; the first `rounds` are always measured."""
+    """No further round begins after so many seconds of the command, exports included, or of the run stage where that is
+    the command; the first `rounds` are always measured."""
     seed: int = 20261127
     """Order of cases within a round, and weights of `seeded` models."""
     threads: Annotated[int, Field(ge=1)] | None = None

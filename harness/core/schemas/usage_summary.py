@@ -61,6 +61,8 @@ class UsageSummary(Record):
     monitor_share: float
     """CPU time that the monitor itself took, as a share of the time it watched; the largest of the rounds."""
     gpu: GpuUsage | None = None
+    process_ns: int | None = None
+    """Life of a process, loading and checks included: the middle of the rounds. None in older files."""
     allowed_cpus: int | None = None
     """CPUs that the process might use; the fewest of all samples."""
     allowed_cores: int | None = None
