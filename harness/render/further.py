@@ -45,7 +45,8 @@ def planned_by(command: str | None) -> dict[str, str]:
     words = shlex.split(command or "")
     given = {_VARIABLES[name]: value for name, value in pairwise(words) if name in _VARIABLES}
     usual = {"CONFIG": f"configs/{'cuda' if given.get('DEVICE') == 'cuda' else 'quickstart'}.yaml", **_USUAL}
-    found = {name: value for name, value in given.items() if value and value != usual.get(name)}
+    asked = {name: given[name] for name in _VARIABLES.values() if given.get(name)}
+    found = {name: value for name, value in asked.items() if value != usual.get(name)}
     return {**found, **({"TUNE": "1"} if "--tune" in words else {})}
 
 
