@@ -29,13 +29,15 @@ def row(backend: str, batch: int, ms: float, precision: str = "fp32", spread: fl
         update={"median": ms * 1e6, "ci95": ends, "p95": ms * 1.1e6, "process_medians": medians}
     )
     rate = batch / ms * 1e3
-    return found.model_copy(update={"latency_ns": latency, "throughput_per_s": rate, **changes})
+    rates = Interval(low=rate * (1 - spread), high=rate * (1 + spread))
+    timed = {"latency_ns": latency, "throughput_per_s": rate, "throughput_ci95": rates}
+    return found.model_copy(update={**timed, **changes})
 
 
 def one_process(found: Row) -> Row:
     assert found.latency_ns is not None
     update = {"ci95": None, "process_medians": (found.latency_ns.median,)}
-    return found.model_copy(update={"latency_ns": found.latency_ns.model_copy(update=update)})
+    return found.model_copy(update={"latency_ns": found.latency_ns.model_copy(update=update), "throughput_ci95": None})
 
 
 def group(*rows: Row, limit: float | None = None) -> Group:
