@@ -261,6 +261,9 @@ def test_every_recommendation_of_a_realistic_report_names_rows_of_it(summary: Su
     found = recommend.recommend(summary)
     assert found
     assert all(one.case_ids and set(one.case_ids) <= ids for one in found)
+    disturbed = {found.case_id for found in summary.rows if found.grade == "C"}
+    on_c = [one for one in found if set(one.case_ids) & disturbed and one.about != "The machine"]
+    assert all("flagged" in one.text for one in on_c)
     golden("recommendations.md", recommend.recommendations_text(summary) + "\n")
 
 
