@@ -26,7 +26,7 @@ MAX_NAMED = 4
 
 DISTURBANCES = (
     *("COTENANT", "STEAL", "CPU_QUOTA", "OVERSUBSCRIBED", "THERMAL", "HW_SLOWDOWN", "POWER_CAP"),
-    *("CLOCK_DRIFT", "MAJOR_FAULTS"),
+    *("CLOCK_DRIFT", "MAJOR_FAULTS", "STARVED", "AFFINITY_CHANGED", "UNWATCHED"),
 )
 
 RULES: Sequence[Callable[[Group], Iterable[Recommendation]]] = (

@@ -22,7 +22,7 @@ PLAIN = {
     *("batch_size", "sequence_length", "rounds", "samples", "threads", "layers", "major_faults", "minor_faults"),
     *("throttled_periods", "thermal_events", "gpu_samples", "gpu_other_processes_max", "batches"),
     *("relative_l2", "cosine", "speedup", "speedup_ci95_low", "speedup_ci95_high", "modules_fused"),
-    *("gain", "gain_ci95_low", "gain_ci95_high"),
+    *("gain", "gain_ci95_low", "gain_ci95_high", "allowed_cpus", "allowed_cores"),
     *("flops_per_batch", "flops_share_of_best", "bytes_share_of_best_copy"),
 }
 """Counts and ratios, which have no unit."""
