@@ -53,6 +53,7 @@ from tests.synthetic_results import (
     matrix,
     measured,
     parity_of,
+    slowed,
 )
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "comparison.md"
@@ -72,8 +73,7 @@ def slower(factor: float, *names: str) -> Event:
     def event(case: Case, record: Measured) -> Measured:
         if case.case_id not in names:
             return record
-        values = tuple(int(value * factor) for value in record.latency_ns)
-        return record.model_copy(update={"latency_ns": values})
+        return slowed(record, factor)
 
     return event
 
