@@ -21,6 +21,7 @@ from harness.core.schemas import (
     Case,
     Clock,
     ColdCosts,
+    CpuRoof,
     Device,
     EngineRecord,
     Environment,
@@ -395,7 +396,7 @@ class Synthetic:
     device: Device = "cpu"
     export: Callable[[FakeModel], ExportRecord] = export_record
     engines: Mapping[str, Sequence[EngineRecord]] = field(default_factory=dict)
-    roof: Roof | None = None
+    roof: Roof | CpuRoof | None = None
 
     @property
     def plan(self) -> Plan:

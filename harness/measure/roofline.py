@@ -67,7 +67,10 @@ F(4 x 4, 3 x 3): 36 instead of 144), which cuDNN, oneDNN and the Arm Compute Lib
 _COUNTED_BYTES = 4
 """Of an element of the inputs that Work counts: fp32, or token ids, whose few bytes may count for too little."""
 
-_UNMEASURED = "`make roof aggregate report` measures what this machine can do and holds the row against it."
+_UNMEASURED = (
+    "`make roof aggregate report` measures what this machine can do and holds the row against it. After installing a "
+    "library for a precision that it could not measure: `make roof FORCE=1`."
+)
 
 
 @dataclass(frozen=True)
