@@ -22,6 +22,7 @@ from harness.core.schemas import (
     Case,
     Clock,
     ColdCosts,
+    CpuRoof,
     CpuUse,
     Device,
     EngineRecord,
@@ -429,7 +430,7 @@ class Synthetic:
     device: Device = "cpu"
     export: Callable[[FakeModel], ExportRecord] = export_record
     engines: Mapping[str, Sequence[EngineRecord]] = field(default_factory=dict)
-    roof: Roof | None = None
+    roof: Roof | CpuRoof | None = None
 
     @property
     def plan(self) -> Plan:

@@ -176,7 +176,10 @@ def unchecked(checks: Mapping[str, Check]) -> list[Finding]:
     unmade = {name for names in lacking.values() for name in names}
     remedies = []
     if ABOVE_ROOF in unmade:
-        remedies.append("`make roof aggregate report` measures what this machine can do at most.")
+        remedies.append(
+            "`make roof aggregate report` measures what this machine can do at most, with FORCE=1 after installing a "
+            "library for a precision that it could not measure."
+        )
     if unmade - {ABOVE_ROOF}:
         remedies.append("`make run FORCE=1` measures again with every check that this machine allows.")
     remedy = " ".join(remedies)
