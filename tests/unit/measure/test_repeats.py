@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -41,7 +42,9 @@ def answer(batch: dict[str, Array]) -> dict[str, Array]:
 class Model:
     """Takes 10 ms a pass on its own clock, or 1 ms where it remembers the answer by the key of its input."""
 
-    def __init__(self, batches: list[dict[str, Array]], remembers_by: Callable[[int, Any], object] | None = None) -> None:
+    def __init__(
+        self, batches: list[dict[str, Array]], remembers_by: Callable[[int, Any], object] | None = None
+    ) -> None:
         self.batches = batches
         self.now_ns = 0
         self.index = -1
@@ -98,7 +101,7 @@ def test_answers_by_place_do_not_change_with_the_input(monkeypatch: pytest.Monke
     assert found.compared == found.unchanged == LEAST_PAIRS
 
 
-def test_both_inputs_of_a_pair_are_written_before_their_pass_and_take_turns_to_be_first(
+def test_both_inputs_of_a_pair_are_written_before_their_pass_and_chance_says_which_is_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     batches = stored()
@@ -112,7 +115,10 @@ def test_both_inputs_of_a_pair_are_written_before_their_pass_and_take_turns_to_b
         same = [np.array_equal(one["pixels"], old["pixels"]) for one in pair]
         assert sorted(same) == [False, True]
         repeated_first.append(same[0])
-    assert repeated_first[:4] == [False, True, False, True]
+    assert 0.2 < np.mean(repeated_first) < 0.8
+    turns = [one == next_one for one, next_one in itertools.pairwise(repeated_first)]
+    assert True in turns
+    assert False in turns
 
 
 def test_inputs_are_afterwards_as_they_were_also_where_batches_share_memory() -> None:
@@ -156,7 +162,9 @@ def test_why_there_are_no_pairs_is_said(monkeypatch: pytest.MonkeyPatch) -> None
     def fail() -> None:
         raise ZeroDivisionError("by zero")
 
-    def missing(batches: list[dict[str, Array]], ready: Any = lambda index: None, once: Any = lambda: None) -> str | None:
+    def missing(
+        batches: list[dict[str, Array]], ready: Any = lambda index: None, once: Any = lambda: None
+    ) -> str | None:
         return check_repeats(Rewritable(batches, ready, once, dict), lambda index: {}, (1,)).missing
 
     assert missing(masks) == missing([]) == "no input has more than two values, so that none can be made of two others"
@@ -168,7 +176,9 @@ def test_why_there_are_no_pairs_is_said(monkeypatch: pytest.MonkeyPatch) -> None
 kinds = st.sampled_from([np.float32, np.float16, np.float64, np.int64, np.int32, np.uint8])
 
 
-@given(kinds.flatmap(lambda kind: st.tuples(*[hnp.arrays(kind, (3, 5), elements={"min_value": 0, "max_value": 200})] * 2)))
+@given(
+    kinds.flatmap(lambda kind: st.tuples(*[hnp.arrays(kind, (3, 5), elements={"min_value": 0, "max_value": 200})] * 2))
+)
 def test_a_new_input_lies_between_two_stored_ones_and_has_their_type(two: tuple[Array, Array]) -> None:
     one, other = two
     between = repeats._between(one, other, np.random.default_rng(3))
