@@ -10,10 +10,11 @@ import pytest
 
 from harness.core import store
 from harness.core.layout import Models
-from harness.core.schemas import ExportRecord, Work
+from harness.core.schemas import ExportRecord, Usage, Work
 from harness.core.schemas.profile import ModelProfile
 from harness.core.schemas.profile_memory import MemoryProfile
 from harness.core.schemas.profile_parts import PartsProfile
+from harness.measure.profile_grades import MIN_REPEATS
 from harness.zoo.loaded import Inputs
 from tests.fixtures.stages import TINY, Folder
 from tests.integration.test_zoo_work import count, image, image_model, text, text_model
@@ -124,7 +125,7 @@ def profiled(folder: Folder) -> Folder:
     assert (done.returncode, done.stderr) == (0, "")
     told = done.stdout.splitlines()
     assert len([line for line in told if "parameters" in line]) == 4
-    assert len([line for line in told if line.endswith(": layers")]) == 4
+    assert len([line for line in told if ": layers, grade " in line and "of the plain latency: " in line]) == 4
     return folder
 
 
@@ -167,6 +168,14 @@ def test_the_stage_profiles_each_case_once(profiled: Folder) -> None:
         parts = store.load(profiled.results.parts_profile(name), PartsProfile, "")
         assert parts.layers
         assert all((profiled.results.profile(name) / trace).is_file() for trace in parts.traces)
+        # Each repeat was a process of its own, with a monitor beside it, and a grade says what that saw.
+        repeats = range(1, len(parts.ratios) + 1)
+        assert len(repeats) >= MIN_REPEATS
+        usage = [store.load(profiled.results.profile_usage(name, repeat), Usage, "") for repeat in repeats]
+        assert [(one.case_id, one.round) for one in usage] == [(name, repeat) for repeat in repeats]
+        assert "measure" in {sample.phase for one in usage for sample in one.samples}
+        assert (parts.grade is None, parts.steady is None, parts.usage is None) == (False, False, False)
+        assert not list(profiled.results.raw.glob("*/*.usage.json"))
     again = profiled("profile_ops")
     assert (again.returncode, "already" in again.stdout) == (0, True)
 
