@@ -71,7 +71,7 @@ def graded(parts: PartsProfile, usage: Usage | None, threads: int, on_gpu: bool,
         detail = "the monitor left no record of it, so nobody knows what else ran meanwhile"
         found.append(finding("C", "UNWATCHED", detail, f"Profile it again: {_AGAIN}."))
     else:
-        found += disturbance.of_a_pass(window, threads, on_gpu, cpus)
+        found += map(_of_a_profile, disturbance.of_a_pass(window, threads, on_gpu, cpus))
         found += _unchecked(window.watched_ns)
     flags = tuple(one.flag for one in found)
     return parts.model_copy(update={"usage": window, "grade": grade(found), "flags": flags})
@@ -100,6 +100,11 @@ def doubt(parts: PartsProfile, on_gpu: bool) -> str | None:
         with_reasons = "" if sums.corrected_ns == sums.parts_ns else f", {sums.corrected:.2f} with what was measured"
         return f"its parts are {ratio} of the plain latency{with_reasons}, and nothing measured covers the difference"
     return None
+
+
+def _of_a_profile(one: Finding) -> Finding:
+    """With the command that profiles again where that of a row is named."""
+    return finding(one.caps_at, one.flag.name, one.flag.detail, one.flag.remedy.replace("make run", "make profile"))
 
 
 def _unsteady(parts: PartsProfile) -> list[Finding]:

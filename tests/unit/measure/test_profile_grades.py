@@ -98,6 +98,7 @@ def test_one_beside_a_busy_machine_says_so_and_shows_nothing(changes: dict[str, 
     found = graded(WHOLE, usage(**changes), 2, False, 2)
     assert (found.grade, [flag.name for flag in found.flags]) == ("C", [name])
     assert doubt(found, False) == f"its profile has grade C ({name})"
+    assert "make run" not in found.flags[0].remedy
 
 
 def test_others_count_where_they_take_what_the_profile_wants() -> None:
