@@ -100,7 +100,7 @@ def _here() -> Place:
     except ImportError as error:
         raise UnavailableError(
             f"The plan needs TensorRT engines and TensorRT cannot be imported: {error}.",
-            "Install it, name an interpreter that has it (BACKEND_PYTHONS=tensorrt=<path>), or leave it out: BACKENDS=….",
+            "Install it, name a Python that has it (BACKEND_PYTHONS=tensorrt=<path>), or leave it out: BACKENDS=….",
         ) from error
     return here()
 
