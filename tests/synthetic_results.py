@@ -531,3 +531,13 @@ def _under(name: str, row: Row) -> Row:
         update={"baseline": row.speedup.baseline.replace(row.model, name)}
     )
     return row.model_copy(update={"model": name, "case_id": row.case_id.replace(row.model, name), "speedup": baseline})
+
+
+def with_baseline_grades(rows: Sequence[Row]) -> list[Row]:
+    """Rows whose speedups name the grade that their baseline now has: for tests that change grades afterwards."""
+    grades = {row.case_id: row.grade for row in rows}
+    found = []
+    for row in rows:
+        speedup = row.speedup and row.speedup.model_copy(update={"baseline_grade": grades[row.speedup.baseline]})
+        found.append(row.model_copy(update={"speedup": speedup}))
+    return found

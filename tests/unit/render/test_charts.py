@@ -13,14 +13,13 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 
 from harness.core.schemas import Interval, Row, Summary
-from harness.measure.speedups import with_baseline_grades
 from harness.render import charts, style
 from harness.render.chart_dots import far_apart
 from harness.render.charts import Chart
 from harness.render.dots import Axis, Dot, Panel, dot_figure
 from harness.render.style import DPI, WIDTH_IN
 from tests.synthetic_cuda import cuda_summary
-from tests.synthetic_results import FakeModel, Synthetic, matrix
+from tests.synthetic_results import FakeModel, Synthetic, matrix, with_baseline_grades
 
 
 def png(figure: Figure) -> bytes:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from harness.core.schemas import Check, CustomMetric, Flag, Interval, Row, Summary
-from harness.measure.speedups import with_baseline_grades
 from harness.render import flat, ranking
 from harness.render.cold import cold_table
 from harness.render.csv_tables import RESULTS, WITH_PROFILES, csv_tables
 from harness.render.csv_writing import csv_text, harmless
 from tests.synthetic_cuda import cuda_summary
+from tests.synthetic_results import with_baseline_grades
 from tests.unit.render.test_energy import metered
 
 UNITS = ("_ms", "_s", "_ns", "_bytes", "_per_s", "_share", "_mhz", "_c", "_w", "_j", "_percent", "_requests")

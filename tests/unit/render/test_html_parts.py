@@ -8,13 +8,13 @@ import math
 import pytest
 
 from harness.core.schemas import Interval, Row, Speedup, Summary
-from harness.measure.speedups import with_baseline_grades
 from harness.render import units
 from harness.render.html import prose
 from harness.render.html.dots import NOTE, latency_plots, speedup_plots
 from harness.render.html.lines import cold_plots, throughput_plots
 from harness.render.html.plot import Plot, PlotGroup, hover, tags
 from harness.render.markdown import table
+from tests.synthetic_results import with_baseline_grades
 from tests.unit.render.test_tables import rows_of
 
 

@@ -10,9 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from harness.core.schemas import CustomMetric, Row, Summary, Unavailable
-from harness.measure.speedups import with_baseline_grades
 from harness.render.prometheus import metrics_text
 from tests.synthetic_cuda import cuda_summary
+from tests.synthetic_results import with_baseline_grades
 from tests.unit.render.test_energy import metered
 
 BASE_UNITS = ("_seconds", "_bytes", "_joules", "_ratio", "_per_second")

@@ -9,7 +9,6 @@ from pathlib import Path, PurePath
 import pytest
 
 from harness.core.schemas import Check, ColdCosts, Flag, Grade, Interval, Row, Speedup, Summary
-from harness.measure.speedups import with_baseline_grades
 from harness.render import cold, ranking, remarks
 from harness.render.conditions import conditions, environment_table
 from harness.render.headline import headline
@@ -18,6 +17,8 @@ from harness.render.markdown import escape, table
 from harness.render.tables import latency_table, terminal_table
 
 ROWS = dict[str, Row]
+from tests.synthetic_results import with_baseline_grades
+
 Golden = Callable[[str, str], None]
 MODELS = ["minilm-l6", "efficientnet-lite0", "resnet50"]
 
