@@ -585,6 +585,19 @@ def test_a_missed_threshold_beside_an_incomparable_baseline_ends_with_one(folder
     folders("--threshold", "latency_p50<100s")
 
 
+def test_too_few_rounds_name_the_command_for_each_side_that_lacks_them(
+    folders: Folders, before: Summary, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders.put(before, summary(2, rounds=3))
+    found = folders()
+    assert {row.verdict for row in found.rows if row.ratio is not None} == {"AMBIGUOUS"}
+    command = f"`make bench ROUNDS=5 CONFIG=configs/synthetic.yaml RESULTS={folders.current.root}`"
+    said = f"No row is judged by fewer than 5 rounds a side: {command}, then compare again."
+    assert said in capsys.readouterr().out
+    assert said in folders.current.comparison_report.read_text()
+    assert "correlate by 0.5" in folders.current.comparison_report.read_text()
+
+
 # --- files --------------------------------------------------------------------------------------------------------
 
 
