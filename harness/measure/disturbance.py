@@ -194,13 +194,15 @@ def _oversubscribed(records: Sequence[Measured], environment: Environment) -> li
     return [finding("B", "OVERSUBSCRIBED", detail, remedy)]
 
 
-def of_a_pass(usage: UsageSummary, threads: int, on_gpu: bool, cpus: int) -> list[Finding]:
-    """Everything that happened on the machine while one process was timed under a profiler. It alone is shown, so that
-    each hit costs the rank, where a minority of the rounds of a row costs less.
-
-    threads: that the process was given; cpus: of the machine.
+def of_a_pass(
+    usage: UsageSummary, threads: int, on_gpu: bool, environment: Environment
+) -> tuple[list[Finding], dict[str, str]]:
+    """(everything that happened on the machine while one process was timed under a profiler, checks that could not be
+    made by name and why). It alone is shown, so that each hit costs the rank, where a minority of the rounds of a row
+    costs less. threads: that the process was given.
     """
     one = Pass(usage, 1 if on_gpu else threads)
+    cpus = environment.machine.logical_cpus
     gpu = usage.gpu if on_gpu else None
     hits = [
         ("COTENANT", _cotenant(one, cpus), _QUIET),
@@ -212,4 +214,6 @@ def of_a_pass(usage: UsageSummary, threads: int, on_gpu: bool, cpus: int) -> lis
         ("COTENANT", gpu and gpu_disturbance.company(gpu), gpu_disturbance.SHARED),
     ]
     found = [finding("C", name, detail, remedy) for name, detail, remedy in hits if detail]
-    return [*found, *(gpu_disturbance.foreign_memory([gpu]) + gpu_disturbance.power_cap([gpu]) if gpu else ())]
+    found += gpu_disturbance.foreign_memory([gpu]) + gpu_disturbance.power_cap([gpu]) if gpu else []
+    short = f"it was watched for less than the {MIN_WATCHED_NS / 1e9:g} s that ticks of the kernel's clock need"
+    return found, dict.fromkeys(("COTENANT", "STEAL"), short) if usage.watched_ns < MIN_WATCHED_NS else {}
