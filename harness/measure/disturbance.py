@@ -325,13 +325,14 @@ def _cores(cores: float | None) -> str:
     return "no limit" if cores is None else f"{cores:g} cores"
 
 
-def of_a_pass(usage: UsageSummary, threads: int, on_gpu: bool, cpus: int) -> list[Finding]:
-    """Everything that happened on the machine while one process was timed under a profiler. It alone is shown, so that
-    each hit costs the rank, where a minority of the rounds of a row costs less.
-
-    threads: that the process was given; cpus: of the machine.
+def of_a_pass(
+    usage: UsageSummary, threads: int, on_gpu: bool, environment: Environment
+) -> tuple[list[Finding], dict[str, str]]:
+    """(everything that happened on the machine while one process was timed under a profiler, checks that could not be
+    made by name and why). It alone is shown, so that each hit costs the rank, where a minority of the rounds of a row
+    costs less. threads: that the process was given.
     """
-    one = Pass(1 if on_gpu else threads, cpus)
+    one = Pass(1 if on_gpu else threads, environment.machine.logical_cpus, environment.limits.cpu_quota)
     gpu = usage.gpu if on_gpu else None
     hits = [
         ("COTENANT", cotenant(one, usage), QUIET),
@@ -343,4 +344,6 @@ def of_a_pass(usage: UsageSummary, threads: int, on_gpu: bool, cpus: int) -> lis
         ("COTENANT", gpu and gpu_disturbance.company(gpu), gpu_disturbance.SHARED),
     ]
     found = [finding("C", name, detail, remedy) for name, detail, remedy in hits if detail]
-    return [*found, *(gpu_disturbance.foreign_memory([gpu]) + gpu_disturbance.power_cap([gpu]) if gpu else ())]
+    found += gpu_disturbance.foreign_memory([gpu]) + gpu_disturbance.power_cap([gpu]) if gpu else []
+    short = short_window(usage)
+    return found, {} if short is None else dict.fromkeys(("COTENANT", "STEAL"), short)

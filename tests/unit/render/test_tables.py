@@ -15,9 +15,9 @@ from harness.render.headline import headline
 from harness.render.headline_block import headline_block
 from harness.render.markdown import escape, table
 from harness.render.tables import latency_table, terminal_table
+from tests.synthetic_results import with_baseline_grades
 
 ROWS = dict[str, Row]
-from tests.synthetic_results import with_baseline_grades
 
 Golden = Callable[[str, str], None]
 MODELS = ["minilm-l6", "efficientnet-lite0", "resnet50"]
