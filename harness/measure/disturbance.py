@@ -1,7 +1,7 @@
 """What a round's witness proves against it: CPUs lost to others, throttling, paging, other threads than it was given.
 
 The witness is the monitor's record beside the samples (UsageSummary) and what the process counted of itself (CpuUse).
-Each threshold stands here with its source; which check applies to which row is the table of harness/measure/checks.py.
+Each threshold is here with its source; which check applies to which row is the table of harness/measure/checks.py.
 All of it is pure.
 """
 
