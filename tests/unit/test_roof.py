@@ -159,7 +159,7 @@ def test_every_number_of_threads_and_precision_of_the_plan_is_measured_once(
     )
     assert found.of(3) is None
     said = capsys.readouterr().out
-    assert "2 threads: 200 fp32, 200 int8, 200 bf16 GFLOP/s, copies 20.0 GB/s" in said
+    assert "with 2 threads 200 fp32, 200 int8, 200 bf16 GFLOP/s, copies 20.0 GB/s" in said
     assert "GPU" not in said
     assert run_on_cpu(results) == found
     assert len(cpu.asked) == 1

@@ -58,6 +58,7 @@ CPU_ROOF = CpuRoof(
     environment_id="e",
     device=environment().machine.cpu,
     machine=environment().machine,
+    cpus=2,
     cache_bytes=32 << 20,
     limits=(
         CpuLimits(threads=1, flops={"fp32": 100e9, "int8": 400e9, "bf16": 50e9}, copy_bytes_per_s=10e9),
@@ -379,6 +380,10 @@ def test_limits_of_another_machine_are_told_apart() -> None:
         told = other_cpu(CPU_ROOF, [here, here.model_copy(update={"machine": machine})]) or ""
         assert "those of another machine" in told
         assert "GPU" not in told
+    pinned = CPU_ROOF.model_copy(update={"cpus": 1})
+    assert "measured on 1 of 2 CPUs" in (other_cpu(pinned, [here]) or "")
+    alone = here.model_copy(update={"limits": here.limits.model_copy(update={"affinity": (1,)})})
+    assert other_cpu(pinned, [alone]) is None
 
 
 def test_a_summary_with_either_roof_is_read_back_as_it_was() -> None:

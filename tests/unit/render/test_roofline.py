@@ -33,15 +33,15 @@ def limited() -> Summary:
 
 def test_the_limits_stand_above_by_threads() -> None:
     assert roof_line(CPU_ROOF) == (
-        f"Measured limits of {CPU_ROOF.device}: "
-        "1 thread: best matrix product fp32 100, int8 400, bf16 50.0 GFLOP/s, copy 10.0 GB/s (read + written) · "
-        "2 threads: best matrix product fp32 400, int8 1,600, bf16 200 GFLOP/s, copy 20.0 GB/s (read + written) · "
+        f"Measured limits of {CPU_ROOF.device} "
+        "with 1 thread: best matrix product fp32 100, int8 400, bf16 50.0 GFLOP/s, copy 10.0 GB/s (read + written); "
+        "with 2 threads: best matrix product fp32 400, int8 1,600, bf16 200 GFLOP/s, copy 20.0 GB/s (read + written) · "
         "last-level cache 32 MiB."
     )
     bare = CPU_ROOF.limits[0].model_copy(update={"copy_bytes_per_s": None})
     changes = {"limits": (bare,), "cache_bytes": None, "without": ("PyTorch", "OpenVINO")}
     assert roof_line(CPU_ROOF.model_copy(update=changes)).endswith(
-        "1 thread: best matrix product fp32 100, int8 400, bf16 50.0 GFLOP/s. "
+        "with 1 thread: best matrix product fp32 100, int8 400, bf16 50.0 GFLOP/s. "
         "Measured without PyTorch, OpenVINO, whose products may be faster."
     )
 
