@@ -49,7 +49,7 @@ class BreakEven:
 
     def __str__(self) -> str:
         """As a table shows it: `~450 [380, 560] (cached)`."""
-        doubt = ranking.DOUBT if self.doubtful else ""
+        doubt = ranking.DOUBT if self.doubtful and self.outcome != "not proven" else ""
         cached = CACHED if self.cached else ""
         return f"{doubt}{requests(self.requests, self.interval) if self.requests else self.outcome}{cached}"
 
