@@ -106,7 +106,8 @@ def test_one_beside_a_busy_machine_says_so_and_shows_nothing(changes: dict[str, 
 def test_others_count_where_they_take_what_the_profile_wants() -> None:
     beside = usage(others_percent=100.0)
     assert graded(WHOLE, beside, threads=1, on_gpu=False, environment=TWO).grade == "A"
-    assert graded(WHOLE, beside, threads=2, on_gpu=True, environment=TWO).grade == "A"  # there one thread submits
+    on_gpu = graded(WHOLE, beside, threads=2, on_gpu=True, environment=TWO)
+    assert "COTENANT" not in {flag.name for flag in on_gpu.flags}  # there one thread submits
     assert graded(WHOLE, usage(others_percent=150.0), threads=2, on_gpu=True, environment=TWO).grade == "C"
 
 
