@@ -1,5 +1,7 @@
 """Hold a summary against an earlier one and against thresholds: a verdict per row, and an exit code for CI.
 
+A row is called SLOWER, FASTER or SAME from five rounds a side on.
+
 reads   results/summary.json, the baseline's summary.json
 writes  results/comparison.json, comparison.md, junit.xml; under GitHub Actions the step summary and annotations
 

@@ -213,8 +213,8 @@ class _Pass:
 
         on_gpu, begin = case.device == "cuda", now_ns()
         parts = until_steady(take, on_gpu, lambda: (now_ns() - begin) / 1e9)
-        machine = store.load(self.results.environment(environment_id), Environment, "make profile").machine
-        return graded(parts, watched[-1], self._threads(case), on_gpu, machine.logical_cpus)
+        environment = store.load(self.results.environment(environment_id), Environment, "make profile")
+        return graded(parts, watched[-1], self._threads(case), on_gpu, environment)
 
     def _export(self, case: Case) -> ExportRecord:
         return store.load(self.models.folder(case.slug).record, ExportRecord, "make export")

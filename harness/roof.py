@@ -73,6 +73,7 @@ def _of_cpu(plan: Plan, results: Results, force: bool) -> None:
         environment_id=identity,
         device=here.machine.cpu,
         machine=here.machine,
+        cpus=len(here.limits.affinity),
         cache_bytes=environment.last_level_cache_bytes(),
         limits=found.limits,
         unmeasured=found.unmeasured,
@@ -159,7 +160,7 @@ def _with_threads(found: CpuLimits) -> str:
     products = ", ".join(f"{flops / 1e9:,.0f} {precision}" for precision, flops in found.flops.items())
     copies = found.copy_bytes_per_s
     told = f", copies {copies / 1e9:,.1f} GB/s" if copies is not None else ""
-    return f"{count(found.threads, 'thread')}: {products} GFLOP/s{told}"
+    return f"with {count(found.threads, 'thread')} {products} GFLOP/s{told}"
 
 
 if __name__ == "__main__":

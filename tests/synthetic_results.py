@@ -6,6 +6,7 @@ Used by the tests of aggregate, report, tables and charts, and by benchmarks/sca
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from harness.core.schemas import (
     Case,
     Clock,
     ColdCosts,
+    CpuRoof,
     CpuUse,
     Device,
     EngineRecord,
@@ -309,9 +311,21 @@ def measured(
             compile_cached=None if compile_s is None else False,
             first_inference=int(centre_ns * 3),
         ),
-        "cpu_use": cpu_use(wall_ns=int(values.sum() * 1.2), threads=changes.get("threads", 2)),
     }
-    return Measured(**{**fields, **changes})
+    fields |= changes
+    window_ns = int(1.2 * sum(block.wall_ns for block in fields["blocks"]))
+    fields.setdefault("cpu_use", cpu_use(window_ns, fields["threads"]))
+    return Measured(**fields)
+
+
+def slowed(record: Measured, factor: float) -> Measured:
+    """The same process, had every inference taken so many times as long."""
+    samples = tuple(int(value * factor) for value in record.latency_ns)
+    blocks = tuple(block.model_copy(update={"wall_ns": math.ceil(block.wall_ns * factor)}) for block in record.blocks)
+    window_ns = int(1.2 * sum(block.wall_ns for block in blocks))
+    return record.model_copy(
+        update={"latency_ns": samples, "blocks": blocks, "cpu_use": cpu_use(window_ns, record.threads)}
+    )
 
 
 def cpu_use(wall_ns: int = 3_000_000_000, threads: int = 2, **changes: Any) -> CpuUse:
@@ -416,7 +430,7 @@ class Synthetic:
     device: Device = "cpu"
     export: Callable[[FakeModel], ExportRecord] = export_record
     engines: Mapping[str, Sequence[EngineRecord]] = field(default_factory=dict)
-    roof: Roof | None = None
+    roof: Roof | CpuRoof | None = None
 
     @property
     def plan(self) -> Plan:
@@ -483,8 +497,7 @@ def eventful(case: Case, record: Measured) -> Measured | Failed | None:  # noqa:
     if name == "efficientnet-lite0-onnxruntime-cpu-fp32-b16":
         return record.model_copy(update={"steady": record.round == 1})
     if name == "minilm-l6-torch-script-cpu-fp32-b1-s32":
-        slower = tuple(int(value * (1 + 0.06 * (record.round == 2))) for value in record.latency_ns)
-        return record.model_copy(update={"latency_ns": slower})
+        return slowed(record, 1 + 0.06 * (record.round == 2))
     return record
 
 
@@ -518,3 +531,13 @@ def _under(name: str, row: Row) -> Row:
         update={"baseline": row.speedup.baseline.replace(row.model, name)}
     )
     return row.model_copy(update={"model": name, "case_id": row.case_id.replace(row.model, name), "speedup": baseline})
+
+
+def with_baseline_grades(rows: Sequence[Row]) -> list[Row]:
+    """Rows whose speedups name the grade that their baseline now has: for tests that change grades afterwards."""
+    grades = {row.case_id: row.grade for row in rows}
+    found = []
+    for row in rows:
+        speedup = row.speedup and row.speedup.model_copy(update={"baseline_grade": grades[row.speedup.baseline]})
+        found.append(row.model_copy(update={"speedup": speedup}))
+    return found

@@ -7,6 +7,7 @@ CPU to CPU: each is tried. Imported in a process whose thread pools have one thr
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -33,6 +34,11 @@ def _library(name: str) -> Any:
 onnx, openvino, onnxruntime, torch = map(_library, ("onnx", "openvino", "onnxruntime", "torch"))
 
 
+PIECE_BYTES = 4 << 20
+"""Of one copy: some hundred microseconds, beside which calling it is nothing, and too few for a busy machine's
+scheduler to take the core away. A source is larger than caches: none still holds a piece when its turn comes again."""
+
+
 def product(name: str, size: int) -> Work:
     """A call that multiplies two square matrices of that edge once, on one thread; `name` is one of PRODUCTS.
 
@@ -46,11 +52,12 @@ def product(name: str, size: int) -> Work:
 
 
 def copy(size_bytes: int) -> Work:
-    """A call that copies so many bytes within memory."""
-    source = np.zeros(size_bytes, dtype=np.uint8)
-    source[::4096] = 1  # pages that were never written are all the same one
-    target = np.ones_like(source)
-    return lambda: np.copyto(target, source)
+    """A call that copies the next PIECE_BYTES of a source of so many, from the beginning again after the last."""
+    pieces = max(1, size_bytes // PIECE_BYTES)
+    source = np.ones((pieces, PIECE_BYTES), dtype=np.uint8)
+    target = np.ones_like(source)  # written once, so that no call waits for pages
+    pairs = itertools.cycle([*zip(target, source, strict=True)])
+    return lambda: np.copyto(*next(pairs))
 
 
 def _numbers(size: int) -> Array:

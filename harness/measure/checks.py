@@ -176,7 +176,10 @@ def unchecked(checks: Mapping[str, Check]) -> list[Finding]:
     unmade = {name for names in lacking.values() for name in names}
     remedies = []
     if ABOVE_ROOF in unmade:
-        remedies.append("`make roof aggregate report` measures what this machine can do at most.")
+        remedies.append(
+            "`make roof aggregate report` measures what this machine can do at most, with FORCE=1 after installing a "
+            "library for a precision that it could not measure."
+        )
     if unmade - {ABOVE_ROOF}:
         remedies.append("`make run FORCE=1` measures again with every check that this machine allows.")
     remedy = " ".join(remedies)
@@ -228,7 +231,7 @@ def _card(rounds: Sequence[Round]) -> list[Finding]:
 
 
 def _clock(rounds: Sequence[Round]) -> list[Finding]:
-    """The processor's clock, by a fixed piece of work; by its frequency in records from before that was timed."""
+    """The processor's clock, by a fixed piece of work and by its frequency where one is shown: the worse of the two."""
     remedy = "Fix the clock (governor `performance`, turbo off) or let the machine warm up, then `make run FORCE=1`."
     work = {
         one.record.round: stats.median(one.record.cpu_use.work_ns) / 1e3
@@ -241,4 +244,5 @@ def _clock(rounds: Sequence[Round]) -> list[Finding]:
         for one in rounds
         if one.usage is not None and one.usage.frequency_mhz_mean
     }
-    return timed or drift(means, len(rounds), "the mean clocks", "MHz", remedy)
+    shown = drift(means, len(rounds), "the mean clocks", "MHz", remedy)
+    return shown if grades.worse(grades.grade(timed), grades.grade(shown)) != grades.grade(timed) else timed

@@ -1,7 +1,7 @@
 """What a round's witness proves against it: CPUs lost to others, throttling, paging, other threads than it was given.
 
 The witness is the monitor's record beside the samples (UsageSummary) and what the process counted of itself (CpuUse).
-Each threshold stands here with its source; which check applies to which row is the table of harness/measure/checks.py.
+Each threshold is here with its source; which check applies to which row is the table of harness/measure/checks.py.
 All of it is pure.
 """
 
@@ -179,7 +179,8 @@ def cotenant(one: Seen, usage: UsageSummary) -> str | None:
     if lost + beside <= MAX_LOST_SHARE * wanted:
         return None
     units = "cores" if cores is not None and cores < cpus else "CPUs"
-    left = f"{wanted:g} of {cores or cpus} {units} wanted" if free else f"all {cpus} CPUs wanted"
+    whole = "its only CPU wanted" if cpus == 1 else f"all {cpus} CPUs wanted"
+    left = f"{wanted:g} of {cores or cpus} {units} wanted" if free else whole
     used = f"other processes used {others / 100:.2f} CPUs with {left}"
     siblings = f" and {beside:.2f} of their SMT siblings" if beside else ""
     return f"{used}{siblings}: {(lost + beside) / wanted:.0%} lost, {MAX_LOST_SHARE:.0%} allowed"
@@ -249,7 +250,8 @@ def threads(one: Round) -> str | None:
     used, given = one.record.cpu_use, one.record.threads
     if used is None or used.cpu_ns <= given * (1 + MAX_THREADS_OVER) * used.wall_ns:
         return None
-    return f"used {used.cpu_ns / used.wall_ns:.2f} CPUs all the time where it was given {given} threads"
+    own = "1 thread" if given == 1 else f"{given} threads"
+    return f"used {used.cpu_ns / used.wall_ns:.2f} CPUs on average where it was given {own}"
 
 
 def starved_unmade(one: Round) -> str | None:
@@ -325,13 +327,14 @@ def _cores(cores: float | None) -> str:
     return "no limit" if cores is None else f"{cores:g} cores"
 
 
-def of_a_pass(usage: UsageSummary, threads: int, on_gpu: bool, cpus: int) -> list[Finding]:
-    """Everything that happened on the machine while one process was timed under a profiler. It alone is shown, so that
-    each hit costs the rank, where a minority of the rounds of a row costs less.
-
-    threads: that the process was given; cpus: of the machine.
+def of_a_pass(
+    usage: UsageSummary, threads: int, on_gpu: bool, environment: Environment
+) -> tuple[list[Finding], dict[str, str]]:
+    """(everything that happened on the machine while one process was timed under a profiler, checks that could not be
+    made by name and why). It alone is shown, so that each hit costs the rank, where a minority of the rounds of a row
+    costs less. threads: that the process was given.
     """
-    one = Pass(1 if on_gpu else threads, cpus)
+    one = Pass(1 if on_gpu else threads, environment.machine.logical_cpus, environment.limits.cpu_quota)
     gpu = usage.gpu if on_gpu else None
     hits = [
         ("COTENANT", cotenant(one, usage), QUIET),
@@ -343,4 +346,6 @@ def of_a_pass(usage: UsageSummary, threads: int, on_gpu: bool, cpus: int) -> lis
         ("COTENANT", gpu and gpu_disturbance.company(gpu), gpu_disturbance.SHARED),
     ]
     found = [finding("C", name, detail, remedy) for name, detail, remedy in hits if detail]
-    return [*found, *(gpu_disturbance.foreign_memory([gpu]) + gpu_disturbance.power_cap([gpu]) if gpu else ())]
+    found += gpu_disturbance.foreign_memory([gpu]) + gpu_disturbance.power_cap([gpu]) if gpu else []
+    short = short_window(usage)
+    return found, {} if short is None else dict.fromkeys(("COTENANT", "STEAL"), short)

@@ -120,7 +120,7 @@ def flags_for(
         return [_calibration(case), *_on_purpose(records)]
     noise = [*_steady(records), *_intervals(records, latency, checks.target_ci), *_drift(latency)]
     noise += _two_speeds(latency)
-    proof = [*_parity(case, parity, records, checks), *_placement(case, records)]
+    proof = [*_parity(case, parity, records, checks), *_placement(case, records), *_eager(case, records)]
     return [*proof, *_timer(records, latency), *noise, *_compile(records), *_on_purpose(records)]
 
 
@@ -175,6 +175,19 @@ def _placement(case: Case, records: Sequence[Measured]) -> list[Finding]:
             "out of its rows; `placement` in the row counts what ran."
         )
     return [finding("F", "PLACEMENT", detail, remedy)]
+
+
+def _eager(case: Case, records: Sequence[Measured]) -> list[Finding]:
+    hit = [record for record in records if record.placement.ran_eagerly is not None]
+    if not hit:
+        return []
+    where = f"{len(hit)} of {len(records)} rounds"
+    detail = f"{hit[0].placement.ran_eagerly}: not all of it ran compiled ({where})"
+    remedy = (
+        f"TORCH_LOGS=graph_breaks,recompiles names the lines of `{case.model}` that cause it: mend them, or leave "
+        f"{case.backend} out."
+    )
+    return [finding("F", "EAGER_FALLBACK", detail, remedy)]
 
 
 def _steady(records: Sequence[Measured]) -> list[Finding]:

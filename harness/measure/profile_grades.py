@@ -10,12 +10,11 @@ them: no gain, no bound, no place beside another backend.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from harness.core.schemas import Flag, Grade, Usage
+from harness.core.schemas import Environment, Flag, Grade, Usage
 from harness.core.schemas.profile_parts import PartsProfile
 from harness.measure import disturbance, utilisation
-from harness.measure.disturbance import MIN_WATCHED_NS
 from harness.measure.grades import RANKED, Finding, finding, grade
 from harness.measure.reconcile import parts_total, reconcile
 
@@ -62,17 +61,19 @@ def spread(ratios: Sequence[float]) -> float | None:
     return max(ratios) / min(ratios) - 1 if len(ratios) > 1 and min(ratios) > 0 else None
 
 
-def graded(parts: PartsProfile, usage: Usage | None, threads: int, on_gpu: bool, cpus: int) -> PartsProfile:
+def graded(
+    parts: PartsProfile, usage: Usage | None, threads: int, on_gpu: bool, environment: Environment
+) -> PartsProfile:
     """The profile with its grade, flags, and what the monitor saw. usage: of the last repeat's process; None where the
-    monitor left no record. threads: that the process was given; cpus: of the machine."""
+    monitor left no record. threads: that the process was given."""
     window = None if usage is None else utilisation.timed(usage)
     found = _unsteady(parts)
     if window is None:
         detail = "the monitor left no record of it, so nobody knows what else ran meanwhile"
         found.append(finding("C", "UNWATCHED", detail, f"Profile it again: {_AGAIN}."))
     else:
-        found += disturbance.of_a_pass(window, threads, on_gpu, cpus)
-        found += _unchecked(window.watched_ns)
+        hits, unmade = disturbance.of_a_pass(window, threads, on_gpu, environment)
+        found += [*map(_of_a_profile, hits), *_unchecked(unmade)]
     flags = tuple(one.flag for one in found)
     return parts.model_copy(update={"usage": window, "grade": grade(found), "flags": flags})
 
@@ -102,6 +103,11 @@ def doubt(parts: PartsProfile, on_gpu: bool) -> str | None:
     return None
 
 
+def _of_a_profile(one: Finding) -> Finding:
+    """With the command that profiles again where that of a row is named."""
+    return finding(one.caps_at, one.flag.name, one.flag.detail, one.flag.remedy.replace("make run", "make profile"))
+
+
 def _unsteady(parts: PartsProfile) -> list[Finding]:
     if parts.steady is not False:
         return []
@@ -113,11 +119,12 @@ def _unsteady(parts: PartsProfile) -> list[Finding]:
     return [finding("C", "NOT_STEADY", detail, f"Stop what else runs on this machine, then {_AGAIN}.")]
 
 
-def _unchecked(watched_ns: int) -> list[Finding]:
-    if watched_ns >= MIN_WATCHED_NS:
+def _unchecked(unmade: Mapping[str, str]) -> list[Finding]:
+    """unmade: checks that could not be made, by name, and why."""
+    names: dict[str, list[str]] = {}
+    for name, why in unmade.items():
+        names.setdefault(why, []).append(name)
+    if not names:
         return []
-    detail = (
-        f"COTENANT and STEAL could not be judged: it was watched for {watched_ns / 1e9:.2g} s, and ticks of the "
-        f"kernel's clock need {MIN_WATCHED_NS / 1e9:g} s"
-    )
+    detail = "; ".join(f"{', '.join(of)} not judged ({why})" for why, of in names.items())
     return [finding("B", "UNCHECKED", detail, "Profile more inferences: `make profile FORCE=1 RUNS=200`.")]

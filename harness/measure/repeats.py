@@ -2,8 +2,9 @@
 
 A backend that answers from memory, by the content of its input or by where it lies, is fast only as long as inputs
 repeat. So pairs of passes run in turn: on a stored input, and on a new one that was written into the very same memory.
-Both are written outside the clock right before their pass, so that both lie alike in the caches. What the pairs prove
-is in harness/measure/skipped_work.py.
+Both are written outside the clock right before their pass, so that both lie alike in the caches. Which of the two runs
+first is random: whatever the machine does to the first or second pass of pairs, equal work then comes out longer on
+either side equally often. What the pairs prove is in harness/measure/skipped_work.py.
 
 A new input is made of two stored ones, so that it has their shapes, types and ranges: floats are blended, integers
 (token ids, pixels) spliced element by element; what has two values at most, such as a mask, stays as it is.
@@ -86,7 +87,8 @@ def _pairs(runs: Rewritable, reference: Callable[[int], Arrays], rng: np.random.
         if fresh is None:
             return Repeats(missing="the inputs are too alike to make another one of two of them")
         answers: dict[bool, Arrays] = {}
-        for new in (pair % 2 == 0, pair % 2 == 1):
+        first = bool(rng.integers(2))
+        for new in (first, not first):
             _write(batches[one], fresh if new else stored)
             (fresh_ns if new else repeated_ns).append(_timed(runs, one))
             if pair < LEAST_PAIRS:

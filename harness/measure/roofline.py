@@ -133,13 +133,18 @@ _SAME_CPU = ("cpu", "architecture", "logical_cpus", "sockets", "cpu_features", "
 
 
 def other_cpu(roof: CpuRoof, environments: Iterable[Environment]) -> str | None:
-    """The same of a CPU: name, number of CPUs and instruction sets decide, since no CPU has a number of its own."""
+    """The same of a CPU: name, number of CPUs and instruction sets decide, since no CPU has a number of its own. Limits
+    that were measured on fewer CPUs than the samples are too low as well."""
     for found in environments:
         for name in _SAME_CPU:
             theirs, ours = getattr(roof.machine, name), getattr(found.machine, name)
             if theirs != ours:
                 fact = f"{name.replace('_', ' ')} {_fact(theirs)}, here {_fact(ours)}"
                 return f"The limits in roof.json are those of another machine ({fact}): no rooflines. Run `make roof`."
+        cpus = len(found.limits.affinity)
+        if cpus > roof.cpus:
+            few = f"The limits in roof.json were measured on {roof.cpus} of {cpus} CPUs"
+            return f"{few}: no rooflines. Run `make roof FORCE=1` with the affinity of the run."
     return None
 
 

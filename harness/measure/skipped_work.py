@@ -54,7 +54,8 @@ def repeat_interval(records: Sequence[Repeats]) -> Interval | None:
     """How many times as long a new input takes as a repeated one: the median over all pairs, at REPEAT_CONFIDENCE.
 
     Order statistics of the pairs' ratios enclose their median whatever the distribution (David and Nagaraja, Order
-    Statistics, 3rd ed., 7.1). None for fewer than eleven pairs, whose extremes do not enclose it surely enough.
+    Statistics, 3rd ed., 7.1). As the order within pairs is random, equal work has 1 as that median, also beside others
+    that take the CPU away. None for fewer than eleven pairs, whose extremes do not enclose it surely enough.
     """
     ratios = sorted(
         fresh / repeated

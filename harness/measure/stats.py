@@ -62,8 +62,8 @@ def process_percentiles(processes: Sequence[ArrayLike], quantile: float) -> tupl
 def least_in_process(quantile: float) -> int:
     """Fewest samples of each process for a percentile: what three equal ones have of PERCENTILE_MIN_SAMPLES.
 
-    With fewer, and neighbouring samples alike, a process has seen too little of its own tail: p99 of ten processes of
-    67 samples reads up to 2.4% too low and its interval holds in half of all rows (docs/decisions/0003-intervals.md).
+    With fewer, and neighbouring samples alike, a process has seen too little of its own tail, and its percentile reads
+    too low (docs/decisions/0003-intervals.md, with simulated coverage).
     """
     return math.ceil(PERCENTILE_MIN_SAMPLES.get(quantile, 1) / 3)
 

@@ -18,7 +18,7 @@ def estimate(plan: Plan) -> tuple[float, float]:
     """
     settings = plan.measurement
     runnable = [case for case in plan.cases if case.skip_reason is None]
-    quick = START_S + settings.warmup_min_s + 3 * settings.window_s + 3 * settings.block_s
+    quick = START_S + max(settings.warmup_min_s + 3 * settings.window_s + 3 * settings.block_s, settings.min_s)
     slow = max(quick, START_S + settings.warmup_max_s + settings.max_s)
     compiles = sum(COMPILE_S for case in runnable if backend_info(case.backend).compile_cache)
     processes = len(runnable) * settings.rounds

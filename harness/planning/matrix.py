@@ -218,7 +218,7 @@ def _unique(cases: Iterable[Case], source: str, merge: bool) -> list[Case]:
 def _planned(entry: ModelEntry, info: ModelInfo, cases: Sequence[Case]) -> PlannedModel:
     own = [case for case in cases if case.model == entry.name and case.skip_reason is None]
     lengths = {case.sequence_length for case in own if case.sequence_length is not None}
-    files = {("fp32", None): None, **{file: None for case in own for file in _files(case)}}
+    files = {("fp32", None): None, **{file: None for case in own for file in onnx_files(case)}}
     return PlannedModel(
         name=entry.name,
         slug=info.slug,
@@ -233,7 +233,7 @@ def _planned(entry: ModelEntry, info: ModelInfo, cases: Sequence[Case]) -> Plann
     )
 
 
-def _files(case: Case) -> list[tuple[Precision, str | None]]:
+def onnx_files(case: Case) -> list[tuple[Precision, str | None]]:
     """(precision, variant) of the ONNX files that a case starts from: there is none of its own for tf32 and bf16."""
     info = backend_info(case.backend)
     precision: Precision = case.precision if case.precision in ("fp16", "int8") else "fp32"

@@ -94,7 +94,7 @@ def start_up_cost(group: Group) -> Iterator[Recommendation]:
         "requests; a process that answers fewer is served sooner by the baseline."
     )
     if any(found.cached for found, _ in shown):
-        text += " Cached: the compile cache was warm, and a first start is repaid later."
+        text += " Cached: a compile cache was warm; what repays a first start is not known."
     yield group.recommendation("start-up cost", text, (first.case_id, *(row.case_id for _, row in shown)))
 
 

@@ -33,7 +33,7 @@ def cold_figure(title: str, rows: Sequence[Row], baseline: str, caption: str) ->
     drawn = [row for _, found in shown for row in found]
     if any(row.cold_ns and row.cold_ns.compile_cached for row in drawn):
         text += " Arrow to the right: its compile cache was warm, a first start takes longer."
-    if any(map(ranking.is_doubtful, drawn)):
+    if any(map(_against_c, drawn)):
         text += f" {ranking.DOUBT} in a title: the baseline there is grade C."
     with drawing():
         entries = sorted(drawn, key=lambda row: -_ratio(row))

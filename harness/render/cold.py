@@ -36,9 +36,9 @@ def until_first_answer_ns(cold: ColdCosts) -> int:
 class BreakEven:
     """Whether a row repays what it costs more than the baseline before its first answer, and after how many requests.
 
-    requests: batches; None unless repaid. interval: 95%, from that of the difference of the medians, the cost as it was
-    measured; None with one process. cached: a compile cache was warm, so that a first start costs more than this.
-    doubtful: the row or the baseline is grade C.
+    requests: batches; 0 where it starts no later, None where it is not repaid. interval: 95%, from that of the
+    difference of the medians, the cost as it was measured; None with one process. cached: a compile cache was warm, the
+    row's or the baseline's, so that this is not about a first start. doubtful: the row or the baseline is grade C.
     """
 
     outcome: Literal["repaid", "at once", "never", "not proven"]
@@ -49,9 +49,9 @@ class BreakEven:
 
     def __str__(self) -> str:
         """As a table shows it: `~450 [380, 560] (cached)`."""
-        doubt = ranking.DOUBT if self.doubtful else ""
+        doubt = ranking.DOUBT if self.doubtful and self.outcome != "not proven" else ""
         cached = CACHED if self.cached else ""
-        return f"{doubt}{self.outcome if self.requests is None else requests(self.requests, self.interval)}{cached}"
+        return f"{doubt}{requests(self.requests, self.interval) if self.requests else self.outcome}{cached}"
 
 
 CACHED = " (cached)"
@@ -97,11 +97,12 @@ def break_even(
     cost_ns += engine.build_s * 1e9 if engine else 0
     cost_ns -= until_first_answer_ns(saved)
     found = BreakEven(
-        _outcome(cost_ns, slow, fast),
+        outcome := _outcome(cost_ns, slow, fast),
+        requests=0 if outcome == "at once" else None,
         cached=bool(costs.compile_cached or saved.compile_cached),
         doubtful=ranking.is_doubtful(row),
     )
-    repaid = repaid_after(cost_ns, slow, fast) if found.outcome == "repaid" else None
+    repaid = repaid_after(cost_ns, slow, fast) if outcome == "repaid" else None
     return replace(found, requests=repaid[0], interval=repaid[1]) if repaid else found
 
 
@@ -159,8 +160,8 @@ def cold_table(
 def _notes(found: Sequence[BreakEven]) -> list[str]:
     """What the marks beside the figures mean, where there are any."""
     cached = (
-        "(cached): a compile cache was warm in every process, so that a first start takes longer than this and is "
-        "repaid later; in the last column, of the row or of the baseline."
+        "(cached): a compile cache was warm in every process, so that a first start takes longer than this. In the "
+        "last column it was that of the row or of the baseline; what repays a first start is not known."
     )
     return [
         *([cached] if any(one.cached for one in found) else []),

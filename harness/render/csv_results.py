@@ -96,6 +96,7 @@ def speed(row: Row) -> Line:
         **_device(row),
         **_split(row),
         "throughput_items_per_s": row.throughput_per_s,
+        **{f"throughput_ci95_{end}_items_per_s": getattr(row.throughput_ci95, end, None) for end in ("low", "high")},
         "items": units.ITEMS[row.kind],
         "throughput_tokens_per_s": _tokens_per_s(row),
         "speedup": row.speedup.ratio if row.speedup else None,
@@ -105,7 +106,14 @@ def speed(row: Row) -> Line:
     }
 
 
-_VOID = {"latency_ns": None, "device_ns": None, "split": None, "throughput_per_s": None, "speedup": None}
+_VOID = {
+    "latency_ns": None,
+    "device_ns": None,
+    "split": None,
+    "speedup": None,
+    "throughput_per_s": None,
+    "throughput_ci95": None,
+}
 
 
 def faithfulness(row: Row) -> Line:

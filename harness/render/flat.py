@@ -91,6 +91,7 @@ COLUMNS: dict[str, Callable[[Row], Value]] = {
     **{f"{name}_median_ns": _reader(f"split.{name}.median_ns") for name in PARTS},
     **{f"{name}_share": _reader(f"split.{name}.share") for name in PARTS},
     "throughput_per_s": attrgetter("throughput_per_s"),
+    **{f"throughput_ci95_{end}_per_s": _reader(f"throughput_ci95.{end}") for end in ("low", "high")},
     "memory_bytes": attrgetter("memory_bytes"),
     "threads": attrgetter("threads"),
     "stopped": attrgetter("stopped"),

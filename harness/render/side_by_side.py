@@ -51,7 +51,7 @@ def side_by_side_section(found: Alike, stated: str, image: str) -> str:
 
 def not_compared_section(found: NotCompared) -> str:
     """Why backends that were profiled alike do not stand side by side."""
-    why = f"Fewer than two of these profiles show anything. {left_out_sentence(found.left_out)}"
+    why = f"Fewer than two of these profiles can be relied on. {left_out_sentence(found.left_out)}"
     return section(f"{found.shape}: not side by side", why, level=3)
 
 

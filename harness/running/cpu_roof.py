@@ -39,8 +39,8 @@ WAYS: Mapping[Precision, Mapping[str, str]] = {
 """By precision, names of products (harness/backends/cpu_peaks.py) and whose they are."""
 
 COPY_BYTES = 192 << 20
-"""Of all threads together, and as many written: twice this is more than the last-level cache of most CPUs. Where it is
-not, the limit comes out too high, which voids no row."""
+"""Read by all threads together, and as many written: twice this is more than the last-level cache of most CPUs. Where
+it is not, the limit comes out too high, which voids no row."""
 
 SPAN_NS = 30_000_000
 """Time for the calls of one product of one size."""
@@ -219,5 +219,5 @@ def _works(task: Task) -> list[tuple[int, Callable[[], object]]]:
     from harness.backends import cpu_peaks  # noqa: PLC0415 - every inference library, in this process alone
 
     if not task.product:
-        return [(2 * task.copy_bytes, cpu_peaks.copy(task.copy_bytes))]
+        return [(2 * cpu_peaks.PIECE_BYTES, cpu_peaks.copy(task.copy_bytes))]
     return [(2 * size**3, cpu_peaks.product(task.product, size)) for size in cpu_peaks.SIZES]

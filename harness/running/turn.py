@@ -71,5 +71,5 @@ def _explain(outcome: Outcome, job: Job, last_words: str) -> tuple[str, str]:
 def _absent_library(absent: Sequence[str]) -> tuple[str, str]:
     return (
         f"{', '.join(absent)} is not installed.",
-        f"Install it: pip install {' '.join(absent)}; or name an interpreter that has it: BACKEND_PYTHONS=<backend>=<path>.",
+        f"Install it: pip install {' '.join(absent)}; or name a Python that has it: BACKEND_PYTHONS=<backend>=<path>.",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,13 +23,23 @@ _CHUNK = 8
 
 
 def reference_of(loaded: Loaded, threads: int) -> Answer:
-    """The function that computes the reference outputs of a loaded model with this many threads."""
+    """The function that computes the reference outputs of a loaded model with this many threads, in full fp32."""
     if loaded.onnx_file is not None:
         session = open_session(loaded.onnx_file, threads, level="ORT_DISABLE_ALL")
         return lambda arrays: run_session(session, arrays)
     module = loaded.require_module()
     torch.set_num_threads(threads)
+    _compute_exactly()
     return lambda arrays: _torch_outputs(module, arrays, loaded)
+
+
+def _compute_exactly() -> None:
+    """Undo what the code of a model that was exported before in this process may have lowered."""
+    torch.set_float32_matmul_precision("highest")
+    kinds: list[Any] = [getattr(torch.backends.mkldnn, name, None) for name in ("conv", "rnn")]
+    for kind in kinds:
+        if getattr(kind, "fp32_precision", "none") not in ("none", "ieee"):
+            kind.fp32_precision = "ieee"
 
 
 def in_chunks(answer: Answer, arrays: Arrays, fixed_batch: int | None) -> Arrays:

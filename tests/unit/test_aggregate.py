@@ -14,7 +14,7 @@ from harness import aggregate
 from harness.core import store
 from harness.core.errors import MissingInputError
 from harness.core.layout import Models, Results
-from harness.core.schemas import Case, ExportFailure, Failed, Measured, Plan, Row, Summary, Usage
+from harness.core.schemas import Case, Check, ExportFailure, Failed, Measured, Plan, Row, Summary, Usage
 from tests.synthetic_results import (
     ENVIRONMENT_ID,
     MINILM,
@@ -127,14 +127,17 @@ def test_failed_in_one_round_is_measured_with_fewer_and_says_so(tmp_path: Path) 
     assert flags(row)["ROUNDS_MISSING"] == "2 of 3 rounds; round 2: failed (measure: boom)"
 
 
-def test_speedup_pairs_only_rounds_that_both_have(tmp_path: Path) -> None:
+def test_a_speedup_is_one_headline_by_the_other_whichever_rounds_each_has(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.results.raw_file(ORT.case_id, 1).unlink()
-    medians = {(case.case_id, n): measured(case, RESNET, n, 120).latency_ns for case in CASES for n in (2, 3)}
-    ratios = sorted(_median(medians[EAGER.case_id, n]) / _median(medians[ORT.case_id, n]) for n in (2, 3))
+    medians = {
+        (case.case_id, n): _median(measured(case, RESNET, n, 120).latency_ns) for case in CASES for n in (1, 2, 3)
+    }
+    eager = sorted(medians[EAGER.case_id, n] for n in (1, 2, 3))[1]
+    ort = (medians[ORT.case_id, 2] + medians[ORT.case_id, 3]) / 2
     speedup = folder.row().speedup
     assert speedup is not None
-    assert speedup.ratio == pytest.approx(sum(ratios) / 2)
+    assert speedup.ratio == pytest.approx(eager / ort)
 
 
 def _median(values: tuple[int, ...]) -> float:
@@ -399,6 +402,28 @@ def test_a_damaged_or_foreign_witness_is_left_out_and_its_samples_are_not(
     assert row.latency_ns is not None
     assert row.latency_ns.rounds == 3
     assert says in summary.notes[0]
+
+
+@pytest.mark.parametrize(("factor", "grade"), [(4.0, "F"), (0.25, "C")])
+def test_samples_that_do_not_add_up_to_their_blocks_are_named(tmp_path: Path, factor: float, grade: str) -> None:
+    folder = Folder(tmp_path)
+    for number in (1, 2, 3):
+        record = measured(ORT, RESNET, number, 120)
+        folder.put(ORT, number, latency_ns=tuple(int(value * factor) for value in record.latency_ns))
+    row = folder.row()
+    assert row.grade == grade
+    assert "SAMPLES_MISMATCH" in flags(row)
+
+
+def test_a_row_says_in_how_many_rounds_each_check_was_made(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    assert all((check.rounds, check.of, check.missing) == (3, 3, None) for check in folder.row().checks.values())
+    folder.put(ORT, 2, cpu_use=None)
+    row = folder.row()
+    assert row.grade == "B"
+    assert row.checks["THREADS"] == Check(rounds=2, of=3, missing="measured before this check existed")
+    assert row.checks["PARITY"] == Check(rounds=3, of=3)
+    assert "THREADS" in flags(row)["UNCHECKED"]
 
 
 def test_a_neighbour_in_most_rounds_costs_the_rank(tmp_path: Path) -> None:

@@ -58,6 +58,8 @@ class Placement(Record):
     """Settings that decide speed: threads, streams, layout, graph breaks, …"""
     dtype_census: dict[str, int]
     """Operators or weight elements by element type."""
+    ran_eagerly: str | None = None
+    """Why work ran uncompiled under the name of a compiler; None where none did, and where nothing compiles."""
 
 
 class Memory(Record):

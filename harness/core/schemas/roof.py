@@ -50,6 +50,8 @@ class CpuRoof(Record):
     device: str
     """Name of the CPU."""
     machine: Machine
+    cpus: int
+    """How many CPUs the processes that measured might use, by affinity."""
     cache_bytes: int | None
     """All last-level caches together; None where the kernel does not list them."""
     limits: tuple[CpuLimits, ...]

@@ -218,7 +218,7 @@ def test_a_row_may_use_the_threads_that_it_was_given_and_no_more(cpu_ns: int, fl
     assert ("THREADS" in flags) == flagged
     if cpu_ns == 2_000_000_000:
         assert flags["THREADS"].caps_at == "C"
-        assert "used 2.00 CPUs all the time where it was given 1 threads" in flags["THREADS"].flag.detail
+        assert "used 2.00 CPUs on average where it was given 1 thread" in flags["THREADS"].flag.detail
 
 
 @pytest.mark.parametrize(

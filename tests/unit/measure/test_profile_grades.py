@@ -13,10 +13,12 @@ from harness.core.schemas import GpuUsage, Usage
 from harness.core.schemas.profile_parts import OperatorRow, PartsProfile
 from harness.measure import profile_grades
 from harness.measure.profile_grades import agree, doubt, flags_of, grade_of, graded, spread, until_steady
-from tests.synthetic_results import usage_of, usage_sample
+from tests.synthetic_results import environment, usage_of, usage_sample
 from tests.unit.measure.test_profile_parts_sums import profile
 
 ROOT = Path(__file__).parents[3]
+TWO = environment(threads=2)
+"""A machine with two CPUs."""
 WHOLE = profile(100, 105, 100)
 
 
@@ -78,7 +80,7 @@ def usage(seconds: float = 2.0, **changes: Any) -> Usage:
 
 
 def test_one_that_was_watched_and_not_disturbed_has_grade_a() -> None:
-    found = graded(WHOLE.model_copy(update={"ratios": (1.0, 1.0), "steady": True}), usage(), 2, False, 2)
+    found = graded(WHOLE.model_copy(update={"ratios": (1.0, 1.0), "steady": True}), usage(), 2, False, TWO)
     assert (found.grade, found.flags) == ("A", ())
     assert found.usage is not None
     assert found.usage.watched_ns == 2_000_000_000
@@ -95,16 +97,18 @@ def test_one_that_was_watched_and_not_disturbed_has_grade_a() -> None:
     ],
 )
 def test_one_beside_a_busy_machine_says_so_and_shows_nothing(changes: dict[str, Any], name: str) -> None:
-    found = graded(WHOLE, usage(**changes), 2, False, 2)
+    found = graded(WHOLE, usage(**changes), 2, False, TWO)
     assert (found.grade, [flag.name for flag in found.flags]) == ("C", [name])
     assert doubt(found, False) == f"its profile has grade C ({name})"
+    assert "make run" not in found.flags[0].remedy
 
 
 def test_others_count_where_they_take_what_the_profile_wants() -> None:
     beside = usage(others_percent=100.0)
-    assert graded(WHOLE, beside, threads=1, on_gpu=False, cpus=2).grade == "A"
-    assert graded(WHOLE, beside, threads=2, on_gpu=True, cpus=2).grade == "A"  # there one thread submits
-    assert graded(WHOLE, usage(others_percent=150.0), threads=2, on_gpu=True, cpus=2).grade == "C"
+    assert graded(WHOLE, beside, threads=1, on_gpu=False, environment=TWO).grade == "A"
+    on_gpu = graded(WHOLE, beside, threads=2, on_gpu=True, environment=TWO)
+    assert "COTENANT" not in {flag.name for flag in on_gpu.flags}  # there one thread submits
+    assert graded(WHOLE, usage(others_percent=150.0), threads=2, on_gpu=True, environment=TWO).grade == "C"
 
 
 def test_what_else_uses_the_card_counts_on_a_gpu() -> None:
@@ -112,28 +116,30 @@ def test_what_else_uses_the_card_counts_on_a_gpu() -> None:
     busy = GpuUsage(**{**fields, "reasons": {"hw_thermal": 0.5}, "other_processes_max": 1, "samples": 8})
     watched = profile_grades.utilisation.timed(usage())
     assert watched is not None
-    found = profile_grades.disturbance.of_a_pass(watched.model_copy(update={"gpu": busy}), 2, True, 16)
+    of_the_card = watched.model_copy(update={"gpu": busy})
+    found, unmade = profile_grades.disturbance.of_a_pass(of_the_card, 2, True, TWO)
     assert [(one.flag.name, one.caps_at) for one in found] == [("THERMAL", "C"), ("COTENANT", "C")]
-    assert profile_grades.disturbance.of_a_pass(watched.model_copy(update={"gpu": busy}), 2, False, 16) == []
+    assert unmade == {}
+    assert profile_grades.disturbance.of_a_pass(of_the_card, 2, False, TWO) == ([], {})
 
 
 def test_missing_evidence_never_improves_a_grade() -> None:
-    unwatched = graded(WHOLE, None, 2, False, 2)
+    unwatched = graded(WHOLE, None, 2, False, TWO)
     assert (unwatched.grade, [flag.name for flag in unwatched.flags]) == ("C", ["UNWATCHED"])
     nothing_timed = usage_of("a-case", 1, [usage_sample(250_000_000, "load")])
-    assert graded(WHOLE, nothing_timed, 2, False, 2).flags == unwatched.flags
+    assert graded(WHOLE, nothing_timed, 2, False, TWO).flags == unwatched.flags
 
 
 def test_one_too_short_to_be_judged_is_capped_and_names_the_checks() -> None:
-    found = graded(WHOLE, usage(0.2, others_percent=90.0), 2, False, 2)
+    found = graded(WHOLE, usage(0.2, others_percent=90.0), 2, False, TWO)
     assert (found.grade, [flag.name for flag in found.flags]) == ("B", ["UNCHECKED"])
-    assert found.flags[0].detail.startswith("COTENANT and STEAL could not be judged: it was watched for 0.2 s")
+    assert found.flags[0].detail.startswith("COTENANT, STEAL not judged (")
     assert "RUNS=200" in found.flags[0].remedy
     assert doubt(found, False) is None
 
 
 def test_repeats_that_do_not_agree_show_nothing() -> None:
-    found = graded(repeated((100, 120, 100, 120, 100))[0], usage(), 2, False, 2)
+    found = graded(repeated((100, 120, 100, 120, 100))[0], usage(), 2, False, TWO)
     assert (found.grade, [flag.name for flag in found.flags]) == ("C", ["NOT_STEADY"])
     assert found.flags[0].detail == (
         "after 5 repeats the parts sum to 1.00 of the plain latency, in the repeat before to 1.20: more than 5% apart"
@@ -141,7 +147,7 @@ def test_repeats_that_do_not_agree_show_nothing() -> None:
 
 
 def test_parts_that_do_not_explain_the_latency_show_nothing_whatever_the_grade() -> None:
-    found = graded(profile(20, 100, 100).model_copy(update={"steady": True}), usage(), 2, False, 2)
+    found = graded(profile(20, 100, 100).model_copy(update={"steady": True}), usage(), 2, False, TWO)
     assert grade_of(found) == "A"
     assert doubt(found, False) == (
         "its parts are 0.20 of the plain latency, and nothing measured covers the difference"

@@ -15,7 +15,7 @@ from harness.render.side_by_side import (
     side_by_side_section,
     title_of,
 )
-from tests.unit.measure.test_side_by_side import EAGER, FUSED, GRAPH, parts, profiled, row
+from tests.unit.measure.test_side_by_side import COTENANT, EAGER, FUSED, GRAPH, parts, profiled, row
 from tests.unit.render.test_profile_layers import lines
 
 MS = 1_000_000
@@ -185,8 +185,32 @@ def test_profiles_that_show_nothing_are_named_below_the_sentence_and_stand_in_a_
     (not_found,) = not_compared(cases[:2])
     assert not_compared_section(not_found) == (
         "### resnet50, fp32, batch 1: not side by side\n\n"
-        f"Fewer than two of these profiles show anything. Left out: {why}"
+        f"Fewer than two of these profiles can be relied on. Left out: {why}"
     )
+
+
+def test_every_profile_stands_in_the_report_with_its_grade_and_how_it_adds_up() -> None:
+    repeated = EAGER.model_copy(update={"ratios": (0.96, 0.94), "steady": True})
+    disturbed = GRAPH.model_copy(update={"grade": "C", "flags": (COTENANT,), "ratios": (1.2, 0.96), "steady": False})
+    kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=60)
+    gaps = LaunchGaps(window_ns=200, busy_ns=60, waited_ns=None, work_ns=60, kernels_ns=60)
+    waits = FUSED.model_copy(update={"plain_ns": 100, "operators": (kernel,), "launch_gaps": gaps, "grade": None})
+    cases = [
+        profiled("torch-eager", repeated),
+        profiled("onnxruntime", disturbed),
+        profiled("tensorrt", waits, setting="graph"),
+    ]
+    told = {one.model.case_id: one.parts for one in cases if one.parts}
+    text = profile_section([one.model for one in cases], told, "profiles")
+    table = text[text.index("| model    | backend     | precision   |   batch | grade") :]
+    assert lines(table.partition("\n\n")[0])[2:] == [
+        ["resnet50", "torch-eager", "fp32", "1", "A", "0.95", "adds up", "2", "2.1%"],
+        ["resnet50", "onnxruntime", "fp32", "1", "C COTENANT", "0.95", "adds up", "2", "25.0%"],
+        ["resnet50", "tensorrt", "fp32", "1", "B UNWATCHED", "0.61", "explained, 1.01", "–", "–"],
+    ]
+    case_id = cases[1].model.case_id
+    assert f"- `{case_id}`: COTENANT: others ran. Stop them." in text
+    assert "taken before profiles were watched" not in text  # its flag says so, and each parts.md what to do
 
 
 def test_profiles_of_grade_b_are_named() -> None:

@@ -35,6 +35,15 @@ def test_the_published_gpu_run_which_has_no_profiles(golden: Golden) -> None:
     golden("what-if-h200.md", what_if_text(summary, {}) + "\n")
 
 
+def test_a_baseline_of_grade_c_starts_nothing_and_its_list_says_so() -> None:
+    rows = tuple(row.model_copy(update={"grade": "C"}) if row is EAGER else row for row in OF_A_CPU.rows)
+    text = what_if_text(OF_A_CPU.model_copy(update={"rows": rows}), {})
+    assert "The baseline, torch-eager fp32, batch 1, is grade C: nothing starts from it." in text
+    assert f"`{EAGER.case_id}`" not in text
+    assert "is grade C: nothing starts" in terminal_what_if(OF_A_CPU.model_copy(update={"rows": rows}), {})
+    assert "nothing starts" not in what_if_text(OF_A_CPU, {})
+
+
 def test_launches_are_told_on_a_gpu() -> None:
     from harness.core.schemas.profile_parts import LaunchGaps, OperatorRow
 
