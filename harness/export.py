@@ -18,6 +18,7 @@ from harness.core.names import unknown_name
 from harness.core.schemas import ExportFailure, ExportRecord, Plan, PlannedModel, Precision
 from harness.measure.clock import now_ns
 from harness.parity import compare
+from harness.planning.exports import refusal_of
 from harness.zoo import model_info
 from harness.zoo.request import Options, covers, intact_record, merged, request_digest
 
@@ -34,11 +35,11 @@ def export(arguments: Sequence[str]) -> None:
         raise UsageError(f"--max-length {given.max_length} leaves no token.", "At least 1: --max-length 128.")
     options = Options(given.exporter, given.opset, given.output_name, given.max_length, given.cache_dir)
     selected = _selected(plan, given.models)
-    failed = 0
+    failed = partly = 0
     for planned in selected:
         folder = Models(given.models_dir).folder(planned.slug)
         try:
-            _export_one(plan, planned, folder, options, given.force)
+            record = _export_one(plan, planned, folder, options, given.force)
         except StorageError:
             raise
         except InferometerError as error:
@@ -51,16 +52,17 @@ def export(arguments: Sequence[str]) -> None:
             failed += 1
         else:
             _forget_failure(folder)
-    _end(failed, len(selected))
+            partly += _say_refused(plan, planned, record)
+    _end(failed, partly, len(selected))
 
 
-def _export_one(plan: Plan, planned: PlannedModel, folder: ModelFolder, options: Options, force: bool) -> None:
+def _export_one(plan: Plan, planned: PlannedModel, folder: ModelFolder, options: Options, force: bool) -> ExportRecord:
     info, measurement = model_info(planned.name), plan.measurement
     digest = request_digest(info, planned, measurement.seed, measurement.parity_samples, options)
     earlier = None if force else intact_record(folder, digest)
     if earlier is not None and covers(earlier, planned):
         cli.say(f"{planned.name}: up to date")
-        return
+        return earlier
     # torch and its relatives take seconds to import: only where there is something to do.
     from harness.zoo.exporting import Job, export_model  # noqa: PLC0415
 
@@ -80,6 +82,18 @@ def _export_one(plan: Plan, planned: PlannedModel, folder: ModelFolder, options:
     record = export_model(job, watch.step, watch.seconds, compare)
     store.save(folder.record, record)
     cli.say(f"{planned.name}: {_told(record)}")
+    return record
+
+
+def _say_refused(plan: Plan, planned: PlannedModel, record: ExportRecord) -> bool:
+    """Warn of each ONNX file that there is not; True where a case of the plan needs one of them."""
+    reasons: dict[str, list[str]] = {}
+    for name, failure in record.refused.items():
+        reasons.setdefault(f"{failure.error} {failure.hint}", []).append(name)
+    for reason, names in reasons.items():
+        cli.warn(f"{planned.name}: no {', '.join(names)} ONNX file. {reason}")
+    own = [case for case in plan.cases if case.model == planned.name and case.skip_reason is None]
+    return any(refusal_of(record, case) for case in own)
 
 
 def _forget_failure(folder: ModelFolder) -> None:
@@ -109,7 +123,7 @@ def _told(record: ExportRecord) -> str:
         f"{precision} ONNX (opset {file.opset}, {file.exporter}), {_worst(record, precision):.1e} from the reference"
         for precision, file in record.onnx.items()
     ]
-    return f"{'; '.join(files)}; {sum(record.seconds.values()):.1f} s"
+    return f"{'; '.join(files or ['weights alone'])}; {sum(record.seconds.values()):.1f} s"
 
 
 def _worst(record: ExportRecord, precision: Precision) -> float:
@@ -127,8 +141,13 @@ def _selected(plan: Plan, asked: Sequence[str] | None) -> list[PlannedModel]:
     return [planned for name, planned in known.items() if planned.exported and (not asked or name in asked)]
 
 
-def _end(failed: int, selected: int) -> None:
+def _end(failed: int, partly: int, selected: int) -> None:
     """Raise what the stage ends with: ExportError where there is nothing to go on with."""
+    if not failed and partly:
+        raise CasesFailedError(
+            f"{partly} of {selected} models lack an ONNX file that rows of the plan need.",
+            "Those rows will fail with the reason above; what PyTorch runs is exported and can be measured.",
+        )
     if not failed:
         return
     kind = ExportError if failed == selected else CasesFailedError

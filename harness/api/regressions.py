@@ -62,6 +62,7 @@ def detect_regressions(baseline: Side, current: Side, max_regression: str | None
     max_regression: slow-down that is accepted, as "5%" (1%). A row regresses only where the difference is significant
     over all rows and larger than that, with five rounds or more on both sides. Writes comparison.{json,md} into the
     current folder.
+
     Raises MissingInputError where a folder has no summary, and UsageError where no row can be compared.
 
     >>> from harness.api import detect_regressions

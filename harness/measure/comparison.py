@@ -169,7 +169,7 @@ def _flaw(row: Row) -> str | None:
         return f"{row.status}: {row.reason}" if row.reason else row.status
     if grades.too_short(row):
         return "too short for the clock to tell a change"
-    if row.grade in grades.RANKED:
+    if row.grade in grades.RANKED or grades.only_uncertain(row):
         return None
     return f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"
 

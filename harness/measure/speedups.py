@@ -11,7 +11,8 @@ from harness.measure.ratios import ratio_of_medians
 def with_speedups(rows: Sequence[Row], baseline_backend: str, uncounted: frozenset[str]) -> list[Row]:
     """Rows with the ratio to the baseline backend in fp32 of the same model, shape, boundary, mode and device.
 
-    Absent where either side is void or the backend computes nothing (`uncounted`).
+    Absent where either side is void or the backend computes nothing (`uncounted`). rows: with their final grades: a
+    ratio to a disturbed row is no better than that row, so it carries the grade of its baseline.
     """
     baselines: dict[tuple[object, ...], Row] = {}
     for row in rows:
@@ -31,7 +32,8 @@ def _with_speedup(row: Row, baseline: Row | None, uncounted: frozenset[str]) -> 
     if ratio is None:
         return row
     interval = None if row is baseline else ratio.ci95
-    return row.model_copy(update={"speedup": Speedup(ratio=ratio.value, ci95=interval, baseline=baseline.case_id)})
+    found = Speedup(ratio=ratio.value, ci95=interval, baseline=baseline.case_id, baseline_grade=baseline.grade)
+    return row.model_copy(update={"speedup": found})
 
 
 def _peers(row: Row) -> tuple[object, ...]:

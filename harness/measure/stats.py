@@ -202,8 +202,24 @@ def _enclosed(count: int, depth: int) -> float:
 
 
 def relative_interval_half_width(interval: Interval, centre: float) -> float:
-    """Half the width of an interval relative to the estimate it belongs to."""
-    return (interval.high - interval.low) / 2 / centre
+    """Half-width, relative to the estimate, of the narrowest interval around the estimate that covers this one.
+
+    Of a skewed interval it is the longer side: half of both sides together would call one narrow whose estimate may be
+    off by all of it.
+    """
+    return max(interval.high - centre, centre - interval.low) / centre
+
+
+def difference_interval(first: float, first_ci95: Interval, second: float, second_ci95: Interval) -> Interval:
+    """95% interval of the difference first - second of two independent estimates, from their own 95% intervals.
+
+    MOVER, which takes each side's distance from its estimate as that side's error and so keeps their skew (Zou and
+    Donner, Statistics in Medicine 27(10), 2008, equation 3). An estimate outside its own interval adds no error there.
+    """
+    difference = first - second
+    below = math.hypot(max(first - first_ci95.low, 0), max(second_ci95.high - second, 0))
+    above = math.hypot(max(first_ci95.high - first, 0), max(second - second_ci95.low, 0))
+    return Interval(low=difference - below, high=difference + above)
 
 
 @dataclass(frozen=True)

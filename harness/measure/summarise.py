@@ -24,10 +24,13 @@ from harness.core.schemas import (
     Status,
     UsageSummary,
 )
-from harness.measure import disturbance, grades, rounds, split, stats, typical, utilisation
+from harness.measure import grades, rounds, split, stats, typical, utilisation
+from harness.measure.checks import judge, rounds_of, with_checks
 from harness.measure.device_grades import device_findings
 from harness.measure.device_times import device_of
 from harness.measure.grades import Checks, Finding, finding
+from harness.measure.skipped_work import skipped_work
+from harness.parity import worst_item
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class CaseRecords:
     measured, failed: the records that belong to the plan, in round order.
     left_out: (round, reason) of records that exist and must not be used.
     damaged: (round, problem) of files that cannot be read.
-    usage: what the monitor saw, by round, where it watched.
+    usage: what the monitor saw, by round, where it watched; unwatched: why it did not in the others.
     environment: of the measured records; they all agree in what it is asked for.
     """
 
@@ -46,6 +49,7 @@ class CaseRecords:
     left_out: tuple[tuple[int, str], ...] = ()
     damaged: tuple[tuple[int, str], ...] = ()
     usage: Mapping[int, UsageSummary] = field(default_factory=dict)
+    unwatched: Mapping[int, str] = field(default_factory=dict)
     environment: Environment | None = None
 
 
@@ -55,9 +59,11 @@ def row_of(case: Case, kind: Kind, records: CaseRecords, settings: Measurement, 
         return _empty_row(case, kind, "skipped", reason=case.skip_reason)
     if records.measured:
         lost = _lost(records, _rounds_owed(case, records, settings))
-        if not checks.calibration:
-            lost += disturbance.findings(records.measured, records.usage, records.environment)
         row = _measured_row(case, kind, records.measured, checks, lost)
+        if not checks.calibration:
+            seen = rounds_of(records.measured, records.usage, records.unwatched, records.environment)
+            row = with_checks(row, *judge(case, seen))
+            row = with_checks(row, *skipped_work(case, records.measured))
         numbers = [record.round for record in records.measured]
         medians = row.latency_ns.process_medians if row.latency_ns else ()
         stopped = rounds.why_stopped(numbers, medians, settings, failed=bool(records.failed))
@@ -160,6 +166,7 @@ def worst_parity(records: Sequence[Measured]) -> Parity | None:
         cosine=None if lost else min(cosines, default=None),
         top1_agreement=min(top1, default=None),
         nonfinite=max(parity.nonfinite for parity in found),
+        **worst_item(found),
     )
 
 

@@ -120,7 +120,11 @@ def _selects(selector: str, row: Row) -> bool:
 def _judged(threshold: Threshold, row: Row) -> Judgement:
     metric = METRICS[threshold.metric]
     value, interval = metric.of(row)
-    reason = _unsound(row) or (_withheld(threshold.metric, row) if value is None else None)
+    reason = (
+        _unsound(row)
+        or _rests_on_c(threshold.metric, row)
+        or (_withheld(threshold.metric, row) if value is None else None)
+    )
     known = value if reason is None else None
     holds = known is not None and threshold.holds(known)
     return Judgement(
@@ -141,9 +145,16 @@ def _judged(threshold: Threshold, row: Row) -> Judgement:
 def _unsound(row: Row) -> str | None:
     if row.status != "measured":
         return f"{row.status}: {row.reason}" if row.reason else row.status
-    if row.grade in grades.RANKED:
+    if row.grade in grades.RANKED or grades.only_uncertain(row):
         return None
     return f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"
+
+
+def _rests_on_c(name: str, row: Row) -> str | None:
+    """A ratio to a disturbed row proves no more than that row."""
+    if name != "speedup" or row.speedup is None or row.speedup.baseline_grade != "C":
+        return None
+    return f"its baseline {row.speedup.baseline} is grade C"
 
 
 def _pointless(name: str, row: Row) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.core.schemas import Summary
 from harness.measure import grades, stats
-from harness.render import custom, ways
+from harness.render import custom, ranking, units, ways
 from harness.render.device_columns import guide_lines
 from harness.render.meanwhile import monitor_cost
 
@@ -37,12 +37,19 @@ def guide(summary: Summary) -> str:
         "also those that only other models of the backend need.",
         "**until first answer**: load + compile + first inference of a new process, without the imports of its "
         "libraries. **break-even**: batches until the time saved repays what comes on top of the baseline's start, "
-        "export included.",
+        "export included; its interval is that of the difference of both medians (MOVER), the costs taken as measured, "
+        "and where it is wide its upper end alone is shown (*at most*). *not proven*: these rounds leave open that "
+        "nothing is saved.",
         "**bold**: the fastest of its shape: its interval lies below all others', and no row of grade C reads as fast. "
         "Without bold there is no clear winner. *Italics*: grade C, not ranked.",
-        "**grade**: A every check passed · B less certain than asked (interval wider than "
-        f"±{grades.MAX_INTERVAL_HALF_WIDTH:.0%}, or fewer rounds) · C disturbed, not ranked · F void: wrong outputs, "
-        "or something else ran than the label says.",
+        "**grade**: A every check that applies was made and passed; the table of checks says for how many rounds · "
+        f"B less certain than asked (interval beyond ±{grades.MAX_INTERVAL_HALF_WIDTH:.0%} of the median, fewer "
+        "rounds, or a check that was not made) · C disturbed, or an interval beyond "
+        f"±{grades.MAX_RANKED_HALF_WIDTH:.0%}: not ranked · F void: wrong outputs, or something else ran than "
+        "the label says.",
+        f"**{ranking.DOUBT}**: before a ratio that rests on a row of grade C, this one or the baseline. "
+        f"**{units.WIDE}**: the upper end of the interval is more than {grades.MAX_PRINTED_FACTOR:g} times the lower "
+        "one, so that its digits would say nothing; summary.csv has them.",
     ]
     lines += [*ways.guide_lines(summary.rows), *guide_lines(summary.rows)]
     lines += custom.guide_lines(summary)

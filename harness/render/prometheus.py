@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from harness.core.schemas import DeviceTimes, Interval, Latency, Row, Summary
 from harness.core.timestamps import since_1970_s
 from harness.render.csv_lines import sound_rows, where, who
+from harness.render.ranking import is_doubtful
 from harness.render.units import SECOND
 
 Figure = Callable[[Row], float | None]
@@ -129,6 +130,10 @@ GAUGES: Mapping[str, tuple[str, Figure]] = {
         lambda row: row.throughput_per_s,
     ),
     "speedup_ratio": ("Against the baseline backend.", lambda row: row.speedup.ratio if row.speedup else None),
+    "speedup_rests_on_grade_c_info": (
+        "1 where the case or its baseline is grade C; absent elsewhere.",
+        lambda row: 1.0 if is_doubtful(row) else None,
+    ),
     "relative_l2_ratio": ("Distance from fp32 PyTorch.", lambda row: row.parity.relative_l2 if row.parity else None),
     "peak_memory_bytes": ("Peak resident memory of the case's process.", lambda row: row.memory_bytes),
     "load_seconds": ("Loading the model in a fresh process.", _cold("load")),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from harness.core.errors import UsageError
+from harness.core.errors import ExportError, UsageError
 from harness.zoo.forward import forward
 from harness.zoo.loaded import Arrays, Loaded
 from harness.zoo.onnx_run import open_session, run_session
@@ -22,13 +23,23 @@ _CHUNK = 8
 
 
 def reference_of(loaded: Loaded, threads: int) -> Answer:
-    """The function that computes the reference outputs of a loaded model with this many threads."""
+    """The function that computes the reference outputs of a loaded model with this many threads, in full fp32."""
     if loaded.onnx_file is not None:
         session = open_session(loaded.onnx_file, threads, level="ORT_DISABLE_ALL")
         return lambda arrays: run_session(session, arrays)
     module = loaded.require_module()
     torch.set_num_threads(threads)
+    _compute_exactly()
     return lambda arrays: _torch_outputs(module, arrays, loaded)
+
+
+def _compute_exactly() -> None:
+    """Undo what the code of a model that was exported before in this process may have lowered."""
+    torch.set_float32_matmul_precision("highest")
+    kinds: list[Any] = [getattr(torch.backends.mkldnn, name, None) for name in ("conv", "rnn")]
+    for kind in kinds:
+        if getattr(kind, "fp32_precision", "none") not in ("none", "ieee"):
+            kind.fp32_precision = "ieee"
 
 
 def in_chunks(answer: Answer, arrays: Arrays, fixed_batch: int | None) -> Arrays:
@@ -48,6 +59,17 @@ def in_chunks(answer: Answer, arrays: Arrays, fixed_batch: int | None) -> Arrays
         for start in range(0, samples, chunk)
     ]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def refuse_nan(outputs: Arrays, model: str) -> None:
+    """Raise ExportError where a reference holds NaN: no answer could be held against it."""
+    for name, values in outputs.items():
+        count = int(np.count_nonzero(np.isnan(values))) if np.issubdtype(values.dtype, np.floating) else 0
+        if count:
+            raise ExportError(
+                f"The fp32 outputs of {model} hold NaN: {count:,} of {values.size:,} values of `{name}`.",
+                "Mend the model, its weights or its example inputs: with NaN as the reference nothing can be checked.",
+            )
 
 
 def relative_l2(values: NDArray[np.generic], reference: NDArray[np.generic]) -> float:

@@ -37,6 +37,9 @@ from harness.core.schemas import (
     Summary,
 )
 from harness.measure import thresholds
+from harness.measure.comparison import Margins
+from harness.measure.comparison import compare as compare_rows
+from harness.measure.grades import UNCERTAIN, finding
 from harness.render import change, github
 from harness.render import comparison as tables
 from tests.synthetic_results import (
@@ -50,6 +53,7 @@ from tests.synthetic_results import (
     matrix,
     measured,
     parity_of,
+    slowed,
 )
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "comparison.md"
@@ -69,8 +73,7 @@ def slower(factor: float, *names: str) -> Event:
     def event(case: Case, record: Measured) -> Measured:
         if case.case_id not in names:
             return record
-        values = tuple(int(value * factor) for value in record.latency_ns)
-        return record.model_copy(update={"latency_ns": values})
+        return slowed(record, factor)
 
     return event
 
@@ -500,10 +503,36 @@ def test_what_is_withheld_void_or_failed_does_not_pass() -> None:
     assert {one.outcome for one in found.values()} == {"UNKNOWN"}
     assert {one.value for one in found.values()} == {None}
     assert (found["resnet50-torch-script"].reason or "").startswith("failed: load: the process was killed")
-    assert found["resnet50-torch-eager"].reason == "grade F: PARITY_FAIL, CI_NOT_MET"
+    assert (found["resnet50-torch-eager"].reason or "").startswith("grade F: PARITY_FAIL")
     assert found["resnet50-torch-compile"].reason == "grade C: NOT_STEADY"
     assert (found["resnet50-openvino"].reason or "").startswith("withheld: 300 samples, 662 needed")
     assert judged(current, "resnet50/openvino:speedup>1")["resnet50-openvino-cpu-fp32-b1"].outcome == "UNKNOWN"
+
+
+def test_a_row_that_is_only_uncertain_is_compared_and_judged(before: Summary, after: Summary) -> None:
+    flag = finding("C", UNCERTAIN, "", "").flag
+
+    def uncertain(found: Summary) -> Summary:
+        rows = [
+            row.model_copy(update={"grade": "C", "flags": (flag,)}) if row.case_id == SLOWED else row
+            for row in found.rows
+        ]
+        return found.model_copy(update={"rows": tuple(rows)})
+
+    slowed = summary(2, slower(1.5, SLOWED))
+    rows = compare_rows(uncertain(before), uncertain(slowed), [], Margins())
+    assert {row.case_id: row.verdict for row in rows}[SLOWED] == "SLOWER"
+    assert judged(uncertain(after), "latency_median<1s")[SLOWED].outcome == "PASS"
+
+
+def test_a_speedup_over_a_baseline_of_grade_c_is_unknown(after: Summary) -> None:
+    (row,) = [row for row in after.rows if row.case_id == SLOWED]
+    assert row.speedup is not None
+    speedup = row.speedup.model_copy(update={"baseline_grade": "C"})
+    doubtful = after.model_copy(update={"rows": (row.model_copy(update={"speedup": speedup}),)})
+    found = judged(doubtful, "speedup>0.1")[SLOWED]
+    assert (found.outcome, found.reason) == ("UNKNOWN", f"its baseline {speedup.baseline} is grade C")
+    assert judged(doubtful, "latency_median<10s")[SLOWED].outcome == "PASS"
 
 
 def test_only_skipped_rows_do_not_pass_either(after: Summary) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Literal
 
 from harness.core.schemas.custom import CustomMetric
 from harness.core.schemas.energy import Energy
@@ -11,12 +10,13 @@ from harness.core.schemas.engine import EngineRecord
 from harness.core.schemas.environment import Environment, Unavailable
 from harness.core.schemas.export import ExportRecord
 from harness.core.schemas.raw import Clock, ColdCosts, Parity, Placement
-from harness.core.schemas.roof import Roof
+from harness.core.schemas.roof import CpuRoof, Roof
 from harness.core.schemas.usage_summary import UsageSummary
 from harness.core.schemas.vocabulary import (
     Boundary,
     Device,
     Grade,
+    Identified,
     Kind,
     Limit,
     Mode,
@@ -86,6 +86,8 @@ class Speedup(Record):
     ratio: float
     ci95: Interval | None
     baseline: str
+    baseline_grade: Grade | None = None
+    """None in summaries that were written before it was recorded."""
 
 
 class DeviceTimes(Record):
@@ -112,11 +114,12 @@ class Roofline(Record):
     bytes: int
     """Least memory traffic of one batch: weights, inputs and outputs once."""
     flops_share: float
-    """Achieved FLOP/s over the best measured matrix product of that precision."""
+    """Achieved FLOP/s over the best measured matrix product of that precision, on a CPU with the row's threads."""
     bytes_share: float
-    """Least traffic over device time, over the best measured copy."""
+    """Least traffic over the time of the pass, over the best measured copy."""
     limit: Limit | None
-    """What bounds the row; None where that would take another batch size to tell."""
+    """What bounds the row; None on a GPU where that would take another batch size to tell, on a CPU where neither
+    arithmetic nor memory is near."""
 
 
 class Flag(Record):
@@ -125,6 +128,17 @@ class Flag(Record):
     name: str
     detail: str
     remedy: str
+    caps_at: Grade | None = None
+    """Best grade of a row that has it; None in summaries that were written before it was recorded."""
+
+
+class Check(Record):
+    """In how many of its rounds one check was made that applies to a row (harness/measure/checks.py)."""
+
+    rounds: int
+    of: int
+    missing: str | None = None
+    """Why not in the others; None where it was made in all."""
 
 
 class Row(Record):
@@ -169,6 +183,8 @@ class Row(Record):
     artifacts: dict[str, str]
     """sha256 by file name of what was loaded: tells rows apart later, and which ones needed an ONNX export."""
     flags: tuple[Flag, ...]
+    checks: dict[str, Check] = {}
+    """By the name of the flag: every check that applies to the row; empty where nothing was measured."""
     usage: UsageSummary | None = None
     """None where nobody watched."""
     stopped: Stopped | None = None
@@ -179,11 +195,9 @@ class Row(Record):
     """By the name of a metric in Summary.custom: its figure, or why there is none."""
 
 
-class Summary(Record):
+class Summary(Identified):
     """A row for every planned case, and the conditions they share."""
 
-    schema_version: Literal[1] = 1
-    plan_id: str
     config: str
     config_sha256: str | None = None
     title: str
@@ -200,11 +214,11 @@ class Summary(Record):
     """By model name: what the rows were measured on, and the export's own cost."""
     engines: dict[str, EngineRecord] = {}
     """By the path that rows name among their artifacts, below the model's folder, with the slug before it."""
-    roof: Roof | None = None
+    roof: Roof | CpuRoof | None = None
     custom: dict[str, CustomMetric] = {}
     """By name: metrics that plugins brought."""
     energies: dict[str, Energy] = {}
-    """By case id: what `make energy` measured under this plan."""
+    """By case id: what `make energy` measured with this plan's settings."""
     notes: tuple[str, ...]
     """Damaged or foreign files that were left out, by name."""
     rows: tuple[Row, ...]

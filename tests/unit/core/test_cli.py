@@ -154,3 +154,8 @@ def test_ctrl_c_while_a_stage_still_imports_its_libraries_is_no_traceback(tmp_pa
 def test_who_imports_the_package_keeps_the_hook_of_its_own() -> None:
     code = "import sys, harness; assert sys.excepthook is sys.__excepthook__"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_a_command_names_the_folders_that_are_not_the_usual_ones() -> None:
+    assert cli.make("run", Path("results"), Path("models")) == "make run"
+    assert cli.make("run", Path("r/a b"), Path("/m")) == "make run RESULTS='r/a b' MODELS_DIR=/m"

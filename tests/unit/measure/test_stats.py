@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy import stats as scipy_stats
 
-from harness.core.schemas import Block
+from harness.core.schemas import Block, Interval
 from harness.measure import stats
 
 positive = st.floats(1.0, 1e9)
@@ -327,6 +327,34 @@ def test_a_trend_is_scipys_and_scatter_alone_seldom_has_one(rounds: int) -> None
             assert told == pytest.approx(math.expm1(fit.slope * (rounds - 1)))
             found += 1
     assert 0.035 < found / 2_000 < 0.065
+
+
+def test_an_interval_is_as_wide_as_its_end_further_from_the_estimate() -> None:
+    half = stats.relative_interval_half_width
+    assert half(Interval(low=95, high=105), 100) == pytest.approx(0.05)
+    assert half(Interval(low=99, high=109), 100) == pytest.approx(0.09)
+    assert half(Interval(low=90, high=101), 100) == pytest.approx(0.1)
+    assert half(Interval(low=101, high=104), 100) == pytest.approx(0.04)
+
+
+def test_the_interval_of_a_difference_adds_both_errors_as_squares() -> None:
+    found = stats.difference_interval(20, Interval(low=19.7, high=20.5), 18, Interval(low=17.0, high=18.4))
+    assert found.low == pytest.approx(2 - 0.5)  # 0.3 below the first, 0.4 above the second
+    assert found.high == pytest.approx(2 + math.hypot(0.5, 1.0))
+    outside = stats.difference_interval(20, Interval(low=20.1, high=20.5), 18, Interval(low=18, high=18))
+    assert outside.low == 2
+
+
+def test_the_interval_of_a_difference_covers_it() -> None:
+    generator, held = np.random.default_rng(7), 0
+    for _ in range(2_000):
+        sides = [generator.normal(mean, 1.0, 5) for mean in (100.0, 90.0)]
+        means = [float(side.mean()) for side in sides]
+        errors = [stats.t_critical(4) * float(side.std(ddof=1)) / math.sqrt(5) for side in sides]
+        ours = [Interval(low=mean - error, high=mean + error) for mean, error in zip(means, errors, strict=True)]
+        found = stats.difference_interval(means[0], ours[0], means[1], ours[1])
+        held += found.low <= 10.0 <= found.high
+    assert 0.94 < held / 2_000 < 0.99
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0], [1.0, 1.0, 1.0], [1.0, 0.0, 2.0]])

@@ -141,3 +141,12 @@ def test_no_speedup_for_void_rows_or_against_a_void_baseline() -> None:
     assert by_backend["openvino"].speedup is None
     assert by_backend["onnxruntime"].speedup is not None
     assert all(row.speedup is None for row in void("torch-eager").summary().rows)
+
+
+def test_a_speedup_knows_the_grade_of_its_baseline() -> None:
+    def change(case: Case, record: Measured) -> Measured:
+        return record.model_copy(update={"steady": case.backend != "torch-eager"})
+
+    rows = Synthetic(models=(RESNET,), cases=matrix((RESNET,), batch_sizes=(1,)), change=change).summary().rows
+    assert {row.speedup.baseline_grade for row in rows if row.speedup} == {"C"}
+    assert {row.grade for row in rows if row.backend == "openvino"} == {"A"}
