@@ -37,10 +37,12 @@ from harness.core.schemas import (
     Measurement,
     Memory,
     OnnxArtifact,
+    OutputsTime,
     Parity,
     Placement,
     Plan,
     PlannedModel,
+    Repeats,
     ReportOptions,
     Roof,
     Row,
@@ -315,7 +317,20 @@ def measured(
     fields |= changes
     window_ns = int(1.2 * sum(block.wall_ns for block in fields["blocks"]))
     fields.setdefault("cpu_use", cpu_use(window_ns, fields["threads"]))
+    if not calibration:
+        fields.setdefault("repeats", repeats_of(centre_ns))
+        fields.setdefault("outputs_time", OutputsTime(outputs_ns=(9_000, 9_200), copy_ns=(2_000, 2_100), arrays=1))
     return Measured(**fields)
+
+
+def repeats_of(centre_ns: float, pairs: int = 16) -> Repeats:
+    """New inputs that take as long as repeated ones, and change the answer."""
+    steps = range(-pairs // 2, pairs // 2)
+    return Repeats(
+        fresh_ns=tuple(int(centre_ns * (1 + step / 1_000)) for step in steps),
+        repeated_ns=tuple(int(centre_ns * (1 - step / 1_000)) for step in steps),
+        compared=pairs,
+    )
 
 
 def slowed(record: Measured, factor: float) -> Measured:
