@@ -123,13 +123,13 @@ def run_session(
     settings: Measurement,
     enter: Callable[[str], None],
     inputs: Sequence[Outputs] = (),
-    number: int = 1,
+    seed: Sequence[int] = (0,),
 ) -> Measurements:
     """Measure one case.
 
     mode: how the backend's batches are run; reference(i): the fp32 outputs for batch i; enter: told the name
     of each phase as it begins, so that a crash can be placed. inputs: the arrays of the batches, in which the repeat
-    check writes; number: of the round, so that each has new inputs of its own.
+    check writes; seed: of its new inputs, another one for each process.
     """
     baseline_rss_bytes = memory.resident_bytes()
     cold = _start_cold(backend, mode, enter)
@@ -152,7 +152,7 @@ def run_session(
     if after is not None:
         enter("repeat check")
         # Last of all: it may change nothing that was measured or read before.
-        repeats = check_repeats(mode.rewritable(inputs), reference, (settings.seed, number))
+        repeats = check_repeats(mode.rewritable(inputs), reference, seed)
     backend.close()
     return Measurements(
         warm_up=warmed,
