@@ -15,6 +15,7 @@ import importlib.util
 import os
 import sys
 import traceback
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, NoReturn
@@ -122,7 +123,8 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
         mode, reference = EndToEnd(backend, raw.items, raw.prepare, raw.answer), raw.reference
     else:
         mode, reference = mode_for(case, backend, len(batches.inputs)), batches.reference
-    found = run_session(backend, mode, reference, export.classifier, job.measurement, enter, batches.inputs, job.round)
+    seed = (job.measurement.seed, job.round, zlib.crc32(case.case_id.encode()))
+    found = run_session(backend, mode, reference, export.classifier, job.measurement, enter, batches.inputs, seed)
     enter("record")
     facts = {**backend.build_facts(), **loaded_runtimes(), **environment.plugin_fact(info.plugin)}
     where = environment.collect(facts, case.device, info.recorded)

@@ -58,8 +58,8 @@ class Rewritable:
 def check_repeats(runs: Rewritable, reference: Callable[[int], Arrays], seed: Sequence[int]) -> Repeats:
     """Run the pairs, or say why not. All batches are afterwards as they were.
 
-    reference(i): the fp32 outputs for stored batch i. The seed chooses the new inputs and the order within pairs; another
-    one for each process, so that none meets the inputs of an earlier one.
+    reference(i): the fp32 outputs for stored batch i. The seed chooses the new inputs and the order within pairs;
+    another one for each process, so that none meets the inputs of an earlier one.
     """
     try:
         return _pairs(runs, reference, np.random.default_rng(seed))
