@@ -15,6 +15,7 @@ import importlib.util
 import os
 import sys
 import traceback
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, NoReturn
@@ -125,8 +126,8 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
         mode, reference = mode_for(case, backend, len(batches.inputs)), batches.reference
     # What computes nothing shows the harness's own cost and is judged by no share of CPU time.
     settings = job.measurement if info.computes else job.measurement.model_copy(update={"min_s": 0.0})
-    identity = (case.case_id, job.round)
-    found = run_session(backend, mode, reference, export.classifier, settings, enter, batches.inputs, identity)
+    seed = (job.measurement.seed, job.round, zlib.crc32(case.case_id.encode()))
+    found = run_session(backend, mode, reference, export.classifier, settings, enter, batches.inputs, seed)
     enter("record")
     facts = {**backend.build_facts(), **loaded_runtimes(), **environment.plugin_fact(info.plugin)}
     where = environment.collect(facts, case.device, info.recorded)

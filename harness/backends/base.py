@@ -56,7 +56,8 @@ class Job:
 class Backend(ABC):
     """One way to run a model.
 
-    Order of calls: load → compile → (select → infer → synchronize → outputs)… → placement → close. At the e2e boundary
+    Order of calls: load → compile → (select → infer → synchronize → outputs)… → placement → (refresh → select → infer →
+    synchronize → outputs)… → close. At the e2e boundary
     feed stands in place of select; in pipelined mode on a CPU submit and wait in place of infer and synchronize; at the
     transfer boundary upload and download surround infer.
     """

@@ -15,8 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-_PRODUCTS = frozenset(("attention", "conv", "gru", "linear", "lstm", "rnn"))
-"""Words in the names of operators that consist of products and that PyTorch's counter of FLOPs does not know."""
+from harness.zoo.work import PRODUCTS
 
 LEAST_SHARE = 0.01
 """Of the FLOPs of a pass: less, as the angles of rotary embeddings in fp32, says nothing about the whole."""
@@ -54,7 +53,7 @@ class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if packet in flop_registry:
                 flops = int(flop_registry[packet](*args, **(kwargs or {}), out_val=answer))
                 self.flops[self._word(tensors[-1].dtype)] += flops
-            elif _PRODUCTS & set(re.split(r"[\d_]+", packet.__name__)):
+            elif PRODUCTS & set(re.split(r"[\d_]+", packet.__name__)):
                 self.flops[self._word(tensors[-1].dtype)] += _about(tensors)
         return answer
 

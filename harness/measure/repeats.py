@@ -3,8 +3,8 @@
 A backend that answers from memory, by the content of its input or by where it lies, is fast only as long as inputs
 repeat. So pairs of passes run in turn: on a stored input, and on a new one that was written into the very same memory.
 Both are written outside the clock right before their pass, so that both lie alike in the caches. Which of the two runs
-first is random: whatever the machine does to the first or second pass of pairs, equal work then comes out longer on
-either side equally often. What the pairs prove is in harness/measure/skipped_work.py.
+first is random, and balanced: whatever the machine does to the first or second pass of pairs, equal work then comes out
+longer on either side equally often. What the pairs prove is in harness/measure/skipped_work.py.
 
 A new input is made of two stored ones, so that it has their shapes, types and ranges: floats are blended, integers
 (token ids, pixels) spliced element by element; what has two values at most, such as a mask, stays as it is.
@@ -58,8 +58,8 @@ class Rewritable:
 def check_repeats(runs: Rewritable, reference: Callable[[int], Arrays], seed: Sequence[int]) -> Repeats:
     """Run the pairs, or say why not. All batches are afterwards as they were.
 
-    reference(i): the fp32 outputs for stored batch i. The seed chooses the new inputs; another one for each process, so
-    that no process meets those of an earlier one.
+    reference(i): the fp32 outputs for stored batch i. The seed chooses the new inputs and the order within pairs;
+    another one for each process, so that none meets the inputs of an earlier one.
     """
     try:
         return _pairs(runs, reference, np.random.default_rng(seed))
@@ -76,6 +76,7 @@ def _pairs(runs: Rewritable, reference: Callable[[int], Arrays], rng: np.random.
         return Repeats(missing="no input has more than two values, so that none can be made of two others")
     fresh_ns, repeated_ns = array("q"), array("q")
     compared = unchanged = 0
+    first = True
     _timed(runs, 0)  # so that the first pair is not the only one after a pause
     started = now_ns()
     while len(fresh_ns) < LEAST_PAIRS or (len(fresh_ns) < MOST_PAIRS and now_ns() - started < BUDGET_NS):
@@ -87,7 +88,8 @@ def _pairs(runs: Rewritable, reference: Callable[[int], Arrays], rng: np.random.
         if fresh is None:
             return Repeats(missing="the inputs are too alike to make another one of two of them")
         answers: dict[bool, Arrays] = {}
-        first = bool(rng.integers(2))
+        # The first pass of a pair follows a longer pause: of two pairs in turn, each order has one.
+        first = bool(rng.integers(2)) if pair % 2 == 0 else not first
         for new in (first, not first):
             _write(batches[one], fresh if new else stored)
             (fresh_ns if new else repeated_ns).append(_timed(runs, one))

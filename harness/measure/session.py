@@ -127,14 +127,14 @@ def run_session(
     settings: Measurement,
     enter: Callable[[str], None],
     inputs: Sequence[Outputs] = (),
-    identity: tuple[str, int] = ("", 1),
+    seed: Sequence[int] = (0,),
 ) -> Measurements:
     """Measure one case.
 
     mode: how the backend's batches are run; reference(i): the fp32 outputs for batch i; enter: told the name
     of each phase as it begins, so that a crash can be placed. inputs: the arrays of the batches, in which the repeat
-    check writes; identity: case id and round, which decide by how much each block is longer than asked and which new
-    inputs the repeat check makes.
+    check writes; seed: decides by how much each block is longer than asked, and the new inputs of the repeat check;
+    another one for each process.
     """
     baseline_rss_bytes = memory.resident_bytes()
     cold = _start_cold(backend, mode, enter)
@@ -152,7 +152,7 @@ def run_session(
         watch.time_work()
 
     # No secret: which input comes last in a block must not be the same in all of them.
-    random_lengths = random.Random("/".join(map(str, identity)))  # noqa: S311
+    random_lengths = random.Random("/".join(map(str, seed)))  # noqa: S311
     timed = measure(mode, settings, after_block, warmed.elapsed_ns, random_lengths)
     cpu_use = watch.end()
     peak_rss_bytes = memory.peak_bytes()
@@ -166,7 +166,7 @@ def run_session(
     if after is not None:
         enter("repeat check")
         # Last of all: it may change nothing that was measured or read before.
-        repeats = check_repeats(mode.rewritable(inputs), reference, (settings.seed, identity[1]))
+        repeats = check_repeats(mode.rewritable(inputs), reference, seed)
     backend.close()
     return Measurements(
         warm_up=warmed,

@@ -22,7 +22,7 @@ from harness.zoo.forward import forward
 from harness.zoo.loaded import Arrays, Inputs, Loaded
 
 # fmt: off
-_PRODUCTS = frozenset((
+PRODUCTS = frozenset((
     "addbmm", "addmm", "addmv", "attention", "baddbmm", "bmm", "cdist", "conv", "convolution", "dot", "fft", "gru",
     "linear", "lstm", "mm", "mv", "rnn", "transformer", "vdot",
 ))
@@ -111,7 +111,7 @@ class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         packet = func._overloadpacket
         if packet not in flop_registry:
             name = packet.__name__
-            if _PRODUCTS & set(re.split(r"[\d_]+", name)):
+            if PRODUCTS & set(re.split(r"[\d_]+", name)):
                 self.uncounted.add(name)
         elif packet in _CONVOLUTIONS and _is_winograd(*args):
             self.winograd_flops += int(flop_registry[packet](*args, **(kwargs or {}), out_val=answer))

@@ -51,13 +51,13 @@ class Measurement(Record):
 
 
 class Gate(Record):
-    """Largest allowed distance from the fp32 reference for one precision."""
+    """Largest allowed distance of any item from the fp32 reference for one precision."""
 
     relative_l2: Annotated[float, Field(gt=0)]
     top1_agreement: Annotated[float, Field(gt=0, le=1)] | None = None
     """Smallest share of equal arg-max answers; asked only of classifiers with trained weights."""
     cosine: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Smallest cosine between a batch of outputs and its reference: the measure of embeddings."""
+    """Smallest cosine between the outputs for one item and their reference: the measure of embeddings."""
 
 
 class ReportOptions(Record):

@@ -109,7 +109,7 @@ def test_the_order_of_calls_is_exactly_the_contract(run: Run) -> None:
         rf"\[reference check\] ({ONE}outputs ){{{BATCHES}}}"
         rf"\[warm-up\] ({ONE})+"
         rf"\[measure\] (({ONE})+outputs )+"
-        rf"\[outputs check\] \[repeat check\] prepare prepare "
+        r"\[outputs check\] \[repeat check\] prepare prepare "
         rf"(feed infer sync outputs ){{{2 * repeats.LEAST_PAIRS + 1},}}"
         r"close "
     )

@@ -71,6 +71,28 @@ def test_parity_of_one_round_before_timing_is_enough_to_void() -> None:
     assert "5.00e-01" in findings(records)["PARITY_FAIL"].flag.detail
 
 
+def test_the_worst_item_is_held_against_the_gate() -> None:
+    wrong = parity_of(CASE, EFFICIENTNET).model_copy(update={"item_relative_l2": 1.4, "item_cosine": 0.1})
+    detail = findings(quiet(parity_before=wrong, parity_timed=wrong))["PARITY_FAIL"].flag.detail
+    assert detail == "relative L2 distance of the worst item 1.40e+00 is above the gate of 1e-04"
+
+
+@pytest.mark.parametrize(("hit", "void"), [((), False), ((2,), True), ((1, 2, 3), True)])
+def test_a_compiler_that_ran_eagerly_is_void_on_any_device(hit: tuple[int, ...], void: bool) -> None:
+    records = [
+        one.model_copy(update={"placement": one.placement.model_copy(update={"ran_eagerly": "2 graph breaks"})})
+        if one.round in hit
+        else one
+        for one in quiet()
+    ]
+    found = findings(records)
+    assert ("EAGER_FALLBACK" in found) is void
+    if void:
+        assert found["EAGER_FALLBACK"].caps_at == "F"
+        assert "2 graph breaks" in found["EAGER_FALLBACK"].flag.detail
+        assert "TORCH_LOGS" in found["EAGER_FALLBACK"].flag.remedy
+
+
 @pytest.mark.parametrize(("judged", "flagged"), [(True, True), (False, False)])
 def test_top1_is_judged_only_where_it_means_something(judged: bool, flagged: bool) -> None:
     checks = Checks(gate=GATE, judge_top1=judged, target_ci=0.01, calibration=False)
