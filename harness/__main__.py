@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from harness.core.errors import UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Plan, Summary
 from harness.core.store import load
+from harness.measure.clock import unix_s
 from harness.render.outcome import outcome
 from harness.running.going_on import goes_on_after
 
@@ -87,7 +87,7 @@ def _stages(results: Path, models: Path, of_plan: Sequence[str]) -> int:
     """Run the stages in order until one fails; the exit code, CasesFailedError's where the run is complete."""
     place = ("--results", str(results))
     both = (*place, "--models-dir", str(models))
-    began = time.time()
+    began = unix_s()
     if code := _stage("plan", *of_plan, *both):
         return code
     if not goes_on_after("export", code := _stage("export", *both)):

@@ -7,7 +7,6 @@ writes  results/raw/<case_id>/<round>.json, results/environments/<id>.json; resu
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Sequence
 
 from harness.core import cli, devices, limits, store
@@ -15,7 +14,7 @@ from harness.core.errors import CasesFailedError
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.schemas import Measured, Plan
-from harness.measure.clock import now_ns
+from harness.measure.clock import now_ns, unix_s
 from harness.measure.tuning import FIRST_ROUND, losers
 from harness.planning.adaptive import further_turns, is_over_budget
 from harness.planning.built_engines import built_engines
@@ -46,7 +45,7 @@ def stage(arguments: Sequence[str]) -> None:
     cli.add_interpreters(parser)
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
-    before_s = 0.0 if options.began is None else max(0.0, time.time() - options.began)
+    before_s = 0.0 if options.began is None else max(0.0, unix_s() - options.began)
     others = interpreters(options.python)
     results, models = Results(options.results), Models(options.models_dir)
     plan = of_models(store.load(results.plan, Plan, "make plan"), options.models)

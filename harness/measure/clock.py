@@ -16,6 +16,9 @@ from harness.core.schemas import Clock
 now_ns = time.perf_counter_ns
 """Monotonic host time in nanoseconds."""
 
+unix_s = time.time
+"""Seconds since the epoch: the one instant that processes of a command can hand on. Never for a latency."""
+
 cpu_time_ns = time.process_time_ns
 """CPU time of this process, all threads that ever ran in it together, in nanoseconds."""
 

@@ -228,7 +228,7 @@ def test_a_check_that_applies_and_was_not_made_costs_the_a_and_names_itself(
     found = found.model_copy(update={"grade": "A", "flags": ()})
     seen = judged(found, roof=roof)
     assert (seen.grade, seen.roofline) == ("B", None)
-    assert [(flag.name, flag.detail) for flag in seen.flags] == [("UNCHECKED", f"ABOVE_ROOF was not checked: {why}")]
+    assert [(flag.name, flag.detail) for flag in seen.flags] == [("UNCHECKED", f"ABOVE_ROOF not made ({why})")]
     rounds = found.latency_ns.rounds if found.latency_ns else 0
     assert seen.checks == {"ABOVE_ROOF": Check(rounds=0, of=rounds, missing=why)}
 
