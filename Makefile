@@ -66,7 +66,7 @@ override CHOICES := $(shell sed -n 's/^\([A-Z_]*\) *?=.*/\1/p' $(firstword $(MAK
 override GIVEN := $(foreach name,$(filter-out MAKEFLAGS MAKEOVERRIDES MAKELEVEL GNUMAKEFLAGS -*-,$(.VARIABLES)),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
 export override UNKNOWN := $(firstword $(filter-out $(CHOICES) $(RENAMED) IMAGE_% MAKE% -*%,$(GIVEN)))
 ifneq ($(UNKNOWN),)
-.PHONY: help $(MAKECMDGOALS)
+.PHONY : help $(MAKECMDGOALS)
 $(or $(MAKECMDGOALS),help):
 	@printf 'Error: there is no variable %s.\nHint:  %s`make` alone lists all of them.\n' "$$UNKNOWN" "$$($(or $(FOUND_PYTHON),python3) -c \
 	  'import difflib, sys; print("".join(f"Did you mean {name}? " for name in difflib.get_close_matches(*sys.argv[1:2], sys.argv[2:], 1, 0.5)))' \

@@ -71,7 +71,7 @@ def column(tab: Any, header: str) -> list[str]:
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_every_chart_is_drawn_and_the_page_does_not_scroll_sideways(opened: Open, size: tuple[int, int]) -> None:
     tab = opened(size)
-    assert draw_everything(tab) == 14
+    assert draw_everything(tab) == 13
     unfold_everything(tab)
     assert tab.evaluate("document.documentElement.scrollWidth") == size[0]
 
@@ -84,7 +84,7 @@ def test_a_header_sorts_up_and_down_with_absent_figures_last(opened: Open) -> No
     head.click()
     down = column(tab, "p99 ms")
     figures = [[float(text.replace(",", "")) for text in cells if not text.startswith("n<")] for cells in (up, down)]
-    assert len(figures[0]) > 10
+    assert len(figures[0]) > 5
     assert figures == [sorted(figures[0]), sorted(figures[0], reverse=True)]
     assert any(text.startswith("n<") for text in up)
     assert all(text.startswith("n<") for text in up[len(figures[0]) :] + down[len(figures[0]) :])
