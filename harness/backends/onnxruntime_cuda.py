@@ -139,7 +139,7 @@ class OnnxRuntimeOnGpu(Backend):
 
     def _told_by_first_run(self) -> Sequence[Ran]:
         """Its nodes; the session profiles nothing more."""
-        return nodes_of(json.loads(Path(self._session.end_profiling()).read_text()))
+        return nodes_of(json.loads(Path(self._session.end_profiling()).read_bytes()))
 
     def _providers(self) -> Sequence[Provider]:
         return [(CUDA, self._cuda_options(graph=bool(self.job.options.get("graph"))))]

@@ -24,9 +24,14 @@ class Alike:
     @property
     def shape(self) -> str:
         """What they have in common, in words: `minilm-l6, fp32, batch 1, sequence 128`."""
+        return f"{self.rows[0].model}, {self.setting}"
+
+    @property
+    def setting(self) -> str:
+        """The same without the model: `fp32, batch 1, sequence 128`."""
         first = self.rows[0]
         length = (f"sequence {first.sequence_length}",) if first.sequence_length else ()
-        return ", ".join((first.model, first.precision, f"batch {first.batch_size}", *length))
+        return ", ".join((first.precision, f"batch {first.batch_size}", *length))
 
 
 def alike(profiled: Iterable[Profiled]) -> list[Alike]:

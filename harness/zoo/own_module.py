@@ -67,7 +67,7 @@ def _call(info: ModelInfo) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         raise ConfigError(
             f"{info.name} cannot be imported: {error}.", f"Run from the folder that holds {path}, or install it."
         ) from error
-    except Exception as error:  # whatever the user's module raises while it is imported
+    except (Exception, SystemExit) as error:  # whatever the user's module raises while it is imported
         raise ConfigError(
             f"Importing {path} raised {reason(error)}.", f"Import it yourself: `python -c 'import {path}'`."
         ) from error
@@ -76,7 +76,7 @@ def _call(info: ModelInfo) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         raise ConfigError(f"{info.name}: {path} has no function {name}.", f"Define it there. {_FORM}")
     try:
         made = function()
-    except Exception as error:  # whatever the user's code raises
+    except (Exception, SystemExit) as error:  # whatever the user's code raises
         raise ConfigError(
             f"{info.name} raised {reason(error)}.", f"Call it yourself: `python -c 'import {path}; {path}.{name}()'`."
         ) from error

@@ -113,7 +113,7 @@ def _fingerprint(info: ModelInfo) -> list[str]:
     if prefix == "module":
         try:
             found = importlib.util.find_spec(info.reference.partition(":")[0])
-        except ImportError:
+        except (Exception, SystemExit):  # it imports the packages around the module; the export says what they raise
             found = None
         files = [] if found is None or found.origin is None else [Path(found.origin)]
     elif prefix == "onnx":

@@ -40,7 +40,7 @@ class _Watched(OnnxRuntimeOnGpu):
     def events(self) -> tuple[Sequence[Event], int]:
         """The profile, and when its times begin, in ns of the Unix epoch. Nothing more is profiled."""
         begin = int(self._session.get_profiling_start_time_ns())
-        return json.loads(Path(self._session.end_profiling()).read_text()), begin
+        return json.loads(Path(self._session.end_profiling()).read_bytes()), begin
 
     def _wanted(self, folder: Path) -> Wanted:
         return replace(super()._wanted(self._folder), graph=self.graph)
