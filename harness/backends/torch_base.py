@@ -13,7 +13,7 @@ from torch import nn
 from harness.backends.base import Array, Backend, Batch, Job
 from harness.backends.torch_cpu import OnCpu
 from harness.backends.torch_place import Call, Place, Tensors
-from harness.core.schemas import Placement
+from harness.core.schemas import NO_FLOATS, Placement
 from harness.zoo.build import build_module
 
 _DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -93,8 +93,8 @@ class TorchBackend(Backend):
         }
 
     def placement(self) -> Placement:
-        """Devices and element types of the module's own parameters."""
-        tensors = list(self._module.parameters())
+        """Devices and element types of the module's own parameters; without any, of its other tensors."""
+        tensors = self._evidence()
         census = Counter({str(dtype): 0 for dtype in {tensor.dtype for tensor in tensors}})
         for tensor in tensors:
             census[str(tensor.dtype)] += math.prod(tensor.shape)
@@ -102,11 +102,21 @@ class TorchBackend(Backend):
         names = sorted(_NAMES.get(dtype, str(dtype)) for dtype in floating)
         return Placement(
             device="+".join(sorted({tensor.device.type for tensor in tensors})),
-            precision=self._ran_precision(self._place.precision(names)),
+            precision=self._ran_precision(self._place.precision(names) if names else NO_FLOATS),
             provider=self.provider,
             settings={**self._place.settings(self._module), **self._settings()},
             dtype_census=dict(census),
         )
+
+    def _evidence(self) -> list[torch.Tensor]:
+        """What shows in which precision the module ran: its floating-point parameters, or those of its buffers, inputs
+        or results, whichever there are first; everything where none is floating."""
+        inputs = [tensor for tensor in self._inputs.sets[0] if isinstance(tensor, torch.Tensor)]
+        results = [tensor for tensor in self._results() if isinstance(tensor, torch.Tensor)]
+        parameters: list[torch.Tensor] = [*self._module.parameters()]
+        groups = (parameters, [*self._module.buffers()], inputs, results)
+        floating = [group for group in groups if any(tensor.is_floating_point() for tensor in group)]
+        return floating[0] if floating else [tensor for group in groups for tensor in group]
 
     def build_facts(self) -> dict[str, str]:
         """Facts about this PyTorch that change numbers where it ran."""

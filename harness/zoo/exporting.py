@@ -223,6 +223,7 @@ def _onnx_artifact(path: Path, exporter: str) -> OnnxArtifact:
         exporter=exporter,
         opset=onnx_file.opset_of(path),
         dtype_census=onnx_file.dtype_census(path),
+        value_census=onnx_file.value_census(path),
         external_data=artifact(beside) if beside.is_file() else None,
     )
 

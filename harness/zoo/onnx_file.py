@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -163,3 +164,24 @@ def dtype_census(path: Path) -> dict[str, int]:
             elements *= extent
         census[name] = census.get(name, 0) + elements
     return census
+
+
+_CARRYING = frozenset(("Cast", "CastLike", "Constant", "ConstantOfShape", "Identity", "Range", "Shape", "Size"))
+"""Nodes that hold or convert what others compute."""
+
+
+def value_census(path: Path) -> dict[str, int]:
+    """Number of tensors by element type that the nodes of a file give; empty where it has floating-point weights, which
+    say more, and where onnx cannot infer the types."""
+    model = onnx.load(path, load_external_data=False)
+    kinds = onnx.TensorProto
+    floating = (kinds.FLOAT, kinds.FLOAT16, kinds.BFLOAT16, kinds.DOUBLE)
+    if any(tensor.data_type in floating and sum(tensor.dims) > 1 for tensor in model.graph.initializer):
+        return {}
+    try:
+        graph = onnx.shape_inference.infer_shapes(model).graph
+    except Exception:  # its errors have no common base, and the file's ports are evidence, too
+        return {}
+    types = {value.name: value.type.tensor_type.elem_type for value in (*graph.value_info, *graph.output)}
+    made = [name for node in graph.node if node.op_type not in _CARRYING for name in node.output if types.get(name)]
+    return dict(Counter(str(kinds.DataType.Name(types[name])).lower() for name in made))

@@ -14,7 +14,7 @@ from harness.core.schemas import Artifact, ExportRecord, PlannedModel
 from harness.zoo import ModelInfo
 
 _LIBRARIES = ("torch", "torchvision", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy")
-_FORMAT = 4
+_FORMAT = 5
 """Raised when the code of an export changes what it writes, so that old files are made anew."""
 
 

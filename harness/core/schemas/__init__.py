@@ -57,6 +57,7 @@ from harness.core.schemas.export import (
 )
 from harness.core.schemas.plan import Case, EngineOptions, Gate, Measurement, Plan, PlannedModel, ReportOptions
 from harness.core.schemas.raw import (
+    NO_FLOATS,
     Block,
     Clock,
     ColdCosts,
@@ -108,6 +109,7 @@ from harness.core.schemas.vocabulary import (
 
 __all__ = [
     "ELEMENT_BYTES",
+    "NO_FLOATS",
     "Answer",
     "Artifact",
     "Better",

@@ -23,6 +23,9 @@ class OnnxArtifact(Artifact):
     opset: int
     dtype_census: dict[str, int]
     """Number of weight elements by ONNX element type: what precision the file really holds."""
+    value_census: dict[str, int] = {}
+    """Of a file without floating-point weights: number of tensors by element type that its nodes give, casts and
+    constants apart."""
     external_data: Artifact | None = None
     """Weights in a file of their own beside it, where one file would pass protobuf's limit of 2 GiB."""
     quantisation: str | None = None
