@@ -22,7 +22,8 @@ def compare(outputs: Outputs, reference: Outputs, classifier: bool) -> Parity:
 
     Both map output name → array of shape (batch, …). relative_l2 is ‖o − r‖ / ‖r‖ over all elements of an
     output, the worst over outputs; max_abs and cosine likewise. top1_agreement is the share of equal arg-max
-    over the last axis of the first output, for classifiers only.
+    over the last axis of the first output, for classifiers only. nonfinite counts what is NaN on one side, or infinite
+    where the other is not; the same infinity on both sides is equal and in no distance.
 
     Raises ValueError when an output is missing or has another shape: such outputs cannot be compared at all.
     """
@@ -75,6 +76,17 @@ def _check_shapes(outputs: Outputs, reference: Outputs) -> None:
             raise ValueError(f"output `{name}` has shape {outputs[name].shape}, the reference {expected.shape}")
 
 
+def _without_equal_infinities(
+    ours: NDArray[np.float64], theirs: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
+    """The finite pairs, and the number of the others but those that are the same infinity: a mask of -inf is right."""
+    finite = np.isfinite(ours) & np.isfinite(theirs)
+    if finite.all():
+        return ours, theirs, 0
+    lost = int(np.count_nonzero(~finite & (ours != theirs)))
+    return ours[finite], theirs[finite], lost
+
+
 @dataclass
 class _Sums:
     """Over the elements of one output: what its distances are made of. Squares and products are sums of those."""
@@ -88,14 +100,15 @@ class _Sums:
 
     @classmethod
     def of(cls, output: NDArray[np.generic], reference: NDArray[np.generic]) -> _Sums:
-        """Of two arrays of one shape; where the output is not finite, only how often."""
+        """Of two arrays of one shape; where one of them alone is not finite, only how often."""
         # Not by numpy.linalg: where nobody bounds its BLAS (`run` does), its threads fight with a backend's for cores.
         sums, ours, theirs = cls(), output.reshape(-1), reference.reshape(-1)
         for start in range(0, ours.size, PIECE):
             a = ours[start : start + PIECE].astype(np.float64)
             b = theirs[start : start + PIECE].astype(np.float64)
-            sums.nonfinite += int(np.count_nonzero(~np.isfinite(a)))
-            if sums.nonfinite == 0:
+            a, b, lost = _without_equal_infinities(a, b)
+            sums.nonfinite += lost
+            if sums.nonfinite == 0 and a.size:
                 difference = a - b
                 sums.difference += float(np.sum(difference * difference))
                 sums.output += float(np.sum(a * a))

@@ -81,7 +81,7 @@ class OnnxRuntime(Backend):
         options = self._session.get_session_options()
         census = self._artifact.dtype_census
         kernels: dict[str, int] = {}
-        if quantised(census):
+        if quantised(census) or self.job.case.precision == "int8":
             kernels = computing_kernels(
                 self.job.folder / self._artifact.path, self.job.batches[0], options.intra_op_num_threads
             )

@@ -104,9 +104,14 @@ class TorchBackend(Backend):
             device="+".join(sorted({tensor.device.type for tensor in tensors})),
             precision=self._ran_precision(self._place.precision(names) if names else NO_FLOATS),
             provider=self.provider,
-            settings={**self._place.settings(self._module), **self._settings()},
+            settings={**self._place.settings(self._module), **self._copied(), **self._settings()},
             dtype_census=dict(census),
         )
+
+    def _copied(self) -> dict[str, str | int | float | bool]:
+        """Inputs that every call copies first, because the module works on them in place."""
+        written = self.job.export.written_inputs
+        return {"inputs_copied": "+".join(written)} if written else {}
 
     def _evidence(self) -> list[torch.Tensor]:
         """What shows in which precision the module ran: its floating-point parameters, or those of its buffers, inputs

@@ -100,7 +100,9 @@ def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], chec
         detail = "the outputs of the timed run were not compared with the reference"
         return [finding("C", "PARITY_UNCHECKED", detail, f"Export `{case.model}` again, then run it again.")]
     if parity.nonfinite:
-        detail = f"{parity.nonfinite} output values are NaN or infinite"
+        detail = (
+            f"{parity.nonfinite} output values are NaN, or infinite where the reference is not or the other way round"
+        )
         remedy = f"Use a wider precision than {case.precision} for `{case.model}`, or look for an overflow in it."
         return [finding("F", "NONFINITE", detail, remedy)]
     if checks.gate is None:

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from onnx.shape_inference import InferenceError
 
+from harness.core.extensions import reason
 from harness.core.schemas import Case, ExportRecord, Work
 from harness.core.schemas.profile import Counts, OnnxCount
 from harness.zoo import complexity, model_info
@@ -102,7 +103,7 @@ def _graph(export: ExportRecord, folder: Path, item: Item, notes: list[str]) -> 
     try:
         return open_graph(folder / export.onnx["fp32"].path, {name: array.shape for name, array in item.items()})
     except InferenceError as error:
-        notes.append(f"the ONNX graph was not counted: {str(error).strip().splitlines()[0]}")
+        notes.append(f"the ONNX graph was not counted: {reason(error)}")
         return None
 
 

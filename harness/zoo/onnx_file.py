@@ -13,6 +13,8 @@ import onnx
 import torch
 
 from harness.core.errors import ExportError
+from harness.core.extensions import reason
+from harness.zoo.build import with_own_inputs
 from harness.zoo.loaded import Arrays, Loaded
 from harness.zoo.onnx_external import external_locations
 from harness.zoo.quiet import quiet
@@ -28,8 +30,8 @@ def write_fp32(loaded: Loaded, examples: Arrays, path: Path, options: Options) -
     if loaded.onnx_file is not None:
         _copy(loaded.onnx_file, path)
         return "the user's file"
-    module = loaded.require_module()
-    arguments = tuple(torch.from_numpy(examples[name]) for name in loaded.input_names)
+    module = with_own_inputs(loaded.require_module(), loaded.input_names, loaded.written_inputs)
+    arguments = tuple(torch.from_numpy(examples[name].copy()) for name in loaded.input_names)
     axes = _dynamo(loaded, module) if options.exporter == "dynamo" else _torchscript(loaded)
     try:
         with quiet(), torch.no_grad(), _attention(loaded, options.attention) as attention:
@@ -43,10 +45,10 @@ def write_fp32(loaded: Loaded, examples: Arrays, path: Path, options: Options) -
                 **axes,
             )
     except Exception as error:  # the exporters raise whatever the model's code and their passes raise
-        reason = str(error).strip().split("\n")[0][:300]
         other = "torchscript" if options.exporter == "dynamo" else "dynamo"
         raise ExportError(
-            f"The {options.exporter} exporter failed: {type(error).__name__}: {reason}", f"Try `--exporter {other}`."
+            f"The {options.exporter} exporter failed (opset {options.opset}): {reason(error)}",
+            f"Try `--exporter {other}`.",
         ) from error
     return options.exporter if attention is None else f"{options.exporter}, attention {attention}"
 
@@ -110,7 +112,9 @@ def write_fp16(source: Path, target: Path) -> None:
             # The exporter's notes on intermediate types still say fp32, which the checker takes for a contradiction.
             del converted.model.graph.value_info[:]
     except Exception as error:
-        raise ExportError(f"{source} could not be converted to fp16: {error}", "Leave fp16 out of its rows.") from error
+        raise ExportError(
+            f"{source} could not be converted to fp16: {reason(error)}", "Leave fp16 out of its rows."
+        ) from error
     save(converted.model, target)
 
 
@@ -145,7 +149,7 @@ def check_onnx(path: Path) -> None:
     try:
         onnx.checker.check_model(str(path), full_check=True)
     except Exception as error:
-        raise ExportError(f"{path} is not valid ONNX: {str(error)[:300]}", "Try the other `--exporter`.") from error
+        raise ExportError(f"{path} is not valid ONNX: {reason(error)}", "Try the other `--exporter`.") from error
 
 
 def opset_of(path: Path) -> int:

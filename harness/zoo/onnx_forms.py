@@ -7,6 +7,7 @@ fused     a transformer's layers as ONNX Runtime's own operators (onnx_variants.
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
@@ -50,7 +51,10 @@ def write_all(
             if f"fp16-{form}" in names:
                 onnx_file.write_fp16(folder.onnx(f"fp32-{form}"), folder.onnx(f"fp16-{form}"))
                 made[f"fp16-{form}"] = made[f"fp32-{form}"] + ", onnxruntime.transformers.float16"
-            if f"int8-{form}" in names:
+            if f"int8-{form}" in names and loaded.quantised is not None:
+                shutil.copyfile(folder.onnx(f"fp32-{form}"), folder.onnx(f"int8-{form}"))
+                made[f"int8-{form}"] = made[f"fp32-{form}"]
+            elif f"int8-{form}" in names:
                 how = int8.write_symmetric(folder.onnx(f"fp32-{form}"), folder.onnx(f"int8-{form}"), calibration())
                 made[f"int8-{form}"] = f"{made[f'fp32-{form}']}, onnxruntime.quantization: {how}"
     return made

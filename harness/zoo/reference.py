@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -22,13 +22,19 @@ _CHUNK = 8
 
 
 def reference_of(loaded: Loaded, threads: int) -> Answer:
-    """The function that computes the reference outputs of a loaded model with this many threads."""
+    """The function that computes the reference outputs of a loaded model with this many threads, each with its batch
+    axis first."""
     if loaded.onnx_file is not None:
         session = open_session(loaded.onnx_file, threads, level="ORT_DISABLE_ALL")
-        return lambda arrays: run_session(session, arrays)
+        return lambda arrays: batch_first(run_session(session, arrays), loaded.batch_axes)
     module = loaded.require_module()
     torch.set_num_threads(threads)
-    return lambda arrays: _torch_outputs(module, arrays, loaded)
+    return lambda arrays: batch_first(_torch_outputs(module, arrays, loaded), loaded.batch_axes)
+
+
+def batch_first(outputs: Arrays, axes: Mapping[str, int]) -> Arrays:
+    """Outputs with their batch axis moved to the front; views."""
+    return {key: np.moveaxis(values, axes.get(key, 0), 0) if values.ndim else values for key, values in outputs.items()}
 
 
 def in_chunks(answer: Answer, arrays: Arrays, fixed_batch: int | None) -> Arrays:
@@ -58,5 +64,12 @@ def relative_l2(values: NDArray[np.generic], reference: NDArray[np.generic]) -> 
 
 def _torch_outputs(module: nn.Module, arrays: Arrays, loaded: Loaded) -> Arrays:
     with torch.inference_mode():
-        outputs = forward(module, [torch.from_numpy(arrays[name]) for name in loaded.input_names])
-    return {name: output.numpy() for name, output in zip(loaded.output_names, outputs, strict=True)}
+        # Copies: a module that works on its inputs in place must not change what others are given after it.
+        outputs = forward(module, [torch.from_numpy(arrays[name].copy()) for name in loaded.input_names])
+    return {name: _array(output) for name, output in zip(loaded.output_names, outputs, strict=True)}
+
+
+def _array(output: torch.Tensor) -> NDArray[np.generic]:
+    """An output as the backends give it: bf16 has no NumPy type."""
+    values: NDArray[np.generic] = (output.float() if output.dtype == torch.bfloat16 else output).numpy()
+    return values

@@ -42,6 +42,8 @@ class TensorSpec(Record):
     name: str
     dtype: str
     shape: tuple[int | str, ...]
+    batch_axis: int = 0
+    """Of an output: which axis is the batch. Stored references have it first."""
 
 
 class ImagePreparation(Record):
@@ -150,6 +152,8 @@ class ExportRecord(Record):
     parameters: int | None
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    written_inputs: tuple[str, ...] = ()
+    """Inputs that the module works on in place: each call of a PyTorch backend copies them first, inside the clock."""
     module: Artifact | None
     """Weights for the PyTorch backends; None for a user's ONNX file, which has no module."""
     onnx: dict[Precision, OnnxArtifact]
