@@ -59,9 +59,10 @@ def with_rooflines(rows: Sequence[Row], exports: Mapping[str, ExportRecord], roo
 
 
 def roofline_of(row: Row, work: Work, roof: Roof) -> Roofline | None:
-    """The roofline of a row; None where its device time or the limit of its precision is not known."""
+    """The roofline of a row; None where its device time or the limit of its precision is not known, or nothing of its
+    products was counted."""
     peak, device_ns = roof.flops.get(row.precision), pass_ns(row)
-    if peak is None or device_ns is None:
+    if peak is None or device_ns is None or (work.uncounted and not work.flops_per_item):
         return None
     flops, traffic = row.batch_size * work.flops_per_item, least_bytes(work, row.precision, row.batch_size)
     flops_share = flops / peak * 1e9 / device_ns
@@ -72,6 +73,7 @@ def roofline_of(row: Row, work: Work, roof: Roof) -> Roofline | None:
         flops_share=flops_share,
         bytes_share=bytes_share,
         limit=_limit(row, flops_share, bytes_share),
+        at_least=bool(work.uncounted),
     )
 
 
@@ -135,7 +137,7 @@ def least_bytes(work: Work, precision: Precision, batch_size: int) -> int:
 
 def _told_apart(row: Row, fixed_share: float | None) -> Row:
     """A row below both limits, with `launch` or `kernels` by how much of its time is fixed; None where nobody knows."""
-    if row.roofline is None or row.roofline.limit is not None or fixed_share is None:
+    if row.roofline is None or row.roofline.limit is not None or row.roofline.at_least or fixed_share is None:
         return row
     limit: Limit = "launch" if fixed_share >= MIN_FIXED_SHARE else "kernels"
     return row.model_copy(update={"roofline": row.roofline.model_copy(update={"limit": limit})})

@@ -20,4 +20,4 @@ def median_ns(row: Row) -> float:
 
 def slug_of(row: Row) -> str:
     """The folder name of the row's model, with which its case id begins: unique, short and of plain characters."""
-    return row.case_id.rpartition(f"-{row.backend}-{row.device}-{row.precision}-b")[0]
+    return row.case_id.rpartition(f"-{row.backend}-{row.device}-{row.precision}-b")[0] or row.model

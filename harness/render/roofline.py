@@ -37,14 +37,15 @@ def _line(row: Row, by_length: bool, with_setting: bool) -> list[str]:
     roofline = row.roofline
     assert roofline is not None  # noqa: S101 - chosen by roofline_table
     device_ns = row.device_ns and (row.device_ns.compute or row.device_ns.device)
+    part = "at least " if roofline.at_least else ""
     return [
         *(row.backend, row.precision),
         *([row.setting] if with_setting else []),
         str(row.batch_size),
         *([str(row.sequence_length or ABSENT)] if by_length else []),
-        units.significant(roofline.flops / 1e9),
-        units.significant(roofline.flops / device_ns / 1e3 if device_ns else None),
-        units.percent(roofline.flops_share),
+        part + units.significant(roofline.flops / 1e9),
+        part + units.significant(roofline.flops / device_ns / 1e3 if device_ns else None),
+        part + units.percent(roofline.flops_share),
         units.significant(roofline.bytes / 1e6),
         units.percent(roofline.bytes_share),
         roofline.limit or ABSENT,

@@ -114,6 +114,8 @@ class Roofline(Record):
     """Least traffic over device time, over the best measured copy."""
     limit: Limit | None
     """What bounds the row; None where that would take another batch size to tell."""
+    at_least: bool = False
+    """Some operators were not counted: flops and flops_share are a part of all, and a low share bounds nothing."""
 
 
 class Flag(Record):
