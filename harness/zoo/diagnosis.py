@@ -51,9 +51,12 @@ def diagnosed(name: str, loaded: Loaded, answer: Answer, inputs: Arrays, compare
     _check_repeats(name, loaded, answer, items, first, compare)
     if loaded.fixed_batch is not None:
         return {key: _only_axis(name, key, values, count) for key, values in first.items()}
-    alone = answer({key: values[:1] for key, values in inputs.items()})
-    axes = {key: _batch_axis(name, key, alone[key].shape, first[key].shape) for key in first}
-    _check_apart(name, loaded, batch_first(alone, axes), batch_first(first, axes), compare)
+    alone = [answer({key: values[place : place + 1] for key, values in items.items()}) for place in range(ITEMS)]
+    axes = {key: _batch_axis(name, key, alone[0][key].shape, first[key].shape) for key in first}
+    together = batch_first(first, axes)
+    for place, one in enumerate(alone):
+        beside = {key: values[place : place + 1] for key, values in together.items()}
+        _check_apart(name, loaded, batch_first(one, axes), beside, compare)
     return axes
 
 
@@ -100,12 +103,13 @@ def _check_repeats(name: str, loaded: Loaded, answer: Answer, items: Arrays, fir
 
 
 def _check_apart(name: str, loaded: Loaded, alone: Arrays, together: Arrays, compare: Compare) -> None:
-    found = _difference(loaded, alone, {key: values[:1] for key, values in together.items()}, compare)
+    """alone, together: the answer to one item by itself, and in its batch."""
+    found = _difference(loaded, alone, together, compare)
     if found is None:
         return
     raise ExportError(
-        f"The answer of {name} to an item depends on the other items of the batch: alone and beside {ITEMS - 1} others "
-        f"{found}.",
+        f"The answer of {name} to an item depends on the rest of its batch, or on its place in it: alone and beside "
+        f"{ITEMS - 1} others {found}.",
         f"{_culprits(loaded)}Let each item have its own answer: no statistics over the batch (BatchNorm in training "
         "mode, a mean over axis 0).",
     )

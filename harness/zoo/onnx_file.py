@@ -14,7 +14,7 @@ import torch
 
 from harness.core.errors import ExportError
 from harness.core.extensions import reason
-from harness.zoo.build import with_own_inputs
+from harness.zoo.build import OwnInputs, with_own_inputs
 from harness.zoo.loaded import Arrays, Loaded
 from harness.zoo.onnx_external import external_locations
 from harness.zoo.quiet import quiet
@@ -81,7 +81,9 @@ def _dynamo(loaded: Loaded, module: torch.nn.Module) -> dict[str, Any]:
         {0: batch, 1: sequence} if name in loaded.sequence_inputs else {0: batch} for name in loaded.input_names
     )
     large = sum(tensor.nbytes for tensor in module.state_dict().values()) > _BESIDE_BYTES
-    return {"dynamo": True, "dynamic_shapes": shapes, "external_data": large, "verbose": False}
+    # A forward of `*inputs` has one parameter.
+    given = (shapes,) if isinstance(module, OwnInputs) else shapes
+    return {"dynamo": True, "dynamic_shapes": given, "external_data": large, "verbose": False}
 
 
 def _torchscript(loaded: Loaded) -> dict[str, Any]:

@@ -264,3 +264,13 @@ def test_the_tail_of_a_crash_is_its_stack(tmp_path: Path) -> None:
 def test_a_digest_depends_on_every_part_and_not_on_key_order() -> None:
     assert store.digest_of({"a": 1, "b": 2}) == store.digest_of({"b": 2, "a": 1})
     assert len({store.digest_of(1), store.digest_of("1"), store.digest_of(1, 1), store.digest_of([1])}) == 4
+
+
+def test_a_refused_file_elsewhere_is_no_fault_of_our_folder(tmp_path: Path) -> None:
+    """A model's own code may ask for a file while its folder is written."""
+    ours = tmp_path / "models" / "mine" / "export.json"
+    with pytest.raises(PermissionError), store.translate_storage_errors(ours):
+        raise PermissionError(errno.EACCES, "Permission denied", "/data/weights.bin")
+    for refused in (ours, ours.parent / "model.onnx", ours.parent, tmp_path / "models", None):
+        with pytest.raises(StorageError), store.translate_storage_errors(ours):
+            raise PermissionError(errno.EACCES, "Permission denied", None if refused is None else str(refused))
