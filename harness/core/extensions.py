@@ -66,7 +66,8 @@ def reason(error: BaseException) -> str:
     """`ImportError: no module named x`, on one line, and what it was raised from.
 
     All of the message but colours and line breaks: libraries open with what failed and end with why. The middle of a
-    very long one is left out; where an exception was raised from another, the first line of its own message is enough.
+    very long one is left out. Of an exception that was raised from another, its first line and the whole other one are
+    said, unless it repeats that one shortly.
     """
     cause = error
     seen = {id(error)}
@@ -74,7 +75,7 @@ def reason(error: BaseException) -> str:
         cause = cause.__cause__
         seen.add(id(cause))
     whole, inner = _message(error), _message(cause)
-    if cause is error or inner in whole:
+    if cause is error or (inner in whole and len(whole) <= _LONGEST):
         return _named(error, _shortened(whole))
     return f"{_named(error, _shortened(_message(error, lines=1)))} Caused by {_named(cause, _shortened(inner))}"
 

@@ -32,6 +32,12 @@ def test_a_cause_that_the_message_repeats_is_not_said_twice() -> None:
     assert reason(error) == "ValueError: could not load: no such file"
 
 
+def test_a_cause_in_the_middle_of_a_very_long_message_is_not_lost() -> None:
+    error = ValueError(f"export failed\n{'advice ' * 300}\nthe cause\n{'advice ' * 300}")
+    error.__cause__ = RuntimeError("the cause")
+    assert reason(error) == "ValueError: export failed Caused by RuntimeError: the cause"
+
+
 def test_a_circle_of_causes_ends() -> None:
     one, other = ValueError("one"), ValueError("other")
     one.__cause__, other.__cause__ = other, one
