@@ -1,7 +1,8 @@
 """Export the plan's models: weights, ONNX files, real inputs and fp32 reference outputs, checked against each other.
 
 reads   results/plan.json, and the models' weights (packages, hub, your files)
-writes  models/<slug>/{weights.safetensors, *.onnx, inputs*.npz, reference*.npz, export.json}, or export-failed.{json,log}
+writes  models/<slug>/{weights.safetensors, *.onnx, inputs*.npz, reference*.npz, export.json},
+        or export-failed.{json,log}
 """
 
 from __future__ import annotations
