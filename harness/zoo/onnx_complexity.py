@@ -103,7 +103,13 @@ def _symbolically_inferred(model: Any) -> Any:
 
     try:
         with quiet():
-            return SymbolicShapeInference.infer_shapes(model).graph
+            tool = SymbolicShapeInference(2**31 - 1, auto_merge=False, guess_output_rank=False, verbose=0)
+            tool._preprocess(model)
+            # Its infer_shapes() does just this, but where a shape stays unknown saves the model in the current folder.
+            while tool.run_:
+                tool._infer_impl()
+            tool._update_output_from_vi()
+            return tool.out_mp_.graph
     except Exception:  # whatever its rules raise for a graph that they do not know; nodes without shapes are named
         return model.graph
 

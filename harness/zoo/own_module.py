@@ -24,6 +24,9 @@ from harness.zoo.loaded import Arrays, Inputs, Loaded, Request
 _FORM = "It must return (nn.Module, (tensor, …)): a module and its example inputs, first axis the batch."
 
 
+_NOT_IN_NUMPY = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+
+
 def load(request: Request) -> Loaded:
     """The user's module. Raises ConfigError where the function is not there or returns something else."""
     torch.manual_seed(request.seed)
@@ -47,6 +50,13 @@ def loaded(
         what = ", ".join(dict.fromkeys(type(one).__name__ for one in outputs if not isinstance(one, torch.Tensor)))
         raise ConfigError(
             f"{info.name} does not answer with tensors but with {what}.", "Return a tensor or a tuple of tensors."
+        )
+    narrow = next((output.dtype for output in outputs if output.dtype in _NOT_IN_NUMPY), None)
+    if narrow is not None:
+        raise ConfigError(
+            f"{info.name} answers in {str(narrow).removeprefix('torch.')}, which NumPy lacks: no ONNX backend can hand it "
+            "over.",
+            "Return floats: `.float()`. What it computes in is for PRECISIONS to say.",
         )
     return Loaded(
         module=module,

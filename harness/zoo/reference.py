@@ -66,10 +66,4 @@ def _torch_outputs(module: nn.Module, arrays: Arrays, loaded: Loaded) -> Arrays:
     with torch.inference_mode():
         # Copies: a module that works on its inputs in place must not change what others are given after it.
         outputs = forward(module, [torch.from_numpy(arrays[name].copy()) for name in loaded.input_names])
-    return {name: _array(output) for name, output in zip(loaded.output_names, outputs, strict=True)}
-
-
-def _array(output: torch.Tensor) -> NDArray[np.generic]:
-    """An output as the backends give it: bf16 has no NumPy type."""
-    values: NDArray[np.generic] = (output.float() if output.dtype == torch.bfloat16 else output).numpy()
-    return values
+    return {name: output.numpy() for name, output in zip(loaded.output_names, outputs, strict=True)}

@@ -63,12 +63,19 @@ def _distance_flops(first: Shape, second: Shape, *_: Any, out_shape: Shape, **__
     return 2 * math.prod(out_shape) * first[-1]
 
 
+def _matrix_vector_flops(*shapes: Any, out_shape: Shape = (), **__: Any) -> int:
+    """A matrix by a vector, or two vectors: all elements of the first of them."""
+    del out_shape
+    return 2 * int(math.prod(next(shape for shape in shapes if shape)))
+
+
 def _flops() -> dict[Any, Callable[..., int]]:
     """Formulas for operators that PyTorch's counter lacks, by operator; torchvision's only where it is loaded."""
     found: dict[Any, Callable[..., int]] = {
         torch.ops.aten.mkldnn_rnn_layer: _recurrent_flops,
         torch.ops.aten._trilinear: _bilinear_flops,
         torch.ops.aten._cdist_forward: _distance_flops,
+        **dict.fromkeys((torch.ops.aten.mv, torch.ops.aten.dot, torch.ops.aten.vdot), _matrix_vector_flops),
     }
     if hasattr(torch.ops.torchvision, "deform_conv2d"):
         found[torch.ops.torchvision.deform_conv2d] = _deformable_flops

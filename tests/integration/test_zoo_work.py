@@ -137,6 +137,12 @@ class First(torch.nn.Module):  # type: ignore[name-defined,misc]
         (lambda: First(torch.nn.RNN(20, 32, batch_first=True)), [(12, 20)], 12 * 32 * (20 + 32)),
         # x W for each of 8 outputs, and the result by y
         (lambda: torch.nn.Bilinear(16, 24, 8), [(16,), (24,)], 8 * 16 * 24 + 8 * 24),
+        # the norm of a 10 x 32 matrix: one product with each side's vector, one of the two vectors
+        (
+            lambda: torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(32, 10)),
+            [(32,)],
+            32 * 10 + 10 * 32 + 10,
+        ),
         (lambda: torch.nn.Upsample(scale_factor=2, mode="linear"), [(3, 8)], 0),
         (lambda: torch.nn.Softmax(-1), [(8,)], 0),
     ],
