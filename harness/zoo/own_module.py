@@ -53,9 +53,9 @@ def loaded(
         )
     narrow = next((output.dtype for output in outputs if output.dtype in _NOT_IN_NUMPY), None)
     if narrow is not None:
+        word = str(narrow).removeprefix("torch.")
         raise ConfigError(
-            f"{info.name} answers in {str(narrow).removeprefix('torch.')}, which NumPy lacks: no ONNX backend can hand it "
-            "over.",
+            f"{info.name} answers in {word}, which NumPy lacks and no ONNX backend hands over.",
             "Return floats: `.float()`. What it computes in is for PRECISIONS to say.",
         )
     return Loaded(
