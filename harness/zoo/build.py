@@ -62,7 +62,7 @@ def with_own_inputs(module: nn.Module, names: Sequence[str], written: Collection
     """The module itself, or one around it that keeps the named inputs as they are for the next call."""
     if not written:
         return module
-    return OwnInputs(module, tuple(place for place, name in enumerate(names) if name in written))
+    return OwnInputs(module, tuple(place for place, name in enumerate(names) if name in written)).eval()
 
 
 def save_weights(module: nn.Module, path: Path) -> None:

@@ -59,14 +59,14 @@ def test_what_a_models_code_does_to_its_process_is_its_own_failed_row(own: Folde
 
 @pytest.mark.parametrize("names", [("softmax", "digits", "states", "lazy"), ("in_place", "masked", "pixels")])
 def test_odd_modules_are_measured_by_every_backend(names: tuple[str, ...], own: Folder) -> None:
-    backends = ("torch-eager", "onnxruntime", "openvino")
+    backends = ("torch-eager", "torch-script", "onnxruntime", "openvino")
     rows = bench(own, *(f"{ODD}{name}" for name in names), backends=backends)
     assert len(rows) == len(names) * len(backends)
     sound = {name for name, row in rows.items() if row.status == "measured" and row.grade != "F"}
     lost = {name: row.reason or [flag.detail for flag in row.flags] for name, row in rows.items() if name not in sound}
     assert lost == {}
     copied = [record.placement.settings.get("inputs_copied") for record in own.records().values() if is_torch(record)]
-    assert [name for name in copied if name] == ["x"] * ("in_place" in names), "said where it works on its input"
+    assert [name for name in copied if name] == ["x"] * 2 * ("in_place" in names), "said where it works on its input"
 
 
 def is_torch(record: Measured | Failed) -> TypeGuard[Measured]:
