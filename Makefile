@@ -1,5 +1,6 @@
 # Inferometer: every stage as a target. `make` alone prints this list; README.md explains the stages.
 
+#- What to measure: read by plan, bench, profile, reproduce (DEVICE, ROUNDS)
 CONFIG      ?= $(if $(filter cuda,$(DEVICE)),configs/cuda.yaml,configs/quickstart.yaml)#? configuration to plan from: quickstart.yaml, or cuda.yaml with DEVICE=cuda
 DEVICE      ?=#? cpu or cuda, instead of the configuration's
 MODELS      ?=#? comma-separated models, instead of the configuration's; name@seeded sets the weights
@@ -11,43 +12,69 @@ BOUNDARIES  ?=#? comma-separated: compute,transfer,e2e
 MODES       ?=#? comma-separated: sync,pipelined,offline
 SETTINGS    ?=#? comma-separated named settings of the backends, as static+graph
 TUNE        ?=#? 1: try each backend's settings once, and measure the fastest fully
+
+#- How often and how long: read by plan, bench
 ROUNDS      ?=#? fresh processes per case
 MAX_ROUNDS  ?=#? further rounds, up to this, for cases whose interval is wide
 INTERVAL    ?=#? half-width of the 95% interval that ends a case's rounds, as 0.5%
-BUDGET      ?=#? time after which no further round begins, as 10m
+BUDGET      ?=#? time of the whole command after which no further round begins, as 10m
+
+#- Files: read by every stage
 RESULTS     ?= results#? folder of results
 MODELS_DIR  ?= models#? folder of exported models
-BASELINE    ?=#? earlier results folder, or its summary.json, to compare with
-THRESHOLD   ?=#? limits to compare with, as latency_p50<100ms; several with ; between them
-MAX_REGRESSION ?=#? slow-down that compare accepts, as 5%
-CLAIM       ?= list#? published claim to reproduce; list prints them all
-BUNDLE      ?=#? archive of make bundle, to verify
-WEB         ?=#? 1: make watch serves a page to this machine alone
-PORT        ?= 0#? port of that page; 0 takes a free one
-MLFLOW      ?=#? MLflow server or database that make share logs to as well, as sqlite:///mlflow.db
-AUDIT_SERVICE ?= pypi#? where make audit asks for known vulnerabilities: pypi or osv
-RUNS        ?=#? inferences under a profiler (20)
-LAYERS      ?=#? layers that make profile shows: groups, module paths with * and classes, as attention,encoder.layer.0
-DEPTH       ?=#? depth of the module tree down to which it shows them
-TRIALS      ?=#? trials of make selftest (7)
-FORCE       ?=#? 1: measure and export anew what is already there
-RUN         ?= auto#? local, docker, auto (docker where an engine answers; builds the CPU image), or system: this PYTHON as it is
-CARDS       ?=#? GPUs to spread the models over, as 0,1,2,3
-PYTHONS     ?=#? backend=path of a Python that has its libraries, comma-separated, as tensorrt=/opt/trt/bin/python
+FORCE       ?=#? 1: measure and export again what is there (export, engines, roof, run, energy, profile, reproduce, bench)
+
+#- Comparing and checking
+BASELINE    ?=#? compare: earlier results folder, or its summary.json
+THRESHOLD   ?=#? compare: limits, as latency_p50<100ms; several with ; between them
+MAX_REGRESSION ?=#? compare: slow-down that is accepted, as 5%
+CLAIM       ?= list#? reproduce: published claim; list prints them all
+BUNDLE      ?=#? verify: archive of make bundle
+RATE        ?=#? selftest: rate of wrong verdicts to exclude at 95% (10%)
+TRIALS      ?=#? selftest: trials of each duration, instead of as many as RATE asks for
+
+#- Profiles: read by profile
+PROFILE_RUNS ?= $(value RUNS)#? inferences under a profiler (20)
+LAYERS      ?=#? layers to show: groups, module paths with * and classes, as attention,encoder.layer.0
+DEPTH       ?=#? depth of the module tree down to which layers are shown
+
+#- Other programs
+WEB         ?=#? watch: 1 serves a page to this machine alone
+PORT        ?= 0#? watch: port of that page; 0 takes a free one
+MLFLOW      ?=#? share: MLflow server or database to log to as well, as sqlite:///mlflow.db
+AUDIT_SERVICE ?= pypi#? audit: where to ask for known vulnerabilities: pypi or osv
+
+#- Where stages run: read by every stage
+WHERE       ?= $(or $(value RUN),auto)#? local, docker, auto (docker where an engine answers; builds the CPU image), or system: this PYTHON as it is
+CARDS       ?=#? bench, run: GPUs to spread the models over, as 0,1,2,3
+BACKEND_PYTHONS ?= $(value PYTHONS)#? backend=path of a Python that has its libraries, comma-separated, as tensorrt=/opt/trt/bin/python
 TORCH_INDEX ?=#? extra package index that has a CPU-only torch for this platform
 DOCKER      ?= docker#? container engine, docker or podman
 IMAGE       ?=#? image to run in, instead of inferometer:cpu or :cuda; IMAGE_EXPORT and the like name one stage's
 GPUS        ?= all#? GPUs that a container gets, as device=0
 BUILD_FLAGS ?=#? further flags of image builds, as --network=host
 RUN_FLAGS   ?=#? further flags of containers, as --memory=8g
-PYTHON      ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,$(shell $(p) -c 'import sys; 0x30b0000 <= sys.hexversion < 0x30e0000 and print("$(p)")' 2>/dev/null)))
+PYTHON      ?= $(FOUND_PYTHON)#? Python 3.11 to 3.13: makes the virtual environment; runs the stages with WHERE=system
 
-CHOICES := CONFIG DEVICE MODELS BACKENDS PRECISIONS BATCHES SEQ_LENGTHS BOUNDARIES MODES SETTINGS ROUNDS MAX_ROUNDS \
-       INTERVAL BUDGET RESULTS MODELS_DIR TORCH_INDEX RUNS LAYERS DEPTH TRIALS BASELINE THRESHOLD MAX_REGRESSION PYTHONS CARDS CLAIM BUNDLE PORT MLFLOW AUDIT_SERVICE \
-       RUN DOCKER IMAGE GPUS BUILD_FLAGS RUN_FLAGS
+override FOUND_PYTHON := $(if $(filter undefined,$(origin PYTHON)),$(firstword $(foreach p,python3 python3.13 python3.12 python3.11,$(shell $(p) -c 'import sys; 0x30b0000 <= sys.hexversion < 0x30e0000 and print("$(p)")' 2>/dev/null))))
+
+# Earlier names of three variables still work.
+override RENAMED := RUN RUNS PYTHONS
+override CHOICES := $(shell sed -n 's/^\([A-Z_]*\) *?=.*/\1/p' $(firstword $(MAKEFILE_LIST)))
+
+# A misspelt variable would be ignored without a word: MODEL=resnet18 would plan the whole default run.
+override GIVEN := $(foreach name,$(filter-out MAKEFLAGS MAKEOVERRIDES MAKELEVEL GNUMAKEFLAGS -*-,$(.VARIABLES)),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
+export override UNKNOWN := $(firstword $(filter-out $(CHOICES) $(RENAMED) IMAGE_% MAKE% -*%,$(GIVEN)))
+ifneq ($(UNKNOWN),)
+.PHONY: help $(MAKECMDGOALS)
+$(or $(MAKECMDGOALS),help):
+	@printf 'Error: there is no variable %s.\nHint:  %s`make` alone lists all of them.\n' "$$UNKNOWN" "$$($(or $(FOUND_PYTHON),python3) -c \
+	  'import difflib, sys; print("".join(f"Did you mean {name}? " for name in difflib.get_close_matches(*sys.argv[1:2], sys.argv[2:], 1, 0.5)))' \
+	  "$$UNKNOWN" $(CHOICES))" >&2; exit 2
+else
 
 # A value is data: what a caller set is taken literally, or Make would expand a `$(shell …)` in it.
-$(foreach name,$(CHOICES),$(if $(filter command environment,$(firstword $(origin $(name)))),$(eval override $(name) := $$(value $(name)))))
+$(foreach name,$(CHOICES) $(RENAMED),$(if $(filter command environment,$(firstword $(origin $(name)))),$(eval override $(name) := $$(value $(name)))))
 
 # Every choice reaches the stages through the environment, so that no value is ever read by a shell.
 export $(CHOICES) SUITE VENV
@@ -62,23 +89,24 @@ MAKEFLAGS += --no-print-directory
 SUITE := $(if $(filter cuda,$(DEVICE)),cuda,cpu)
 VENV  := .venv$(if $(filter cuda,$(SUITE)),-cuda)
 LOCK  := constraints$(if $(filter cuda,$(SUITE)),-cuda).txt
-HERE   = $(if $(filter system,$(RUN)),$(PYTHON),$(VENV)/bin/python) -m harness
-STAGE  = $(if $(filter docker,$(RUN)),docker/stage harness,$(HERE))
+HERE   = $(if $(filter system,$(WHERE)),"$$PYTHON",$(VENV)/bin/python) -m harness
+STAGE  = $(if $(filter docker,$(WHERE)),docker/stage harness,$(HERE))
 PLACE  = --results "$$RESULTS"
 PLAN   = $(STAGE).plan --config "$$CONFIG" $(if $(DEVICE),--device "$$DEVICE") --models "$$MODELS" --backends "$$BACKENDS" \
          --precisions "$$PRECISIONS" --batches "$$BATCHES" --seq-lengths "$$SEQ_LENGTHS" \
          --boundaries "$$BOUNDARIES" --modes "$$MODES" --settings "$$SETTINGS" $(if $(TUNE),--tune) \
          $(if $(ROUNDS),--rounds "$$ROUNDS") \
-         $(if $(MAX_ROUNDS),--max-rounds "$$MAX_ROUNDS") $(if $(INTERVAL),--target-interval "$$INTERVAL") $(if $(BUDGET),--budget "$$BUDGET") $(PLACE)
+         $(if $(MAX_ROUNDS),--max-rounds "$$MAX_ROUNDS") $(if $(INTERVAL),--target-interval "$$INTERVAL") $(if $(BUDGET),--budget "$$BUDGET") $(PLACE) --models-dir "$$MODELS_DIR"
 EXPORT = $(STAGE).export $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
-ENGINES = $(STAGE).build_engine $(PLACE) --models-dir "$$MODELS_DIR" --python "$$PYTHONS" $(if $(FORCE),--force)
+ENGINES = $(STAGE).build_engine $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 ROOF = $(STAGE).roof $(PLACE) $(if $(FORCE),--force)
-SPREAD = $(STAGE).spread $(PLACE) --models-dir "$$MODELS_DIR" --python "$$PYTHONS" --cards "$$CARDS" $(if $(FORCE),--force)
+SPREAD = $(STAGE).spread $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" --cards "$$CARDS" $(if $(FORCE),--force)
 MEASURE = $(if $(CARDS),$(SPREAD),$(ONE_BY_ONE))
-ONE_BY_ONE = $(STAGE).run $(PLACE) --models-dir "$$MODELS_DIR" --python "$$PYTHONS" $(if $(FORCE),--force)
-ENERGY = $(STAGE).energy $(PLACE) --models-dir "$$MODELS_DIR" --python "$$PYTHONS" $(if $(FORCE),--force)
-PROFILE = $(STAGE).profile_ops $(PLACE) --models-dir "$$MODELS_DIR" --python "$$PYTHONS" $(if $(FORCE),--force) \
-          --layers "$$LAYERS" $(if $(DEPTH),--depth "$$DEPTH") $(if $(RUNS),--runs "$$RUNS")
+# Make expands a recipe when its first line begins: the budget counts from there.
+ONE_BY_ONE = $(STAGE).run $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force) --began $(shell date +%s)
+ENERGY = $(STAGE).energy $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
+PROFILE = $(STAGE).profile_ops $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force) \
+          --layers "$$LAYERS" $(if $(DEPTH),--depth "$$DEPTH") $(if $(PROFILE_RUNS),--runs "$$PROFILE_RUNS")
 ASKED = $(strip $(DEVICE) $(MODELS) $(BACKENDS) $(PRECISIONS) $(BATCHES) $(SEQ_LENGTHS) $(SETTINGS))
 AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR"
 REPORT = $(STAGE).report $(PLACE)
@@ -86,7 +114,7 @@ COMPARE = $(STAGE).compare $(PLACE) $(if $(BASELINE),--baseline "$$BASELINE") --
           $(if $(MAX_REGRESSION),--max-regression "$$MAX_REGRESSION")
 
 REPRODUCE = $(STAGE).reproduce $(PLACE) --claim "$$CLAIM" $(if $(DEVICE),--device "$$DEVICE") --models-dir "$$MODELS_DIR" \
-            $(if $(ROUNDS),--rounds "$$ROUNDS") --python "$$PYTHONS" $(if $(FORCE),--force)
+            $(if $(ROUNDS),--rounds "$$ROUNDS") --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 
 .PHONY: help bench plan export engines roof run watch energy aggregate report share compare reproduce bundle verify audit selftest profile models test check where images image-cpu image-cuda shell clean distclean
 
@@ -95,15 +123,15 @@ help: ## Print this help
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
-	@awk '/^[A-Z_]+ +\?=.*#\? / {name = $$1; split($$0, parts, "#\\? "); value = $$0; sub(/^[A-Z_]+ +\?= */, "", value); sub(/#\? .*/, "", value); if (name == "PYTHON") next; if (index(value, "$$(")) value = ""; printf "  %-14s %s%s\n", name, parts[2], value == "" ? "" : " (" value ")"}' $(firstword $(MAKEFILE_LIST))
+	@awk '/^#- / {printf "\n%s\n", substr($$0, 4)} /^[A-Z_]+ +\?=.*#\? / {name = $$1; split($$0, parts, "#\\? "); value = $$0; sub(/^[A-Z_]+ +\?= */, "", value); sub(/#\? .*/, "", value); if (index(value, "$$(")) value = ""; printf "  %-16s %s%s\n", name, parts[2], value == "" ? "" : " (" value ")"}' $(firstword $(MAKEFILE_LIST))
 
-# Where to run is settled before anything else: what is asked for is made again with RUN=docker or RUN=local.
-ifeq ($(RUN),auto)
+# Where to run is settled before anything else: what is asked for is made again with WHERE=docker or WHERE=local.
+ifeq ($(WHERE),auto)
 bench plan export engines roof run energy aggregate report compare reproduce selftest profile models where:
-	@if docker/prepare; then place=docker; else place=local; fi; $(MAKE) RUN=$$place $@
+	@if docker/prepare; then place=docker; else place=local; fi; $(MAKE) WHERE=$$place $@
 else
 
-bench: where ## Do everything: plan, export, engines and roof on a GPU, run, aggregate, report
+bench: where ## Do everything: plan, export, engines on a GPU, roof, run, aggregate, report
 	@$(PLAN)
 	@code=0; $(EXPORT) || code=$$?; case $$code in 0|10) ;; *) exit $$code ;; esac  # 10: the rows of some models say why they were not exported
 	@code=0; $(if $(CARDS),:,$(ENGINES)) || code=$$?; \
@@ -122,7 +150,7 @@ export: where ## Turn the plan's models into ONNX, weights, inputs and reference
 engines: where ## Build the TensorRT engines that the plan needs, for this very GPU
 	@$(ENGINES)
 
-roof: where ## Measure what the GPU can do at most: matrix products, copies, launches
+roof: where ## Measure what the CPU or GPU can do at most: matrix products, copies, on a GPU launches
 	@$(ROOF)
 
 run: where ## Measure what the plan owes and the results lack
@@ -143,8 +171,8 @@ compare: where ## Compare with an earlier run (BASELINE), hold against limits (T
 reproduce: where ## Measure what a published claim measured and say whether it comes out (CLAIM=list)
 	@$(REPRODUCE)
 
-selftest: where ## Prove the harness on this machine: bias, false alarms, missed slow-downs (TRIALS=7)
-	@$(STAGE).selftest $(PLACE) --models-dir "$$MODELS_DIR" $(if $(TRIALS),--trials "$$TRIALS")
+selftest: where ## Prove the harness on this machine: bias, false alarms, missed slow-downs (RATE=10%)
+	@$(STAGE).selftest $(PLACE) --models-dir "$$MODELS_DIR" $(if $(RATE),--rate "$$RATE") $(if $(TRIALS),--trials "$$TRIALS")
 
 profile: where ## Profile the plan's cases, after planning anew where MODELS, BACKENDS, … are given: counts, memory, layers
 	@$(if $(ASKED),$(PLAN))
@@ -158,7 +186,7 @@ models: where ## List the models with parameters, inputs and weights
 endif
 
 # Commit and lock file stand in the checkout, which no image has. The report is made anew, so that it is that commit's.
-bundle verify share: $(if $(filter system,$(RUN)),,$(VENV)/.installed)
+bundle verify share: $(if $(filter system,$(WHERE)),,$(VENV)/.installed)
 
 bundle: ## Pack one run, from plan to report, into one archive with checksums: results/<plan_id>.tar.xz
 	@$(HERE).aggregate $(PLACE) --models-dir "$$MODELS_DIR"
@@ -173,7 +201,7 @@ share: ## Hand the results to other programs: a CSV file of every table, metrics
 	@$(HERE).share $(PLACE) $(if $(MLFLOW),--mlflow "$$MLFLOW")
 
 # Reads files alone, also those of a run in an image; its page would be out of reach in a container without a network.
-watch: $(if $(filter system,$(RUN)),,$(VENV)/.installed) ## Show how a run gets on, on the terminal or as a page (WEB=1)
+watch: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Show how a run gets on, on the terminal or as a page (WEB=1)
 	@$(HERE).watch $(PLACE) $(if $(WEB),--web --port "$$PORT")
 
 # An environment of its own: what it needs has no place among what is measured. The answer is a report, never a failure.
@@ -182,7 +210,7 @@ audit: .venv-audit/.installed ## Ask for known vulnerabilities of the lock file'
 	  --progress-spinner off --format json 2>/dev/null || true; } | .venv-audit/bin/python .ci/audit.py $(LOCK)
 
 .venv-audit/.installed: Makefile
-	@test -x .venv-audit/bin/python || $(PYTHON) -m venv .venv-audit
+	@test -x .venv-audit/bin/python || "$$PYTHON" -m venv .venv-audit
 	@.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check 'pip-audit==2.10.1'
 	@touch $@
 
@@ -197,12 +225,12 @@ check: $(VENV)/.installed ## Lint, format, types and import contracts
 
 # --- where stages run ---------------------------------------------------------------------------------------------
 
-ifneq ($(RUN),auto)
-where: $(if $(filter local,$(RUN)),$(VENV)/.installed)
-	@case "$$RUN" in \
+ifneq ($(WHERE),auto)
+where: $(if $(filter local,$(WHERE)),$(VENV)/.installed)
+	@case "$$WHERE" in \
 	local | docker) ;; \
-	system) echo "Running with $(PYTHON) as it is." ;; \
-	*) printf 'Error: RUN=%s is not known.\nHint:  RUN=local, RUN=docker, RUN=system or RUN=auto.\n' "$$RUN" >&2; exit 2 ;; \
+	system) echo "Running with $$PYTHON as it is." ;; \
+	*) printf 'Error: WHERE=%s is not known.\nHint:  WHERE=local, WHERE=docker, WHERE=system or WHERE=auto.\n' "$$WHERE" >&2; exit 2 ;; \
 	esac
 endif
 
@@ -218,11 +246,11 @@ shell: ## A shell in the image, with models/ and results/ mounted
 	@docker/stage harness.shell
 
 $(VENV)/.installed: pyproject.toml $(LOCK)
-	@if [ -z "$(PYTHON)" ]; then printf 'Error: no Python 3.11 to 3.13 was found.\nHint:  install one, or name it: make %s PYTHON=/path/to/python3.\n' "$(MAKECMDGOALS)" >&2; exit 2; fi
-	@if [ "$(SUITE)" = cuda ] && ! $(PYTHON) -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null; then \
+	@if [ -z "$$PYTHON" ]; then printf 'Error: no Python 3.11 to 3.13 was found.\nHint:  install one, or name it: make %s PYTHON=/path/to/python3.\n' "$(MAKECMDGOALS)" >&2; exit 2; fi
+	@if [ "$(SUITE)" = cuda ] && ! "$$PYTHON" -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null; then \
 	  printf 'Error: DEVICE=cuda was asked for and there is no NVIDIA driver (libcuda.so.1) here.\nHint:  Run with DEVICE=cpu, or on a machine with an NVIDIA GPU (in a container: `--gpus all`).\n' >&2; exit 5; fi
 	@echo "Installing the pinned set of $(LOCK) into $(VENV) (once; some minutes) …"
-	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(VENV)/bin/python || "$$PYTHON" -m venv $(VENV)
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--extra-index-url "$$TORCH_INDEX") \
 	  --constraint $(LOCK) --editable '.[$(SUITE),dev]'
 	@if [ "$(SUITE)" = cuda ] && ! $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check '.[tensorrt]'; then \
@@ -242,3 +270,5 @@ distclean: clean ## Remove results, exported models and the virtual environment
 	@if [ -d "$$MODELS_DIR" ]; then $(call OURS,$$MODELS_DIR,models,*/export*.json); \
 	find "$$MODELS_DIR" -mindepth 1 -maxdepth 1 ! -name .gitkeep -exec rm -rf {} +; fi
 	@rm -rf .venv .venv-cuda .venv-audit *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+endif

@@ -1,108 +1,120 @@
-"""How often a 95% interval holds the true latency, by simulation: the numbers of docs/decisions/0003-intervals.md.
+"""How often a 95% interval holds the true value, by simulation with the project's own functions: docs/speed.md.
 
-    .venv/bin/python benchmarks/coverage.py
+    .venv/bin/python -m benchmarks.coverage
 
-A process median is the truth times exp(offset), offset ~ N(0, 1%), and one slow process in ten in the skewed case. The
-true value is the median over processes. Within a process, iterations are AR(1) with 1% noise.
+Process medians scatter as benchmarks/false_alarms.py draws them, and the truth is the median over all processes. In
+rows at two speeds, half and half, each value between the two is one: the worst of the edges and the middle counts.
+Within a process, iterations are AR(1) with 1% noise.
 """
 
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from scipy import special
+from scipy.signal import lfilter
 from tabulate import tabulate
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from harness.measure import order_statistics, stats
+from benchmarks.false_alarms import KINDS, SPEED_GAP, SPEED_SCATTER, Draw
+from harness.core.schemas import Interval, Measurement
+from harness.measure import grades, stats
+from harness.measure.ratios import ratio_of_medians
+from harness.measure.rounds import is_wide
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 TRIALS, SPREAD, SAMPLES = 4_000, 0.01, 400
-RESAMPLES = 1_000
+ROUNDS = (2, 3, 4, 5, 6, 7, 8, 10, 20)
+
+HALF = "all rows at two speeds, 50:50"
+ALIKE = (
+    "normal, 1%",
+    "log-normal, 15%",
+    "skewed, exponential 2%",
+    HALF,
+    "all rows at two speeds, 70:30",
+    "all rows at two speeds, 90:10",
+    "rounds correlate by 0.5",
+)
+"""Kinds of which every row scatters alike."""
+
+EDGE = 3 * SPEED_SCATTER
+HALVES = (EDGE, math.log1p(SPEED_GAP) / 2, math.log1p(SPEED_GAP) - EDGE)
+"""Logarithms between the two speeds: the edge of the fast group, the middle, the edge of the slow one."""
 
 
 def main() -> None:
     rng = np.random.default_rng(20261127)
-    rows = []
-    for rounds in (2, 3, 5, 10):
-        medians = np.exp(rng.normal(0, SPREAD, (TRIALS, rounds)))
-        skewed = medians * np.where(rng.random((TRIALS, rounds)) < 0.1, 1.03, 1.0)
-        rows.append(
-            [
-                str(rounds),
-                *(_share(medians, method, rng) for method in (_t_interval, _bootstrap)),
-                *(_share(skewed, method, rng) for method in (_t_interval, _bootstrap)),
-            ]
-        )
-    headers = ["processes", "t on logs", "bootstrap", "t on logs, 1 in 10 slow by 3%", "bootstrap, same"]
-    print(tabulate(rows, headers, tablefmt="github", disable_numparse=True))
-    print()
-    lines = [[f"{rho:g}", *_one_process(rho, rng)] for rho in (0.0, 0.9, 0.99)]
-    headers = ["lag-1 autocorrelation", "t over raw iterations", "t over 20 block medians", "5 processes, t on logs"]
-    print(tabulate(lines, headers, tablefmt="github", disable_numparse=True))
-    print()
-    shapes = [(1, 1_000), (3, 250), (3, 700), (5, 700)]
-    lines = [
-        [f"{processes} × {samples}", f"{spread:.0%}", f"{rho:g}", *_percentiles(processes, samples, spread, rho, rng)]
-        for processes, samples in shapes
-        for spread in (0.0, SPREAD)
-        for rho in (0.0, 0.9)
-    ]
-    headers = ["processes × samples", "spread between them", "lag-1", *order_statistics.QUANTILES]
-    print(tabulate(lines, headers, tablefmt="github", disable_numparse=True))
+    print("# Median over processes\n")
+    headers = ["process medians", *map(str, ROUNDS), "median outside"]
+    _show(headers, [_median_line(name, stats.median_interval, rng) for name in ALIKE])
+    print("\n# The same by t on logarithms\n")
+    _show(headers, [_median_line(name, stats.log_t_interval, rng) for name in ALIKE])
+    print("\n# Ratio of two medians (MOVER), both of the same distribution\n")
+    _show(headers[:-1], [_ratio_line(name, rng) for name in ALIKE])
+    print("\n# One process's iterations against several processes\n")
+    headers = ["lag-1 autocorrelation", "t over raw iterations", "t over 20 block medians", "5 processes"]
+    _show(headers, [[f"{rho:g}", *_one_process(rho, rng)] for rho in (0.0, 0.9, 0.99)])
+    print("\n# Percentiles: coverage / bias; in brackets where they are withheld\n")
+    _show(["processes × samples", "lag-1", "p50", *QUANTILES], [_percentile_line(*shape, rng) for shape in SHAPES])
+    print("\n# Further rounds until the interval is narrow: coverage\n")
+    targets = (0.02, 0.01, 0.005)
+    headers = ["planned rounds", *(f"±{target:.1%}" for target in targets)]
+    _show(headers, [[f"{planned}", *(_further(planned, target, rng) for target in targets)] for planned in (3, 5)])
+    print("\n# DRIFT: share of rows called drifting, by the change from the first round to the last\n")
+    drifts = (0.0, 0.1, 0.2, 0.5)
+    headers = ["scatter", "rounds", *(f"{drift:.0%}" for drift in drifts)]
+    cells = [(scatter, rounds) for scatter in (0.01, 0.03, 0.1) for rounds in (3, 5, 10)]
+    _show(headers, [[f"{s:.0%}", f"{n}", *(_drift(s, n, drift, rng) for drift in drifts)] for s, n in cells])
+    print("\n# TWO_SPEEDS: share of rows flagged\n")
+    counts = (5, 6, 8, 10, 20)
+    lines = [[name, *(_flagged(draw, count, rng) for count in counts)] for name, draw in SPEEDS.items()]
+    _show(["process medians", *map(str, counts)], lines)
 
 
-def _percentiles(processes: int, samples: int, spread: float, rho: float, rng: np.random.Generator) -> list[str]:
-    """By percentile: coverage of the true one of these processes, of the true one over all processes, share known."""
-    trials = 400
-    counts = {name: np.zeros(3) for name in order_statistics.QUANTILES}
-    for _ in range(trials):
-        offsets = rng.normal(0, spread, processes)
-        runs = list(1 + offsets[:, None] + SPREAD * _ar1(rho, (processes, samples), rng))
-        for name, quantile in order_statistics.QUANTILES.items():
-            found = order_statistics.percentile_interval(runs, quantile)
-            if found is not None:
-                everywhere = 1 + math.hypot(spread, SPREAD) * special.ndtri(quantile)
-                these = _of_mixture(offsets, quantile)
-                counts[name] += [found.low <= these <= found.high, found.low <= everywhere <= found.high, 1]
-    return [f"{own / known:.0%} / {all_ / known:.0%} / {known / trials:.0%}" for own, all_, known in counts.values()]
+def _show(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
+    print(tabulate(lines, headers, tablefmt="github", disable_numparse=True), flush=True)
 
 
-def _of_mixture(offsets: Array, quantile: float) -> float:
-    """The true percentile of processes with these offsets, by bisection."""
-    low, high = 0.5, 1.5
-    for _ in range(40):
-        middle = (low + high) / 2
-        below = float(special.ndtr((middle - 1 - offsets) / SPREAD).mean())
-        low, high = (middle, high) if below < quantile else (low, middle)
-    return low
+def _median_line(
+    name: str, method: Callable[[Sequence[float]], Interval | None], rng: np.random.Generator
+) -> list[str]:
+    """Coverage of the true median by number of processes; how often the sample's median lies outside at all."""
+    shares, outside, shown = [], 0, 0
+    truths = HALVES if name == HALF else (_true_median(name),)
+    for count in ROUNDS:
+        held = np.zeros(len(truths))
+        for values in np.exp(KINDS[name](rng, TRIALS, count)).tolist():
+            found, centre = method(values), stats.median(values)
+            if found is None:
+                continue
+            held += [found.low <= math.exp(truth) <= found.high for truth in truths]
+            # The rounding of a logarithm and back is no contradiction that a reader sees.
+            outside += not found.low * (1 - 1e-12) <= centre <= found.high * (1 + 1e-12)
+            shown += 1
+        shares.append(f"{held.min() / TRIALS:.1%}")
+    return [name, *shares, f"{outside / shown:.1%}"]
 
 
-def _t_interval(values: Array, _rng: np.random.Generator) -> tuple[float, float]:
-    found = stats.log_t_interval(values.tolist())
-    return (found.low, found.high) if found else (0.0, float("inf"))
+def _ratio_line(name: str, rng: np.random.Generator) -> list[str]:
+    shares = []
+    for count in ROUNDS:
+        runs = (np.exp(KINDS[name](rng, TRIALS, count)).tolist() for _ in range(2))
+        ratios = [ratio_of_medians(over, under) for over, under in zip(*runs, strict=True)]
+        ends = [ratio.ci95 for ratio in ratios if ratio and ratio.ci95]
+        shares.append(f"{sum(end.low <= 1 <= end.high for end in ends) / TRIALS:.1%}")
+    return [name, *shares]
 
 
-def _bootstrap(values: Array, rng: np.random.Generator) -> tuple[float, float]:
-    """Percentile bootstrap of the median over processes."""
-    draws = np.median(rng.choice(values, (RESAMPLES, len(values))), axis=1)
-    low, high = np.quantile(draws, (0.025, 0.975))
-    return float(low), float(high)
-
-
-def _share(
-    trials: Array, method: Callable[[Array, np.random.Generator], tuple[float, float]], rng: np.random.Generator
-) -> str:
-    truth = 1.0
-    held = sum(low <= truth <= high for low, high in (method(values, rng) for values in trials))
-    return f"{held / len(trials):.1%}"
+def _true_median(name: str) -> float:
+    """On logarithms; 0 for what is symmetric."""
+    shares = {"all rows at two speeds, 70:30": 0.7, "all rows at two speeds, 90:10": 0.9}
+    if name in shares:
+        return SPEED_SCATTER * float(special.ndtri(0.5 / shares[name]))
+    return math.log1p(0.02 * math.log(2)) if name.startswith("skewed") else 0.0
 
 
 def _one_process(rho: float, rng: np.random.Generator) -> list[str]:
@@ -114,18 +126,90 @@ def _one_process(rho: float, rng: np.random.Generator) -> list[str]:
         first = runs[0]
         raw += _holds(first, 1.0)
         blocks += _holds(np.median(first.reshape(20, -1), axis=1), 1.0)
-        found = stats.log_t_interval([float(np.median(run)) for run in runs])
+        found = stats.median_interval([float(np.median(run)) for run in runs])
         processes += found is not None and found.low <= 1.0 <= found.high
     return [f"{count / trials:.1%}" for count in (raw, blocks, processes)]
 
 
-def _ar1(rho: float, shape: tuple[int, int], rng: np.random.Generator) -> Array:
-    shocks = rng.normal(size=shape) * np.sqrt(1 - rho**2)
-    noise = np.empty(shape)
-    noise[:, 0] = rng.normal(size=shape[0])
-    for index in range(1, shape[1]):
-        noise[:, index] = rho * noise[:, index - 1] + shocks[:, index]
-    return noise
+QUANTILES = {"p90": 0.90, "p95": 0.95, "p99": 0.99}
+COUNTS = ((3, 250), (3, 700), (5, 133), (5, 250), (5, 700), (10, 67))
+SHAPES = [(count, samples, rho) for count, samples in COUNTS for rho in (0.0, 0.9)]
+
+
+def _percentile_line(processes: int, samples: int, rho: float, rng: np.random.Generator) -> list[str]:
+    """Of the percentile of the middle process, by its process percentiles; processes 1% apart, noise 1% inside."""
+    trials = 1_000
+    offsets = np.exp(rng.normal(0, SPREAD, (trials, processes, 1)))
+    runs = offsets * (1 + SPREAD * _ar1(rho, (trials, processes, samples), rng))
+    cells = []
+    for quantile in (0.5, *QUANTILES.values()):
+        truth = 1 + SPREAD * float(special.ndtri(quantile))
+        found = [[stats.percentile(values, quantile) for values in run] for run in runs]
+        ends = [interval for values in found if (interval := stats.median_interval(values)) is not None]
+        held = sum(end.low <= truth <= end.high for end in ends) / trials
+        bias = float(np.median([stats.median(values) for values in found])) / truth - 1
+        said = f"{held:.0%} / {bias:+.2%}"
+        cells.append(said if stats.process_percentiles(list(runs[0]), quantile) else f"({said})")
+    return [f"{processes} × {samples}", f"{rho:g}", *cells]
+
+
+def _further(planned: int, target: float, rng: np.random.Generator) -> str:
+    """Coverage where rounds are added until the interval is within the target, at most 20; processes 1% apart."""
+    settings = Measurement(rounds=planned, max_rounds=20, target_interval=target)
+    held = 0
+    for values in np.exp(rng.normal(0, SPREAD, (TRIALS, 20))).tolist():
+        count = planned
+        while count < 20 and is_wide(values[:count], settings):
+            count += 1
+        found = stats.median_interval(values[:count])
+        held += found is not None and found.low <= 1 <= found.high
+    return f"{held / TRIALS:.1%}"
+
+
+def _drift(scatter: float, rounds: int, change: float, rng: np.random.Generator) -> str:
+    line = np.linspace(0, math.log1p(change), rounds)
+    trends = [stats.trend(values) for values in np.exp(line + rng.normal(0, scatter, (TRIALS, rounds))).tolist()]
+    return f"{sum(trend is not None and abs(trend) > grades.MAX_DRIFT for trend in trends) / TRIALS:.1%}"
+
+
+def _scattered(scatter: float) -> Draw:
+    return lambda rng, rows, rounds: rng.normal(0, scatter, (rows, rounds))
+
+
+def _at_two_speeds(gap: float, scatter: float) -> Draw:
+    """Half of the processes are slow; only rows with two or more of each."""
+
+    def draw(rng: np.random.Generator, rows: int, rounds: int) -> Array:
+        slow = rng.random((rows, rounds)) < 0.5
+        short = np.minimum(slow.sum(axis=1), rounds - slow.sum(axis=1)) < 2
+        slow[short, :2], slow[short, 2:] = True, False
+        return np.where(slow, math.log1p(gap), 0.0) + rng.normal(0, scatter, (rows, rounds))
+
+    return draw
+
+
+SPEEDS: dict[str, Draw] = {
+    "one speed: normal, 1%": _scattered(0.01),
+    "one speed: log-normal, 5%": _scattered(0.05),
+    "one speed: log-normal, 15%": _scattered(0.15),
+    "one speed: log-normal, 30%": _scattered(0.3),
+    "one speed: skewed, exponential 20%": lambda rng, rows, rounds: np.log1p(0.2 * rng.exponential(1, (rows, rounds))),
+    "two speeds, gap 38%, scatter 0.3%": _at_two_speeds(0.38, 0.003),
+    "two speeds, gap 38%, scatter 3%": _at_two_speeds(0.38, 0.03),
+    "two speeds, gap 10%, scatter 1%": _at_two_speeds(0.10, 0.01),
+}
+
+
+def _flagged(draw: Draw, rounds: int, rng: np.random.Generator) -> str:
+    found = [stats.two_speeds(values) for values in np.exp(draw(rng, TRIALS, rounds)).tolist()]
+    return f"{sum(one is not None for one in found) / TRIALS:.1%}"
+
+
+def _ar1(rho: float, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Variance 1, neighbours along the last axis correlate by rho."""
+    shocks = rng.normal(size=shape) * math.sqrt(1 - rho**2)
+    shocks[..., 0] = rng.normal(size=shape[:-1])
+    return np.asarray(lfilter([1], [1, -rho], shocks, axis=-1))
 
 
 def _holds(values: Array, truth: float) -> bool:

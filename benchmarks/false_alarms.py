@@ -1,6 +1,6 @@
-"""How often does `compare` cry wolf, and what does it miss? By simulation: docs/decisions/0006-comparison.md.
+"""How often does `compare` cry wolf, and what does it miss? By simulation, with its own functions: docs/speed.md.
 
-    .venv/bin/python -m benchmarks.false_alarms [--tables 2000] [--rows 30]
+    .venv/bin/python -m benchmarks.false_alarms [--tables 1000] [--sizes 1 10 30 100] [--rounds 5 6 7 8 10 20]
 
 A table holds the process medians of two runs. In A/A tables nothing changed, and one SLOWER or FASTER anywhere is a
 false alarm of the whole table; in the others the first row is 5% slower.
@@ -9,83 +9,140 @@ false alarm of the whole table; in the others the first row is 5% slower.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 from tabulate import tabulate
 
-from harness.measure.comparison import EQUIVALENCE, verdict_of
-from harness.measure.ratios import holm, welch
+from harness.measure.comparison import EQUIVALENCE, judge
+from harness.measure.ratios import Change, change_between
 
-Draw = Callable[[np.random.Generator, tuple[int, int]], NDArray[np.float64]]
+Medians = NDArray[np.float64]
+"""Rows by rounds, on logarithms."""
+Draw = Callable[[np.random.Generator, int, int], Medians]
 
-SPREAD = 0.01
+SCATTER = 0.01
+SPEED_GAP, SPEED_SCATTER = 0.38, 0.003
+"""Of rows at two speeds: 55 and 76 ms, as torch-eager's processes on the published CPU."""
 SLOW_DOWN = 1.05
+MOST_ROWS = 30
+"""Rows of a table up to which as many tables are drawn as were asked for; of larger ones fewer, for their time."""
+MIXED = 10
+"""Of mixed tables every tenth row is at two speeds: 3 of 30."""
 
 
-def normal(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.float64]:
-    return rng.normal(size=shape)
+def normal(rng: np.random.Generator, rows: int, rounds: int, scatter: float = SCATTER) -> Medians:
+    return rng.normal(0, scatter, (rows, rounds))
 
 
-def student(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.float64]:
-    return rng.standard_t(3, shape) / np.sqrt(3)
+def skewed(rng: np.random.Generator, rows: int, rounds: int) -> Medians:
+    return np.log1p(0.02 * rng.exponential(1, (rows, rounds)))
 
 
-def disturbed(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.float64]:
-    return rng.normal(size=shape) + 3 * (rng.random(shape) < 0.1)
+def heavy(rng: np.random.Generator, rows: int, rounds: int) -> Medians:
+    return SCATTER * rng.standard_t(3, (rows, rounds)) / np.sqrt(3)
 
 
-def unequal(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.float64]:
-    return rng.normal(size=shape) * np.exp(rng.normal(size=(shape[0], 1)))
+def disturbed(rng: np.random.Generator, rows: int, rounds: int) -> Medians:
+    return normal(rng, rows, rounds) + 3 * SCATTER * (rng.random((rows, rounds)) < 0.1)
 
 
-SPREADS: dict[str, Draw] = {
-    "normal": normal,
-    "heavy tails (t, 3 degrees)": student,
+def unequal(rng: np.random.Generator, rows: int, rounds: int) -> Medians:
+    return normal(rng, rows, rounds) * np.exp(rng.normal(size=(rows, 1)))
+
+
+def two_speeds(slow: float, rng: np.random.Generator, rows: int, rounds: int) -> Medians:
+    """`slow`: probability that a process is slow."""
+    at = np.where(rng.random((rows, rounds)) < slow, np.log1p(SPEED_GAP), 0.0)
+    return at + normal(rng, rows, rounds, SPEED_SCATTER)
+
+
+def mixed(slow: float, rng: np.random.Generator, rows: int, rounds: int) -> Medians:
+    found = normal(rng, rows, rounds)
+    found[::MIXED] = two_speeds(slow, rng, len(found[::MIXED]), rounds)
+    return found
+
+
+def correlated(rho: float, rng: np.random.Generator, rows: int, rounds: int) -> Medians:
+    """Neighbouring rounds of a row correlate by `rho`: AR(1)."""
+    found = normal(rng, rows, rounds)
+    for at in range(1, rounds):
+        found[:, at] = rho * found[:, at - 1] + np.sqrt(1 - rho**2) * found[:, at]
+    return found
+
+
+KINDS: dict[str, Draw] = {
+    "normal, 1%": normal,
+    "log-normal, 15%": partial(normal, scatter=0.15),
+    "skewed, exponential 2%": skewed,
+    "heavy tails, t with 3 degrees": heavy,
     "1 process in 10 is 3% slower": disturbed,
     "each row and run its own (log sd 1)": unequal,
+    "3 of 30 rows at two speeds, 50:50": partial(mixed, 0.5),
+    "3 of 30 rows at two speeds, 70:30": partial(mixed, 0.3),
+    "all rows at two speeds, 50:50": partial(two_speeds, 0.5),
+    "all rows at two speeds, 70:30": partial(two_speeds, 0.3),
+    "all rows at two speeds, 90:10": partial(two_speeds, 0.1),
+    "rounds correlate by 0.5": partial(correlated, 0.5),
 }
-"""Deviations of process medians, in units of SPREAD."""
+"""How process medians scatter."""
 
 
-def verdicts(baseline: NDArray[np.float64], current: NDArray[np.float64]) -> list[str]:
+def changes(baseline: Medians, current: Medians) -> list[Change]:
+    """What each row's two runs say, as harness.measure.ratios has it."""
+    runs = zip(np.exp(baseline).tolist(), np.exp(current).tolist(), strict=True)
+    return [found for before, after in runs if (found := change_between(before, after)) is not None]
+
+
+def verdicts(found: Sequence[Change]) -> list[str]:
     """A verdict per row, as harness.measure.comparison gives it."""
-    ratios = [welch(before, after) for before, after in zip(baseline.tolist(), current.tolist(), strict=True)]
-    tested = [ratio for ratio in ratios if ratio is not None]
-    adjusted = holm([ratio.p for ratio in tested])
-    return [verdict_of(ratio, p, EQUIVALENCE) for ratio, p in zip(tested, adjusted, strict=True)]
+    return [one.verdict for one in judge(found, EQUIVALENCE)]
 
 
-def simulate(draw: Draw, tables: int, rows: int, rounds: int, seed: int) -> tuple[float, float, float]:
+def simulate(draw: Draw, tables: int, rows: int, rounds: tuple[int, int], seed: int) -> tuple[float, float, float]:
     """Shares of A/A tables with a false alarm, of slowed rows called SLOWER, of A/A rows called SAME."""
     rng = np.random.default_rng(seed)
     alarms = hits = same = 0
+    tables = min(tables, MOST_ROWS * tables // rows)
     for _ in range(tables):
-        baseline, current = (10 * np.exp(SPREAD * draw(rng, (rows, rounds))) for _ in range(2))
-        found = verdicts(baseline, current)
-        alarms += any(verdict in ("SLOWER", "FASTER") for verdict in found)
-        same += found.count("SAME")
-        current[0] *= SLOW_DOWN
-        hits += verdicts(baseline, current)[0] == "SLOWER"
+        baseline, current = (draw(rng, rows, count) for count in rounds)
+        found = changes(baseline, current)
+        said = verdicts(found)
+        alarms += any(verdict in ("SLOWER", "FASTER") for verdict in said)
+        same += said.count("SAME")
+        slowed = changes(baseline[:1], current[:1] + np.log(SLOW_DOWN))
+        hits += verdicts([*slowed, *found[1:]])[0] == "SLOWER"
     return alarms / tables, hits / tables, same / tables / rows
+
+
+def table(kinds: Sequence[str], sizes: Sequence[int], pairs: Sequence[tuple[int, int]], tables: int) -> str:
+    """A line for each kind and pair of rounds."""
+    lines = []
+    for name in kinds:
+        for rounds in pairs:
+            seed = zlib.crc32(f"{name} {rounds}".encode())
+            cells = [simulate(KINDS[name], tables, rows, rounds, seed) for rows in sizes]
+            alarms, hits, same = zip(*cells, strict=True)
+            said = f"{rounds[0]}" if rounds[0] == rounds[1] else f"{rounds[0]} and {rounds[1]}"
+            lines.append([name, said, *(f"{value:.1%}" for value in (*alarms, *hits)), f"{same[-1]:.0%}"])
+    headers = ["process medians", "rounds a side"]
+    headers += [f"{what}, {rows} rows" for what in ("false alarm", "5% found") for rows in sizes]
+    return tabulate(lines, [*headers, "SAME"], tablefmt="github", disable_numparse=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tables", type=int, default=2000)
-    parser.add_argument("--rows", type=int, nargs="+", default=[1, 10, 30])
-    parser.add_argument("--rounds", type=int, nargs="+", default=[3, 5, 10])
+    parser.add_argument("--tables", type=int, default=1000)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 10, 30, 100], help="rows of a table")
+    parser.add_argument("--rounds", type=int, nargs="+", default=[5, 6, 7, 8, 10, 20])
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS), metavar="KIND")
     options = parser.parse_args()
-    lines = []
-    for name, draw in SPREADS.items():
-        for rounds in options.rounds:
-            cells = [simulate(draw, options.tables, rows, rounds, seed=rows + rounds) for rows in options.rows]
-            alarms, hits, same = zip(*cells, strict=True)
-            lines.append([name, rounds, *(f"{value:.1%}" for value in (*alarms, *hits)), f"{same[-1]:.0%}"])
-    headers = ["spread of 1%", "rounds"]
-    headers += [f"{what}, {rows} rows" for what in ("false alarm", "5% found") for rows in options.rows]
-    print(tabulate(lines, [*headers, "SAME"], tablefmt="github", disable_numparse=True))
+    print(table(options.kinds, options.sizes, [(rounds, rounds) for rounds in options.rounds], options.tables))
+    print()
+    print(table(options.kinds, [30], [(5, 10), (5, 20)], options.tables))
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def main() -> None:
             job = Job(
                 case=case,
                 round=1,
-                plan_id=plan.plan_id,
+                settings_id=plan.settings_id,
                 measurement=SETTINGS,
                 threads=threads,
                 results=scratch,

@@ -1,10 +1,12 @@
 """Keep a results folder under results/published/<machine>/<date>/ and put its headline into the README.
 
     .venv/bin/python -m benchmarks.publish --results results --models-dir models --machine h100-sxm
+    .venv/bin/python -m benchmarks.publish --again
 
 Copies plan, summary, report, charts, environments and the records of engines, limits and energy as they are and packs
 the raw samples; the README's blocks between markers are made from the copied summaries, one a machine, and a test holds
-them together. With --profile the folder ends in -profile, has the profiles too, and the README stays as it is.
+them together. With --profile the folder ends in -profile, has the profiles too, and the README stays as it is. With
+--again every published folder is aggregated and reported from its own raw samples by today's rules.
 """
 
 from __future__ import annotations
@@ -12,7 +14,10 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
+import subprocess
+import sys
 import tarfile
+import tempfile
 from pathlib import Path, PurePosixPath
 
 from harness.core import store
@@ -33,9 +38,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument("--models-dir", type=Path, default=Path("models"))
-    parser.add_argument("--machine", required=True)
+    parser.add_argument("--machine")
+    parser.add_argument("--again", action="store_true", help="aggregate every published folder by today's rules")
     parser.add_argument("--profile", action="store_true", help="publish the profiles of this run, and no headline")
     options = parser.parse_args()
+    if options.again:
+        for place in sorted((ROOT / PUBLISHED).glob("*/*")):
+            again(place)
+            print(place)
+        return
+    if options.machine is None:
+        parser.error("name the machine: --machine h100-sxm")
     summary = store.load(Results(options.results).summary, Summary, "make aggregate")
     day = (summary.measured_from or summary.created_at)[:10]
     folder = PUBLISHED / options.machine / (f"{day}-profile" if options.profile else day)
@@ -66,6 +79,45 @@ def copy(results: Path, models: Path, summary: Summary, target: Path) -> None:
         _copy(record, target / "engines" / slug / record.name)
     with tarfile.open(target / "raw.tar.xz", "w:xz") as archive:
         archive.add(results / "raw", "raw", filter=lambda info: None if info.name.endswith(".log") else info)
+
+
+def again(folder: Path) -> None:
+    """Aggregate and report a published folder from its raw samples, in place, with its block of the README."""
+    with tempfile.TemporaryDirectory(prefix="inferometer-publish-") as scratch:
+        results = aggregated(folder, Path(scratch))
+        _stage("report", "--results", results)
+        summary = store.load(Results(results).summary, Summary, "make aggregate")
+        for name in ("summary.json", "summary.csv", "report.md"):
+            shutil.copy(results / name, folder / name)
+        shutil.rmtree(folder / "charts")
+        shutil.copytree(results / "charts", folder / "charts")
+        if (results / PROFILES).is_dir():
+            shutil.copytree(results / PROFILES, folder / PROFILES, dirs_exist_ok=True)
+    place = folder.relative_to(ROOT)
+    if f"<!-- headline {place} -->" in README.read_text():
+        README.write_text(with_headline(README.read_text(), summary, place))
+
+
+def aggregated(folder: Path, scratch: Path) -> Path:
+    """A results folder below `scratch`, aggregated by today's rules from what a published folder holds.
+
+    The records of exports are those of the published summary: the exported files themselves are not published.
+    """
+    results, models = scratch / "results", scratch / "models"
+    shutil.copytree(folder, results, ignore=shutil.ignore_patterns("charts", "engines", "raw.tar.xz"))
+    with tarfile.open(folder / "raw.tar.xz") as archive:
+        archive.extractall(results, filter="data")
+    before = store.load(Results(folder).summary, Summary, "make aggregate")
+    for export in before.exports.values():
+        store.save(Models(models).folder(export.slug).record, export)
+    for path in (folder / "engines").glob("*/*.json"):
+        _copy(path, Models(models).folder(path.parent.name).engine_record(path.stem))
+    _stage("aggregate", "--results", results, "--models-dir", models)
+    return results
+
+
+def _stage(name: str, *arguments: str | Path) -> None:
+    subprocess.run([sys.executable, "-m", f"harness.{name}", *map(str, arguments)], cwd=ROOT, check=True)
 
 
 def with_headline(readme: str, summary: Summary, folder: Path) -> str:

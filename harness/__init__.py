@@ -5,7 +5,7 @@
     results/plan.json
        │ export        model → weights, ONNX, inputs, reference outputs     models/<model>/
        │ build_engine  ONNX → TensorRT engines, checked on this very GPU    models/<model>/engines/
-       │ roof          what this GPU can do at most                         results/roof.json
+       │ roof          what this CPU or GPU can do at most                  results/roof.json
        │ run           a fresh process per case and round                   results/raw/<case>/<round>.json
        │ energy        joules an inference, in a pass of its own            results/energy/<case>.json
        │ profile_ops   what a model costs, layer by layer                   results/profiles/<case>/

@@ -21,6 +21,7 @@ from harness.core.errors import UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Plan, Summary
 from harness.core.store import load
+from harness.measure.clock import unix_s
 from harness.render.outcome import outcome
 from harness.running.going_on import goes_on_after
 
@@ -28,7 +29,7 @@ STAGES = (
     *("plan", "export", "build_engine", "roof", "run", "watch", "spread", "energy", "profile_ops"),
     *("aggregate", "report", "share", "compare", "reproduce", "bundle", "verify", "models", "selftest"),
 )
-BENCH = "Everything in one go: plan, export, engines and roof on a GPU, run, aggregate, report."
+BENCH = "Everything in one go: plan, export, engines on a GPU, roof, run, aggregate, report."
 _SIGNALLED = 128
 """Exit code of what signal n ended: 128 + n, as shells have it."""
 
@@ -86,16 +87,17 @@ def _stages(results: Path, models: Path, of_plan: Sequence[str]) -> int:
     """Run the stages in order until one fails; the exit code, CasesFailedError's where the run is complete."""
     place = ("--results", str(results))
     both = (*place, "--models-dir", str(models))
-    if code := _stage("plan", *of_plan, *place):
+    began = unix_s()
+    if code := _stage("plan", *of_plan, *both):
         return code
     if not goes_on_after("export", code := _stage("export", *both)):
         return code
-    if load(Results(results).plan, Plan, "make plan").device == "cuda":
-        if not goes_on_after("build_engine", code := _stage("build_engine", *both)):
-            return code
-        if code := _stage("roof", *place):
-            return code
-    measured = _stage("run", *both)
+    on_gpu = load(Results(results).plan, Plan, "make plan").device == "cuda"
+    if on_gpu and not goes_on_after("build_engine", code := _stage("build_engine", *both)):
+        return code
+    if code := _stage("roof", *place):
+        return code
+    measured = _stage("run", *both, "--began", str(began))
     if not goes_on_after("run", measured):
         return measured
     return _stage("aggregate", *both) or _stage("report", *place, "--print") or measured

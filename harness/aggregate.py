@@ -15,6 +15,7 @@ from harness.core import cli, store
 from harness.core.errors import FormatError, MissingInputError
 from harness.core.layout import ModelFolder, Models, Results
 from harness.core.schemas import (
+    CpuRoof,
     Energy,
     Environment,
     ExportFailure,
@@ -117,19 +118,21 @@ def load_environments(results: Results, notes: Notes) -> dict[str, Environment]:
     return environments
 
 
-def load_roof(plan: Plan, results: Results, notes: Notes) -> Roof | None:
-    """The GPU's limits; None where the plan is for a CPU or nobody measured them, damage goes into the notes."""
-    if plan.device != "cuda" or not results.roof.is_file():
+def load_roof(plan: Plan, results: Results, notes: Notes) -> Roof | CpuRoof | None:
+    """The limits of the plan's device; None where they were not measured, damage goes into the notes."""
+    if not results.roof.is_file():
         return None
     try:
-        return store.load(results.roof, Roof, "make roof")
+        if plan.device == "cuda":
+            return store.load(results.roof, Roof, "make roof")
+        return store.load(results.roof, CpuRoof, "make roof")
     except FormatError as error:
         notes.other.append(f"{error.problem} {error.hint}")
         return None
 
 
 def load_energies(plan: Plan, results: Results, notes: Notes) -> dict[str, Energy]:
-    """What the energy pass found under this plan, by case id; damaged files go into the notes."""
+    """What the energy pass found with this plan's settings, by case id; damaged files go into the notes."""
     found: dict[str, Energy] = {}
     for case in plan.cases:
         path = results.energy_file(case.case_id)
@@ -140,7 +143,7 @@ def load_energies(plan: Plan, results: Results, notes: Notes) -> dict[str, Energ
         except FormatError as error:
             notes.other.append(f"{error.problem} {error.hint}")
             continue
-        if energy.plan_id == plan.plan_id:
+        if energy.settings_id == plan.settings_id:
             found[case.case_id] = energy
     return found
 

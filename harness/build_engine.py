@@ -20,7 +20,16 @@ from harness.backends.batches import load_batches
 from harness.core import cli, devices, store
 from harness.core.errors import ExportError, FormatError, InferometerError, MissingInputError, UnavailableError
 from harness.core.layout import ModelFolder, Models, Results
-from harness.core.schemas import Case, EngineRecord, EngineRequest, ExportRecord, Parity, Plan
+from harness.core.schemas import (
+    Case,
+    EngineRecord,
+    EngineRequest,
+    ExportRecord,
+    OnnxArtifact,
+    Parity,
+    Plan,
+    Precision,
+)
 from harness.engines import request as requests
 from harness.engines.request import Options, Place
 from harness.measure.clock import now_ns
@@ -91,7 +100,7 @@ def _here() -> Place:
     except ImportError as error:
         raise UnavailableError(
             f"The plan needs TensorRT engines and TensorRT cannot be imported: {error}.",
-            "Install it, name an interpreter that has it (PYTHONS=tensorrt=<path>), or leave it out: BACKENDS=….",
+            "Install it, name a Python that has it (BACKEND_PYTHONS=tensorrt=<path>), or leave it out: BACKENDS=….",
         ) from error
     return here()
 
@@ -117,9 +126,15 @@ def _of_model(
     folder = models.folder(slug)
     export = store.load(folder.record, ExportRecord, "make export")
     typed = api.strongly_typed()
-    source = {case.precision: requests.source_of(export, case.precision, typed) for case, _ in cases}
-    model = _Model(plan, export, folder, cases, place, models.timing_cache(place.tensorrt, place.gpu))
     problems = []
+    source: dict[Precision, OnnxArtifact] = {}
+    for precision in dict.fromkeys(case.precision for case, _ in cases):
+        try:
+            source[precision] = requests.source_of(export, precision, typed)
+        except MissingInputError as error:
+            problems.append(f"{slug}: {error.problem} {error.hint}")
+    cases = [(case, options) for case, options in cases if case.precision in source]
+    model = _Model(plan, export, folder, cases, place, models.timing_cache(place.tensorrt, place.gpu))
     for request in requests.requests(cases, export, source):
         name = requests.name_of(request)
         if flags.engines and name not in flags.engines:

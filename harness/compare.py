@@ -1,5 +1,7 @@
 """Hold a summary against an earlier one and against thresholds: a verdict per row, and an exit code for CI.
 
+A row is called SLOWER, FASTER or SAME from five rounds a side on.
+
 reads   results/summary.json, the baseline's summary.json
 writes  results/comparison.json, comparison.md, junit.xml; under GitHub Actions the step summary and annotations
 
@@ -112,6 +114,7 @@ def _side(path: Path, summary: Summary) -> Side:
     return Side(
         path=str(path),
         plan_id=summary.plan_id,
+        config=summary.config,
         rounds=summary.rounds,
         measured_from=summary.measured_from,
         measured_to=summary.measured_to,

@@ -59,7 +59,7 @@ def stage(arguments: Sequence[str]) -> None:
             (name, case)
             for name, case in metered_cases(plan.cases, computing)
             if name not in dropped
-            if options.force or not _has(results.energy_file(name), plan.plan_id)
+            if options.force or not _has(results.energy_file(name), plan.settings_id)
         ]
         if not todo:
             cli.say("Every case has its energy already; --force measures anew.")
@@ -81,16 +81,16 @@ def _dropped(plan: Plan, results: Results) -> frozenset[str]:
         if case.tuned and path.is_file():
             with suppress(FormatError):  # aggregate names it; here it only means that nobody lost to it
                 record = store.load_raw(path)
-                if isinstance(record, Measured) and record.plan_id == plan.plan_id:
+                if isinstance(record, Measured) and record.settings_id == plan.settings_id:
                     tried.add(record, case)
     return losers(plan.cases, tried.medians, tried.unsound)
 
 
-def _has(path: Path, plan_id: str) -> bool:
+def _has(path: Path, settings_id: str) -> bool:
     if not path.is_file():
         return False
     try:
-        return store.load(path, Energy, "make energy").plan_id == plan_id
+        return store.load(path, Energy, "make energy").settings_id == settings_id
     except FormatError:
         return False
 
@@ -129,7 +129,7 @@ class _Pass:
         job = Job(
             case=case,
             round=1,
-            plan_id=self._plan.plan_id,
+            settings_id=self._plan.settings_id,
             measurement=self._settings,
             threads=self._threads,
             results=str(runs.root),

@@ -32,6 +32,7 @@ from harness.core.orphans import die_with_parent
 from harness.core.schemas import ExportFailure, ExportRecord, Plan, PlannedModel, Precision
 from harness.measure.clock import now_ns
 from harness.parity import compare
+from harness.planning.exports import refusal_of
 from harness.zoo import model_info
 from harness.zoo.request import Options, covers, intact_record, merged, request_digest
 
@@ -48,15 +49,17 @@ def export(arguments: Sequence[str]) -> None:
         raise UsageError(f"--max-length {given.max_length} leaves no token.", "At least 1: --max-length 128.")
     options = Options(given.exporter, given.opset, given.output_name, given.max_length, given.cache_dir)
     selected = _selected(plan, given.models)
-    failed = 0
+    failed = partly = 0
     for planned in selected:
         folder = Models(given.models_dir).folder(planned.slug)
         try:
-            if not given.force and _is_up_to_date(plan, planned, folder, options):
-                cli.say(f"{planned.name}: up to date")
-            else:
+            record = None if given.force else _up_to_date(plan, planned, folder, options)
+            if record is None:
                 task = partial(_export_one, plan, planned, folder, options, given.force)
                 _in_own_process(task, planned.name, folder)
+                record = store.load(folder.record, ExportRecord, "make export")
+            else:
+                cli.say(f"{planned.name}: up to date")
         except StorageError:
             raise
         except InferometerError as error:
@@ -69,7 +72,8 @@ def export(arguments: Sequence[str]) -> None:
             failed += 1
         else:
             _forget_failure(folder)
-    _end(failed, len(selected))
+            partly += _say_refused(plan, planned, record)
+    _end(failed, partly, len(selected))
 
 
 def _in_own_process(task: Callable[[], None], name: str, folder: ModelFolder) -> None:
@@ -147,9 +151,9 @@ def _look_into(log: Path) -> str:
     return f"{log} holds where; build and call the model by itself in Python."
 
 
-def _is_up_to_date(plan: Plan, planned: PlannedModel, folder: ModelFolder, options: Options) -> bool:
+def _up_to_date(plan: Plan, planned: PlannedModel, folder: ModelFolder, options: Options) -> ExportRecord | None:
     found = intact_record(folder, _digest(plan, planned, options))
-    return found is not None and covers(found, planned)
+    return found if found is not None and covers(found, planned) else None
 
 
 def _digest(plan: Plan, planned: PlannedModel, options: Options) -> str:
@@ -181,6 +185,17 @@ def _export_one(plan: Plan, planned: PlannedModel, folder: ModelFolder, options:
     cli.say(f"{planned.name}: {_told(record)}")
 
 
+def _say_refused(plan: Plan, planned: PlannedModel, record: ExportRecord) -> bool:
+    """Warn of each ONNX file that there is not; True where a case of the plan needs one of them."""
+    reasons: dict[str, list[str]] = {}
+    for name, failure in record.refused.items():
+        reasons.setdefault(f"{failure.error} {failure.hint}", []).append(name)
+    for why, names in reasons.items():
+        cli.warn(f"{planned.name}: no {', '.join(names)} ONNX file. {why}")
+    own = [case for case in plan.cases if case.model == planned.name and case.skip_reason is None]
+    return any(refusal_of(record, case) for case in own)
+
+
 def _forget_failure(folder: ModelFolder) -> None:
     for path in (folder.failure, folder.failure_log):
         # Where there is none a folder that may only be read is no error.
@@ -209,7 +224,7 @@ def _told(record: ExportRecord) -> str:
         f"{precision} ONNX (opset {file.opset}, {file.exporter}), {_worst(record, precision):.1e} from the reference"
         for precision, file in record.onnx.items()
     ]
-    return f"{'; '.join(files)}; {sum(record.seconds.values()):.1f} s"
+    return f"{'; '.join(files or ['weights alone'])}; {sum(record.seconds.values()):.1f} s"
 
 
 def _worst(record: ExportRecord, precision: Precision) -> float:
@@ -227,8 +242,13 @@ def _selected(plan: Plan, asked: Sequence[str] | None) -> list[PlannedModel]:
     return [planned for name, planned in known.items() if planned.exported and (not asked or name in asked)]
 
 
-def _end(failed: int, selected: int) -> None:
+def _end(failed: int, partly: int, selected: int) -> None:
     """Raise what the stage ends with: ExportError where there is nothing to go on with."""
+    if not failed and partly:
+        raise CasesFailedError(
+            f"{partly} of {selected} models lack an ONNX file that rows of the plan need.",
+            "Those rows will fail with the reason above; what PyTorch runs is exported and can be measured.",
+        )
     if not failed:
         return
     kind = ExportError if failed == selected else CasesFailedError

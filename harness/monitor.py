@@ -1,10 +1,13 @@
 """monitor: a process of its own that watches the machine while cases are measured. Started by `run`, one per run.
 
+`profile_ops` starts one for each process that it times.
+
 It sleeps between samples and reads a few kernel counters at each, and on a GPU what NVML tells of the card; what it
 costs stands in every record.
 
 reads   messages, one JSON line each, from standard input; kernel counters; NVML
-writes  results/raw/<case_id>/<round>.usage.json
+writes  a line to standard output when it can see; results/raw/<case_id>/<round>.usage.json, or of a profile
+        results/profiles/<case_id>/<repeat>.usage.json
 """
 
 from __future__ import annotations
@@ -111,7 +114,7 @@ class Watched:
         return Usage(
             case_id=self.message.case_id,
             round=self.message.round,
-            plan_id=self.message.plan_id,
+            settings_id=self.message.settings_id,
             interval_ns=int(view.interval_s * 1e9),
             samples=tuple(self.samples),
             pss_peak_bytes=self.pss_peak_bytes,
@@ -135,6 +138,7 @@ def stage(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     die_with_parent()
     view = View.on(options.device, options.interval)
+    cli.say("ready")
     watched: Watched | None = None
     buffer = b""
     with selectors.DefaultSelector() as selector:
@@ -167,8 +171,9 @@ def _obey(line: bytes, watched: Watched | None, view: View) -> Watched | None:
         watched.enter(message.phase)
         return watched
     if isinstance(message, End):
-        place = Results(Path(watched.message.results))
-        path = place.usage_file(watched.message.case_id, watched.message.round)
+        told = watched.message
+        place = Results(Path(told.results)).usage_file(told.case_id, told.round)
+        path = place if told.record is None else Path(told.record)
         try:
             store.save(path, watched.record(view), indent=None)
         except InferometerError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,26 +16,35 @@ Outputs = Mapping[str, NDArray[np.generic]]
 PIECE = 1 << 16
 """Elements compared at a time. Whole arrays as float64 would count as peak memory of the backend, and fault pages."""
 
+SMALL_ITEM = 0.1
+"""Share of the batch's root mean square norm. Whoever is below it, as an item whose outputs are all but zero, is
+measured against that share: rounding would otherwise be any number of times as large as what it rounds."""
+
 
 def compare(outputs: Outputs, reference: Outputs, classifier: bool) -> Parity:
     """Distance of one batch of outputs from its reference.
 
     Both map output name → array of shape (batch, …). relative_l2 is ‖o − r‖ / ‖r‖ over all elements of an
-    output, the worst over outputs; max_abs and cosine likewise. top1_agreement is the share of equal arg-max
-    over the last axis of the first output, for classifiers only. nonfinite counts what is NaN on one side, or infinite
-    where the other is not; the same infinity on both sides is equal and in no distance.
+    output, the worst over outputs; max_abs and cosine likewise. item_relative_l2 and item_cosine are the same of the
+    worst single item: a batch of 64 hides one that is wholly wrong. top1_agreement is the share of equal arg-max
+    over the last axis of the first output, for classifiers only. nonfinite counts what is NaN in the outputs, or
+    infinite on one side and not on the other; the same infinity on both sides is equal and in no distance.
 
-    Raises ValueError when an output is missing or has another shape: such outputs cannot be compared at all.
+    Raises ValueError when an output is missing or has another shape, and when the reference holds NaN: such outputs
+    cannot be compared at all.
     """
     first = next(iter(reference))
     _check_shapes(outputs, reference)
-    found = [_Sums.of(outputs[name], reference[name]) for name in reference]
     samples = int(reference[first].shape[0])
+    found = [_Sums.of(outputs[name], reference[name], samples) for name in reference]
     nonfinite = sum(sums.nonfinite for sums in found)
     if nonfinite:
         return Parity(
             samples=samples, relative_l2=None, max_abs=None, cosine=None, top1_agreement=None, nonfinite=nonfinite
         )
+    for name, sums in zip(reference, found, strict=True):
+        if sums.undefined:
+            raise ValueError(f"the reference of output `{name}` holds NaN")
     top1 = None
     if classifier:
         agree = outputs[first].argmax(axis=-1) == reference[first].argmax(axis=-1)
@@ -47,6 +56,8 @@ def compare(outputs: Outputs, reference: Outputs, classifier: bool) -> Parity:
         cosine=min(sums.cosine() for sums in found),
         top1_agreement=top1,
         nonfinite=0,
+        item_relative_l2=max(sums.item_relative_l2() for sums in found),
+        item_cosine=min(sums.item_cosine() for sums in found),
     )
 
 
@@ -65,7 +76,17 @@ def worst(parts: Iterable[Parity]) -> Parity | None:
         cosine=None if nonfinite else min(1.0 if part.cosine is None else part.cosine for part in found),
         top1_agreement=sum(a * n for a, n in agreements) / counted if counted else None,
         nonfinite=nonfinite,
+        **worst_item(found),
     )
+
+
+def worst_item(parts: Sequence[Parity]) -> dict[str, float | None]:
+    """The fields of the worst item over several comparisons; None where one of them did not look at items."""
+    distances, cosines = [part.item_relative_l2 for part in parts], [part.item_cosine for part in parts]
+    return {
+        "item_relative_l2": None if None in distances else max(filter(None, distances), default=0.0),
+        "item_cosine": None if None in cosines else min((one for one in cosines if one is not None), default=None),
+    }
 
 
 def _check_shapes(outputs: Outputs, reference: Outputs) -> None:
@@ -76,54 +97,91 @@ def _check_shapes(outputs: Outputs, reference: Outputs) -> None:
             raise ValueError(f"output `{name}` has shape {outputs[name].shape}, the reference {expected.shape}")
 
 
-def _without_equal_infinities(
-    ours: NDArray[np.float64], theirs: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
-    """The finite pairs, and the number of the others but those that are the same infinity: a mask of -inf is right."""
+Numbers = NDArray[np.float64]
+
+
+def _without_equal_infinities(ours: Numbers, theirs: Numbers) -> tuple[Numbers, Numbers, int]:
+    """Both with zeros where one of them is not finite, and the number of those places but where they hold the same
+    infinity (a mask of -inf is right) or the reference alone is NaN."""
     finite = np.isfinite(ours) & np.isfinite(theirs)
     if finite.all():
         return ours, theirs, 0
-    lost = int(np.count_nonzero(~finite & (ours != theirs)))
-    return ours[finite], theirs[finite], lost
+    lost = ~finite & (ours != theirs) & ~(np.isfinite(ours) & np.isnan(theirs))
+    return np.where(finite, ours, 0.0), np.where(finite, theirs, 0.0), int(np.count_nonzero(lost))
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Sums:
-    """Over the elements of one output: what its distances are made of. Squares and products are sums of those."""
+    """What the distances of one output are made of: sums of squares and products, one for each item."""
 
-    nonfinite: int = 0
-    difference: float = 0.0
-    output: float = 0.0
-    reference: float = 0.0
-    product: float = 0.0
-    max_abs: float = 0.0
+    difference: Numbers
+    output: Numbers
+    reference: Numbers
+    product: Numbers
+    max_abs: float
+    nonfinite: int
+    undefined: bool
+    """The reference holds NaN."""
 
     @classmethod
-    def of(cls, output: NDArray[np.generic], reference: NDArray[np.generic]) -> _Sums:
-        """Of two arrays of one shape; where one of them alone is not finite, only how often."""
+    def of(cls, output: NDArray[np.generic], reference: NDArray[np.generic], items: int) -> _Sums:
+        """Of two arrays of one shape; where one of them alone is not finite, only how often.
+
+        An array whose first axis is not that of the items counts as one item.
+        """
         # Not by numpy.linalg: where nobody bounds its BLAS (`run` does), its threads fight with a backend's for cores.
-        sums, ours, theirs = cls(), output.reshape(-1), reference.reshape(-1)
-        for start in range(0, ours.size, PIECE):
-            a = ours[start : start + PIECE].astype(np.float64)
-            b = theirs[start : start + PIECE].astype(np.float64)
+        rows = items if output.ndim and output.shape[0] == items else 1
+        ours, theirs = output.reshape(rows, -1), reference.reshape(rows, -1)
+        sums = np.zeros((4, rows))
+        max_abs, nonfinite, undefined = 0.0, 0, False
+        for some, columns in _pieces(*ours.shape):
+            a = ours[some, columns].astype(np.float64)
+            b = theirs[some, columns].astype(np.float64)
+            undefined = undefined or bool(np.isnan(b).any())
             a, b, lost = _without_equal_infinities(a, b)
-            sums.nonfinite += lost
-            if sums.nonfinite == 0 and a.size:
+            nonfinite += lost
+            if nonfinite == 0:
                 difference = a - b
-                sums.difference += float(np.sum(difference * difference))
-                sums.output += float(np.sum(a * a))
-                sums.reference += float(np.sum(b * b))
-                sums.product += float(np.sum(a * b))
-                sums.max_abs = max(sums.max_abs, float(np.max(np.abs(difference))))
-        return sums
+                for number, squares in enumerate((difference * difference, a * a, b * b, a * b)):
+                    sums[number, some] += squares.sum(axis=1)
+                max_abs = max(max_abs, float(np.max(np.abs(difference))))
+        return cls(sums[0], sums[1], sums[2], sums[3], max_abs, nonfinite, undefined)
 
     def relative_l2(self) -> float:
         """‖o − r‖ / ‖r‖. A reference of zeros has no scale: any difference is then infinitely far, none is equal."""
-        if self.reference:
-            return math.sqrt(self.difference / self.reference)
+        reference = float(self.reference.sum())
+        if reference:
+            return math.sqrt(float(self.difference.sum()) / reference)
         return 1e30 if self.max_abs else 0.0
 
     def cosine(self) -> float:
         """o·r / (‖o‖ ‖r‖); of zeros, 1 where both are."""
-        norms = math.sqrt(self.output) * math.sqrt(self.reference)
-        return min(self.product / norms, 1.0) if norms else float(self.relative_l2() == 0.0)
+        norms = math.sqrt(float(self.output.sum())) * math.sqrt(float(self.reference.sum()))
+        return min(float(self.product.sum()) / norms, 1.0) if norms else float(self.relative_l2() == 0.0)
+
+    def item_relative_l2(self) -> float:
+        """The largest ‖o − r‖ / ‖r‖ of one item. Items that are small beside the others are held to SMALL_ITEM."""
+        scale = np.maximum(self.reference, self._small)
+        return math.sqrt(float(np.max(self.difference / scale))) if self._small else self.relative_l2()
+
+    def item_cosine(self) -> float:
+        """The smallest cosine of one item; those that are small beside the others have no direction to judge."""
+        large = self.reference >= self._small
+        if not self._small or not large.any():
+            return self.cosine()
+        norms = np.sqrt(self.output[large]) * np.sqrt(self.reference[large])
+        cosines = np.divide(self.product[large], norms, out=np.zeros_like(norms), where=norms > 0)
+        return min(float(cosines.min()), 1.0)
+
+    @property
+    def _small(self) -> float:
+        """Square of the norm below which an item counts as small."""
+        return SMALL_ITEM**2 * float(self.reference.mean())
+
+
+def _pieces(rows: int, columns: int) -> Iterator[tuple[slice, slice]]:
+    """Parts of at most PIECE elements that cover an array: some whole rows, or a part of one."""
+    some = max(1, PIECE // max(columns, 1))
+    for first in range(0, rows, some):
+        for start in range(0, columns, PIECE):
+            yield slice(first, first + some), slice(start, start + PIECE)

@@ -56,7 +56,7 @@ def stage(arguments: Sequence[str]) -> None:
     make_plan(config.model_copy(update={"device": final.device}), str(options.config), digest, quantised=quantised)
     plan = make_plan(final, str(options.config), digest, merge=True, quantised=quantised)
     results = Results(options.results)
-    # A run that began with another plan must not find its samples left out by this one at its end.
+    # A run that began with other settings must not find its samples left out by this one at its end.
     with exclusive(results.lock):
         changed = store.save(results.plan, plan)
         store.save_bytes(results.command, f"{shlex.join(['python', '-m', 'harness.plan', *arguments])}\n".encode())
@@ -100,7 +100,7 @@ def _parser() -> cli.Parser:
     )
     parser.add_argument("--budget", type=amounts.duration_s, help="time after which no further round begins, as 10m")
     parser.add_argument("--list", action="store_true", help="print every case")
-    cli.add_folders(parser, models=False)
+    cli.add_folders(parser)  # exports are no matter of a plan, but command.txt says whose they are
     return parser
 
 

@@ -1,11 +1,12 @@
 """profile_ops: what each case's model costs, layer by layer where its backend tells, in a pass of its own.
 
 Every level of every case has a fresh process: counting, one pass whose allocations are watched, and some passes under
-the backend's own profiler. Latencies are those that `run` measured; nothing here is one.
+the backend's own profiler. The last are repeated, each in a fresh process beside a monitor, until their sums agree.
+Latencies are those that `run` measured; nothing here is one.
 
 reads   results/plan.json, models/<model>/export.json and the files that it names; results/summary.json if there is one
-writes  results/profiles/<case_id>/{model,parts,memory}.json, parts.md, memory.png, memory.pickle, *.trace.json, and
-        events.out.tfevents.profile where TensorBoard is installed
+writes  results/profiles/<case_id>/{model,parts,memory}.json, parts.md, memory.png, memory.pickle, *.trace.json,
+        <repeat>.usage.json, and events.out.tfevents.profile where TensorBoard is installed
 
 --layers and --depth choose what parts.md and the terminal show; parts.json holds every layer, and what is profiled
 already is only shown anew.
@@ -30,12 +31,15 @@ from harness.core.errors import (
 from harness.core.jobs import Job
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
-from harness.core.schemas import Case, ExportRecord, Plan, Precision, Summary
+from harness.core.schemas import Case, Environment, ExportRecord, Plan, Precision, Summary, Usage
 from harness.core.schemas.profile import Counts, MeasuredMemory, ModelProfile
 from harness.core.schemas.profile_parts import PartsProfile, Tokenising
 from harness.core.timestamps import utc_now
 from harness.measure.achieved import model_profile
+from harness.measure.clock import now_ns
 from harness.measure.layer_choice import Choice, near_names, unmatched
+from harness.measure.profile_grades import graded, until_steady
+from harness.measure.traced import with_launch_gaps
 from harness.planning.built_engines import built_engines
 from harness.planning.interpreters import interpreters
 from harness.planning.part import of_models
@@ -48,7 +52,7 @@ from harness.render.profile_terminal import terminal_layers
 from harness.render.tokenising import tokenising_line
 from harness.render.what_if import terminal_what_if
 from harness.running import profile_files
-from harness.running.profiling import Level, ProfileJob, profile_in_a_process
+from harness.running.profiling import Level, ProfileJob, profile_in_a_process, watched_profile
 
 DEFAULT_RUNS = 20
 
@@ -87,7 +91,7 @@ def stage(arguments: Sequence[str]) -> None:
             cli.say("Every case has its profile already; --force profiles anew.")
         failures = sum(not work.profile(case) for case in todo)
         parts = _show(results, [case for case in cases if work.has(case)], choice)
-    if summary is not None and summary.plan_id == plan.plan_id:
+    if summary is not None and summary.settings_id == plan.settings_id:
         cli.say(f"\n{terminal_what_if(summary, parts)}")
     if failures:
         raise CasesFailedError(
@@ -102,7 +106,7 @@ def _show(results: Results, cases: Sequence[Case], choice: Choice) -> dict[str, 
     Returns the profiles by case id. UsageError for a word that matches no layer of any case; then nothing is written.
     """
     told = [case for case in cases if backend_info(case.backend).profiler is not None]
-    found = [store.load(results.parts_profile(case.case_id), PartsProfile, "make profile") for case in told]
+    found = [_parts(results, case) for case in told]
     layers = [parts.layers for parts in found]
     for word in unmatched(choice.words, layers) if found else ():
         near = ", ".join(f"`{name}`" for name in near_names(word, layers)) or "none, no backend here tells its layers"
@@ -123,6 +127,11 @@ def _show(results: Results, cases: Sequence[Case], choice: Choice) -> dict[str, 
     return {case.case_id: parts for case, parts in zip(told, found, strict=True)}
 
 
+def _parts(results: Results, case: Case) -> PartsProfile:
+    found = store.load(results.parts_profile(case.case_id), PartsProfile, "make profile")
+    return with_launch_gaps(found, results.profile(case.case_id), cli.warn)
+
+
 def _summary(results: Results) -> Summary | None:
     return store.load(results.summary, Summary, "make aggregate") if results.summary.is_file() else None
 
@@ -139,7 +148,7 @@ class _Pass:
     tokenised: dict[tuple[str, int | None, int], Tokenising] = field(default_factory=dict)
 
     def has(self, case: Case, runs: int = 1) -> bool:
-        """Whether a case has its profile: of this plan and export, and its parts from at least so many inferences."""
+        """Whether a case has its profile: of settings and export as now, its parts from at least so many inferences."""
         try:
             model = store.load(self.results.model_profile(case.case_id), ModelProfile, "make profile")
             if backend_info(case.backend).profiler is not None:
@@ -149,7 +158,7 @@ class _Pass:
             export = self._export(case)
         except (FormatError, MissingInputError):
             return False
-        return model.plan_id == self.plan.plan_id and model.export_sha256 in (None, export.request_sha256)
+        return model.settings_id == self.plan.settings_id and model.export_sha256 in (None, export.request_sha256)
 
     def profile(self, case: Case) -> bool:
         """Profile one case and say so; False where a level failed, and what the others told is kept."""
@@ -160,7 +169,7 @@ class _Pass:
             store.save(self.results.model_profile(case.case_id), found)
             cli.say(progress_line(found))
             if backend_info(case.backend).profiler is not None:
-                parts = PartsProfile.model_validate_json(self._ask("parts", case, own=True))
+                parts = self._repeated(case, found.environment_id)
                 parts = parts.model_copy(update={"tokenising": self._tokenised(case)})
                 store.save(self.results.parts_profile(case.case_id), parts)
         except StorageError:
@@ -182,7 +191,7 @@ class _Pass:
             cli.warn(note)
         return model_profile(
             case,
-            (self.plan.plan_id, utc_now()),
+            (self.plan.settings_id, utc_now()),
             export,
             files_of(export, engines),
             counts,
@@ -190,6 +199,22 @@ class _Pass:
             next((row for row in rows if (row.case_id, row.weights) == (case.case_id, case.weights)), None),
             self.summary.roof if self.summary else None,
         )
+
+    def _repeated(self, case: Case, environment_id: str) -> PartsProfile:
+        """Layers and operators, profiled until the sums of two repeats agree, and graded by what a monitor saw."""
+        profile_files.forget_usage(self.results, case.case_id)
+        watched: list[Usage | None] = []
+
+        def take(repeat: int) -> PartsProfile:
+            asked = self._asked("parts", case, repeat)
+            answer, usage = watched_profile(asked, self.results.profile_log(case.case_id, "parts"), self._own(case))
+            watched.append(usage)
+            return PartsProfile.model_validate_json(answer)
+
+        on_gpu, begin = case.device == "cuda", now_ns()
+        parts = until_steady(take, on_gpu, lambda: (now_ns() - begin) / 1e9)
+        environment = store.load(self.results.environment(environment_id), Environment, "make profile")
+        return graded(parts, watched[-1], self._threads(case), on_gpu, environment)
 
     def _export(self, case: Case) -> ExportRecord:
         return store.load(self.models.folder(case.slug).record, ExportRecord, "make export")
@@ -212,19 +237,27 @@ class _Pass:
 
     def _ask(self, level: Level, case: Case, own: bool) -> bytes:
         """The answer of a fresh process. own: in the backend's interpreter, which may not be this one."""
+        log = self.results.profile_log(case.case_id, level)
+        return profile_in_a_process(self._asked(level, case), log, self._own(case) if own else None)
+
+    def _own(self, case: Case) -> Path | None:
+        return self.interpreters.get(case.backend)
+
+    def _threads(self, case: Case) -> int:
+        return threads_of(case, self.plan.measurement.threads or limits.threads())
+
+    def _asked(self, level: Level, case: Case, repeat: int = 1) -> ProfileJob:
         job = Job(
             case=case,
-            round=1,
-            plan_id=self.plan.plan_id,
+            round=repeat,
+            settings_id=self.plan.settings_id,
             measurement=self.plan.measurement,
-            threads=threads_of(case, self.plan.measurement.threads or limits.threads()),
+            threads=self._threads(case),
             results=str(self.results.root),
             models=str(self.models.root),
             engines=self.plan.engines,
         )
-        log = self.results.profile_log(case.case_id, level)
-        interpreter = self.interpreters.get(case.backend) if own else None
-        return profile_in_a_process(ProfileJob(level=level, job=job, runs=self.runs), log, interpreter)
+        return ProfileJob(level=level, job=job, runs=self.runs)
 
 
 if __name__ == "__main__":

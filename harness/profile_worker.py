@@ -1,8 +1,8 @@
 """profile_worker: the process that profiles one case. Started by `profile_ops`, a fresh one for each level of a case.
 
 reads   one job, a JSON line, from standard input; models/<model>/export.json and the files that it names
-writes  its answer, one record, to standard output; results/profiles/<case_id>/{memory.json,memory.pickle,*.trace.json},
-        results/environments/*.json
+writes  the phases that it comes to and then its answer, one record, a JSON line each, to standard output;
+        results/profiles/<case_id>/{memory.json,memory.pickle,*.trace.json}, results/environments/*.json
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from harness.backends.base import Job as BackendJob
 from harness.backends.batches import load_batches
 from harness.backends.full_memory import out_of_memory, tells_full_memory
 from harness.backends.loads import job_of
+from harness.backends.profiles import plain
 from harness.core import cli, environment, store
 from harness.core.errors import CaseError, UnavailableError
+from harness.core.jobs import Entered
 from harness.core.layout import ModelFolder, Models, Results
 from harness.core.orphans import die_with_parent
 from harness.core.schemas import ExportRecord, Record
 from harness.core.schemas.profile import Counts, MeasuredMemory
 from harness.core.schemas.profile_memory import MemoryProfile
 from harness.core.schemas.profile_parts import PartsProfile, Tokenising
+from harness.measure.traced import with_launch_gaps
 from harness.running.profiling import Level, ProfileJob
 
 _NOT_TOLD = "not measured: the backend's library does not tell its allocations"
@@ -43,6 +46,7 @@ def stage(arguments: Sequence[str]) -> None:
     case = asked.job.case
     try:
         _prepare(asked)
+        plain.listen(lambda phase: _say(answers, Entered(phase=phase)))
         folder = Models(asked.models).folder(case.slug)
         export = store.load(folder.record, ExportRecord, "make export")
         batches = load_batches(folder.root, export, case, asked.job.measurement.parity_samples).inputs
@@ -51,7 +55,11 @@ def stage(arguments: Sequence[str]) -> None:
         if isinstance(error, MemoryError) or tells_full_memory(str(error)):
             raise CaseError(*out_of_memory(case.device, case.batch_size)) from error
         raise
-    answers.write(answer.model_dump_json())
+    _say(answers, answer)
+
+
+def _say(answers: IO[str], record: Record) -> None:
+    answers.write(f"{record.model_dump_json()}\n")
     answers.flush()
 
 
@@ -115,8 +123,9 @@ def _parts(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches
     traces = Results(asked.results).profile(asked.job.case.case_id)
     with store.translate_storage_errors(traces):
         traces.mkdir(parents=True, exist_ok=True)
+    plain.entered("measure")  # of a plugin's profiler, which need not say more
     found: PartsProfile = _target(profiler)(job_of(asked.job, export, folder, batches), batches, traces, asked.runs)
-    return found.model_copy(update={"runs": asked.runs})
+    return with_launch_gaps(found, traces, cli.warn).model_copy(update={"runs": asked.runs})
 
 
 def _tokenising(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> Tokenising:

@@ -1,4 +1,4 @@
-"""Measure what the GPU of the plan can do at most: matrix products, copies, launches.
+"""Measure what the device of the plan can do at most: matrix products and copies, on a GPU launches as well.
 
 reads   results/plan.json
 writes  results/roof.json, results/environments/<id>.json
@@ -6,31 +6,45 @@ writes  results/roof.json, results/environments/<id>.json
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 
-from harness.core import cli, devices, environment, gpu, store
+from harness.backends import backend_info
+from harness.core import cli, devices, environment, gpu, limits, store
 from harness.core.errors import FormatError, UnavailableError
 from harness.core.layout import Results
 from harness.core.lock import exclusive
-from harness.core.schemas import Plan, Roof
+from harness.core.schemas import CpuLimits, CpuRoof, Plan, Precision, Roof
 from harness.core.timestamps import utc_now
+from harness.measure.roofline import other_cpu
+from harness.planning.settings import threads_of
+from harness.render.units import count
+from harness.running import cpu_roof
+
+R = TypeVar("R", Roof, CpuRoof)
 
 
 def stage(arguments: Sequence[str]) -> None:
-    """Measure the limits of this machine's GPU, unless they are known; nothing to do for a plan on a CPU."""
+    """Measure the limits of this machine's device, unless they are known."""
     parser = cli.parser("harness.roof", __doc__)
     parser.add_argument("--force", action="store_true", help="measure anew what is already there")
     cli.add_folders(parser, models=False)
     options = parser.parse_args(arguments)
     results = Results(options.results)
     plan = store.load(results.plan, Plan, "make plan")
-    if plan.device != "cuda":
-        return
+    if plan.device == "cuda":
+        _of_gpu(plan, results, options.force)
+    else:
+        _of_cpu(plan, results, options.force)
+
+
+def _of_gpu(plan: Plan, results: Results, force: bool) -> None:
     devices.require(plan.device)
     card = gpu.facts()
-    if not options.force and _is_of(results.roof, card.uuid):
+    known = _known(results.roof, Roof)
+    if not force and known is not None and known.uuid == card.uuid:
         cli.say(f"{results.roof}: the limits of this {card.name} are known; --force measures anew.")
         return
     peaks = _peaks()
@@ -40,14 +54,58 @@ def stage(arguments: Sequence[str]) -> None:
     _say(roof)
 
 
-def _is_of(path: Path, uuid: str) -> bool:
-    """Whether the file holds limits of this very GPU; one that cannot be read is written anew."""
+def _of_cpu(plan: Plan, results: Results, force: bool) -> None:
+    """Nothing where no case of the plan computes."""
+    threads, precisions = owed(plan, limits.threads())
+    if not threads:
+        return
+    here = environment.collect({})
+    known = _known(results.roof, CpuRoof)
+    if not force and known is not None and other_cpu(known, [here]) is None and _covers(known, threads, precisions):
+        cli.say(f"{results.roof}: the limits of this {known.device} are known; --force measures anew.")
+        return
+    with exclusive(results.lock):
+        found = cpu_roof.measured(threads, precisions)
+    identity = environment.environment_id(here)
+    store.save(results.environment(identity), here)
+    roof = CpuRoof(
+        created_at=utc_now(),
+        environment_id=identity,
+        device=here.machine.cpu,
+        machine=here.machine,
+        cpus=len(here.limits.affinity),
+        cache_bytes=environment.last_level_cache_bytes(),
+        limits=found.limits,
+        unmeasured=found.unmeasured,
+        without=found.without,
+    )
+    store.save(results.roof, roof)
+    _say_cpu(roof)
+
+
+def owed(plan: Plan, usual: int) -> tuple[list[int], list[Precision]]:
+    """(numbers of threads, precisions) that the plan's cases compute with on a CPU; fp32 is always among these, because
+    a library may compute any other by way of it. usual: threads of a case that names no number."""
+    cases = [case for case in plan.cases if case.skip_reason is None and backend_info(case.backend).computes]
+    threads = {threads_of(case, plan.measurement.threads or usual) for case in cases}
+    precisions: dict[Precision, None] = {"fp32": None, **{case.precision: None for case in cases}}
+    return sorted(threads), list(precisions)
+
+
+def _covers(roof: CpuRoof, threads: Iterable[int], precisions: Iterable[Precision]) -> bool:
+    """Whether every limit that the plan owes was measured, or found to be none that can be measured here."""
+    known = {number: set(roof.unmeasured) | set(found.flops) for number in threads if (found := roof.of(number))}
+    return all(number in known and set(precisions) <= known[number] for number in threads)
+
+
+def _known(path: Path, kind: type[R]) -> R | None:
+    """The limits in the file; None where there are none of that kind of device, or they cannot be read."""
     if not path.is_file():
-        return False
+        return None
     try:
-        return store.load(path, Roof, "make roof").uuid == uuid
+        return store.load(path, kind, "make roof")
     except FormatError:
-        return False
+        return None
 
 
 def _peaks() -> ModuleType:
@@ -88,6 +146,21 @@ def _say(roof: Roof) -> None:
         f"{roof.device}: {products} TFLOP/s, copies {roof.copy_bytes_per_s / 1e9:,.0f} GB/s, "
         f"{roof.launch_ns / 1e3:.2f} µs a kernel."
     )
+
+
+def _say_cpu(roof: CpuRoof) -> None:
+    cli.say(f"{roof.device}: {'; '.join(map(_with_threads, roof.limits))}.")
+    for precision, why in roof.unmeasured.items():
+        cli.warn(f"No matrix product in {precision} could be measured ({why}): its rows are held against none.")
+    if roof.without:
+        cli.warn(f"The limits were measured without {', '.join(roof.without)}, whose products may be faster.")
+
+
+def _with_threads(found: CpuLimits) -> str:
+    products = ", ".join(f"{flops / 1e9:,.0f} {precision}" for precision, flops in found.flops.items())
+    copies = found.copy_bytes_per_s
+    told = f", copies {copies / 1e9:,.1f} GB/s" if copies is not None else ""
+    return f"with {count(found.threads, 'thread')} {products} GFLOP/s{told}"
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from harness.core.errors import CasesFailedError
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.schemas import Measured, Plan
-from harness.measure.clock import now_ns
+from harness.measure.clock import now_ns, unix_s
 from harness.measure.tuning import FIRST_ROUND, losers
 from harness.planning.adaptive import further_turns, is_over_budget
 from harness.planning.built_engines import built_engines
@@ -36,10 +36,16 @@ def stage(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--isolation", choices=("fork", "spawn"), default="fork", help="how a case gets its fresh process"
     )
+    parser.add_argument(
+        "--began",
+        type=float,
+        help="when the command began that this stage is part of, in seconds since 1970: the budget counts from there",
+    )
     cli.add_models(parser)
     cli.add_interpreters(parser)
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
+    before_s = 0.0 if options.began is None else max(0.0, unix_s() - options.began)
     others = interpreters(options.python)
     results, models = Results(options.results), Models(options.models_dir)
     plan = of_models(store.load(results.plan, Plan, "make plan"), options.models)
@@ -61,22 +67,26 @@ def stage(arguments: Sequence[str]) -> None:
         todo = split_off_unexported(plan, open_turns, exports, results)
         unexported = len(open_turns) - len(todo)
         todo = [turn for turn in todo if not _lost(turn, plan, done)]
-        todo = todo or further_turns(plan.cases, done.medians, settings, settings.seed, 0.0)
+        todo = todo or further_turns(plan.cases, done.medians, settings, before_s)
         threads = settings.threads or limits.threads()
         cli.say(_announcement(plan, len(owed) - unexported, todo, threads))
         fork = options.isolation == "fork"
         with Crew(plan, models, results, threads, len(todo), fork, others) as crew:
-            failures = unexported + _measure_all(plan, todo, done, crew)
+            failures = unexported + _measure_all(plan, todo, done, crew, before_s)
     if failures:
+        again = cli.make("run", results.root, models.root)
         raise CasesFailedError(
             f"{count(failures, 'measurement')} failed; the others are done.",
-            "The report lists each with its reason; `make run` tries only the failed ones again.",
+            f"The report lists each with its reason; `{again}` tries only the failed ones again.",
         )
 
 
-def _measure_all(plan: Plan, todo: Sequence[Turn], done: Finished, crew: Crew) -> int:
-    """Run every turn, then further rounds while they are asked for; returns how many processes failed."""
-    started, settings = now_ns(), plan.measurement
+def _measure_all(plan: Plan, todo: Sequence[Turn], done: Finished, crew: Crew, before_s: float) -> int:
+    """Run every turn, then further rounds while they are asked for; returns how many processes failed.
+
+    before_s: what the command that the run is part of took before, as for exports.
+    """
+    started, settings = now_ns() - round(before_s * 1e9), plan.measurement
     failed: list[str] = []
     while todo:
         for turn in todo:
@@ -91,7 +101,7 @@ def _measure_all(plan: Plan, todo: Sequence[Turn], done: Finished, crew: Crew) -
             else:
                 failed.append(record.case_id)
         elapsed_s = (now_ns() - started) / 1e9
-        todo = further_turns(plan.cases, done.medians, settings, settings.seed, elapsed_s, failed)
+        todo = further_turns(plan.cases, done.medians, settings, elapsed_s, failed)
         crew.progress.extend(len(todo))
     return len(failed)
 

@@ -15,6 +15,7 @@ import importlib.util
 import os
 import sys
 import traceback
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, NoReturn
@@ -117,13 +118,17 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
     factor = slowdown_of(case.backend)
     if factor is not None:
         slow_down(backend, factor)
+    stretched = None if factor is None else f"every inference was stretched by {factor:g} on purpose"
     mode: Mode
     if case.boundary == "e2e":
         raw = load_raw_batches(folder.root, export, case, job.measurement.parity_samples)
         mode, reference = EndToEnd(backend, raw.items, raw.prepare, raw.answer), raw.reference
     else:
         mode, reference = mode_for(case, backend, len(batches.inputs)), batches.reference
-    found = run_session(backend, mode, reference, export.classifier, job.measurement, enter)
+    # What computes nothing shows the harness's own cost and is judged by no share of CPU time.
+    settings = job.measurement if info.computes else job.measurement.model_copy(update={"min_s": 0.0})
+    seed = (job.measurement.seed, job.round, zlib.crc32(case.case_id.encode()))
+    found = run_session(backend, mode, reference, export.classifier, settings, enter, batches.inputs, seed)
     enter("record")
     facts = {**backend.build_facts(), **loaded_runtimes(), **environment.plugin_fact(info.plugin)}
     where = environment.collect(facts, case.device, info.recorded)
@@ -132,7 +137,7 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
     return Measured(
         case_id=case.case_id,
         round=job.round,
-        plan_id=job.plan_id,
+        settings_id=job.settings_id,
         started_at=started_at,
         environment_id=environment_id,
         artifacts=artifacts(export, case, given.engine),
@@ -150,7 +155,10 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
         placement=found.placement,
         memory=found.memory,
         cold_ns=found.cold_ns,
-        notes=() if factor is None else (f"every inference was stretched by {factor:g} on purpose",),
+        repeats=found.repeats,
+        outputs_time=found.outputs_time,
+        notes=tuple(filter(None, (backend.on_purpose(), stretched))),
+        cpu_use=found.cpu_use,
     )
 
 
@@ -163,7 +171,7 @@ def _failed(job: Job, error: BaseException, phase: str, log: Path) -> Failed:
         problem, hint = out_of_memory(job.case.device, job.case.batch_size)
     elif isinstance(error, ModuleNotFoundError) and error.name:
         problem = f"{sys.executable} has no module {error.name}."
-        hint = f"Install it there, or name another Python: make run PYTHONS={job.case.backend}=/path/to/python."
+        hint = f"Install it there, or name another Python: make run BACKEND_PYTHONS={job.case.backend}=/path/to/python."
     else:
         problem = reason(error)
         hint = f"The whole story stands in {log}."
@@ -171,7 +179,7 @@ def _failed(job: Job, error: BaseException, phase: str, log: Path) -> Failed:
     return Failed(
         case_id=job.case.case_id,
         round=job.round,
-        plan_id=job.plan_id,
+        settings_id=job.settings_id,
         started_at=utc_now(),
         environment_id=None,
         error=problem,

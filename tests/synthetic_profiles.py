@@ -46,9 +46,9 @@ def module_tree(blocks: int) -> tuple[LayerRow, ...]:
 def model_profile(row: Row, latency_ns: float = 20e6, **more: Any) -> ModelProfile:
     fields: dict[str, Any] = {
         **dict.fromkeys(ModelProfile.model_fields),
-        "schema_version": 1,
+        "schema_version": 2,
         "case_id": row.case_id,
-        "plan_id": "p",
+        "settings_id": "p",
         "created_at": "2026-11-28T00:00:00+00:00",
         "environment_id": "e",
         "model": row.model,
@@ -82,5 +82,5 @@ def model_profile(row: Row, latency_ns: float = 20e6, **more: Any) -> ModelProfi
 
 def parts(layers: tuple[LayerRow, ...] = MODULES, **more: Any) -> PartsProfile:
     operators = (OperatorRow(name="aten::mm", shapes="[4]", calls=1, self_cpu_ns=7_000, self_device_ns=None),)
-    fields = {"operators": operators, "traces": ("a.trace.json",), "window_ns": 12_000, "plain_ns": 12_000, **more}
+    fields = {"operators": operators, "traces": ("a.trace.json",), "window_ns": 11_000, "plain_ns": 11_000, **more}
     return PartsProfile(layers=layers, **fields)

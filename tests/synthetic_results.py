@@ -6,6 +6,7 @@ Used by the tests of aggregate, report, tables and charts, and by benchmarks/sca
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,8 @@ from harness.core.schemas import (
     Case,
     Clock,
     ColdCosts,
+    CpuRoof,
+    CpuUse,
     Device,
     EngineRecord,
     Environment,
@@ -34,10 +37,12 @@ from harness.core.schemas import (
     Measurement,
     Memory,
     OnnxArtifact,
+    OutputsTime,
     Parity,
     Placement,
     Plan,
     PlannedModel,
+    Repeats,
     ReportOptions,
     Roof,
     Row,
@@ -52,6 +57,7 @@ from harness.measure.join import join
 from harness.measure.notes import Notes
 
 PLAN_ID = "5f0c9a7e2b11"
+SETTINGS_ID = "d41b8cd98f00"
 ENVIRONMENT_ID = "c0ffee123456"
 CALIBRATION = frozenset({"noop"})
 
@@ -192,6 +198,7 @@ def plan_of(models: Sequence[FakeModel], cases: Sequence[Case], rounds: int = 3,
     """A plan over given cases with the usual gates."""
     return Plan(
         plan_id=PLAN_ID,
+        settings_id=SETTINGS_ID,
         config="configs/synthetic.yaml",
         config_sha256=sha("config"),
         device=device,
@@ -279,7 +286,7 @@ def measured(
     fields: dict[str, Any] = {
         "case_id": case.case_id,
         "round": round_number,
-        "plan_id": PLAN_ID,
+        "settings_id": SETTINGS_ID,
         "started_at": f"2026-11-27T1{round_number}:{int(rng.integers(60)):02d}:00+00:00",
         "environment_id": ENVIRONMENT_ID,
         "artifacts": {} if calibration else {name: digest},
@@ -307,7 +314,50 @@ def measured(
             first_inference=int(centre_ns * 3),
         ),
     }
-    return Measured(**{**fields, **changes})
+    fields |= changes
+    window_ns = int(1.2 * sum(block.wall_ns for block in fields["blocks"]))
+    fields.setdefault("cpu_use", cpu_use(window_ns, fields["threads"]))
+    if not calibration:
+        fields.setdefault("repeats", repeats_of(centre_ns))
+        fields.setdefault("outputs_time", OutputsTime(outputs_ns=(9_000, 9_200), copy_ns=(2_000, 2_100), arrays=1))
+    return Measured(**fields)
+
+
+def repeats_of(centre_ns: float, pairs: int = 16) -> Repeats:
+    """New inputs that take as long as repeated ones, and change the answer."""
+    steps = range(-pairs // 2, pairs // 2)
+    return Repeats(
+        fresh_ns=tuple(int(centre_ns * (1 + step / 1_000)) for step in steps),
+        repeated_ns=tuple(int(centre_ns * (1 - step / 1_000)) for step in steps),
+        compared=pairs,
+    )
+
+
+def slowed(record: Measured, factor: float) -> Measured:
+    """The same process, had every inference taken so many times as long."""
+    samples = tuple(int(value * factor) for value in record.latency_ns)
+    blocks = tuple(block.model_copy(update={"wall_ns": math.ceil(block.wall_ns * factor)}) for block in record.blocks)
+    window_ns = int(1.2 * sum(block.wall_ns for block in blocks))
+    return record.model_copy(
+        update={"latency_ns": samples, "blocks": blocks, "cpu_use": cpu_use(window_ns, record.threads)}
+    )
+
+
+def cpu_use(wall_ns: int = 3_000_000_000, threads: int = 2, **changes: Any) -> CpuUse:
+    """A process that had its threads' CPUs for itself, at one clock."""
+    fields: dict[str, Any] = {
+        "wall_ns": wall_ns,
+        "cpu_ns": int(0.98 * threads * wall_ns),
+        "waited_ns": int(0.002 * threads * wall_ns),
+        "threads": threads,
+        "threads_ended": 0,
+        "affinity_start": tuple(range(threads)),
+        "affinity_end": tuple(range(threads)),
+        "quota_start": None,
+        "quota_end": None,
+        "work_ns": (10_200, 10_180, 10_190),
+    }
+    return CpuUse(**{**fields, **changes})
 
 
 def parity_of(case: Case, model: FakeModel, **changes: Any) -> Parity:
@@ -329,7 +379,7 @@ def failed(case: Case, round_number: int, **changes: Any) -> Failed:
     fields: dict[str, Any] = {
         "case_id": case.case_id,
         "round": round_number,
-        "plan_id": PLAN_ID,
+        "settings_id": SETTINGS_ID,
         "started_at": "2026-11-27T10:00:00+00:00",
         "environment_id": ENVIRONMENT_ID,
         "error": "the process was killed (signal 9), most likely out of memory",
@@ -366,7 +416,7 @@ def usage_of(case_id: str, round_number: int, samples: Sequence[UsageSample] = (
     fields: dict[str, Any] = {
         "case_id": case_id,
         "round": round_number,
-        "plan_id": PLAN_ID,
+        "settings_id": SETTINGS_ID,
         "interval_ns": 250_000_000,
         "samples": tuple(samples or usual),
         "pss_peak_bytes": 380 << 20,
@@ -395,7 +445,7 @@ class Synthetic:
     device: Device = "cpu"
     export: Callable[[FakeModel], ExportRecord] = export_record
     engines: Mapping[str, Sequence[EngineRecord]] = field(default_factory=dict)
-    roof: Roof | None = None
+    roof: Roof | CpuRoof | None = None
 
     @property
     def plan(self) -> Plan:
@@ -462,8 +512,7 @@ def eventful(case: Case, record: Measured) -> Measured | Failed | None:  # noqa:
     if name == "efficientnet-lite0-onnxruntime-cpu-fp32-b16":
         return record.model_copy(update={"steady": record.round == 1})
     if name == "minilm-l6-torch-script-cpu-fp32-b1-s32":
-        slower = tuple(int(value * (1 + 0.06 * (record.round == 2))) for value in record.latency_ns)
-        return record.model_copy(update={"latency_ns": slower})
+        return slowed(record, 1 + 0.06 * (record.round == 2))
     return record
 
 
@@ -497,3 +546,13 @@ def _under(name: str, row: Row) -> Row:
         update={"baseline": row.speedup.baseline.replace(row.model, name)}
     )
     return row.model_copy(update={"model": name, "case_id": row.case_id.replace(row.model, name), "speedup": baseline})
+
+
+def with_baseline_grades(rows: Sequence[Row]) -> list[Row]:
+    """Rows whose speedups name the grade that their baseline now has: for tests that change grades afterwards."""
+    grades = {row.case_id: row.grade for row in rows}
+    found = []
+    for row in rows:
+        speedup = row.speedup and row.speedup.model_copy(update={"baseline_grade": grades[row.speedup.baseline]})
+        found.append(row.model_copy(update={"speedup": speedup}))
+    return found

@@ -24,7 +24,7 @@ KNOWN_DURATION = {"spin", "slowdown"}
 """Work that is defined by how long it takes cannot do without the clock; it uses the one of measure/clock.py."""
 OWN_EXITS = (HARNESS / "worker.py", HARNESS / "core/orphans.py")
 """A process of a case leaves by os._exit: exit handlers in it belong to the server that it was forked from."""
-LONGEST = 400
+LONGEST = 600
 """Lines of a file."""
 CLOCKS = {
     *("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.publish import BLOCK, copy, with_headline
+from benchmarks.publish import BLOCK, aggregated, copy, with_headline
 from harness.core import store
 from harness.core.layout import Models, Results
 from harness.core.schemas import EngineRecord, Measured, Plan, Summary
@@ -56,6 +56,13 @@ def test_every_published_row_has_its_raw_samples(folder: Path, tmp_path: Path) -
     for name, engine in summary.engines.items():
         record = folder / "engines" / Path(name).parts[0] / f"{Path(name).stem}.json"
         assert store.load(record, EngineRecord, "make engines") == engine
+
+
+@pytest.mark.parametrize("folder", PUBLISHED, ids=lambda folder: f"{folder.parent.name}-{folder.name}")
+def test_every_published_summary_follows_the_rules_of_this_commit(folder: Path, tmp_path: Path) -> None:
+    published = store.load(Results(folder).summary, Summary, "make aggregate")
+    now = store.load(Results(aggregated(folder, tmp_path)).summary, Summary, "make aggregate")
+    assert now.digest == published.digest, "run `python -m benchmarks.publish --again`"
 
 
 # --- publishing ---------------------------------------------------------------------------------------------------

@@ -153,8 +153,8 @@ def test_help_is_the_default_and_lists_every_target_and_variable() -> None:
 
 
 def test_a_way_to_run_that_is_not_there_is_two_lines() -> None:
-    for way, words in (("docker", "No container engine answers"), ("nowhere", "RUN=nowhere is not known")):
-        done = make("models", f"RUN={way}", "DOCKER=no-such-engine")
+    for way, words in (("docker", "No container engine answers"), ("nowhere", "WHERE=nowhere is not known")):
+        done = make("models", f"WHERE={way}", "DOCKER=no-such-engine")
         said = [line for line in done.stderr.splitlines() if not line.startswith("make")]
         assert done.returncode == 2
         assert [line.split(":")[0] for line in said] == ["Error", "Hint"]
@@ -167,7 +167,7 @@ def test_values_never_reach_a_shell(tmp_path: Path) -> None:
         "plan",
         f"MODELS=$$(touch {trap})`touch {trap}`;touch {trap}",
         f"RESULTS={tmp_path}",
-        "RUN=local",
+        "WHERE=local",
         "-o",
         ".venv/.installed",
     )

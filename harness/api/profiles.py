@@ -14,9 +14,10 @@ from harness.core.schemas import GpuUsage, Roofline, Row
 from harness.core.schemas.profile import ModelProfile
 from harness.core.schemas.profile_memory import MemoryProfile as Timeline
 from harness.core.schemas.profile_parts import LayerRow, OperatorRow, PartsProfile
+from harness.measure.launch_gaps import idle_share
 from harness.measure.layer_choice import Choice, chosen
 from harness.measure.layer_sums import total
-from harness.measure.reconcile import Reconciliation, launch_gaps, reconcile
+from harness.measure.reconcile import Reconciliation, reconcile
 from harness.render.meanwhile import meanwhile_table
 from harness.render.profile_layers import layers_table, profile_text
 from harness.render.profile_memory import memory_figure, memory_section
@@ -45,6 +46,11 @@ class Profile(Benchmark):
         return self.row.latency_ns.median / 1e6 if self.row.latency_ns else None
 
     @property
+    def roofline(self) -> Roofline | None:
+        """The row against the best that its device was measured to do; None where there is no such limit."""
+        return self.row.roofline
+
+    @property
     def layers(self) -> tuple[LayerRow, ...]:
         """Modules or graph nodes with their times; empty where nobody tells."""
         return self.parts.layers if self.parts else ()
@@ -65,9 +71,11 @@ class Profile(Benchmark):
         return {"summary": super().document(), "model": self.model.model_dump(mode="json"), "parts": parts}
 
     def markdown(self) -> str:
-        """The row, the model's cost, and the parts."""
+        """The row, the roofline, the model's cost, and the parts."""
         parts = profile_text(self.parts, self.row.device == "cuda", self._latency_ns()) if self.parts else ""
-        return "\n\n".join(part for part in (super().markdown(), model_tables([self.model], {}), parts) if part)
+        limits = roofline_table(self.rows, self.summary.roof)
+        texts = (super().markdown(), limits, model_tables([self.model], {}), parts)
+        return "\n\n".join(text for text in texts if text)
 
     def __repr__(self) -> str:
         return self.markdown()
@@ -86,14 +94,10 @@ class GpuProfile(Profile):
         return self.row.usage.gpu if self.row.usage else None
 
     @property
-    def roofline(self) -> Roofline | None:
-        """The row against the best that this card was measured to do."""
-        return self.row.roofline
-
-    @property
     def idle_share(self) -> float | None:
-        """Share of the latency in which no kernel ran; None where no kernel was told."""
-        return launch_gaps(self.parts) if self.parts else None
+        """Share of the latency in which no kernel ran, of the plain one where none was measured; None of no kernels."""
+        found = idle_share(self.parts, self._latency_ns()) if self.parts else None
+        return found.share if found else None
 
     @property
     def kernels(self) -> tuple[OperatorRow, ...]:
@@ -102,9 +106,8 @@ class GpuProfile(Profile):
         return tuple(sorted(found, key=lambda row: -(row.self_device_ns or 0)))
 
     def markdown(self) -> str:
-        """The profile, the roofline, and the card's clocks and power."""
-        card = (roofline_table(self.rows, self.summary.roof), meanwhile_table(self.rows))
-        return "\n\n".join(part for part in (super().markdown(), *card) if part)
+        """The profile, and the card's clocks and power."""
+        return "\n\n".join(part for part in (super().markdown(), meanwhile_table(self.rows)) if part)
 
 
 @dataclass(frozen=True, repr=False)
@@ -187,7 +190,7 @@ def _what(found: ModelProfile) -> str:
     length = f", sequence {found.sequence_length}" if found.sequence_length else ""
     return (
         f"{found.model} · {found.backend} {found.precision} · batch {found.batch_size}{length} · under a profiler · "
-        f"{found.created_at[:10]} · plan {found.plan_id}."
+        f"{found.created_at[:10]} · settings {found.settings_id}."
     )
 
 

@@ -60,7 +60,9 @@ def detect_regressions(baseline: Side, current: Side, max_regression: str | None
     """Hold `current` against `baseline`: results of this API or results folders, measured on the same machine.
 
     max_regression: slow-down that is accepted, as "5%" (1%). A row regresses only where the difference is significant
-    over all rows and larger than that. Writes comparison.{json,md} into the current folder.
+    over all rows and larger than that, with five rounds or more on both sides. Writes comparison.{json,md} into the
+    current folder.
+
     Raises MissingInputError where a folder has no summary, and UsageError where no row can be compared.
 
     >>> from harness.api import detect_regressions

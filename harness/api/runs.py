@@ -11,6 +11,7 @@ import yaml
 
 from harness.api.stages import Show, run_stage
 from harness.backends import backend_info
+from harness.core import cli
 from harness.core.errors import CaseError, MissingInputError, UnavailableError, UsageError
 from harness.core.layout import Models, Results
 from harness.core.schemas import Case, Plan, Row, Summary
@@ -18,6 +19,7 @@ from harness.core.schemas.profile import ModelProfile
 from harness.core.schemas.profile_memory import MemoryProfile
 from harness.core.schemas.profile_parts import PartsProfile
 from harness.core.store import digest_of, load, save_bytes
+from harness.measure.traced import with_launch_gaps
 from harness.profile_ops import DEFAULT_RUNS
 
 _HEAD = "# Written by harness.api; the folder of this file belongs to this very configuration.\n"
@@ -55,9 +57,8 @@ class Run:
         return plan
 
     def measure(self) -> Summary:
-        """Rounds of fresh processes, and their summary."""
-        if load(self.results.plan, Plan, "make plan").device == "cuda":
-            self._stage("roof", models=False)
+        """What the device can do at most, rounds of fresh processes, and their summary."""
+        self._stage("roof", models=False)
         self._stage("run", *self._forced())
         self._stage("aggregate")
         return load(self.results.summary, Summary, "make aggregate")
@@ -86,9 +87,10 @@ class Run:
         told = backend_info(case.backend).profiler is not None
         timeline = self.results.memory_profile(case.case_id)
         try:
+            parts = load(self.results.parts_profile(case.case_id), PartsProfile, "make profile") if told else None
             return Found(
                 load(self.results.model_profile(case.case_id), ModelProfile, "make profile"),
-                load(self.results.parts_profile(case.case_id), PartsProfile, "make profile") if told else None,
+                parts and with_launch_gaps(parts, self.results.profile(case.case_id), cli.warn),
                 load(timeline, MemoryProfile, "make profile") if timeline.is_file() else None,
             )
         except MissingInputError:

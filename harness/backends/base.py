@@ -31,6 +31,7 @@ class Job:
     cache: a folder where compiled code may be kept between processes.
     options: of the case's setting (harness.backends.Setting).
     engine: what `build_engine` made for the case; None where the backend loads none.
+    process: names this process among all of a run.
     """
 
     case: Case
@@ -41,6 +42,7 @@ class Job:
     cache: Path
     options: Mapping[str, str | int | bool] = field(default_factory=dict)
     engine: EngineRecord | None = None
+    process: str = ""
 
     @property
     def slots(self) -> int:
@@ -54,7 +56,8 @@ class Job:
 class Backend(ABC):
     """One way to run a model.
 
-    Order of calls: load → compile → (select → infer → synchronize → outputs)… → placement → close. At the e2e boundary
+    Order of calls: load → compile → (select → infer → synchronize → outputs)… → placement → (refresh → select → infer →
+    synchronize → outputs)… → close. At the e2e boundary
     feed stands in place of select; in pipelined mode on a CPU submit and wait in place of infer and synchronize; at the
     transfer boundary upload and download surround infer.
     """
@@ -91,6 +94,12 @@ class Backend(ABC):
     @abstractmethod
     def infer(self) -> None:
         """Enqueue exactly one forward pass of the selected batch: builds nothing, copies nothing back."""
+
+    def refresh(self, index: int) -> None:  # noqa: B027 - who reads the arrays themselves has nothing to do
+        """The arrays of batch `index` of the job have changed in place: bring up to date what infer() reads of them.
+
+        Outside the clock. Owed by a backend that copied them in load(); else a changed input gets the old answer.
+        """
 
     def feed(self, batch: Batch) -> None:
         """Let the next infer() use these arrays, of the shapes and types of the case's batches.
@@ -129,6 +138,10 @@ class Backend(ABC):
     def build_facts(self) -> dict[str, str]:
         """Facts about the library's build that change numbers, for the environment record."""
         return {}
+
+    def on_purpose(self) -> str | None:
+        """What it does for the sake of a test of the harness; None for all real work."""
+        return None
 
     def close(self) -> None:  # noqa: B027 - most backends hold nothing that outlives the process
         """Give back what outlives the process."""

@@ -51,6 +51,15 @@ class Buffers:
         self._number = index if self._boundary == "compute" else (self._number + 1) % len(self.sets)
         return self._number
 
+    def refresh(self, index: int, batch: Batch) -> None:
+        """Take new content for a batch: on the device, or in the pinned memory that upload() reads."""
+        if self._boundary == "compute":
+            self._cuda.upload(self.sets[index].inputs, batch)
+            self._cuda.synchronize()
+        else:
+            for name, pinned in self._pinned[index].items():
+                np.copyto(pinned, batch[name])
+
     def upload(self) -> None:
         """Enqueue the copies of the selected batch."""
         self._cuda.upload(self.sets[self._number].inputs, self._pinned[self._chosen])

@@ -21,7 +21,9 @@ def job_of(job: Job, export: ExportRecord, folder: ModelFolder, batches: Sequenc
     options = info.setting(case.device, case.setting).told()
     needs_engine = info.artifact == "engine"
     engine = engine_of(case, options_of(job.engines, options), export, folder) if needs_engine else None
-    return BackendJob(case, export, folder.root, batches, job.threads, folder.compile_cache, options, engine=engine)
+    process = f"{job.measurement.seed}/{case.case_id}/{job.round}"
+    cache = folder.compile_cache
+    return BackendJob(case, export, folder.root, batches, job.threads, cache, options, engine=engine, process=process)
 
 
 def engine_of(case: Case, options: Options, export: ExportRecord, folder: ModelFolder) -> EngineRecord:

@@ -15,6 +15,8 @@ def onnx_of(export: ExportRecord, precision: Precision, variant: str | None = No
     found = export.onnx.get(own) if variant is None else export.onnx_variants.get(f"{own}-{variant}")
     if found is None:
         name = own if variant is None else f"{own}-{variant}"
+        if name in export.refused:
+            raise MissingInputError(export.refused[name].error, export.refused[name].hint)
         raise MissingInputError(
             f"The export of {export.model} has no {name} ONNX file.",
             "Run `make export` again: the plan has changed since.",

@@ -81,6 +81,10 @@ class OnnxRuntimeOnGpu(Backend):
         number = self._buffers.select(index)
         self._binding, self._option = self._bindings[number], self._options[number]
 
+    def refresh(self, index: int) -> None:
+        """Copy a batch once more to where the session, or upload(), reads it."""
+        self._buffers.refresh(index, self._typed(self.job.batches[index]))
+
     def feed(self, batch: Batch) -> None:
         """Copy arrays to where the session reads them."""
         self._buffers.feed(self._typed(batch))

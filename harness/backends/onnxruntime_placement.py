@@ -49,8 +49,11 @@ def nodes_of(events: Iterable[Mapping[str, Any]]) -> list[Ran]:
 
 
 def device_of(nodes: Iterable[Ran]) -> str:
-    """`cuda`, or `cuda+cpu` where a node that computes ran on the CPU."""
-    return "cuda+cpu" if any(node.computes_on_cpu for node in nodes) else "cuda"
+    """`cuda`, or `cuda+cpu` where a node that computes ran on the CPU; `nothing` where no node was seen to run."""
+    ran = list(nodes)
+    if not ran:
+        return "nothing"
+    return "cuda+cpu" if any(node.computes_on_cpu for node in ran) else "cuda"
 
 
 def shares(nodes: Iterable[Ran]) -> dict[str, str | int | float | bool]:

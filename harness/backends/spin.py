@@ -10,7 +10,7 @@ from harness.backends.base import Array, Backend, Job
 from harness.core.errors import CaseError
 from harness.core.schemas import Placement
 from harness.measure.clock import now_ns
-from harness.zoo.known_duration import duration_ns, is_spin
+from harness.zoo import known_duration
 
 KERNEL = Path(__file__).with_name("spin.ptx")
 """Made of spin.cu, where the command stands. The driver compiles it for its GPU; no compiler is needed to measure."""
@@ -24,10 +24,11 @@ class Spin(Backend):
         return super().__new__(SpinOnGpu if job.case.device == "cuda" else cls)
 
     def load(self) -> None:
-        """Take the duration from the model's name."""
-        if not is_spin(self.job.case.model):
-            raise CaseError(f"spin does not run {self.job.case.model}.", "Name the work: MODELS=spin:1ms.")
-        self._duration_ns = duration_ns(self.job.case.model)
+        """Take the duration from the model's name, and this process's speed where processes differ."""
+        name = self.job.case.model
+        if not known_duration.is_spin(name):
+            raise CaseError(f"spin does not run {name}.", "Name the work: MODELS=spin:1ms.")
+        self._duration_ns = round(known_duration.duration_ns(name) * known_duration.factor(name, self.job.process))
 
     def select(self, index: int) -> None:
         """There is nothing to choose."""
@@ -41,6 +42,11 @@ class Spin(Backend):
     def outputs(self) -> dict[str, Array]:
         """There are none."""
         return {}
+
+    def on_purpose(self) -> str | None:
+        """Processes that differ, where the model's name asks for that."""
+        kind = known_duration.kind_of(self.job.case.model)
+        return None if kind == known_duration.STEADY else known_duration.KINDS[kind]
 
     def placement(self) -> Placement:
         """Runs in the interpreter, in no precision."""

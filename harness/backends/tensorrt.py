@@ -76,6 +76,10 @@ class TensorRt(Backend):
         if not self._graphs and len(self._calls) > 1:
             self._bind(self._buffers.sets[number])
 
+    def refresh(self, index: int) -> None:
+        """Copy a batch once more to where the engine, or upload(), reads it."""
+        self._buffers.refresh(index, self._typed(self.job.batches[index], self._input_names))
+
     def feed(self, batch: Batch) -> None:
         """Copy arrays to where the engine reads them."""
         self._buffers.feed(self._typed(batch, self._input_names))

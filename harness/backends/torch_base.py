@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from harness.backends.base import Array, Backend, Batch, Job
+from harness.backends.torch_computed import computed_in
 from harness.backends.torch_cpu import OnCpu
 from harness.backends.torch_place import Call, Place, Tensors
 from harness.core.schemas import NO_FLOATS, Placement
@@ -64,6 +65,11 @@ class TorchBackend(Backend):
         """Point the next call at a batch."""
         self._use(self._inputs.select(index))
 
+    def refresh(self, index: int) -> None:
+        """Bring the tensors of a batch up to date where they are copies of its arrays."""
+        self._inputs.refresh(index, self._ordered(self.job.batches[index]))
+        self._place.synchronize()
+
     def feed(self, batch: Batch) -> None:
         """Make the arrays the next call's: on a CPU by tensors on their memory, on a GPU by copies."""
         self._arguments = self._inputs.feed(self._ordered(batch))
@@ -93,18 +99,20 @@ class TorchBackend(Backend):
         }
 
     def placement(self) -> Placement:
-        """Devices and element types of the module's own parameters; without any, of its other tensors."""
+        """Devices and element types of the module's own parameters, or of its other tensors where it has none, and what
+        its products were computed in."""
         tensors = self._evidence()
         census = Counter({str(dtype): 0 for dtype in {tensor.dtype for tensor in tensors}})
         for tensor in tensors:
             census[str(tensor.dtype)] += math.prod(tensor.shape)
         floating = {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
         names = sorted(_NAMES.get(dtype, str(dtype)) for dtype in floating)
+        words, unseen = self._computed_in()
         return Placement(
             device="+".join(sorted({tensor.device.type for tensor in tensors})),
-            precision=self._ran_precision(self._place.precision(names) if names else NO_FLOATS),
+            precision=self._ran_precision("+".join(sorted({self._place.precision(names), *words} - {""})) or NO_FLOATS),
             provider=self.provider,
-            settings={**self._place.settings(self._module), **self._copied(), **self._settings()},
+            settings={**self._place.settings(self._module), **unseen, **self._copied(), **self._settings()},
             dtype_census=dict(census),
         )
 
@@ -134,6 +142,19 @@ class TorchBackend(Backend):
         del self._inputs, self._calls, self._call, self._arguments
         self._inference_mode.__exit__(None, None, None)
         self._place.close()
+
+    def _computed_in(self) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Words for what the products of an eager pass ran in; and for the settings, why that could not be seen."""
+
+        def word(dtype: torch.dtype) -> str:
+            return self._place.precision([_NAMES.get(dtype, str(dtype))])
+
+        try:
+            found = computed_in(lambda: self._module(*self._inputs.sets[0]), word)
+            self._place.synchronize()
+        except RuntimeError as error:  # an eager pass may need more memory than a compiled one
+            return (), {"products_not_seen": str(error).strip().partition("\n")[0][:200]}
+        return found, {}
 
     def _compiled(self) -> Call:
         """What stands in for the module after compiling."""

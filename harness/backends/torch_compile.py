@@ -14,6 +14,7 @@ from harness.backends.torch_base import TorchBackend
 from harness.backends.torch_place import Call
 from harness.backends.torch_ran import Compiled, compiled_of, with_shortfalls
 from harness.core.errors import CaseError
+from harness.core.schemas import Placement
 
 _COMPILERS = {"cpu": ("CXX", "g++", "clang++"), "cuda": ("CC", "gcc", "clang")}
 """By device: the variable that names a compiler, and those that are found without it. On a GPU Triton compiles the
@@ -50,6 +51,10 @@ class TorchCompile(TorchBackend):
         super().compile()
         self._recorded = self._cuda_graphs()
 
+    def placement(self) -> Placement:
+        """As of every module, and whether all of it ran compiled."""
+        return super().placement().model_copy(update={"ran_eagerly": self._counted().eager_parts()})
+
     def close(self) -> None:
         """On a GPU compiled code holds CUDA graphs: it goes before the device."""
         if self.stream is not None:
@@ -69,11 +74,7 @@ class TorchCompile(TorchBackend):
         return {**({} if self._mode is None else {"mode": self._mode}), **self._counted().settings()}
 
     def _ran_precision(self, precision: str) -> str:
-        counted = self._counted()
-        if not counted.graphs:
-            return "nothing compiled: ran eagerly"
-        # On a CPU a break costs little beside the work, and stands in the settings; on a GPU the host's time decides.
-        return precision if self.stream is None else with_shortfalls(precision, counted.shortfalls())
+        return with_shortfalls(precision, self._counted().shortfalls())
 
     @property
     def _mode(self) -> str | None:

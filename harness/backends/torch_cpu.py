@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
 from harness.backends.base import Array
-from harness.backends.torch_place import Call, Inputs, Place, Tensors
+from harness.backends.torch_place import Call, Inputs, Place, Tensors, rewrite
 
 
 class OnCpu(Place):
@@ -30,10 +31,9 @@ class OnCpu(Place):
         return [call] * len(sets)
 
     def precision(self, floating: Sequence[str]) -> str:
-        """Below "highest", oneDNN may multiply fp32 matrices in bf16: then fp32 is not what ran."""
-        if list(floating) == ["fp32"] and torch.get_float32_matmul_precision() != "highest":
-            return f"fp32 with {torch.get_float32_matmul_precision()}-precision matmul"
-        return "+".join(floating)
+        """Where a switch lets oneDNN compute products of fp32 in less, fp32 is not what ran."""
+        lower = _lower_products()
+        return f"fp32 with {lower} products" if lower and list(floating) == ["fp32"] else "+".join(floating)
 
     def settings(self, module: nn.Module) -> dict[str, str | int | float | bool]:
         """Threads, and what may change how products are computed."""
@@ -42,12 +42,26 @@ class OnCpu(Place):
             "threads": torch.get_num_threads(),
             "interop_threads": torch.get_num_interop_threads(),
             "onednn": bool(torch.backends.mkldnn.enabled),
-            "float32_matmul_precision": torch.get_float32_matmul_precision(),
+            "float32_matmul_precision": _lower_products() or "highest",
         }
 
     def build_facts(self) -> dict[str, str]:
         """Parallel backend and CPU capability of this PyTorch."""
         return host_facts()
+
+
+_EXACT = ("none", "ieee")
+
+
+def _lower_products() -> str:
+    """Types below fp32 that oneDNN may compute products of fp32 in, as its switches are now; empty where none."""
+    oned = torch.backends.mkldnn
+    kinds: list[Any] = [getattr(oned, name, None) for name in ("matmul", "conv", "rnn")]
+    found = {str(kind.fp32_precision) for kind in kinds if hasattr(kind, "fp32_precision")}
+    if not found:  # before PyTorch 2.9 there is the one switch of matrix products
+        older = torch.get_float32_matmul_precision()
+        return "" if older == "highest" else f"{older}-precision"
+    return "+".join(sorted(found - set(_EXACT)))
 
 
 def use_threads(threads: int) -> None:
@@ -75,6 +89,10 @@ class Resident(Inputs):
     def select(self, index: int) -> int:
         """Every batch has a set of its own."""
         return index
+
+    def refresh(self, index: int, arrays: Sequence[Array]) -> None:
+        """Floats below fp32 are copies; all else lies on the arrays."""
+        rewrite(self.sets[index], arrays)
 
     def feed(self, arrays: Sequence[Array]) -> Tensors:
         """Tensors on the arrays' own memory; only below fp32 are floats converted."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from harness.backends.base import Array
-from harness.backends.torch_place import Inputs, Tensors
+from harness.backends.torch_place import Inputs, Tensors, rewrite
 from harness.core.errors import CaseError
 
 
@@ -20,6 +20,10 @@ class Resident(Inputs):
     def select(self, index: int) -> int:
         """Every batch has a set of its own."""
         return index
+
+    def refresh(self, index: int, arrays: Sequence[Array]) -> None:
+        """Copy to the device."""
+        rewrite(self.sets[index], arrays)
 
     def feed(self, arrays: Sequence[Array]) -> Tensors:
         """Resident batches are all there are."""
@@ -43,6 +47,10 @@ class Fixed(Inputs):
         """The next upload() takes this batch."""
         self._selected = self._pinned[index]
         return 0
+
+    def refresh(self, index: int, arrays: Sequence[Array]) -> None:
+        """Copy to the page-locked memory that upload() reads."""
+        rewrite(self._pinned[index], arrays)
 
     def feed(self, arrays: Sequence[Array]) -> Tensors:
         """Enqueue the copy of arrays as they come; floats are converted on the device."""
@@ -82,6 +90,10 @@ class Rotating(Inputs):
         self._selected = self._pinned[index]
         self._number = (self._number + 1) % len(self.sets)
         return self._number
+
+    def refresh(self, index: int, arrays: Sequence[Array]) -> None:
+        """Copy to the page-locked memory that upload() reads."""
+        rewrite(self._pinned[index], arrays)
 
     def feed(self, arrays: Sequence[Array]) -> Tensors:
         """Batches come from page-locked memory alone."""

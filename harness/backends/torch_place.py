@@ -32,6 +32,10 @@ class Inputs(ABC):
         """Make batch `index` the next one; returns which of the sets it is run on."""
 
     @abstractmethod
+    def refresh(self, index: int, arrays: Sequence[Array]) -> None:
+        """Take new content for batch `index`, into the very memory that it has."""
+
+    @abstractmethod
     def feed(self, arrays: Sequence[Array]) -> Tensors:
         """Take arrays as the next batch; returns the set that it is run on."""
 
@@ -42,6 +46,14 @@ class Inputs(ABC):
     def download(self, results: Tensors) -> Tensors:
         """Enqueue the copy of results to the host; returns what will then hold them."""
         raise CaseError("These outputs already lie where they are read.", "Leave `boundaries: [transfer]` out.")
+
+
+def rewrite(targets: Tensors, arrays: Sequence[Array]) -> None:
+    """Copy arrays into tensors of other types, layouts or devices; those that lie on the arrays' own memory have it."""
+    for target, array in zip(targets, arrays, strict=True):
+        source = torch.from_numpy(array)
+        if target.data_ptr() != source.data_ptr():
+            target.copy_(source)
 
 
 class Place(ABC):

@@ -43,27 +43,27 @@ class Compiled:
             }
         return found
 
-    def shortfalls(self) -> tuple[str, ...]:
-        """Why this is more than one compiled graph, or without the CUDA graph asked for; empty where neither is so.
+    def eager_parts(self) -> str | None:
+        """Why this is not one compiled graph; None where it is.
 
         With static shapes one graph is compiled once: another one is a part after a break, or a recompilation, and
         after eight of those PyTorch runs eagerly (torch._dynamo.config.recompile_limit).
         """
-        found = []
-        if self.breaks:
-            found.append(f"{self.breaks} graph breaks")
-        if self.graphs > 1:
-            found.append(f"{self.graphs} graphs compiled for one shape")
-        if self.recorded is not None:
-            found += self._without_cuda_graph(self.recorded)
-        return tuple(found)
+        if not self.graphs:
+            return "nothing was compiled"
+        found = [f"{self.breaks} graph breaks"] if self.breaks else []
+        found += [f"{self.graphs} graphs compiled for one shape"] if self.graphs > 1 else []
+        return " and ".join(found) or None
 
-    def _without_cuda_graph(self, recorded: int) -> list[str]:
-        if self.skips or not recorded:
-            return ["its CUDA graph was skipped"]
-        if recorded != self.recorded_before:
-            return ["CUDA graphs were recorded while timing"]
-        return []
+    def shortfalls(self) -> tuple[str, ...]:
+        """Why the CUDA graph asked for did not serve every call; empty where it did, and where none was asked for."""
+        if self.recorded is None:
+            return ()
+        if self.skips or not self.recorded:
+            return ("its CUDA graph was skipped",)
+        if self.recorded != self.recorded_before:
+            return ("CUDA graphs were recorded while timing",)
+        return ()
 
 
 def compiled_of(

@@ -7,6 +7,7 @@ import codecs
 import errno
 import io
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -44,6 +45,14 @@ def add_folders(target: argparse.ArgumentParser, models: bool = True) -> None:
     if models:
         target.add_argument("--models-dir", type=_folder, default=Path("models"), help="folder of exports (models)")
     target.add_argument("--results", type=_folder, default=Path("results"), help="folder of results (results)")
+
+
+def make(target: str, results: Path, models: Path) -> str:
+    """The command that makes a target of the same folders; the usual ones need not be named."""
+    named = (("RESULTS", results, "results"), ("MODELS_DIR", models, "models"))
+    return " ".join(
+        ["make", target, *(f"{name}={shlex.quote(str(path))}" for name, path, usual in named if str(path) != usual)]
+    )
 
 
 def _folder(text: str) -> Path:

@@ -81,6 +81,21 @@ def cpu_flags() -> frozenset[str]:
     return frozenset(info.get("flags", info.get("Features", "")).split())
 
 
+def last_level_cache_bytes(cpus: Path = _SYS_CPU) -> int | None:
+    """All last-level caches of the machine together; None where the kernel does not list them."""
+    found: dict[tuple[int, str], int] = {}
+    try:
+        for cache in cpus.glob("cpu[0-9]*/cache/index*"):
+            if (cache / "type").read_text().strip() != "Instruction":
+                shared = (cache / "shared_cpu_list").read_text().strip()
+                size = (cache / "size").read_text().strip()
+                found[int((cache / "level").read_text()), shared] = int(size.removesuffix("K")) << 10
+    except (OSError, ValueError):
+        return None
+    last = max((level for level, _ in found), default=0)
+    return sum(size for (level, _), size in found.items() if level == last) or None
+
+
 def _machine() -> Machine:
     info = _cpuinfo()
     flags = set(cpu_flags())

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from harness.core.schemas import Case, EngineOptions, Measurement, Record
+from harness.core.schemas import Case, EngineOptions, Measurement, Record, SettingsId
 
 
 class Job(Record):
@@ -14,7 +14,7 @@ class Job(Record):
 
     case: Case
     round: int
-    plan_id: str
+    settings_id: SettingsId
     measurement: Measurement
     threads: int
     results: str

@@ -13,9 +13,10 @@ results/raw/<case_id>/<round>.json            and <round>.log while a case runs 
 results/running.json                          what a run measures just now; gone when it ends
 results/summary.json  summary.csv  report.md  report.html  charts/*.png
 results/tables/*.csv  metrics.prom            the report's tables and the rows' figures, for other programs
-results/roof.json                             what the GPU can do at most
+results/roof.json                             what the plan's device can do at most
 results/energy/<case_id>.json                 energy/runs/… the timings of that pass
 results/profiles/<case_id>/{model,parts,memory}.json  parts.md  memory.png  memory.pickle  *.trace.json
+                              <repeat>.usage.json, what the monitor saw meanwhile
                               <level>.log of one that failed; events.out.tfevents.profile for TensorBoard
 results/cards/<card>/…    a results folder a card while models are spread over several
 results/selftest.json  selftest.md  selftest/<trial>/…
@@ -148,6 +149,9 @@ class Results:
 
     def parts_report(self, case_id: str) -> Path:
         return self.profile(case_id) / "parts.md"
+
+    def profile_usage(self, case_id: str, repeat: int) -> Path:
+        return self.profile(case_id) / f"{repeat}.usage.json"
 
     def profile_log(self, case_id: str, level: str) -> Path:
         return self.profile(case_id) / f"{level}.log"

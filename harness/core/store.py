@@ -22,12 +22,11 @@ from harness.core.errors import (
     OlderFormatError,
     StorageError,
 )
-from harness.core.schemas import Artifact, ExportRecord, Failed, Measured, RawRecord
+from harness.core.schemas import Artifact, ExportRecord, Failed, Measured, RawBase, RawRecord
 
 R = TypeVar("R", bound=BaseModel)
 
 _RAW: TypeAdapter[Measured | Failed] = TypeAdapter(RawRecord)
-_RAW_VERSION = 1
 MAX_RECORD_BYTES = 64 << 20
 """A raw record of 20,000 samples has 160 kB; a file that is larger than this is not read at all."""
 _SEAL_HEAD = b'{"sha256":"'
@@ -79,7 +78,7 @@ def load(path: Path, kind: type[R], made_by: str) -> R:
 
 def parse(path: Path, content: bytes, kind: type[R], made_by: str) -> R:
     """A record from the content of a file; `path` names it in messages. Raises as `load` does."""
-    _check_version(path, content, _version_of(kind), made_by)
+    _check_version(path, content, _versions_of(kind), made_by)
     try:
         return kind.model_validate_json(content)
     except ValidationError as error:
@@ -126,7 +125,7 @@ def load_raw(path: Path) -> Measured | Failed:
         raise MalformedFileError(f"{path} is cut off or is not a raw record.", again)
     if hashlib.sha256(payload).hexdigest().encode() != digest:
         raise MalformedFileError(f"{path} does not match its checksum.", again)
-    _check_version(path, payload, _RAW_VERSION, "make run")
+    _check_version(path, payload, _versions_of(RawBase), "make run")
     try:
         return _RAW.validate_json(payload)
     except ValidationError as error:
@@ -224,11 +223,12 @@ def let_others_read(path: Path) -> None:
     path.chmod(0o666 & ~mask)
 
 
-def _version_of(kind: type[BaseModel]) -> int:
-    return int(get_args(kind.model_fields["schema_version"].annotation)[0])
+def _versions_of(kind: type[BaseModel]) -> tuple[int, ...]:
+    """Those that its reader takes; the last is the one that is written."""
+    return tuple(sorted(get_args(kind.model_fields["schema_version"].annotation)))
 
 
-def _check_version(path: Path, content: bytes, expected: int, made_by: str) -> None:
+def _check_version(path: Path, content: bytes, known: tuple[int, ...], made_by: str) -> None:
     """Tell older and newer formats apart before validation would drown them in field errors."""
     # The version stands near the start of every file that we write: no need to parse 100 kB of samples twice.
     head = content[:64].replace(b" ", b"").replace(b"\n", b"")
@@ -238,13 +238,13 @@ def _check_version(path: Path, content: bytes, expected: int, made_by: str) -> N
     digits = head[len(prefix) :].split(b",")[0].split(b"}")[0]
     if not digits.isdigit():
         raise MalformedFileError(f"{path} has no readable schema_version.", _anew(made_by))
-    if int(digits) < expected:
+    if int(digits) < known[0]:
         raise OlderFormatError(
-            f"{path} has format {int(digits)}; this Inferometer writes format {expected}.",
+            f"{path} has format {int(digits)}; this Inferometer writes format {known[-1]}.",
             f"Run `{made_by}` again to make it anew.",
         )
-    if int(digits) > expected:
+    if int(digits) > known[-1]:
         raise NewerFormatError(
-            f"{path} has format {int(digits)}; this Inferometer knows up to {expected}.",
+            f"{path} has format {int(digits)}; this Inferometer knows up to {known[-1]}.",
             "Update Inferometer, or name another results folder: `RESULTS=<folder>`.",
         )

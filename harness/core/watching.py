@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from harness.core.schemas import Record
+from harness.core.schemas import Record, SettingsId
 
 
 class Watch(Record):
@@ -16,8 +16,10 @@ class Watch(Record):
     pid: int
     case_id: str
     round: int
-    plan_id: str
+    settings_id: SettingsId
     results: str
+    record: str | None = None
+    """Where its record goes, if not beside the samples of its round."""
 
 
 class Phase(Record):

@@ -51,7 +51,7 @@ def build_checked(
 
 
 def _passes(parity: Parity, limit: float) -> bool:
-    return parity.nonfinite == 0 and parity.relative_l2 is not None and parity.relative_l2 <= limit
+    return parity.nonfinite == 0 and parity.furthest is not None and parity.furthest <= limit
 
 
 def _built(

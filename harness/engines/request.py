@@ -201,7 +201,10 @@ def source_of(export: ExportRecord, precision: Precision, strongly_typed: bool) 
     says. Quantised files are as they are.
     """
     own = precision if precision == "int8" or (strongly_typed and precision == "fp16") else "fp32"
-    found = export.onnx_variants.get(f"{own}-{VARIANT}")
+    name = f"{own}-{VARIANT}"
+    found = export.onnx_variants.get(name)
+    if found is None and name in export.refused:
+        raise MissingInputError(export.refused[name].error, export.refused[name].hint)
     if found is None:
         raise MissingInputError(
             f"The export of {export.model} has no ONNX file for {precision} engines.",

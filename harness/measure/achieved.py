@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from harness.core.schemas import Case, ExportRecord, Roof, Row, Work
+from harness.core.schemas import Case, CpuRoof, ExportRecord, Roof, Row, Work
 from harness.core.schemas.profile import Achieved, Counts, FileSize, MeasuredMemory, ModelProfile
-from harness.measure.roofline import least_bytes, pass_ns
+from harness.measure.roofline import best_product, least_bytes, pass_ns
 
-_INT8_BYTES = "least_bytes: not counted for int8, whose files keep some tensors wider"
+_INT8_BYTES = "least_bytes: of int8 with one byte a weight, though its files keep some tensors wider"
 
 
 def model_profile(
@@ -17,22 +17,22 @@ def model_profile(
     counts: Counts,
     memory: MeasuredMemory,
     row: Row | None,
-    roof: Roof | None,
+    roof: Roof | CpuRoof | None,
 ) -> ModelProfile:
     """The model level of a case.
 
-    identity: (plan id, date); row: of the same case in the summary, None where there is none; roof: of the GPU that the
-    summary's rows ran on.
+    identity: (settings id, date); row: of the same case in the summary, None where there is none; roof: of the device
+    that the summary's rows ran on.
     """
-    plan_id, created_at = identity
+    settings_id, created_at = identity
     work = next((found for found in export.work if found.sequence_length == case.sequence_length), None)
     flops = _times(counts.flops, case)
     traffic = _traffic(case, work)
-    notes = (*counts.count_notes, *((_INT8_BYTES,) if work is not None and traffic is None else ()))
+    notes = (*counts.count_notes, *((_INT8_BYTES,) if work is not None and case.precision == "int8" else ()))
     return ModelProfile(
         **counts.model_copy(update={"count_notes": notes}).model_dump(),
         case_id=case.case_id,
-        plan_id=plan_id,
+        settings_id=settings_id,
         created_at=created_at,
         environment_id=memory.environment_id,
         model=case.model,
@@ -55,7 +55,7 @@ def model_profile(
     )
 
 
-def achieved(row: Row | None, flops: int | None, roof: Roof | None) -> Achieved:
+def achieved(row: Row | None, flops: int | None, roof: Roof | CpuRoof | None) -> Achieved:
     """What a row reached of the FLOPs of one batch; each figure that is None has its reason among the notes."""
     if row is None or row.latency_ns is None or row.grade == "F":
         why = "the case has no row in summary.json" if row is None else row.reason or "its row is void (grade F)"
@@ -68,19 +68,19 @@ def achieved(row: Row | None, flops: int | None, roof: Roof | None) -> Achieved:
             peak_share=None,
             notes=(f"not measured: {why}",),
         )
-    device_ns, items = pass_ns(row), row.throughput_per_s
-    rate = None if flops is None else flops / (device_ns or row.latency_ns.median) * 1e9
-    peak = None if roof is None else roof.flops.get(row.precision)
-    notes = [] if peak else ["peak_share: no best matrix product was measured for this device and precision"]
+    time_ns, items = pass_ns(row), row.throughput_per_s
+    rate = None if flops is None else flops / (time_ns or row.latency_ns.median) * 1e9
+    peak = best_product(row, roof)
+    notes = [f"peak_share: {peak}"] if isinstance(peak, str) else []
     if row.mode == "offline":
         notes.append("latency_ns: wall time a batch, back to back")
     return Achieved(
         latency_ns=row.latency_ns.median,
-        device_ns=device_ns,
+        device_ns=None if row.device == "cpu" else time_ns,
         items_per_s=items,
         tokens_per_s=items * row.sequence_length if items and row.sequence_length else None,
         flops_per_s=rate,
-        peak_share=None if rate is None or not peak else rate / peak,
+        peak_share=None if rate is None or isinstance(peak, str) else rate / peak,
         notes=tuple(notes),
     )
 
@@ -91,7 +91,5 @@ def _times(of_an_item: int | None, case: Case) -> int | None:
 
 
 def _traffic(case: Case, work: Work | None) -> int | None:
-    """Least bytes of one batch; None where nothing was counted, and for int8."""
-    if work is None or case.precision == "int8":
-        return None
-    return least_bytes(work, case.precision, case.batch_size)
+    """Least bytes of one batch; None where nothing was counted."""
+    return None if work is None else least_bytes(work, case.precision, case.batch_size)

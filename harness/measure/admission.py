@@ -1,4 +1,4 @@
-"""Which raw records may stand in one summary: same plan, same artifacts, same machine (pure).
+"""Which raw records may stand in one summary: same settings, same artifacts, same machine (pure).
 
 Library versions must agree within a backend, not between backends: TensorRT may need another interpreter than torch.
 Each check answers with what differs, in words, or None.
@@ -42,11 +42,11 @@ def known_artifacts(export: ExportRecord | None, engines: Iterable[EngineRecord]
     return {file.path: file.sha256 for file in files}
 
 
-def stale_plan(record: Measured | Failed, plan_id: str) -> str | None:
-    """Why a record does not belong to the plan."""
-    if record.plan_id == plan_id:
+def other_settings(record: Measured | Failed, settings_id: str) -> str | None:
+    """Why a record was not measured as the plan says."""
+    if record.settings_id == settings_id:
         return None
-    return f"measured under plan {record.plan_id}, this is plan {plan_id}"
+    return f"measured with settings {record.settings_id}, this plan has settings {settings_id}"
 
 
 def foreign_artifact(record: Measured, known: Mapping[str, str]) -> str | None:

@@ -65,7 +65,7 @@ def _remarks(record: Measured, unsound: bool) -> tuple[str, ...]:
 
 def _is_unsound(record: Measured, gate: Gate | None) -> bool:
     distance = record.parity_before
-    return bool(gate and distance and (distance.relative_l2 is None or distance.relative_l2 > gate.relative_l2))
+    return bool(gate and distance and (distance.furthest is None or distance.furthest > gate.relative_l2))
 
 
 def _seen(usage: Usage | None) -> Seen | None:

@@ -61,7 +61,7 @@ def _environments(before: Environment, after: Environment) -> Iterator[Differenc
 
 def _about(summary: Summary) -> dict[str, str]:
     """Facts beside the machine that a reader who looks for the cause of a change wants to know."""
-    facts = {"configuration": summary.config, "plan": summary.plan_id}
+    facts = {"configuration": summary.config, "plan": summary.plan_id, "settings": summary.settings_id}
     if summary.config_sha256:
         facts["configuration's sha256"] = summary.config_sha256[:12]
     facts |= {f"state of {name}": digits for name, digits in handed_over.states(summary).items()}

@@ -19,7 +19,7 @@ def device_of(records: Sequence[Measured], mode: Mode) -> DeviceTimes | None:
     return DeviceTimes(
         clock=clocks[0],
         device=stats.median(medians),
-        device_ci95=stats.log_t_interval(medians),
+        device_ci95=stats.median_interval(medians),
         enqueue=stats.median([enqueue for _, enqueue in times]),
         h2d=_part([found.h2d_ns for found in samples]),
         compute=_part([found.compute_ns for found in samples]),

@@ -95,7 +95,7 @@ def energy_of(record: Measured, batch_size: int, spent: Spent, idle: Spent, gpu:
     batches = typical.batches(record)
     return Energy(
         case_id=record.case_id,
-        plan_id=record.plan_id,
+        settings_id=record.settings_id,
         created_at=utc_now(),
         environment_id=record.environment_id,
         gpu=gpu.name,

@@ -5,14 +5,14 @@ Clocks that a person set (applications_clocks_setting) and a card that waits for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from harness.core.schemas import GpuUsage
 from harness.measure.clock_drift import drift
 from harness.measure.grades import Finding, finding
 
 MIN_LOOKS = 2
-"""Of a round whose mean clock is compared: a single look may have met a clock that was just rising."""
+"""Of a round that is judged: a single look may have met a clock that was just rising, and no slow-down."""
 
 MIN_CAPPED_SHARE = 0.1
 """Of the looks: below it, at most one sample in ten was taken under the cap, which the medians do not show."""
@@ -74,11 +74,11 @@ def power_cap(rounds: Sequence[GpuUsage]) -> list[Finding]:
     return [finding("B", "POWER_CAP", detail, remedy)]
 
 
-def clock(rounds: Sequence[GpuUsage]) -> list[Finding]:
-    """The card's mean clock was not the same in all rounds."""
-    means = [one.sm_mhz_mean for one in rounds if one.samples >= MIN_LOOKS and one.sm_mhz_mean]
+def clock(seen: Mapping[int, GpuUsage], rounds: int) -> list[Finding]:
+    """The card's mean clock was not the same in all rounds; `seen` by round."""
+    means = {number: one.sm_mhz_mean for number, one in seen.items() if one.samples >= MIN_LOOKS and one.sm_mhz_mean}
     remedy = "Let the card warm up, or have its owner lock the clock (`nvidia-smi -lgc`); then `make run FORCE=1`."
-    return drift(means, "the card's", remedy)
+    return drift(means, rounds, "the card's mean clocks", "MHz", remedy)
 
 
 def _held_back(gpu: GpuUsage, names: Sequence[str], what: str) -> str | None:

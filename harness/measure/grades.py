@@ -1,8 +1,8 @@
 """What the samples of a row prove: findings with numbers and remedies, and the grade that follows from them.
 
-    A  every check passed
+    A  every check that applies was made and passed
     B  right, but less certain than asked: a wide interval, fewer rounds
-    C  something disturbed the number: shown greyed, kept out of rankings
+    C  disturbed or uncertain: shown greyed, kept out of rankings
     F  void: wrong outputs, or something else ran than the label says
 
 Every threshold stands here, with its source. METHOD is the project's method paper (docs/decisions/0003-intervals.md).
@@ -13,12 +13,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.core.schemas import NO_FLOATS, Case, Flag, Gate, Grade, Latency, Measured, Parity, Row
+from harness.core.schemas import NO_FLOATS, Case, Flag, Gate, Grade, Interval, Latency, Measured, Parity, Row
 from harness.measure import stats, typical
 
 MAX_INTERVAL_HALF_WIDTH = 0.05
 """Between processes. Twice the 2.5% that three processes reach when their medians scatter by 1% (4.30 / sqrt(3) x 1%),
 the scatter that METHOD 2.7 found typical: a wider interval says that this machine was less quiet than usual."""
+
+MAX_RANKED_HALF_WIDTH = 0.10
+"""Between processes. B ends here (METHOD 2.9): a row that may be a tenth slower or faster than it reads has no rank."""
+
+MAX_PRINTED_FACTOR = 1.5
+"""Upper end over lower end beyond which an interval is not printed as digits: it says that the figure is not known, and
+digits would say more than that. CSV and JSON files keep them."""
+
+MORE_ROUNDS = 5
+"""What a row with a wide interval and fewer rounds is asked for: what a comparison of two runs needs (decision 6)."""
 
 MIN_CLOCK_READS = 100
 """A median below this many clock overheads carries more than 1% of the clock itself (METHOD 2.9, BELOW_TIMER)."""
@@ -28,6 +38,9 @@ MAX_DRIFT = 0.05
 
 CALIBRATION = "CALIBRATION"
 """Name of the flag on rows that compute nothing."""
+
+UNCERTAIN = "UNCERTAIN"
+"""Name of the flag on rows whose processes differ too much to rank them."""
 
 _ORDER: Mapping[Grade, int] = {"A": 0, "B": 1, "C": 2, "F": 3}
 
@@ -61,7 +74,12 @@ class Checks:
 
 def finding(caps_at: Grade, name: str, detail: str, remedy: str) -> Finding:
     """A Finding from its words."""
-    return Finding(caps_at, Flag(name=name, detail=detail, remedy=remedy))
+    return Finding(caps_at, Flag(name=name, detail=detail, remedy=remedy, caps_at=caps_at))
+
+
+def too_wide_to_print(interval: Interval) -> bool:
+    """Whether the interval of a positive figure spans more than MAX_PRINTED_FACTOR."""
+    return interval.low <= 0 or interval.high / interval.low > MAX_PRINTED_FACTOR
 
 
 def too_short(row: Row) -> bool:
@@ -69,6 +87,16 @@ def too_short(row: Row) -> bool:
     if row.latency_ns is None or row.clock is None:
         return False
     return row.latency_ns.median < MIN_CLOCK_READS * row.clock.overhead_ns
+
+
+def only_uncertain(row: Row) -> bool:
+    """Whether a row would be ranked but for its wide interval (UNCERTAIN).
+
+    What takes the scatter of the processes into account itself, a comparison of two runs or a limit, may use such a
+    row: left out, a slow-down would hide behind noise.
+    """
+    caps = {flag.caps_at for flag in row.flags if flag.name != UNCERTAIN}
+    return row.grade == "C" and caps <= RANKED and any(flag.name == UNCERTAIN for flag in row.flags)
 
 
 def grade(findings: Iterable[Finding]) -> Grade:
@@ -91,7 +119,8 @@ def flags_for(
     if checks.calibration:
         return [_calibration(case), *_on_purpose(records)]
     noise = [*_steady(records), *_intervals(records, latency, checks.target_ci), *_drift(latency)]
-    proof = [*_parity(case, parity, records, checks), *_placement(case, records)]
+    noise += _two_speeds(latency)
+    proof = [*_parity(case, parity, records, checks), *_placement(case, records), *_eager(case, records)]
     return [*proof, *_timer(records, latency), *noise, *_compile(records), *_on_purpose(records)]
 
 
@@ -117,11 +146,14 @@ def _gate(case: Case, parity: Parity, gate: Gate, judge_top1: bool) -> list[Find
         f"for the task, widen `gates.{case.precision}` in the configuration."
     )
     findings = []
-    if parity.relative_l2 is not None and parity.relative_l2 > gate.relative_l2:
-        detail = f"relative L2 distance {parity.relative_l2:.2e} is above the gate of {gate.relative_l2:.0e}"
+    # Of the worst item: a batch in which one answer is wholly wrong may as a whole be near enough.
+    of_item = "" if parity.item_relative_l2 is None else " of the worst item"
+    if parity.furthest is not None and parity.furthest > gate.relative_l2:
+        detail = f"relative L2 distance{of_item} {parity.furthest:.2e} is above the gate of {gate.relative_l2:.0e}"
         findings.append(finding("F", "PARITY_FAIL", detail, remedy))
-    if parity.cosine is not None and gate.cosine is not None and parity.cosine < gate.cosine:
-        detail = f"cosine {parity.cosine:.4f} to the reference is below the gate of {gate.cosine:g}"
+    cosine = parity.cosine if parity.item_cosine is None else parity.item_cosine
+    if cosine is not None and gate.cosine is not None and cosine < gate.cosine:
+        detail = f"cosine{of_item} {cosine:.4f} to the reference is below the gate of {gate.cosine:g}"
         findings.append(finding("F", "PARITY_FAIL", detail, remedy))
     top1, least = parity.top1_agreement, gate.top1_agreement
     if judge_top1 and top1 is not None and least is not None and top1 < least:
@@ -154,6 +186,19 @@ def _placement(case: Case, records: Sequence[Measured]) -> list[Finding]:
     return [finding("F", "PLACEMENT", detail, remedy)]
 
 
+def _eager(case: Case, records: Sequence[Measured]) -> list[Finding]:
+    hit = [record for record in records if record.placement.ran_eagerly is not None]
+    if not hit:
+        return []
+    where = f"{len(hit)} of {len(records)} rounds"
+    detail = f"{hit[0].placement.ran_eagerly}: not all of it ran compiled ({where})"
+    remedy = (
+        f"TORCH_LOGS=graph_breaks,recompiles names the lines of `{case.model}` that cause it: mend them, or leave "
+        f"{case.backend} out."
+    )
+    return [finding("F", "EAGER_FALLBACK", detail, remedy)]
+
+
 def _steady(records: Sequence[Measured]) -> list[Finding]:
     unsteady = [record.round for record in records if not record.steady]
     if not unsteady:
@@ -165,32 +210,43 @@ def _steady(records: Sequence[Measured]) -> list[Finding]:
 
 
 def _intervals(records: Sequence[Measured], latency: Latency, target: float) -> list[Finding]:
-    remedy = "Quieten the machine, raise `measurement.max_s`, or measure more rounds: `make bench ROUNDS=5`."
-    findings = []
+    return [*_within_a_process(records, target), *_over_processes(latency)]
+
+
+def _within_a_process(records: Sequence[Measured], target: float) -> list[Finding]:
     widths = [stats.relative_half_width(typical.blocks_ns(record)) for record in _stopped_early(records)]
     wide = [width for width in widths if width is None or width > target]
-    if wide:
-        known = [width for width in wide if width is not None]
-        reached = f"{_width(max(known))} reached" if known else "too few blocks to tell"
-        detail = (
-            f"stopped at its limit in {len(wide)} of {len(records)} rounds, {reached}, ±{target:.1%} asked within one"
-        )
-        findings.append(finding("B", "CI_NOT_MET", detail, remedy))
-    if latency.ci95 is None:
+    if not wide:
+        return []
+    known = [width for width in wide if width is not None]
+    reached = f"{_width(max(known))} reached" if known else "too few blocks to tell"
+    detail = f"stopped at its limit in {len(wide)} of {len(records)} rounds, {reached}, ±{target:.1%} asked within one"
+    return [finding("B", "CI_NOT_MET", detail, "Quieten the machine, or raise `measurement.max_s`.")]
+
+
+def _over_processes(latency: Latency) -> list[Finding]:
+    """What the interval over processes allows, by its end further from the median: a median that lies at one end of a
+    skewed interval may be off by the whole of it."""
+    if latency.rounds < 2:
         detail = "one process: how far another would differ is not known, so there is no interval"
-        findings.append(finding("B", "CI_NOT_MET", detail, "Measure more rounds: `make bench ROUNDS=3`."))
-    else:
-        half = stats.relative_interval_half_width(latency.ci95, latency.median)
-        if half > MAX_INTERVAL_HALF_WIDTH:
-            over = f"the 95% interval over {latency.rounds} processes"
-            detail = f"{over} is {_width(half)}, more than ±{MAX_INTERVAL_HALF_WIDTH:.0%}"
-            findings.append(finding("B", "CI_NOT_MET", detail, remedy))
-    return findings
+        return [finding("B", "ONE_PROCESS", detail, "Measure more rounds: `make bench ROUNDS=3`.")]
+    more = MORE_ROUNDS if latency.rounds < MORE_ROUNDS else 2 * latency.rounds
+    remedy = f"Quieten the machine, or measure more rounds: `make bench ROUNDS={more}`."
+    if latency.ci95 is None:
+        detail = f"{latency.rounds} processes differ so far that no interval can be given"
+        return [finding("C", UNCERTAIN, detail, remedy)]
+    half = stats.relative_interval_half_width(latency.ci95, latency.median)
+    width = f"the 95% interval over {latency.rounds} processes is {_width(half)}"
+    if half > MAX_RANKED_HALF_WIDTH:
+        return [finding("C", UNCERTAIN, f"{width}, more than ±{MAX_RANKED_HALF_WIDTH:.0%}", remedy)]
+    if half > MAX_INTERVAL_HALF_WIDTH:
+        return [finding("B", "WIDE_INTERVAL", f"{width}, more than ±{MAX_INTERVAL_HALF_WIDTH:.0%}", remedy)]
+    return []
 
 
 def _width(half: float) -> str:
     # Two processes far apart give widths of many thousand per cent: their digits say nothing.
-    return f"±{half:.1%}" if half <= 1 else "beyond ±100%"
+    return f"±{half:.1%}" if half <= MAX_PRINTED_FACTOR - 1 else f"beyond ±{MAX_PRINTED_FACTOR - 1:.0%}"
 
 
 def _stopped_early(records: Sequence[Measured]) -> list[Measured]:
@@ -215,6 +271,22 @@ def _drift(latency: Latency) -> list[Finding]:
     detail = f"over the rounds the medians went {'up' if change > 0 else 'down'}, by {change:+.1%} in all"
     remedy = "Let the machine cool down or warm up to a constant clock, then `make run FORCE=1`."
     return [finding("C", "DRIFT", detail, remedy)]
+
+
+def _two_speeds(latency: Latency) -> list[Finding]:
+    found = stats.two_speeds(latency.process_medians)
+    if found is None:
+        return []
+    count = found.fast_count + found.slow_count
+    detail = (
+        f"processes come at two speeds: {found.fast / 1e6:.3g} ms in {found.fast_count} of {count}, "
+        f"{found.slow / 1e6:.3g} ms in {found.slow_count}"
+    )
+    remedy = (
+        "Read both speeds instead of the median, which is one of them or lies between; look for what differs between "
+        "processes (placement of memory and threads, the clock), and measure more rounds: `make bench ROUNDS=10`."
+    )
+    return [finding("A", "TWO_SPEEDS", detail, remedy)]
 
 
 def _compile(records: Sequence[Measured]) -> list[Finding]:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from harness.core.errors import FormatError, StorageError
 from harness.core.schemas import (
     Case,
+    CpuRoof,
     EngineRecord,
     Environment,
     ExportRecord,
@@ -45,12 +46,12 @@ def join(
     notes: Notes,
     created_at: str,
     engines: Mapping[str, Sequence[EngineRecord]] = MappingProxyType({}),
-    roof: Roof | None = None,
+    roof: Roof | CpuRoof | None = None,
 ) -> Summary:
     """A row for every planned case, in plan order.
 
     exports, engines: by slug. environments: by id. calibration: names of backends that compute nothing. notes: what was
-    already found unusable; what this function leaves out is added. roof: limits of the GPU, where they were measured.
+    already found unusable; what this function leaves out is added. roof: limits of the device, if they were measured.
     """
     agreed = _references(plan, environments, load)
     artifacts = {slug: admission.known_artifacts(export, engines.get(slug, ())) for slug, export in exports.items()}
@@ -81,7 +82,7 @@ def join(
             "engines": _loaded_engines(rows, blank.exports, engines),
             "roof": roof,
             "notes": notes.lines(),
-            "rows": tuple(speedups.with_speedups(rows, medians, plan.report.baseline_backend, calibration)),
+            "rows": tuple(speedups.with_speedups(rows, plan.report.baseline_backend, calibration)),
         }
     )
 
@@ -90,6 +91,7 @@ def _blank(plan: Plan, exports: Mapping[str, ExportRecord], created_at: str) -> 
     """A summary of the plan without anything measured."""
     return Summary(
         plan_id=plan.plan_id,
+        settings_id=plan.settings_id,
         config=plan.config,
         config_sha256=plan.config_sha256,
         title=plan.report.title,
@@ -107,9 +109,9 @@ def _blank(plan: Plan, exports: Mapping[str, ExportRecord], created_at: str) -> 
     )
 
 
-def _own_roof(roof: Roof | None, used: Iterable[Environment], notes: Notes) -> Roof | None:
-    """The limits, unless they are those of another card than the samples'."""
-    reason = roofline.other_card(roof, used) if roof else None
+def _own_roof(roof: Roof | CpuRoof | None, used: Iterable[Environment], notes: Notes) -> Roof | CpuRoof | None:
+    """The limits, unless they are those of another device than the samples'."""
+    reason = roofline.other_device(roof, used) if roof else None
     if reason is not None:
         notes.other.append(reason)
     return None if reason else roof
@@ -157,7 +159,7 @@ def _records(
             damaged.append((number, found))
             notes.damaged.append(found)
             continue
-        reason = _refusal(found, plan.plan_id, case.case_id, number) or (
+        reason = _refusal(found, plan.settings_id, case.case_id, number) or (
             _foreign(found, case, artifacts, *machine) if isinstance(found, Measured) else None
         )
         if reason is not None:
@@ -184,10 +186,10 @@ def _rounds(plan: Plan, case: Case, load: Load) -> Iterator[tuple[int, Measured 
                 yield number, found
 
 
-def _refusal(record: Measured | Failed, plan_id: str, case_id: str, number: int) -> str | None:
+def _refusal(record: Measured | Failed, settings_id: str, case_id: str, number: int) -> str | None:
     if (record.case_id, record.round) != (case_id, number):
         return f"the file holds {record.case_id} round {record.round}: it was moved or copied"
-    return admission.stale_plan(record, plan_id)
+    return admission.other_settings(record, settings_id)
 
 
 def _foreign(
@@ -212,6 +214,6 @@ def _references(plan: Plan, environments: Mapping[str, Environment], load: Load)
         (case, found.environment_id, found.started_at)
         for case in plan.cases
         for _, found in _rounds(plan, case, load)
-        if isinstance(found, Measured) and found.plan_id == plan.plan_id and found.environment_id
+        if isinstance(found, Measured) and found.settings_id == plan.settings_id and found.environment_id
     ]
     return admission.references(used, environments)

@@ -10,52 +10,75 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from harness.core.schemas.profile_parts import OperatorRow
+from harness.core.schemas.profile_parts import LaunchGaps, OperatorRow, PartsProfile
 
 GPU_WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
 
 
 @dataclass(frozen=True)
-class LaunchGaps:
-    """What a trace tells of the GPU's time, in ns.
+class IdleShare:
+    """The share of a latency in which no kernel ran. of: which latency, by its name in the report."""
 
-    window_ns: from the start of the first work on the GPU to the end of the last. busy_ns: when any was running.
-    waited_ns: the part of the idle time in which the next work had not yet been launched; None where the trace does not
-    tell launches. work_ns: the durations of all work, which is more than busy_ns where work overlaps. names: of that
-    work, which annotations of a region on the GPU are not.
+    share: float
+    of: Literal["measured latency", "plain latency"]
+
+
+def idle_share(parts: PartsProfile, measured_ns: float | None) -> IdleShare | None:
+    """The share of the measured latency in which no kernel ran, of the plain latency where none was measured; None
+    where the profile has no kernels. The profiler slows the host and hardly the GPU: kernels take as long without it.
     """
-
-    window_ns: int
-    busy_ns: int
-    waited_ns: int | None
-    work_ns: int
-    names: frozenset[str]
-
-    @property
-    def idle(self) -> float:
-        """The share of the window in which nothing ran."""
-        return 1 - self.busy_ns / self.window_ns
-
-    @property
-    def waited(self) -> float | None:
-        """The share of the window in which nothing ran because the host had not launched it yet."""
-        return None if self.waited_ns is None else self.waited_ns / self.window_ns
-
-    def idle_of(self, latency_ns: float, operators: Iterable[OperatorRow]) -> float:
-        """The idle share of an inference without a profiler, which slows the host but not the GPU.
-
-        operators: of one inference; those that are work in the trace overlap as much as they do there.
-        """
-        work_ns = sum(row.self_device_ns or 0 for row in operators if row.name in self.names)
-        return max(0.0, 1 - work_ns * self.busy_ns / self.work_ns / latency_ns)
+    busy_ns = busy_in_a_pass(parts)
+    if not busy_ns:
+        return None
+    if measured_ns is None:
+        return IdleShare(max(0.0, 1 - busy_ns / parts.plain_ns), "plain latency")
+    return IdleShare(max(0.0, 1 - busy_ns / measured_ns), "measured latency")
 
 
-def launch_gaps_of(events: Iterable[Mapping[str, Any]]) -> LaunchGaps | None:
+def busy_in_a_pass(parts: PartsProfile) -> float:
+    """For how long any kernel runs in one inference, in ns; 0 where the profile has no kernels.
+
+    Without a trace kernels count as one after the other: where they overlap, that is too much, and gaps seem shorter.
+    """
+    found = parts.launch_gaps
+    if found is None:
+        return sum(row.self_device_ns or 0 for row in parts.operators)
+    return found.kernels_ns / overlap(found)
+
+
+def idle_in_a_pass(found: LaunchGaps) -> float:
+    """For how long no kernel ran in one traced inference, in ns: more than without the profiler, which slows the host.
+
+    In the proportion of idle to busy time of the whole trace, whose number of inferences it does not need.
+    """
+    return found.kernels_ns / found.work_ns * (found.window_ns - found.busy_ns)
+
+
+def overlap(found: LaunchGaps) -> float:
+    """How often the time in which any work ran is counted in the sum of all work: 1 where none overlaps."""
+    return found.work_ns / found.busy_ns
+
+
+def idle(found: LaunchGaps) -> float:
+    """The share of the traced window in which nothing ran."""
+    return 1 - found.busy_ns / found.window_ns
+
+
+def waited(found: LaunchGaps) -> float | None:
+    """The share of the traced window in which nothing ran because the host had not launched it yet."""
+    return None if found.waited_ns is None else found.waited_ns / found.window_ns
+
+
+def launch_gaps_of(events: Iterable[Mapping[str, Any]], operators: Iterable[OperatorRow]) -> LaunchGaps | None:
     """The gaps in a trace's events; None where nothing ran on a GPU for any time, as of a CPU's trace. KeyError or
-    TypeError of events that are none."""
+    TypeError of events that are none.
+
+    operators: of one inference of the same passes. Those that are no work in the trace, such as an annotated region on
+    the GPU, which spans work, are left out.
+    """
     everything = list(events)
     work = sorted((_interval(event) for event in _of(everything, GPU_WORK)), key=lambda one: one[:2])
     if not any(end > start for start, end, _ in work):
@@ -63,15 +86,21 @@ def launch_gaps_of(events: Iterable[Mapping[str, Any]]) -> LaunchGaps | None:
     launched = {_correlation(event): _interval(event)[1] for event in _of(everything, LAUNCHES)}
     launched.pop(None, None)
     told = all(correlation in launched for _, _, correlation in work)
-    busy = waited = 0
+    busy = waited_ns = 0
     last = first = work[0][0]
     for start, end, correlation in work:
         if told and start > last:
-            waited += max(0, min(start, launched[correlation]) - last)
+            waited_ns += max(0, min(start, launched[correlation]) - last)
         busy += max(0, end - max(start, last))
         last = max(last, end)
     names = frozenset(str(event["name"]) for event in _of(everything, GPU_WORK))
-    return LaunchGaps(last - first, busy, waited if told else None, sum(end - start for start, end, _ in work), names)
+    return LaunchGaps(
+        window_ns=last - first,
+        busy_ns=busy,
+        waited_ns=waited_ns if told else None,
+        work_ns=sum(end - start for start, end, _ in work),
+        kernels_ns=sum(row.self_device_ns or 0 for row in operators if row.name in names),
+    )
 
 
 def _of(events: Sequence[Mapping[str, Any]], categories: frozenset[str]) -> Iterator[Mapping[str, Any]]:

@@ -10,12 +10,16 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from harness.core import schemas
 from harness.core.schemas import Block, DeviceSamples, SplitSamples
 from harness.measure import clock
+from harness.measure.repeats import Arrays, Rewritable
 from harness.measure.stats import median
 
 
@@ -30,6 +34,12 @@ class Inference(Protocol):
 
     def synchronize(self) -> None:
         """Wait until it is done."""
+
+    def refresh(self, index: int) -> None:
+        """The arrays of an input batch have changed in place."""
+
+    def outputs(self) -> dict[str, NDArray[np.generic]]:
+        """Copies of the outputs of the last pass."""
 
     def submit(self) -> None:
         """Start one forward pass and return at once."""
@@ -60,6 +70,15 @@ class Mode(ABC):
         """Answer the chosen batch and wait for it."""
         self._backend.infer()
         self._backend.synchronize()
+
+    def rewritable(self, batches: Sequence[Arrays]) -> Rewritable:
+        """How to run batches again after their arrays were written to; `batches` are those of the backend."""
+
+        def ready(index: int) -> None:
+            self._backend.refresh(index)
+            self.choose(index)
+
+        return Rewritable(batches, ready, self.once, self._backend.outputs)
 
     @abstractmethod
     def block(

@@ -16,6 +16,8 @@ from harness.core.schemas import Row, Summary
 from harness.core.schemas.profile import ModelProfile
 from harness.core.schemas.profile_parts import LayerRow, PartsProfile
 from harness.measure.achieved import achieved
+from harness.measure.profile_grades import doubt
+from harness.measure.traced import with_launch_gaps
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -33,17 +35,25 @@ class Profiled:
         """Empty where there are none."""
         return self.parts.layers if self.parts else ()
 
+    @property
+    def doubt(self) -> str | None:
+        """Why nothing may be concluded from its parts; None where something may, and where there are none."""
+        return doubt(self.parts, self.row.device == "cuda") if self.parts else None
+
 
 def profiled_rows(summary: Summary, results: Results, warn: Callable[[str], None]) -> list[Profiled]:
-    """The rows that were profiled under the summary's plan; a file that cannot be read is warned of and left out."""
+    """The rows that were profiled with the summary's settings; a file that cannot be read is warned of and left out."""
     found = []
     for row in summary.rows:
         model = _loaded(results.model_profile(row.case_id), ModelProfile, warn)
-        if model is None or model.plan_id != summary.plan_id:
+        if model is None or model.settings_id != summary.settings_id:
             continue
         # Of the rows as they are now: they may have been measured after the profile was taken.
         model = model.model_copy(update={"achieved": achieved(row, model.flops_per_batch, summary.roof)})
-        found.append(Profiled(row, model, _loaded(results.parts_profile(row.case_id), PartsProfile, warn)))
+        parts = _loaded(results.parts_profile(row.case_id), PartsProfile, warn)
+        if parts is not None:
+            parts = with_launch_gaps(parts, results.profile(row.case_id), warn)
+        found.append(Profiled(row, model, parts))
     return found
 
 

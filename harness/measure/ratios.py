@@ -1,18 +1,20 @@
-"""Two runs of one case: ratio, interval and p, and Holm's correction over a table (pure).
+"""Two rows or two runs: the ratio of their medians with its interval, tests of no difference, Holm's correction (pure).
 
-Why Welch's test and no other: docs/decisions/0006-comparison.md, with simulated error rates.
+Why these and no others: docs/decisions/0006-comparison.md, with simulated error rates.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from scipy import special
 
 from harness.core.schemas import Interval
-from harness.measure.stats import CONFIDENCE, median
+from harness.measure.stats import median, median_interval
 
 MIN_ROUNDS = 2
 """Processes that each side needs: with one, how far another would differ is not known."""
@@ -20,42 +22,121 @@ MIN_ROUNDS = 2
 
 @dataclass(frozen=True)
 class Ratio:
-    """current / baseline.
+    """One median over another, and the 95% interval; None where one of the two has none."""
 
-    value: ratio of the headlines, which are medians of process medians, so that one disturbed process does not move it.
-    ci95: t on logarithms, centred on the geometric means (as stats.ratio_of_rounds has it). p: of no difference,
-    two-sided, not adjusted.
+    value: float
+    ci95: Interval | None
+
+
+@dataclass(frozen=True)
+class Change:
+    """A ratio of two separate runs, current / baseline, and how likely chance alone is.
+
+    ci95: of the ratio. welch_p, rank_p: of no difference, two-sided, not adjusted. apart: every process of one run is
+    faster than every one of the other. rounds: processes of the baseline and of the current run.
     """
 
     value: float
     ci95: Interval
-    p: float
+    welch_p: float
+    rank_p: float
+    apart: bool
+    rounds: tuple[int, int]
 
 
-def welch(baseline: Sequence[float], current: Sequence[float]) -> Ratio | None:
-    """Welch's t on the logarithms of process medians (Welch, Biometrika 34, 1947).
+def ratio_of_medians(over: Sequence[float], under: Sequence[float]) -> Ratio | None:
+    """The median of `over` by that of `under`: positive values, one a process.
 
-    The runs are separate, so no round of one belongs to a round of the other, and a machine that was restless in one
-    of them makes the two spreads unequal: hence neither a paired nor a pooled test. None with fewer than MIN_ROUNDS on
-    a side, a value <= 0, or values that do not differ at all, whose spread is unknown rather than 0.
+    None where a side has no value or one <= 0. The only estimator of a ratio here: what a reader gets who divides the
+    two medians.
+    """
+    if not over or not under or min(*over, *under) <= 0:
+        return None
+    return ratio_of(median(over), median_interval(over), median(under), median_interval(under))
+
+
+def ratio_of(over: float, over_ci95: Interval | None, under: float, under_ci95: Interval | None) -> Ratio:
+    """The ratio of two positive estimates of separate processes, with the interval that theirs give.
+
+    MOVER on logarithms (Zou and Donner, Statistics in Medicine 27, 2008; Donner and Zou, Statistical Methods in Medical
+    Research 21, 2012): each end is as far from the ratio as the two ends on that side are from their estimates,
+    squared and added. Lopsided intervals give a lopsided one. How often it holds: docs/speed.md.
+    """
+    return Ratio(over / under, _mover(over, over_ci95, under, under_ci95))
+
+
+def _mover(over: float, over_ci95: Interval | None, under: float, under_ci95: Interval | None) -> Interval | None:
+    if over_ci95 is None or under_ci95 is None or min(over_ci95.low, under_ci95.low) <= 0:
+        return None
+    down = math.hypot(math.log(over / over_ci95.low), math.log(under_ci95.high / under))
+    up = math.hypot(math.log(over_ci95.high / over), math.log(under / under_ci95.low))
+    try:
+        return Interval(low=over / under * math.exp(-down), high=over / under * math.exp(up))
+    except (OverflowError, ValueError):
+        return None  # the upper end is beyond a float: nothing is known
+
+
+def change_between(baseline: Sequence[float], current: Sequence[float]) -> Change | None:
+    """Everything that the process medians of two runs say about a change.
+
+    None with fewer than MIN_ROUNDS on a side, a value <= 0, or values that do not differ at all, whose spread is
+    unknown rather than 0.
     """
     if min(len(baseline), len(current)) < MIN_ROUNDS or min(*baseline, *current) <= 0:
         return None
+    ratio, p = ratio_of_medians(current, baseline), welch_p(baseline, current)
+    if ratio is None or ratio.ci95 is None or p is None:
+        return None
+    apart = max(baseline) < min(current) or max(current) < min(baseline)
+    rounds = len(baseline), len(current)
+    return Change(ratio.value, ratio.ci95, p, rank_p(baseline, current), apart, rounds)
+
+
+def welch_p(baseline: Sequence[float], current: Sequence[float]) -> float | None:
+    """p of Welch's t on the logarithms of positive process medians (Biometrika 34, 1947); None without any spread.
+
+    The runs are separate, so no round of one belongs to a round of the other, and a machine that was restless in one
+    of them makes the two spreads unequal: hence neither a paired nor a pooled test.
+    """
     before, after = _mean_and_error(baseline), _mean_and_error(current)
     variance = before[1] + after[1]
     if variance <= 0:
         return None
     # Welch-Satterthwaite; shares of the variance, because squares of tiny variances would vanish.
     shares = ((before[1] / variance) ** 2 / (len(baseline) - 1), (after[1] / variance) ** 2 / (len(current) - 1))
-    freedom = 1 / math.fsum(shares)
-    difference, error = after[0] - before[0], math.sqrt(variance)
-    half = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
-    try:
-        interval = Interval(low=math.exp(difference - half), high=math.exp(difference + half))
-    except (OverflowError, ValueError):
-        return None  # the upper end is beyond a float: nothing is known
-    p = 2 * float(special.stdtr(freedom, -abs(difference) / error))
-    return Ratio(value=median(current) / median(baseline), ci95=interval, p=p)
+    distance = abs(after[0] - before[0]) / math.sqrt(variance)
+    return 2 * float(special.stdtr(1 / math.fsum(shares), -distance))
+
+
+def rank_p(baseline: Sequence[float], current: Sequence[float]) -> float:
+    """p of the exact rank test (Mann and Whitney, Annals of Mathematical Statistics 18, 1947), two-sided.
+
+    Needs no shape of the distribution, so that processes of two speeds do not fool it. A tie counts half; a sum that is
+    not whole is taken for the next one towards no difference.
+    """
+    pairs, before = len(baseline) * len(current), sorted(baseline)
+    wins = sum((bisect_left(before, after) + bisect_right(before, after)) / 2 for after in current)
+    return _rank_p(len(baseline), len(current))[math.ceil(min(wins, pairs - wins))]
+
+
+@cache
+def _rank_p(one: int, other: int) -> list[float]:
+    """Two-sided p by the smaller of the two rank sums: how many orders of the processes have such a sum or a smaller.
+
+    The orders with each sum are the coefficients of the Gaussian binomial, the product of (1 - x^(other + i)) /
+    (1 - x^i) over i from 1 to `one`.
+    """
+    orders = [1, *[0] * (one * other)]
+    for step in range(1, one + 1):
+        for place in range(len(orders) - 1, other + step - 1, -1):
+            orders[place] -= orders[place - other - step]
+        for place in range(step, len(orders)):
+            orders[place] += orders[place - step]
+    every, below, found = math.comb(one + other, one), 0, []
+    for count in orders:
+        below += count
+        found.append(min(1.0, 2 * below / every))
+    return found
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

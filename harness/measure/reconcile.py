@@ -1,8 +1,14 @@
-"""Whether the parts of a profile add up to the latency that they explain, and if not, by which rule (pure).
+"""Whether the parts of a profile add up to the latency that they explain, and if not, by which measured reason (pure).
 
 Three figures of one inference: the plain latency, without a profiler; the window, the same with one; and the sum of the
-parts inside the window. Window over plain is what profiling costs; parts over window is what the parts leave out or
-count twice; parts over plain, between 0.9 and 1.1, says that the profile explains the latency.
+parts inside the window. Parts over plain between 0.9 and 1.1 adds up. Outside, the parts are corrected by what was
+measured beside them, and explain the latency only where that brings them within the same limits:
+
+    overlap          of work on a GPU: its sum over the time in which any of it ran, from the trace
+    profiler's cost  window over plain; not for kernels, which take as long under a profiler as without
+    launch gaps      what the kernels' own time leaves of the plain latency, as far as the trace has as much idle time
+
+What no figure covers stays unexplained, and nothing is concluded from such a profile.
 """
 
 from __future__ import annotations
@@ -11,8 +17,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.core.schemas.profile_parts import PartsProfile
+from harness.measure.launch_gaps import busy_in_a_pass, idle_in_a_pass, overlap
 
 LOW, HIGH = 0.9, 1.1
+
+LEAST_OVERLAP = 1.005
+"""Sum of the work over busy time: less is how a trace rounds the times of short kernels."""
 
 Outcome = Literal["adds up", "explained", "unexplained"]
 
@@ -21,12 +31,14 @@ Outcome = Literal["adds up", "explained", "unexplained"]
 class Reconciliation:
     """How parts, window and plain latency of one case hang together, ns an inference.
 
-    measured_ns: the case's latency from the results, where it was measured. reasons: the rules that explain a sum
-    outside LOW…HIGH of the plain latency, with their figures; and what else a reader has to know.
+    corrected_ns: the parts with the measured reasons counted in; the parts themselves where they add up. measured_ns:
+    the case's latency from the results, where it was measured. reasons: what was measured about a sum outside LOW…HIGH
+    of the plain latency, with its figures; and what else a reader has to know.
     """
 
     outcome: Outcome
     parts_ns: int
+    corrected_ns: int
     window_ns: int
     plain_ns: int
     measured_ns: int | None
@@ -36,6 +48,11 @@ class Reconciliation:
     def ratio(self) -> float:
         """Parts over the plain latency."""
         return self.parts_ns / self.plain_ns
+
+    @property
+    def corrected(self) -> float:
+        """Corrected parts over the plain latency."""
+        return self.corrected_ns / self.plain_ns
 
     @property
     def overhead(self) -> float:
@@ -56,17 +73,19 @@ def reconcile(parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None)
     total = parts_total(parts, on_gpu)
     if total is None:
         return None
-    outside = not LOW <= total / parts.plain_ns <= HIGH
-    reasons = _explained(total, parts, on_gpu) if outside else []
-    outcome: Outcome = "adds up" if not outside else "explained" if reasons else "unexplained"
+    outcome: Outcome = "adds up"
+    corrected, reasons = total, list[str]()
+    if not _is_whole(total, parts):
+        corrected, reasons = _corrected(total, parts)
+        outcome = "explained" if _is_whole(corrected, parts) else "unexplained"
     if outcome == "unexplained":
-        reasons.append(_flagged(total, parts))
+        reasons.append(_uncovered(total, corrected, parts, on_gpu))
     if measured_ns is not None and not LOW <= parts.plain_ns / measured_ns <= HIGH:
         reasons.append(
             f"the plain latency here is {parts.plain_ns / measured_ns:.2f} times the measured one: the machine or the "
             "way to run differed, and shares hold better than times"
         )
-    return Reconciliation(outcome, total, parts.window_ns, parts.plain_ns, measured_ns, tuple(reasons))
+    return Reconciliation(outcome, total, corrected, parts.window_ns, parts.plain_ns, measured_ns, tuple(reasons))
 
 
 def parts_total(parts: PartsProfile, on_gpu: bool) -> int | None:
@@ -78,36 +97,47 @@ def parts_total(parts: PartsProfile, on_gpu: bool) -> int | None:
     return None
 
 
-def _flagged(total: int, parts: PartsProfile) -> str:
-    """What a reader can do about a sum that no rule explains."""
+def are_kernels(parts: PartsProfile) -> bool:
+    """Whether the times are those of a GPU's kernels, also by layer; of a CPU and of TensorRT they are not."""
+    return any(row.self_device_ns is not None for row in parts.operators)
+
+
+def _is_whole(spent_ns: int, parts: PartsProfile) -> bool:
+    return LOW <= spent_ns / parts.plain_ns <= HIGH
+
+
+def _corrected(total: int, parts: PartsProfile) -> tuple[int, list[str]]:
+    """(parts with what was measured beside them, those measurements in words)."""
+    spent, reasons, gaps = float(total), list[str](), parts.launch_gaps
+    if gaps is not None and overlap(gaps) > LEAST_OVERLAP:
+        spent /= overlap(gaps)
+        reasons.append(
+            f"overlap: the work of the GPU's streams sums to {overlap(gaps):.2f} times the time that it took"
+        )
+    stretched = parts.window_ns / parts.plain_ns
+    if spent > parts.plain_ns and stretched > 1 and not are_kernels(parts):
+        spent /= stretched
+        reasons.append(f"profiler overhead: profiled runs took {stretched:.2f} times the plain latency")
+    if spent < parts.plain_ns and gaps is not None:
+        busy_ns = busy_in_a_pass(parts)
+        idle_ns = min(parts.plain_ns - busy_ns, idle_in_a_pass(gaps))
+        if idle_ns > 0:
+            spent += idle_ns
+            reasons.append(
+                f"launch gaps: the kernels' own time leaves {(parts.plain_ns - busy_ns) / 1e6:.3g} ms of the plain "
+                f"latency, and in a traced pass no kernel ran for {idle_in_a_pass(gaps) / 1e6:.3g} ms"
+            )
+    return round(spent), reasons
+
+
+def _uncovered(total: int, corrected: int, parts: PartsProfile, on_gpu: bool) -> str:
+    """Why a sum stays unexplained, with the figures that a reader needs to look further."""
     stretched, covered = parts.window_ns / parts.plain_ns, total / parts.window_ns
     figures = f"profiled runs took {stretched:.2f} times the plain ones, and parts cover {covered:.0%} of them"
-    if stretched < 1:
+    if corrected != total:
+        figures = f"with that the parts come to {corrected / parts.plain_ns:.2f} of the plain latency; {figures}"
+    if stretched < LOW:
         return f"{figures}: no profiler makes runs faster, so the machine was not steady; profile again when it is idle"
-    return figures
-
-
-def launch_gaps(parts: PartsProfile) -> float | None:
-    """The share of the plain latency in which no kernel ran on the GPU; None where no kernel was told.
-
-    Kernels take as long with a profiler as without; that kernels overlap, which would hide gaps, is not told apart.
-    """
-    kernels = sum(row.self_device_ns or 0 for row in parts.operators)
-    return max(0.0, 1 - kernels / parts.plain_ns) if kernels else None
-
-
-def _explained(total: int, parts: PartsProfile, on_gpu: bool) -> list[str]:
-    """Rules that hold for a sum outside the limits, each with its figure."""
-    found = []
-    stretched, covered = parts.window_ns / parts.plain_ns, total / parts.window_ns
-    if total > parts.plain_ns and stretched > HIGH:
-        found.append(
-            f"profiler overhead: profiled runs took {stretched:.2f} times the plain latency, unless other work slowed "
-            "the machine meanwhile"
-        )
-    if total > parts.plain_ns and covered > HIGH:
-        found.append(f"parallel streams or threads: parts overlap, {covered:.2f} times the profiled run")
-    if total < parts.plain_ns and covered < LOW:
-        where = "launch gaps: the GPU" if on_gpu else "work between the parts: the run"
-        found.append(f"{where} spent {1 - covered:.0%} of the profiled time in no part")
-    return found
+    if on_gpu and total < parts.plain_ns and parts.launch_gaps is None:
+        return f"{figures}; no trace shows whether the GPU had nothing to do meanwhile"
+    return f"{figures}; nothing that was measured covers the difference"

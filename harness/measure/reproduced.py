@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from harness.core.schemas import Claim, ClaimedRatio, ClaimedValue, Differing, Interval, ReproducedRow, Row, Summary
-from harness.measure import stats
 from harness.measure.claimed import Found, find
+from harness.measure.ratios import ratio_of_medians
 from harness.measure.reproduction import (
     RATIO_TOLERANCE,
     VALUE_TOLERANCE,
@@ -64,14 +64,14 @@ def _value(claim: Claim, found: Found) -> ReproducedRow:
 
 
 def _in_unit(value: ClaimedValue, row: Row | None) -> tuple[float | None, Interval | None]:
-    """Headline and interval as the value has them: ms a batch, or the items per second that these make."""
+    """The row's figure and interval as the value has them: ms a batch, or items per second."""
     if row is None or row.latency_ns is None:
         return None, None
-    centre, interval = row.latency_ns.median, row.latency_ns.ci95
-    if value.latency_ms is not None:
-        return centre / 1e6, interval and Interval(low=interval.low / 1e6, high=interval.high / 1e6)
-    items = row.batch_size * 1e9
-    return items / centre, interval and Interval(low=items / interval.high, high=items / interval.low)
+    if value.latency_ms is None:
+        return row.throughput_per_s, row.throughput_ci95
+    interval = row.latency_ns.ci95
+    ends = interval and Interval(low=interval.low / 1e6, high=interval.high / 1e6)
+    return row.latency_ns.median / 1e6, ends
 
 
 def _ratio(ratio: ClaimedRatio, fast: Found, slow: Found) -> ReproducedRow:
@@ -95,23 +95,19 @@ def _ratio(ratio: ClaimedRatio, fast: Found, slow: Found) -> ReproducedRow:
 
 
 def _times_faster(fast: Found, slow: Found) -> tuple[float | None, Interval | None, str | None]:
-    """(how many times faster per item, interval, why it cannot be told), by ratios of the same round."""
+    """(how many times faster per item, interval, why it cannot be told)."""
     missing = [f"{one.value.name}: {one.reason}" for one in (fast, slow) if one.row is None]
     if fast.row is None or slow.row is None:
         return None, None, "; ".join(missing)
     if fast.row.case_id == slow.row.case_id:
         return None, None, "both sides are the same case here"
-    before, after = _by_round(slow.row), _by_round(fast.row)
-    if len(before) != len(after):
-        return None, None, "not as many rounds on both sides: which belong together is not known"
-    found = stats.ratio_of_rounds(before, after)
-    return (None, None, "no process median above 0") if found is None else (*found, None)
+    found = ratio_of_medians(_item_ns(slow.row), _item_ns(fast.row))
+    return (None, None, "no process median above 0") if found is None else (found.value, found.ci95, None)
 
 
-def _by_round(row: Row) -> dict[int, float]:
-    """Time of an item in ns, by round."""
-    medians = row.latency_ns.process_medians if row.latency_ns else ()
-    return {number: median / row.batch_size for number, median in enumerate(medians)}
+def _item_ns(row: Row) -> tuple[float, ...]:
+    """Time of an item in ns, by process."""
+    return tuple(median / row.batch_size for median in row.latency_ns.process_medians) if row.latency_ns else ()
 
 
 def _order(found: Sequence[Found]) -> ReproducedRow:

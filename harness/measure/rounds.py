@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
+from statistics import stdev
 
 from harness.core.schemas import Measurement, Stopped
-from harness.measure.stats import log_t_interval, median, relative_interval_half_width
+from harness.measure.stats import median, median_interval, relative_interval_half_width
+
+MANY_ROUNDS = 20
+"""Further rounds end here where a plan names no other limit. Twenty processes make the interval of three 3.5 times
+narrower; to halve it again takes eighty."""
+
+NARROWING = 3.1
+"""Half-width of the interval over n processes, in standard deviations of a process, times the square root of n: median
+of 1,500 simulated rows of normal processes each, 2.96 to 3.32 for 4 to 20 of them. Three are wider, 4.0, and so the
+fourth round narrows a row most: from 2.3 to 1.6 standard deviations; the fifth, with order statistics, to 1.5."""
 
 
 def is_wide(process_medians: Sequence[float], settings: Measurement) -> bool:
     """True while the 95% interval over processes is wider than the plan asks for, or there is none."""
-    interval = log_t_interval(process_medians)
-    if interval is None:
-        return True
-    return relative_interval_half_width(interval, median(process_medians)) > settings.target_interval
+    return half_width(process_medians) > settings.target_interval
+
+
+def half_width(process_medians: Sequence[float]) -> float:
+    """Of the 95% interval over processes, relative to their median; infinite where there is no interval."""
+    interval = median_interval(process_medians)
+    return math.inf if interval is None else relative_interval_half_width(interval, median(process_medians))
+
+
+def rounds_for(process_medians: Sequence[float], target: float) -> int:
+    """About how many rounds in all make the interval as narrow as `target`, if processes go on to scatter as they did.
+
+    A guess from few processes, meant for a plan of time. Three where there is one process or none, whose scatter is not
+    known.
+    """
+    count = len(process_medians)
+    if count < 2:
+        return 3
+    scatter = stdev([math.log(value) for value in process_medians])
+    return max(count + 1, math.ceil((NARROWING * scatter / target) ** 2))
 
 
 def why_stopped(

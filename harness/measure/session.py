@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,11 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness import parity
-from harness.core.schemas import ColdCosts, DeviceSamples, Measurement, Memory, Parity, Placement, SplitSamples
+from harness.core.schemas import (
+    ColdCosts,
+    CpuUse,
+    DeviceSamples,
+    Measurement,
+    Memory,
+    OutputsTime,
+    Parity,
+    Placement,
+    Repeats,
+    SplitSamples,
+)
 from harness.measure import memory
 from harness.measure.clock import now_ns
+from harness.measure.cpu_use import CpuWatch
 from harness.measure.loop import Timed, WarmUp, measure, warm_up
 from harness.measure.modes import Mode
+from harness.measure.repeats import check_repeats
 
 Outputs = Mapping[str, NDArray[np.generic]]
 
@@ -63,6 +77,46 @@ class Measurements:
     placement: Placement
     memory: Memory
     cold_ns: ColdCosts
+    cpu_use: CpuUse
+    repeats: Repeats | None
+    outputs_time: OutputsTime | None
+
+
+class Kept:
+    """Outputs of timed iterations for the check after the loop, and how long the backend took to hand them out."""
+
+    def __init__(self, outputs: Callable[[], Outputs]) -> None:
+        self.latest: list[tuple[int, Outputs]] = []
+        self.outputs_ns: list[int] = []
+        self._outputs = outputs
+
+    def take(self, index: int) -> None:
+        """Keep the outputs of the last inference, which was of batch `index`."""
+        start = now_ns()
+        outputs = self._outputs()
+        self.outputs_ns.append(now_ns() - start)
+        if not outputs:
+            return
+        self.latest.append((index, outputs))
+        while len(self.latest) > KEPT_OUTPUTS or (len(self.latest) > 1 and self._bytes() > KEPT_BYTES):
+            del self.latest[0]
+
+    def time(self) -> OutputsTime | None:
+        """What outputs() took, and what copying the same arrays takes; None where there are none.
+
+        After the loop and after the peak memory was read: copies inside would count as the backend's.
+        """
+        if not self.latest:
+            return None
+        copy_ns = []
+        for _, outputs in self.latest:
+            start = now_ns()
+            _ = [np.copy(values) for values in outputs.values()]
+            copy_ns.append(now_ns() - start)
+        return OutputsTime(outputs_ns=tuple(self.outputs_ns), copy_ns=tuple(copy_ns), arrays=len(self.latest[-1][1]))
+
+    def _bytes(self) -> int:
+        return sum(values.nbytes for _, outputs in self.latest for values in outputs.values())
 
 
 def run_session(
@@ -72,11 +126,15 @@ def run_session(
     classifier: bool,
     settings: Measurement,
     enter: Callable[[str], None],
+    inputs: Sequence[Outputs] = (),
+    seed: Sequence[int] = (0,),
 ) -> Measurements:
     """Measure one case.
 
     mode: how the backend's batches are run; reference(i): the fp32 outputs for batch i; enter: told the name
-    of each phase as it begins, so that a crash can be placed.
+    of each phase as it begins, so that a crash can be placed. inputs: the arrays of the batches, in which the repeat
+    check writes; seed: decides by how much each block is longer than asked, and the new inputs of the repeat check;
+    another one for each process.
     """
     baseline_rss_bytes = memory.resident_bytes()
     cold = _start_cold(backend, mode, enter)
@@ -84,16 +142,31 @@ def run_session(
     before = parity.worst(_check_all(backend, mode, reference, classifier))
     _quiet_collector()
     enter("warm-up")
-    warmed = warm_up(mode, settings)
+    watch = CpuWatch()
+    warmed = warm_up(mode, settings, watch.time_work)
     enter("measure")
-    kept: list[tuple[int, Outputs]] = []
-    timed = measure(mode, settings, lambda index: _keep(kept, index, backend.outputs()))
+    kept = Kept(backend.outputs)
+
+    def after_block(index: int) -> None:
+        kept.take(index)
+        watch.time_work()
+
+    # No secret: which input comes last in a block must not be the same in all of them.
+    random_lengths = random.Random("/".join(map(str, seed)))  # noqa: S311
+    timed = measure(mode, settings, after_block, warmed.elapsed_ns, random_lengths)
+    cpu_use = watch.end()
     peak_rss_bytes = memory.peak_bytes()
     enter("outputs check")
-    after = parity.worst(parity.compare(out, reference(index), classifier) for index, out in kept if out)
+    outputs_time = kept.time()
+    after = parity.worst(parity.compare(out, reference(index), classifier) for index, out in kept.latest)
     placement = backend.placement()
     used = len(timed.samples_ns)
     split, device = mode.split(used), mode.device(used)
+    repeats = None
+    if after is not None:
+        enter("repeat check")
+        # Last of all: it may change nothing that was measured or read before.
+        repeats = check_repeats(mode.rewritable(inputs), reference, seed)
     backend.close()
     return Measurements(
         warm_up=warmed,
@@ -105,6 +178,9 @@ def run_session(
         placement=placement,
         memory=Memory(peak_rss_bytes=peak_rss_bytes, baseline_rss_bytes=baseline_rss_bytes),
         cold_ns=cold,
+        cpu_use=cpu_use,
+        repeats=repeats,
+        outputs_time=outputs_time,
     )
 
 
@@ -142,16 +218,6 @@ def _check_all(backend: Session, mode: Mode, reference: Callable[[int], Outputs]
         if outputs:
             found.append(parity.compare(outputs, reference(index), classifier))
     return found
-
-
-def _keep(kept: list[tuple[int, Outputs]], index: int, outputs: Outputs) -> None:
-    kept.append((index, outputs))
-    while len(kept) > KEPT_OUTPUTS or (len(kept) > 1 and _bytes(kept) > KEPT_BYTES):
-        del kept[0]
-
-
-def _bytes(kept: Sequence[tuple[int, Outputs]]) -> int:
-    return sum(array.nbytes for _, outputs in kept for array in outputs.values())
 
 
 def _quiet_collector() -> None:

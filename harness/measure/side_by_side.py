@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.core.schemas.profile_parts import PartsProfile
+from harness.measure.launch_gaps import IdleShare, busy_in_a_pass, idle_share
 from harness.measure.operator_groups import group_of_operator
-from harness.measure.reconcile import parts_total
+from harness.measure.reconcile import are_kernels, parts_total
 from harness.measure.shared_modules import NOT_TOLD, module_of, shared_modules
 
 _FIRST_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
@@ -33,7 +34,7 @@ class Column:
     @property
     def parts_ns(self) -> int:
         """The sum of the parts of one inference, which the column's lines add up to."""
-        return parts_total(self.parts, _on_gpu(self.parts)) or 0
+        return parts_total(self.parts, are_kernels(self.parts)) or 0
 
     @property
     def factor(self) -> float | None:
@@ -43,12 +44,18 @@ class Column:
     @property
     def kernels_alone(self) -> bool:
         """Whether its parts are the kernels of a GPU, also by module, which leave out the time in which none ran."""
-        return _on_gpu(self.parts)
+        return are_kernels(self.parts)
+
+    @property
+    def idle_share(self) -> IdleShare | None:
+        """The share of the measured latency, else of the plain one, in which no kernel ran; None of no kernels."""
+        return idle_share(self.parts, self.latency_ns)
 
     @property
     def idle_ns(self) -> int:
-        """The time of a plain pass in which no kernel ran; 0 where the parts are not kernels, and hold it."""
-        return max(0, self.parts.plain_ns - self.parts_ns) if self.kernels_alone else 0
+        """The time of that latency in which no kernel ran; 0 where the parts are not kernels, and hold it."""
+        whole = self.parts.plain_ns if self.latency_ns is None else self.latency_ns
+        return round(max(0.0, whole - busy_in_a_pass(self.parts))) if self.kernels_alone else 0
 
 
 @dataclass(frozen=True)
@@ -177,14 +184,9 @@ def _by_gain(lines: Iterable[Line]) -> tuple[Line, ...]:
 def _by_group(parts: PartsProfile, in_blocks: bool) -> dict[str, int]:
     if parts.layers:
         return _summed((row.group, row.self_ns) for row in parts.layers)
-    on_gpu = _on_gpu(parts)
+    on_gpu = are_kernels(parts)
     times = ((row, (row.self_device_ns or 0) if on_gpu else row.self_cpu_ns) for row in parts.operators)
     return _summed((group_of_operator(row.name, in_blocks), spent) for row, spent in times if spent)
-
-
-def _on_gpu(parts: PartsProfile) -> bool:
-    """Whether operators were told with a device; layers have one time whatever computes them."""
-    return any(row.self_device_ns is not None for row in parts.operators)
 
 
 def _summed(times: Iterable[tuple[str, int]]) -> dict[str, int]:

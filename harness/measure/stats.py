@@ -10,7 +10,8 @@ than NumPy.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -44,13 +45,27 @@ def percentile(samples: ArrayLike, quantile: float) -> float:
     return _of_sorted(np.sort(np.asarray(samples, dtype=np.float64)), quantile)
 
 
-def percentiles(samples: ArrayLike, quantiles: Sequence[float]) -> list[float | None]:
-    """Percentiles of one sample; None where PERCENTILE_MIN_SAMPLES says that there are too few samples to know."""
-    ordered = np.sort(np.asarray(samples, dtype=np.float64))
-    return [
-        _of_sorted(ordered, quantile) if ordered.size >= PERCENTILE_MIN_SAMPLES.get(quantile, 1) else None
-        for quantile in quantiles
-    ]
+def process_percentiles(processes: Sequence[ArrayLike], quantile: float) -> tuple[float, ...] | None:
+    """One percentile of each process's samples, of which a row shows the median, as of the process medians.
+
+    So a process counts once, however many samples it has, and no percentile lies below a lower one or the headline.
+    None where the processes together have fewer samples than PERCENTILE_MIN_SAMPLES, or one has fewer than
+    least_in_process.
+    """
+    ordered = [np.sort(np.asarray(samples, dtype=np.float64)) for samples in processes]
+    sizes = [values.size for values in ordered]
+    if sum(sizes) < PERCENTILE_MIN_SAMPLES.get(quantile, 1) or min(sizes) < least_in_process(quantile):
+        return None
+    return tuple(_of_sorted(values, quantile) for values in ordered)
+
+
+def least_in_process(quantile: float) -> int:
+    """Fewest samples of each process for a percentile: what three equal ones have of PERCENTILE_MIN_SAMPLES.
+
+    With fewer, and neighbouring samples alike, a process has seen too little of its own tail, and its percentile reads
+    too low (docs/decisions/0003-intervals.md, with simulated coverage).
+    """
+    return math.ceil(PERCENTILE_MIN_SAMPLES.get(quantile, 1) / 3)
 
 
 def _of_sorted(ordered: NDArray[np.float64], quantile: float) -> float:
@@ -132,22 +147,117 @@ def log_t_interval(values: Sequence[float]) -> Interval | None:
         return None
 
 
-def relative_interval_half_width(interval: Interval, centre: float) -> float:
-    """Half the width of an interval relative to the estimate it belongs to."""
-    return (interval.high - interval.low) / 2 / centre
+def median_interval(process_medians: Sequence[float]) -> Interval | None:
+    """95% interval of the median over processes, from one positive value a process; the sample median lies inside.
 
-
-def ratio_of_rounds(baseline: Mapping[int, float], other: Mapping[int, float]) -> tuple[float, Interval | None] | None:
-    """How many times faster `other` is than `baseline`: median and 95% interval of the same-round ratios.
-
-    Both map round → process median. Rounds pair cases that ran close in time, so that slow drift of the machine
-    cancels. None where no round has both.
+    None with one process, with a value <= 0, and where an end is beyond a float. With 2 to 4 processes log_t_interval,
+    which needs processes that scatter evenly: no order statistics of so few reach far. From MIN_ORDERED on order
+    statistics, which need no shape of the distribution (docs/decisions/0003-intervals.md, with simulated coverage).
     """
-    shared = [number for number in baseline if number in other and other[number] > 0 and baseline[number] > 0]
-    ratios = [baseline[number] / other[number] for number in sorted(shared)]
-    if not ratios:
+    count = len(process_medians)
+    if count < 2 or min(process_medians) <= 0:
         return None
-    return median(ratios), log_t_interval(ratios)
+    centre = median(process_medians)
+    found = log_t_interval(process_medians) if count < MIN_ORDERED else _ordered_interval(process_medians)
+    # Logarithms and back may leave equal values one rounding beside themselves.
+    return found and Interval(low=min(found.low, centre), high=max(found.high, centre))
+
+
+MIN_ORDERED = 5
+"""Processes from which on the smallest and the largest enclose the median well enough: with 93.75% for five."""
+
+
+def _ordered_interval(values: Sequence[float]) -> Interval:
+    """Order statistics around the median, interpolated between two pairs of them on logarithms.
+
+    The pairs at depth d and d + 1 enclose the median with a probability above and below CONFIDENCE, by the binomial;
+    Hettmansperger and Sheather (Statistics & Probability Letters 4, 1986) say how far between them the ends lie, for
+    distributions without gaps. With a gap at the median (processes of two speeds, half and half) that holds in 87%
+    only, so that here an end goes inwards from the outer order statistic by no more than the inner ones span. Five
+    values, of which the extremes reach 93.75%, have those.
+    """
+    logs = np.sort(np.log(np.asarray(values, dtype=np.float64)))
+    depth, inward = _depth(len(values))
+    low, inner_low, inner_high, high = (logs[depth - 1], logs[depth], logs[-depth - 1], logs[-depth])
+    span = inner_high - inner_low
+    ends = low + min(inward * (inner_low - low), span), high - min(inward * (high - inner_high), span)
+    return Interval(low=math.exp(ends[0]), high=math.exp(ends[1]))
+
+
+@cache
+def _depth(count: int) -> tuple[int, float]:
+    """The outer pair of order statistics, counted from 1 at either end, and the share of the way to the next pair."""
+    depth = 1
+    while _enclosed(count, depth + 1) >= CONFIDENCE:
+        depth += 1
+    outer, inner = _enclosed(count, depth), _enclosed(count, depth + 1)
+    part = max(0.0, (outer - CONFIDENCE) / (outer - inner))
+    return depth, (count - depth) * part / (depth + (count - 2 * depth) * part)
+
+
+def _enclosed(count: int, depth: int) -> float:
+    """P that the true median lies between the order statistics at this depth: 1 - 2 P[Binomial(count, 1/2) < depth]."""
+    below = sum(math.comb(count, number) for number in range(depth))
+    return 1 - 2 * below / (1 << count)
+
+
+def relative_interval_half_width(interval: Interval, centre: float) -> float:
+    """Half-width, relative to the estimate, of the narrowest interval around the estimate that covers this one.
+
+    Of a skewed interval it is the longer side: half of both sides together would call one narrow whose estimate may be
+    off by all of it.
+    """
+    return max(interval.high - centre, centre - interval.low) / centre
+
+
+def difference_interval(first: float, first_ci95: Interval, second: float, second_ci95: Interval) -> Interval:
+    """95% interval of the difference first - second of two independent estimates, from their own 95% intervals.
+
+    MOVER, which takes each side's distance from its estimate as that side's error and so keeps their skew (Zou and
+    Donner, Statistics in Medicine 27(10), 2008, equation 3). An estimate outside its own interval adds no error there.
+    """
+    difference = first - second
+    below = math.hypot(max(first - first_ci95.low, 0), max(second_ci95.high - second, 0))
+    above = math.hypot(max(first_ci95.high - first, 0), max(second - second_ci95.low, 0))
+    return Interval(low=difference - below, high=difference + above)
+
+
+@dataclass(frozen=True)
+class TwoSpeeds:
+    """Processes of one row in two groups: how many, and the median of each in the unit of the values."""
+
+    fast: float
+    slow: float
+    fast_count: int
+    slow_count: int
+
+
+MIN_SPEED_GAP = 0.05
+"""Relative distance of the two groups, from which on a reader wants to know of both."""
+
+SPEED_GAP = 6.0
+"""The same in standard deviations inside the groups. Processes of one speed fall into two groups like that in 4% of
+rows of five and 2% of rows of six, whether they scatter by 5% or 30% (docs/speed.md)."""
+
+
+def two_speeds(process_medians: Sequence[float]) -> TwoSpeeds | None:
+    """Two groups of at least two processes, far apart for the scatter within them; None with fewer than MIN_ORDERED.
+
+    The widest gap between neighbours on logarithms makes the groups; it must be beyond MIN_SPEED_GAP, and SPEED_GAP
+    times the pooled standard deviation inside them.
+    """
+    count = len(process_medians)
+    if count < MIN_ORDERED or min(process_medians) <= 0:
+        return None
+    ordered = np.sort(np.asarray(process_medians, dtype=np.float64))
+    logs = np.log(ordered)
+    gaps = np.diff(logs)
+    at = 2 + int(np.argmax(gaps[1 : count - 2]))
+    groups = logs[:at], logs[at:]
+    within = math.sqrt(sum(float(np.sum((part - part.mean()) ** 2)) for part in groups) / (count - 2))
+    if gaps[at - 1] <= max(math.log1p(MIN_SPEED_GAP), SPEED_GAP * within):
+        return None
+    return TwoSpeeds(median(ordered[:at]), median(ordered[at:]), at, count - at)
 
 
 def trend(values: Sequence[float]) -> float | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.core.environment import PLUGIN
 from harness.core.schemas import (
@@ -13,6 +14,7 @@ from harness.core.schemas import (
     ColdCosts,
     Environment,
     Failed,
+    Interval,
     Kind,
     Latency,
     Measured,
@@ -22,10 +24,13 @@ from harness.core.schemas import (
     Status,
     UsageSummary,
 )
-from harness.measure import disturbance, grades, order_statistics, rounds, split, stats, typical, utilisation
+from harness.measure import grades, rounds, split, stats, typical, utilisation
+from harness.measure.checks import judge, rounds_of, with_checks
 from harness.measure.device_grades import device_findings
 from harness.measure.device_times import device_of
 from harness.measure.grades import Checks, Finding, finding
+from harness.measure.skipped_work import skipped_work
+from harness.parity import worst_item
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class CaseRecords:
     measured, failed: the records that belong to the plan, in round order.
     left_out: (round, reason) of records that exist and must not be used.
     damaged: (round, problem) of files that cannot be read.
-    usage: what the monitor saw, by round, where it watched.
+    usage: what the monitor saw, by round, where it watched; unwatched: why it did not in the others.
     environment: of the measured records; they all agree in what it is asked for.
     """
 
@@ -44,6 +49,7 @@ class CaseRecords:
     left_out: tuple[tuple[int, str], ...] = ()
     damaged: tuple[tuple[int, str], ...] = ()
     usage: Mapping[int, UsageSummary] = field(default_factory=dict)
+    unwatched: Mapping[int, str] = field(default_factory=dict)
     environment: Environment | None = None
 
 
@@ -53,9 +59,11 @@ def row_of(case: Case, kind: Kind, records: CaseRecords, settings: Measurement, 
         return _empty_row(case, kind, "skipped", reason=case.skip_reason)
     if records.measured:
         lost = _lost(records, _rounds_owed(case, records, settings))
-        if not checks.calibration:
-            lost += disturbance.findings(records.measured, records.usage, records.environment)
         row = _measured_row(case, kind, records.measured, checks, lost)
+        if not checks.calibration:
+            seen = rounds_of(records.measured, records.usage, records.unwatched, records.environment)
+            row = with_checks(row, *judge(case, seen))
+            row = with_checks(row, *skipped_work(case, records.measured))
         numbers = [record.round for record in records.measured]
         medians = row.latency_ns.process_medians if row.latency_ns else ()
         stopped = rounds.why_stopped(numbers, medians, settings, failed=bool(records.failed))
@@ -72,39 +80,58 @@ def row_of(case: Case, kind: Kind, records: CaseRecords, settings: Measurement, 
     )
 
 
+QUANTILES = {"p90": 0.90, "p95": 0.95, "p99": 0.99}
+
+
 def latency_of(records: Sequence[Measured]) -> Latency:
-    """Statistics over the rounds: the headline over processes, percentiles and spread over the pooled samples."""
+    """Statistics over the rounds. Every figure but the largest sample and their number is found in each process, and
+    the row has its median over processes: none weighs more for having more samples.
+    """
     samples = [np.asarray(record.latency_ns, dtype=np.float64) for record in records]
-    pooled = np.concatenate(samples)
     medians = tuple(stats.median(values) for values in samples)
-    p25, p50, p75, p90, p95, p99 = stats.percentiles(pooled, (0.25, 0.50, 0.75, 0.90, 0.95, 0.99))
-    assert p25 is not None and p50 is not None and p75 is not None  # noqa: PT018, S101 - no minimum for these
-    mean = float(pooled.mean())
+    tails = {name: stats.process_percentiles(samples, quantile) for name, quantile in QUANTILES.items()}
+    known = {"p50": medians, **{name: values for name, values in tails.items() if values is not None}}
+    intervals = {name: stats.median_interval(values) for name, values in known.items()}
+    middles = {name: stats.median(values) for name, values in known.items()}
     correlations = [r for r in map(stats.lag1_autocorrelation, samples) if r is not None]
+    variations = [cv for cv in map(_variation, samples) if cv is not None]
     return Latency(
         median=stats.median(medians),
-        ci95=stats.log_t_interval(medians),
-        p50=p50,
-        p90=p90,
-        p95=p95,
-        p99=p99,
-        max=float(pooled.max()),
-        mean=mean,
-        iqr=p75 - p25,
-        cv=float(pooled.std(ddof=1)) / mean if pooled.size > 1 and mean > 0 else None,
+        ci95=stats.median_interval(medians),
+        p50=middles["p50"],
+        p90=middles.get("p90"),
+        p95=middles.get("p95"),
+        p99=middles.get("p99"),
+        max=max(float(values.max()) for values in samples),
+        mean=stats.median([float(values.mean()) for values in samples]),
+        iqr=stats.median([stats.percentile(values, 0.75) - stats.percentile(values, 0.25) for values in samples]),
+        cv=stats.median(variations) if variations else None,
         lag1_autocorrelation=stats.median(correlations) if correlations else None,
-        n=int(pooled.size),
+        n=sum(values.size for values in samples),
         rounds=len(records),
         process_medians=medians,
-        percentile_ci95=order_statistics.percentile_intervals(samples),
+        percentile_ci95={name: interval for name, interval in intervals.items() if interval is not None},
     )
 
 
-def throughput_of(batch_size: int, records: Sequence[Measured]) -> float | None:
-    """Items per second of wall time of the timed blocks, pooled over rounds: never 1 / mean latency."""
-    iterations = sum(block.iterations for record in records for block in record.blocks)
-    wall_ns = sum(block.wall_ns for record in records for block in record.blocks)
-    return batch_size * iterations * 1e9 / wall_ns if wall_ns else None
+def _variation(samples: NDArray[np.float64]) -> float | None:
+    """Standard deviation by mean; None for one sample, or where all are 0."""
+    mean = float(samples.mean())
+    return float(samples.std(ddof=1)) / mean if samples.size > 1 and mean > 0 else None
+
+
+def throughput_of(batch_size: int, records: Sequence[Measured]) -> tuple[float | None, Interval | None]:
+    """Items per second of wall time of the timed blocks, never 1 / mean latency: median over processes, 95% interval.
+
+    Each process has one rate, and it is their times a batch of which the middle is taken: for an odd number of
+    processes that is the middle rate, and for an even one it agrees with the time a batch that offline rows show.
+    """
+    times = [typical.wall_ns(record) / typical.batches(record) for record in records if typical.batches(record)]
+    if not times or min(times) <= 0:
+        return None, None
+    items = batch_size * 1e9
+    interval = stats.median_interval(times)
+    return items / stats.median(times), interval and Interval(low=items / interval.high, high=items / interval.low)
 
 
 def cold_of(records: Sequence[Measured]) -> ColdCosts:
@@ -139,6 +166,7 @@ def worst_parity(records: Sequence[Measured]) -> Parity | None:
         cosine=None if lost else min(cosines, default=None),
         top1_agreement=min(top1, default=None),
         nonfinite=max(parity.nonfinite for parity in found),
+        **worst_item(found),
     )
 
 
@@ -158,6 +186,7 @@ def _measured_row(case: Case, kind: Kind, records: Sequence[Measured], checks: C
     latency = typical.offline_of(records) if case.mode == "offline" else latency_of(records)
     parity = worst_parity(records)
     device = device_of(records, case.mode)
+    rate, rate_interval = throughput_of(case.batch_size, records)
     findings = [*grades.flags_for(case, records, latency, parity, checks), *lost]
     if not checks.calibration:
         findings += device_findings(case, latency, device)
@@ -167,7 +196,8 @@ def _measured_row(case: Case, kind: Kind, records: Sequence[Measured], checks: C
             "latency_ns": latency,
             "split": split.split_of(records),
             "device_ns": device,
-            "throughput_per_s": throughput_of(case.batch_size, records),
+            "throughput_per_s": rate,
+            "throughput_ci95": rate_interval,
             "parity": parity,
             "placement": records[-1].placement,
             "memory_bytes": max(record.memory.peak_rss_bytes for record in records),

@@ -19,7 +19,7 @@ from harness.core.errors import UsageError
 from harness.core.schemas import DeviceTimes, Interval, Judgement, Quantity, Row
 from harness.measure import grades
 from harness.measure.rows import is_calibration
-from harness.measure.stats import PERCENTILE_MIN_SAMPLES
+from harness.measure.stats import PERCENTILE_MIN_SAMPLES, least_in_process
 
 UNITS: Mapping[Quantity, Mapping[str, float]] = {
     "ns": {"ns": 1, "us": 1e3, "µs": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9},
@@ -120,7 +120,11 @@ def _selects(selector: str, row: Row) -> bool:
 def _judged(threshold: Threshold, row: Row) -> Judgement:
     metric = METRICS[threshold.metric]
     value, interval = metric.of(row)
-    reason = _unsound(row) or (_withheld(threshold.metric, row) if value is None else None)
+    reason = (
+        _unsound(row)
+        or _rests_on_c(threshold.metric, row)
+        or (_withheld(threshold.metric, row) if value is None else None)
+    )
     known = value if reason is None else None
     holds = known is not None and threshold.holds(known)
     return Judgement(
@@ -141,9 +145,16 @@ def _judged(threshold: Threshold, row: Row) -> Judgement:
 def _unsound(row: Row) -> str | None:
     if row.status != "measured":
         return f"{row.status}: {row.reason}" if row.reason else row.status
-    if row.grade in grades.RANKED:
+    if row.grade in grades.RANKED or grades.only_uncertain(row):
         return None
     return f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"
+
+
+def _rests_on_c(name: str, row: Row) -> str | None:
+    """A ratio to a disturbed row proves no more than that row."""
+    if name != "speedup" or row.speedup is None or row.speedup.baseline_grade != "C":
+        return None
+    return f"its baseline {row.speedup.baseline} is grade C"
 
 
 def _pointless(name: str, row: Row) -> bool:
@@ -155,9 +166,13 @@ def _withheld(name: str, row: Row) -> str:
     if _pointless(name, row):
         return "offline mode has no latency of single batches"
     tail = name.rpartition("_p")[2]
-    least = PERCENTILE_MIN_SAMPLES.get(int(tail) / 100) if tail.isdigit() else None
+    quantile = int(tail) / 100 if tail.isdigit() else 0.0
+    least = PERCENTILE_MIN_SAMPLES.get(quantile)
     if least is not None and row.latency_ns is not None:
-        return f"withheld: {row.latency_ns.n} samples, {least} needed; raise measurement.min_samples or the rounds"
+        if row.latency_ns.n < least:
+            return f"withheld: {row.latency_ns.n} samples, {least} needed; raise measurement.min_samples or the rounds"
+        few = least_in_process(quantile)
+        return f"withheld: a process has fewer than {few} samples; raise measurement.min_samples"
     return "this row has no such figure"
 
 
@@ -178,7 +193,6 @@ def _latency(name: str) -> Metric:
         if latency is None or row.mode == "offline":
             return None, None
         value: float | None = getattr(latency, name)
-        # The interval over processes is one of the median, which p50 over the pooled samples estimates as well.
         over_processes = name in ("median", "p50")
         return value, latency.ci95 if over_processes else latency.percentile_ci95.get(name)
 
@@ -188,7 +202,7 @@ def _latency(name: str) -> Metric:
 METRICS: Mapping[str, Metric] = {
     **{f"latency_{name}": _latency(name) for name in ("median", "p50", "p90", "p95", "p99", "max", "mean")},
     "device_median": Metric("ns", lambda row: _device(row.device_ns)),
-    "throughput": Metric("per_s", lambda row: (row.throughput_per_s, None)),
+    "throughput": Metric("per_s", lambda row: (row.throughput_per_s, row.throughput_ci95)),
     "memory": Metric("bytes", lambda row: (row.memory_bytes, None)),
     "speedup": Metric("ratio", lambda row: (row.speedup.ratio, row.speedup.ci95) if row.speedup else (None, None)),
 }

@@ -1,35 +1,31 @@
-"""The launch gaps of profiled cases, read from the traces beside their profiles."""
+"""The launch gaps of a profile, read from the traces beside it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
-from harness.core.layout import Results
-from harness.measure.launch_gaps import LaunchGaps, launch_gaps_of
-from harness.measure.profiled import Profiled
+from harness.core.schemas.profile_parts import LaunchGaps, OperatorRow, PartsProfile
+from harness.measure.launch_gaps import launch_gaps_of
 
 
-def traced_gaps(profiled: Iterable[Profiled], results: Results, warn: Callable[[str], None]) -> dict[str, LaunchGaps]:
-    """Case id → the gaps of the first of its traces that tells work on a GPU; without cases that ran on a CPU, and
-    those whose traces tell none. A trace that cannot be read is warned of."""
-    found = {}
-    for one in profiled:
-        if one.row.device != "cuda" or one.parts is None:
-            continue
-        for name in one.parts.traces:
-            gaps = _gaps(results.profile(one.row.case_id) / name, warn)
-            if gaps is not None:
-                found[one.row.case_id] = gaps
-                break
-    return found
+def with_launch_gaps(parts: PartsProfile, folder: Path, warn: Callable[[str], None]) -> PartsProfile:
+    """The profile with the gaps of the first of its traces that has work on a GPU; as it is where it has kept them, has
+    no kernels, or no trace does. folder: of the traces. A trace that cannot be read is warned of."""
+    if parts.launch_gaps is not None or not any(row.self_device_ns for row in parts.operators):
+        return parts
+    for name in parts.traces:
+        found = _gaps(folder / name, parts.operators, warn)
+        if found is not None and found.kernels_ns:
+            return parts.model_copy(update={"launch_gaps": found})
+    return parts
 
 
-def _gaps(path: Path, warn: Callable[[str], None]) -> LaunchGaps | None:
+def _gaps(path: Path, operators: tuple[OperatorRow, ...], warn: Callable[[str], None]) -> LaunchGaps | None:
     try:
         told = json.loads(path.read_bytes())
-        return launch_gaps_of(told["traceEvents"] if isinstance(told, dict) else told)
+        return launch_gaps_of(told["traceEvents"] if isinstance(told, dict) else told, operators)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         warn(
             f"{path} is no trace that can be read ({type(error).__name__}: {error}). `make profile FORCE=1` writes it."

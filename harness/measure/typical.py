@@ -25,20 +25,19 @@ def blocks_ns(record: Measured) -> list[float]:
 def offline_of(records: Sequence[Measured]) -> Latency:
     """Wall time per batch over the rounds; single batches were not timed, so nothing is known about their spread."""
     times = tuple(batch_ns(record) for record in records)
-    count = sum(batches(record) for record in records)
     return Latency(
         median=stats.median(times),
-        ci95=stats.log_t_interval(times),
+        ci95=stats.median_interval(times),
         p50=None,
         p90=None,
         p95=None,
         p99=None,
         max=None,
-        mean=sum(wall_ns(record) for record in records) / count,
+        mean=stats.median(times),
         iqr=None,
         cv=None,
         lag1_autocorrelation=None,
-        n=count,
+        n=sum(batches(record) for record in records),
         rounds=len(records),
         process_medians=times,
     )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import resource
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -13,6 +17,8 @@ from harness.core import limits
 from harness.core.schemas import UsageSample
 
 _SYS_CPU = Path("/sys/devices/system/cpu")
+
+_PROC = Path("/proc")
 
 _CPU_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal")
 """hwmon's names for the sensors of a processor; the others tell how warm a disk or a radio is."""
@@ -36,6 +42,10 @@ class Reading:
     temperature_c: float | None
     throttled: int | None
     thermal_events: int | None
+    cpus: Mapping[int, float] = field(default_factory=dict)
+    """By number of the CPU: how long it was busy."""
+    allowed: frozenset[int] = frozenset()
+    """CPUs that any thread of the process may use."""
 
 
 @dataclass
@@ -47,6 +57,8 @@ class Probe:
 
     def __post_init__(self) -> None:
         self._process = psutil.Process(self.pid)
+        if _in_guest():
+            self.unavailable["siblings_percent"] = "a guest may not see which of its CPUs share a core"
 
     def read(self, at_ns: int) -> Reading:
         """All counters now. Raises psutil.NoSuchProcess when the process is gone."""
@@ -73,6 +85,8 @@ class Probe:
             temperature_c=self._temperature_c(),
             throttled=self._throttled(),
             thermal_events=self._thermal_events(),
+            cpus=self._busy_by_cpu(),
+            allowed=self._allowed(),
         )
 
     def pss_bytes(self) -> int | None:
@@ -82,6 +96,32 @@ class Probe:
         except (psutil.Error, AttributeError) as error:
             self.unavailable["pss_peak_bytes"] = f"not readable: {error}"
             return None
+
+    def _busy_by_cpu(self) -> dict[int, float]:
+        """Not psutil's list, which counts on where a CPU is offline and so names the wrong ones."""
+        try:
+            lines = [line.split() for line in (_PROC / "stat").read_text().splitlines()]
+        except OSError as error:
+            self.unavailable["allowed_others_percent"] = f"not readable: {error}"
+            return {}
+        ticks = os.sysconf("SC_CLK_TCK")
+        # user, nice, system, idle, iowait, irq, softirq; user holds the time of guests (proc(5))
+        busy = {
+            name[3:]: (int(t[0]) + int(t[1]) + int(t[2]) + int(t[5]) + int(t[6])) / ticks
+            for name, *t in lines
+            if name.startswith("cpu") and name != "cpu"
+        }
+        return {int(number): seconds for number, seconds in busy.items()}
+
+    def _allowed(self) -> frozenset[int]:
+        """Of all threads together: a library may pin the main one to a single CPU."""
+        found: set[int] = set()
+        for task in (_PROC / str(self.pid) / "task").glob("*"):
+            with contextlib.suppress(OSError):  # the thread ended while we looked
+                found |= os.sched_getaffinity(int(task.name))
+        if not found:
+            self.unavailable["allowed_others_percent"] = "the affinity of the process is not readable"
+        return frozenset(found)
 
     def _io(self) -> tuple[int | None, int | None]:
         try:
@@ -148,11 +188,50 @@ def sample(before: Reading, now: Reading, phase: str, first_ns: int) -> UsageSam
         temperature_c=now.temperature_c,
         throttled_periods=_difference(before.throttled, now.throttled),
         thermal_events=_difference(before.thermal_events, now.thermal_events),
+        **_beside(before, now, process_s + now.monitor_s - before.monitor_s, seconds),
     )
+
+
+def _beside(before: Reading, now: Reading, own_s: float, seconds: float) -> dict[str, Any]:
+    """What others used of the CPUs that the process may use, and of the SMT siblings that it may not use."""
+    allowed = before.allowed & now.allowed
+    if not allowed or not allowed <= before.cpus.keys() & now.cpus.keys():
+        return {}
+    cores = {cpu: core_of(cpu) for cpu in allowed}
+    known = [core for core in cores.values() if core is not None]
+    beside = frozenset().union(*known) - now.allowed
+    busy = {cpu: now.cpus[cpu] - before.cpus[cpu] for cpu in now.cpus.keys() & before.cpus.keys()}
+    whole = len(known) == len(allowed)
+    return {
+        "allowed_cpus": len(allowed),
+        "allowed_cores": len(set(known)) if whole else None,
+        "allowed_others_percent": max(0.0, 100 * (sum(busy[cpu] for cpu in allowed) - own_s) / seconds),
+        "siblings_percent": 100 * sum(busy.get(cpu, 0.0) for cpu in beside) / seconds if whole else None,
+    }
 
 
 def _difference(before: int | None, now: int | None) -> int | None:
     return None if before is None or now is None else now - before
+
+
+@cache
+def core_of(cpu: int) -> frozenset[int] | None:
+    """All CPUs of its core, SMT siblings and itself; None where the system does not show them."""
+    try:
+        text = (_SYS_CPU / f"cpu{cpu}/topology/thread_siblings_list").read_text()
+        ends = [part.partition("-") for part in text.strip().split(",")]
+        return frozenset(n for low, _, high in ends for n in range(int(low), int(high or low) + 1))
+    except (OSError, ValueError):
+        return None
+
+
+@cache
+def _in_guest() -> bool:
+    """Whether a hypervisor says so to the processor's flags (cpuid; x86 only)."""
+    try:
+        return " hypervisor" in (_PROC / "cpuinfo").read_text()
+    except OSError:
+        return False
 
 
 @cache

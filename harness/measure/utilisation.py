@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import median
+from typing import Any
 
-from harness.core.schemas import Usage, UsageSummary
+from harness.core.schemas import Usage, UsageSample, UsageSummary
 from harness.measure import gpu_usage
 from harness.measure.figures import extreme, mean, total
 
 TIMED_PHASE = "measure"
-"""The phase of a session in which samples are taken; loading and checking are not what a row is about."""
+"""The phase of a session in which samples are taken."""
+
+JUDGED_PHASES = frozenset({"warm-up", TIMED_PHASE})
+"""The same work before the samples and while they are taken: both together are long enough to be judged. Loading and
+checking are not what a row is about."""
 
 MIN_PEAK_SHARE = 0.5
 """A sample shorter than this share of the monitor's interval is part of the mean and never a peak: the kernel counts
@@ -18,10 +24,10 @@ CPU time in ticks of 10 ms, and one tick in a sample of 5 ms would read as two C
 
 
 def timed(usage: Usage) -> UsageSummary | None:
-    """One round's timed window; None where it ended before the monitor came to see it."""
+    """One round's warm-up and timed part; None where they ended before the monitor came to see them."""
     starts = [0, *(sample.at_ns for sample in usage.samples)]
     spans = [end - start for start, end in pairwise(starts)]
-    window = [(span, one) for span, one in zip(spans, usage.samples, strict=True) if one.phase == TIMED_PHASE]
+    window = [(span, one) for span, one in zip(spans, usage.samples, strict=True) if one.phase in JUDGED_PHASES]
     times, samples = [span for span, _ in window], [sample for _, sample in window]
     if not sum(times):
         return None
@@ -29,6 +35,7 @@ def timed(usage: Usage) -> UsageSummary | None:
     return UsageSummary(
         rounds=1,
         watched_ns=sum(times),
+        process_ns=usage.watched_ns,
         cpu_percent_mean=mean("cpu_percent", samples, times) or 0.0,
         cpu_percent_peak=extreme("cpu_percent", max, long),
         others_percent_mean=mean("others_percent", samples, times) or 0.0,
@@ -50,6 +57,7 @@ def timed(usage: Usage) -> UsageSummary | None:
         unavailable=usage.unavailable,
         monitor_share=usage.monitor_cpu_ns / usage.watched_ns if usage.watched_ns else 0.0,
         gpu=gpu_usage.seen([one.gpu for one in samples if one.gpu is not None], usage.gpu_memory_before_bytes),
+        **_allowed(samples, times),
     )
 
 
@@ -58,9 +66,11 @@ def merged(rounds: Sequence[UsageSummary]) -> UsageSummary | None:
     if not rounds:
         return None
     times = [one.watched_ns for one in rounds]
+    lives = [one.process_ns for one in rounds if one.process_ns is not None]
     return UsageSummary(
         rounds=len(rounds),
         watched_ns=sum(times),
+        process_ns=round(median(lives)) if lives else None,
         cpu_percent_mean=mean("cpu_percent_mean", rounds, times) or 0.0,
         cpu_percent_peak=extreme("cpu_percent_peak", max, rounds),
         others_percent_mean=mean("others_percent_mean", rounds, times) or 0.0,
@@ -82,4 +92,20 @@ def merged(rounds: Sequence[UsageSummary]) -> UsageSummary | None:
         unavailable={name: reason for one in rounds for name, reason in one.unavailable.items()},
         monitor_share=max(one.monitor_share for one in rounds),
         gpu=gpu_usage.together([one.gpu for one in rounds if one.gpu is not None]),
+        allowed_cpus=extreme("allowed_cpus", min, rounds),
+        allowed_cores=extreme("allowed_cores", min, rounds),
+        allowed_others_percent_mean=mean("allowed_others_percent_mean", rounds, times),
+        siblings_percent_mean=mean("siblings_percent_mean", rounds, times),
     )
+
+
+def _allowed(samples: Sequence[UsageSample], times: Sequence[int]) -> dict[str, Any]:
+    """What others used of the CPUs that the process may use; nothing where any sample does not know it."""
+    if any(sample.allowed_others_percent is None for sample in samples):
+        return {}
+    return {
+        "allowed_cpus": extreme("allowed_cpus", min, samples),
+        "allowed_cores": extreme("allowed_cores", min, samples),
+        "allowed_others_percent_mean": mean("allowed_others_percent", samples, times),
+        "siblings_percent_mean": mean("siblings_percent", samples, times),
+    }

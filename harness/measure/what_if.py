@@ -1,8 +1,8 @@
 """What would bring a model most, from where it starts: measured in other rows, or bounded by its profile (pure).
 
-A measured change is another row of grade A or B that is faster per item beyond Welch's 95% interval. A bound is
-Amdahl's law (Amdahl, AFIPS 1967): what takes a share s of the time can bring 1 / (1 - s) at most, if it vanished. Rows
-of grade C and F, and profiles whose parts are not explained, promise nothing.
+A measured change is another row of grade A or B that is faster per item beyond the 95% interval of their ratio. A bound
+is Amdahl's law (Amdahl, AFIPS 1967): what takes a share s of the time can bring 1 / (1 - s) at most, if it vanished.
+Rows of grade C and F, profiles of grade C, and those whose parts do not explain their latency, promise nothing.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from typing import Literal
 from harness.core.schemas import Device, Interval, Row, Weights
 from harness.core.schemas.profile_parts import LayerRow, PartsProfile
 from harness.measure.grades import RANKED
+from harness.measure.launch_gaps import idle_share
 from harness.measure.layer_choice import chosen
 from harness.measure.layer_sums import by_group, inside, total
-from harness.measure.ratios import welch
-from harness.measure.reconcile import launch_gaps, reconcile
+from harness.measure.profile_grades import doubt
+from harness.measure.ratios import ratio_of_medians
+from harness.measure.reconcile import parts_total
 from harness.measure.rows import is_calibration, median_ns
 
 MOST = 5
@@ -50,7 +52,7 @@ Profiles = Mapping[str, PartsProfile]
 
 @dataclass(frozen=True)
 class Change:
-    """One change. gain: items a second, in times of the start's.
+    """One change. gain: the start's time of an item by that after it.
 
     interval: 95%, of a measured change; None of a bound, which is 1 / (1 - share). start, end: case ids; end is None
     where no row shows it. share: of the start's time, of a bound. modules: that fusing would spare.
@@ -67,7 +69,10 @@ class Change:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The largest changes of one model at one sequence length. reason: why there are none; None where there are."""
+    """The largest changes of one model at one sequence length. reason: why there are none; None where there are.
+
+    left_out: (case id, why) of profiles that could give a bound and may not.
+    """
 
     model: str
     weights: Weights
@@ -75,6 +80,7 @@ class WhatIf:
     sequence_length: int | None
     changes: tuple[Change, ...]
     reason: str | None = None
+    left_out: tuple[tuple[str, str], ...] = ()
 
 
 def what_if(rows: Sequence[Row], profiles: Profiles, baseline_backend: str) -> list[WhatIf]:
@@ -91,25 +97,34 @@ def what_if(rows: Sequence[Row], profiles: Profiles, baseline_backend: str) -> l
     return [WhatIf(*key, *_largest(ours, profiles, baseline_backend)) for key, ours in groups.items()]
 
 
-def _largest(rows: Sequence[Row], profiles: Profiles, baseline: str) -> tuple[tuple[Change, ...], str | None]:
-    """(changes, the largest first; why there are none)."""
+def _largest(
+    rows: Sequence[Row], profiles: Profiles, baseline: str
+) -> tuple[tuple[Change, ...], str | None, tuple[tuple[str, str], ...]]:
+    """(changes, the largest first; why there are none; profiles that were left out, and why)."""
     sound = [row for row in rows if row.grade in RANKED and row.latency_ns is not None]
     if not sound:
-        return (), "no row has grade A or B"
+        return (), "no row has grade A or B", ()
     ours = [row for row in sound if row.backend == baseline]
     # Of several settings the plan's first, the usual one, as for speedups: what another brings is a change of its own.
     start = min(ours or sound, key=lambda row: (row.batch_size, row.precision != "fp32", 0 if ours else median_ns(row)))
     alike = [row for row in rows if row.batch_size == start.batch_size]
     fastest = min((row for row in sound if row.batch_size == start.batch_size), key=median_ns)
     origins = (start,) if fastest is start else (start, fastest)
+    wanted = [row for row in alike if row in origins or row.precision in {origin.precision for origin in origins}]
+    doubts = {
+        row.case_id: why
+        for row in wanted
+        if row.case_id in profiles and (why := doubt(profiles[row.case_id], row.device == "cuda"))
+    }
+    profiles = {case_id: parts for case_id, parts in profiles.items() if case_id not in doubts}
     found = [one for row in origins for one in (*_measured(row, sound), *_bounds(row, alike, profiles))]
     # The best of each rule and origin: later entries replace earlier ones.
     best = {(change.rule, change.start): change for change in sorted(found, key=lambda change: change.gain)}
     changes = tuple(sorted(best.values(), key=lambda change: -change.gain)[:MOST])
-    return changes, None if changes else _why_none(start, sound, profiles)
+    return changes, None if changes else _why_none(start, sound, profiles, doubts), tuple(doubts.items())
 
 
-def _why_none(start: Row, sound: Sequence[Row], profiles: Profiles) -> str:
+def _why_none(start: Row, sound: Sequence[Row], profiles: Profiles, doubts: Mapping[str, str]) -> str:
     others = [row for row in sound if row is not start]
     if not others:
         measured = f"{start.case_id} is the only row of grade A or B"
@@ -119,6 +134,8 @@ def _why_none(start: Row, sound: Sequence[Row], profiles: Profiles) -> str:
         measured = f"no row is faster than {start.case_id} beyond the intervals"
     told = any(row.case_id in profiles for row in sound)
     bounds = "the profiles give no bound" if told else "no row of grade A or B has a profile to give a bound"
+    if not told and doubts:
+        bounds = "no profile of theirs can be relied on"
     return f"{measured}, and {bounds}"
 
 
@@ -131,8 +148,8 @@ def _measured(start: Row, sound: Sequence[Row]) -> Iterator[Change]:
     """Rows that differ from the start in one thing and are faster per item."""
     for row in sound:
         rule = _rule(start, row)
-        ratio = welch(_per_item(row), _per_item(start)) if rule else None
-        if rule and ratio and ratio.ci95.low > 1:
+        ratio = ratio_of_medians(_per_item(start), _per_item(row)) if rule else None
+        if rule and ratio and ratio.ci95 and ratio.ci95.low > 1:
             yield Change(rule, ratio.value, start.case_id, row.case_id, ratio.ci95)
 
 
@@ -145,12 +162,14 @@ def _rule(start: Row, row: Row) -> Rule | None:
 def _bounds(row: Row, alike: Sequence[Row], profiles: Profiles) -> Iterator[Change]:
     """What the profile of a row could spare. alike: all rows of its batch, whose graphs show what can be fused."""
     parts, on_gpu = profiles.get(row.case_id), row.device == "cuda"
-    told = None if parts is None else reconcile(parts, on_gpu)
-    if parts is None or told is None or told.outcome == "unexplained":
+    spent = None if parts is None else parts_total(parts, on_gpu)
+    if parts is None or spent is None:
         return
+    latency = median_ns(row)
     # What a profiler stretched past the latency it stretched alike.
-    whole = max(told.parts_ns, parts.plain_ns)
-    yield from _bound("launches", row, (on_gpu and launch_gaps(parts)) or 0)
+    whole = max(spent, latency)
+    gaps = idle_share(parts, latency) if on_gpu else None
+    yield from _bound("launches", row, gaps.share if gaps else 0)
     yield from _bound("layout", row, by_group(parts.layers).get("layout", 0) / whole)
     for other in alike:
         if other.precision == row.precision and other.case_id in profiles:

@@ -18,19 +18,25 @@ LoadUsage = Callable[[str, int], Usage | None]
 def witnessed(
     records: CaseRecords, load_usage: LoadUsage, environments: Mapping[str, Environment], notes: Notes
 ) -> CaseRecords:
-    """The records with what the monitor saw of each. Its files are a witness beside the samples: none is ever missed
-    so much that a sample is left out."""
+    """The records with what the monitor saw of each, or why that is not known.
+
+    Its files are a witness beside the samples: without one no sample is left out, and the row's grade says that nothing
+    is known (UNWATCHED): deleting a file never improves it.
+    """
     if not records.measured:
         return records
     usage: dict[int, UsageSummary] = {}
+    unwatched: dict[int, str] = {}
     for record in records.measured:
         found = _usage(record, load_usage)
-        if isinstance(found, str):
-            notes.nobody_watched(record.case_id, record.round, found)
-        elif (window := utilisation.timed(found)) is not None:
+        window = utilisation.timed(found) if isinstance(found, Usage) else None
+        if window is not None:
             usage[record.round] = window
+            continue
+        unwatched[record.round] = found if isinstance(found, str) else "the case ended before the monitor saw it timed"
+        notes.nobody_watched(record.case_id, record.round, unwatched[record.round])
     where = environments.get(records.measured[0].environment_id or "")
-    return replace(records, usage=usage, environment=where)
+    return replace(records, usage=usage, unwatched=unwatched, environment=where)
 
 
 def _usage(record: Measured, load_usage: LoadUsage) -> Usage | str:
@@ -41,6 +47,6 @@ def _usage(record: Measured, load_usage: LoadUsage) -> Usage | str:
         return error.problem.removesuffix(".")
     if found is None:
         return "the monitor left no usage record"
-    if (found.case_id, found.round, found.plan_id) != (record.case_id, record.round, record.plan_id):
-        return "the usage record beside it is of another case, round or plan"
+    if (found.case_id, found.round, found.settings_id) != (record.case_id, record.round, record.settings_id):
+        return "the usage record beside it is of another case, round or settings"
     return found

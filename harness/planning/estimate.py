@@ -18,7 +18,7 @@ def estimate(plan: Plan) -> tuple[float, float]:
     """
     settings = plan.measurement
     runnable = [case for case in plan.cases if case.skip_reason is None]
-    quick = START_S + settings.warmup_min_s + 3 * settings.window_s + 3 * settings.block_s
+    quick = START_S + max(settings.warmup_min_s + 3 * settings.window_s + 3 * settings.block_s, settings.min_s)
     slow = max(quick, START_S + settings.warmup_max_s + settings.max_s)
     compiles = sum(COMPILE_S for case in runnable if backend_info(case.backend).compile_cache)
     processes = len(runnable) * settings.rounds
@@ -35,18 +35,19 @@ def further_in_words(settings: Measurement) -> str | None:
     """`up to 20 rounds while …`; None where a plan asks for no further rounds."""
     if settings.max_rounds is None or settings.max_rounds <= settings.rounds:
         return None
-    until = f" and {_duration(settings.budget_s)} are not over" if settings.budget_s is not None else ""
+    until = f" and {duration(settings.budget_s)} are not over" if settings.budget_s is not None else ""
     width = f"±{100 * settings.target_interval:.3g}%"
     return f"up to {settings.max_rounds} rounds while the interval is wider than {width}{until}"
 
 
 def in_words(bounds: tuple[float, float]) -> str:
     """`2 min to 9 min`."""
-    low, high = (_duration(seconds) for seconds in bounds)
+    low, high = (duration(seconds) for seconds in bounds)
     return f"{low} to {high}" if low != high else f"about {low}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """`40 s`, `9 min` or `1.5 h`."""
     if seconds < 90:
         return f"{round(seconds)} s"
     if seconds < 5400:

@@ -10,6 +10,7 @@ from harness.core import store
 from harness.core.errors import ExportError, FormatError, InferometerError, MissingInputError
 from harness.core.layout import ModelFolder, Models
 from harness.core.schemas import Case, ExportFailure, ExportRecord, Plan
+from harness.planning.matrix import onnx_files
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,18 @@ class Exports:
 
     def reason_against(self, case: Case) -> InferometerError | None:
         """Why a case cannot be measured; None where it can, also without an export where its backend needs none."""
-        return None if backend_info(case.backend).artifact == "none" else self.absent.get(case.model)
+        if backend_info(case.backend).artifact == "none":
+            return None
+        record = self.found.get(case.model)
+        return self.absent.get(case.model) if record is None else refusal_of(record, case)
+
+
+def refusal_of(export: ExportRecord, case: Case) -> ExportError | None:
+    """Why the export has no ONNX file for a case that needs one; None where it has, and for a case that needs none."""
+    names = [precision if form is None else f"{precision}-{form}" for precision, form in onnx_files(case)]
+    refused = [export.refused[name] for name in names if name in export.refused]
+    # Of two files an engine is built from one, and which one is TensorRT's to say.
+    return ExportError(refused[0].error, refused[0].hint) if refused and len(refused) == len(names) else None
 
 
 def read_exports(plan: Plan, models: Models) -> Exports:

@@ -21,7 +21,7 @@ def interpreters(texts: Sequence[str]) -> dict[str, Path]:
         backend, sign, path = text.partition("=")
         if not sign or not path:
             raise UsageError(
-                f"`{text}` is not <backend>=<python>.", "For example: PYTHONS=tensorrt=/opt/trt/bin/python."
+                f"`{text}` is not <backend>=<python>.", "For example: BACKEND_PYTHONS=tensorrt=/opt/trt/bin/python."
             )
         backend_info(backend)
         executable = shutil.which(path)

@@ -42,8 +42,9 @@ def make_plan(
     own = quantised or {}
     cases = _unique(_expand(config, models, source, own), source, merge, own)
     needed = {case.model for case in cases}
-    return Plan(
-        plan_id=plan_id(config.device, config.measurement),
+    plan = Plan(
+        plan_id="unnamed",
+        settings_id=settings_id(config.device, config.measurement),
         config=source,
         config_sha256=config_sha256,
         device=config.device,
@@ -54,9 +55,20 @@ def make_plan(
         engines=config.engines,
         cases=tuple(cases),
     )
+    return plan.model_copy(update={"plan_id": plan_id(plan)})
 
 
-def plan_id(device: Device, measurement: Measurement) -> str:
+def plan_id(plan: Plan) -> str:
+    """Hash of everything that a plan asks for and judges by.
+
+    Where its configuration lies is no part of it, nor the title of its report and whether it draws charts: no row,
+    figure or grade depends on these.
+    """
+    aside = {"schema_version": True, "plan_id": True, "config": True, "config_sha256": True}
+    return digest_of(plan.model_dump(mode="json", exclude={**aside, "report": {"title", "charts"}}))
+
+
+def settings_id(device: Device, measurement: Measurement) -> str:
     """What samples must share to be joined. Rounds may be added later; a time limit only cuts processes off."""
     return digest_of(METHOD_VERSION, device, measurement.model_dump(exclude=set(JOINABLE)))
 
@@ -223,7 +235,7 @@ def _unique(cases: Iterable[Case], source: str, merge: bool, quantised: Collecti
 def _planned(entry: ModelEntry, info: ModelInfo, cases: Sequence[Case]) -> PlannedModel:
     own = [case for case in cases if case.model == entry.name and case.skip_reason is None]
     lengths = {case.sequence_length for case in own if case.sequence_length is not None}
-    files = {("fp32", None): None, **{file: None for case in own for file in _files(case)}}
+    files = {("fp32", None): None, **{file: None for case in own for file in onnx_files(case)}}
     return PlannedModel(
         name=entry.name,
         slug=info.slug,
@@ -238,7 +250,7 @@ def _planned(entry: ModelEntry, info: ModelInfo, cases: Sequence[Case]) -> Plann
     )
 
 
-def _files(case: Case) -> list[tuple[Precision, str | None]]:
+def onnx_files(case: Case) -> list[tuple[Precision, str | None]]:
     """(precision, variant) of the ONNX files that a case starts from: there is none of its own for tf32 and bf16."""
     info = backend_info(case.backend)
     precision: Precision = case.precision if case.precision in ("fp16", "int8") else "fp32"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from harness.backends import BACKENDS
 from harness.core.errors import UsageError
 from harness.core.schemas import Boundary, Device, Measurement, Mode, Precision
+from harness.measure.rounds import MANY_ROUNDS
 from harness.planning.config import Block, Config, ModelEntry
 
 _LISTS = ("backends", "precisions", "batch_sizes", "sequence_lengths", "boundaries", "modes", "settings")
@@ -33,9 +34,8 @@ class Overrides:
     budget_s: float | None = None
 
 
-DEFAULT_MAX_ROUNDS = 20
-"""Where an interval or a budget is asked for. The interval of 20 processes is five times narrower than that of three
-(2.09 / sqrt(20) against 4.30 / sqrt(3) standard deviations of a process); to halve it again takes 80."""
+DEFAULT_MAX_ROUNDS = MANY_ROUNDS
+"""Where an interval or a budget is asked for."""
 
 MOST_ROUNDS = 100
 """What Measurement allows."""

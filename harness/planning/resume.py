@@ -1,4 +1,4 @@
-"""Which turns of a run are already answered: same plan, same artifacts, same machine and libraries."""
+"""Which turns of a run are already answered: same settings, same artifacts, same machine and libraries."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Finished:
         self.medians.setdefault(record.case_id, {})[record.round] = batch_ns(record)
         gate = self.plan.gate(case.model, case.precision) if self.plan else None
         parity = record.parity_before
-        if gate and parity and (parity.relative_l2 is None or parity.relative_l2 > gate.relative_l2):
+        if gate and parity and (parity.furthest is None or parity.furthest > gate.relative_l2):
             self.unsound.add(record.case_id)
 
 
@@ -68,7 +68,7 @@ def finished_turns(
         except FormatError as error:
             found.notes.append(f"{error.problem} It is measured again.")
             continue
-        if not isinstance(record, Measured) or record.plan_id != plan.plan_id:
+        if not isinstance(record, Measured) or record.settings_id != plan.settings_id:
             continue
         if (record.case_id, record.round) != (case.case_id, number):  # moved or copied: aggregate refuses it
             continue

@@ -105,14 +105,14 @@ def _answers(folder: Path, plan: Plan, case: Case) -> Iterator[Answer | str]:
 
 
 def _answer(raw: Path, usage: Path, plan: Plan, case: Case, number: int) -> Answer | str | None:
-    """What stands in a raw file: an answer, what is wrong with it, or nothing of this plan."""
+    """What stands in a raw file: an answer, what is wrong with it, or nothing of this plan's settings."""
     try:
         record = store.load_raw(raw)
     except MissingInputError:
         return None  # taken away since it was listed: a run measures it again
     except FormatError as error:
         return f"{error.problem} {error.hint}"
-    if (record.plan_id, record.case_id, record.round) != (plan.plan_id, case.case_id, number):
+    if (record.settings_id, record.case_id, record.round) != (plan.settings_id, case.case_id, number):
         return None
     try:
         watched = store.load(usage, Usage, "make run")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from harness.core.schemas import Row
+from harness.measure.ratios import Ratio, ratio_of
 from harness.render import units
 from harness.render.group import Group, Recommendation, interval, listed
 from harness.render.series import name, named
@@ -104,22 +105,23 @@ def _smaller(rows: Sequence[Row], most: Row) -> list[Row]:
 
 
 def _may_equal(row: Row, most: Row) -> bool:
-    """True where the intervals of latency leave open that both have the same throughput."""
-    ours, theirs = interval(row), interval(most)
-    if ours is None or theirs is None:
-        return False
-    return row.batch_size / ours.low >= most.batch_size / theirs.high
+    """True where the interval of the ratio leaves open that both have the same throughput."""
+    ratio = _rate_ratio(most, row)
+    return ratio is not None and ratio.ci95 is not None and ratio.ci95.low <= 1
+
+
+def _rate_ratio(over: Row, under: Row) -> Ratio | None:
+    """Throughput of one row by that of another."""
+    if not over.throughput_per_s or not under.throughput_per_s:
+        return None
+    return ratio_of(over.throughput_per_s, over.throughput_ci95, under.throughput_per_s, under.throughput_ci95)
 
 
 def _flat_from(rows: Sequence[Row]) -> Row | None:
-    """The first row that no larger batch beats by FLAT, whatever their intervals hold; never the largest."""
+    """The first row that no larger batch beats by FLAT, whatever the intervals hold; never the largest."""
     for place, row in enumerate(rows[:-1]):
-        ours = interval(row)
-        later = [(other.batch_size, interval(other)) for other in rows[place + 1 :]]
-        if ours is None or any(theirs is None for _, theirs in later):
-            continue
-        least = row.batch_size / ours.high
-        if all(theirs is not None and batch / theirs.low <= FLAT * least for batch, theirs in later):
+        ratios = [_rate_ratio(other, row) for other in rows[place + 1 :]]
+        if all(ratio is not None and ratio.ci95 is not None and ratio.ci95.high <= FLAT for ratio in ratios):
             return row
     return None
 

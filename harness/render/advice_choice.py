@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from harness.core.schemas import Precision, Row
-from harness.measure.ratios import Ratio, welch
+from harness.measure.ratios import Ratio, ratio_of_medians
 from harness.measure.rows import median_ns
 from harness.render import cold, ranking, units
 from harness.render.engines import engine_of
@@ -62,8 +62,9 @@ def precision_choice(group: Group) -> Iterator[Recommendation]:
         if rows[0].precision == "fp32" or not found:
             continue
         rated = [(low, high, ratio) for low, high in found if (ratio := _times(low, high)) is not None]
-        pays = [(low, high, ratio) for low, high, ratio in rated if ratio.ci95.low > 1 and ratio.value >= WORTH]
-        fails = [(low, high, ratio) for low, high, ratio in rated if ratio.ci95.high < WORTH]
+        known = [(low, high, ratio, ratio.ci95) for low, high, ratio in rated if ratio.ci95]
+        pays = [(low, high, ratio) for low, high, ratio, ends in known if ends.low > 1 and ratio.value >= WORTH]
+        fails = [(low, high, ratio) for low, high, ratio, ends in known if ends.high < WORTH]
         if not pays and not fails:
             continue
         parts = [f"pays {_gains(pays)}, at {loss([low for low, _, _ in pays])}"] if pays else []
@@ -75,23 +76,25 @@ def precision_choice(group: Group) -> Iterator[Recommendation]:
 def start_up_cost(group: Group) -> Iterator[Recommendation]:
     """After how many requests the faster backends have repaid their slower start, at the smallest batch."""
     smallest = min(row.batch_size for row in group.rows)
-    repaid: list[tuple[str, Row]] = []
+    repaid: list[tuple[cold.BreakEven, Row]] = []
     for row in group.rows:
         baseline = group.by_id.get(row.speedup.baseline) if row.speedup else None
         if row.batch_size == smallest and row.mode == "sync" and baseline is not None and ranking.is_ranked(baseline):
-            words = cold.break_even(row, baseline, group.export, engine_of(row, group.export, group.engines))
-            if words[0].isdigit():
-                repaid.append((words, row))
+            found = cold.break_even(row, baseline, group.export, engine_of(row, group.export, group.engines))
+            if found is not None and found.interval is not None:
+                repaid.append((found, row))
     if not repaid:
         return
-    shown = sorted(repaid, key=lambda pair: int(pair[0].replace(",", "")))[:MAX_LISTED]
+    shown = sorted(repaid, key=lambda pair: pair[0].requests or 0)[:MAX_LISTED]
     first = group.by_id[shown[0][1].speedup.baseline] if shown[0][1].speedup else shown[0][1]
-    words = listed([f"{name(row)} after {count}" for count, row in shown])
+    words = listed([f"{name(row)} after {found}" for found, row in shown])
     built = " engine build," if any(engine_of(row, group.export, group.engines) for _, row in shown) else ""
     text = (
         f"against {name(first)} at batch {smallest}, export,{built} load and compile are repaid by {words} "
         "requests; a process that answers fewer is served sooner by the baseline."
     )
+    if any(found.cached for found, _ in shown):
+        text += " Cached: a compile cache was warm; what repays a first start is not known."
     yield group.recommendation("start-up cost", text, (first.case_id, *(row.case_id for _, row in shown)))
 
 
@@ -112,7 +115,8 @@ def _times(fast: Row, slow: Row) -> Ratio | None:
     """How many times as fast, with its interval; None with one round."""
     if fast.latency_ns is None or slow.latency_ns is None:
         return None
-    return welch(fast.latency_ns.process_medians, slow.latency_ns.process_medians)
+    ratio = ratio_of_medians(slow.latency_ns.process_medians, fast.latency_ns.process_medians)
+    return ratio if ratio and ratio.ci95 else None
 
 
 def _ratio(ratio: Ratio) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 from harness.core.schemas import Row
 from harness.measure.rows import median_ns
-from harness.render import ranking, units
+from harness.render import cold, ranking, units
 from harness.render.engines import engine_of
 from harness.render.group import Group, Recommendation, interval, listed
 from harness.render.series import name
@@ -85,4 +84,7 @@ def _next_best(group: Group, row: Row) -> Row | None:
 
 
 def _repaid(row: Row, best: Row, build_ns: float) -> str:
-    return units.whole(math.ceil(build_ns / (median_ns(best) - median_ns(row))))
+    assert row.latency_ns is not None and best.latency_ns is not None  # noqa: PT018, S101 - chosen by _next_best
+    found = cold.repaid_after(build_ns, best.latency_ns, row.latency_ns)
+    assert found is not None  # noqa: S101 - their intervals do not touch
+    return cold.requests(*found)

@@ -23,7 +23,7 @@ def percent(ratio: float) -> str:
 
 def interval(found: Interval | None) -> str:
     """Both ends as changes."""
-    return units.ABSENT if found is None else f"[{percent(found.low)}, {percent(found.high)}]"
+    return units.interval(found, end=percent)
 
 
 def in_words(row: ComparedRow) -> str:
@@ -61,5 +61,5 @@ def judged(judgement: Judgement) -> str:
     said = figure(judgement.value, judgement.quantity)
     if judgement.ci95 is None or judgement.clear is None:
         return f"{said}, no interval"
-    ends = ", ".join(figure(end, judgement.quantity) for end in (judgement.ci95.low, judgement.ci95.high))
-    return f"{said}, 95% CI [{ends}] {'clear of the limit' if judgement.clear else 'reaches across the limit'}"
+    interval = units.interval(judgement.ci95, end=lambda end: figure(end, judgement.quantity))
+    return f"{said}, 95% CI {interval} {'clear of the limit' if judgement.clear else 'reaches across the limit'}"

@@ -11,12 +11,13 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocat
 from harness.core.schemas import Row
 from harness.render import ranking
 from harness.render.canvas import Margins, canvas, widest_in
-from harness.render.chart_dots import FILLS, shape_name
+from harness.render.chart_dots import ARROWS, FILLS, shape_name
 from harness.render.cold import until_first_answer_ns
+from harness.render.dots import ARROW_PT, arrows
 from harness.render.legend import legend_width_in, side_legend
 from harness.render.style import GREY, INK, RC, drawing, face, look
 from harness.render.ticks import log_ticks
-from harness.render.units import SECOND
+from harness.render.units import SECOND, to_scale
 
 _HEIGHT_IN = 2.35
 
@@ -27,10 +28,15 @@ def cold_figure(title: str, rows: Sequence[Row], baseline: str, caption: str) ->
     shown = shapes if len(shapes) < 2 else [shapes[0], shapes[-1]]
     text = (
         "Load, compile and first inference of a new process; imports, ONNX export and engines not included. Upper "
-        f"left is best. Bar: 95% CI of the speedup. {FILLS}"
+        f"left is best. Bar: 95% CI of the speedup ({ARROWS}). {FILLS}"
     )
+    drawn = [row for _, found in shown for row in found]
+    if any(row.cold_ns and row.cold_ns.compile_cached for row in drawn):
+        text += " Arrow to the right: its compile cache was warm, a first start takes longer."
+    if any(map(_against_c, drawn)):
+        text += f" {ranking.DOUBT} in a title: the baseline there is grade C."
     with drawing():
-        entries = sorted((row for _, found in shown for row in found), key=lambda row: -_ratio(row))
+        entries = sorted(drawn, key=lambda row: -_ratio(row))
         limits = _ratio_limits(entries)
         widest = widest_in((_ratio_text(tick) for tick in _ratio_ticks(limits)), RC["ytick.labelsize"])
         margins = Margins(left=0.38 + widest, right=legend_width_in(entries), gap=0.17 + widest)
@@ -39,7 +45,8 @@ def cold_figure(title: str, rows: Sequence[Row], baseline: str, caption: str) ->
             for row in found:
                 _point(ax, row)
             _scale(ax, entries, limits)
-            ax.set_title(shape_name(shape))
+            doubt = f" {ranking.DOUBT}" if any(map(_against_c, found)) else ""
+            ax.set_title(f"{shape_name(shape)}{doubt}")
         axes[0].set_ylabel(f"speedup over {baseline} fp32")
         side_legend(figure, entries, lines=False)
     return figure
@@ -51,17 +58,25 @@ def _point(ax: Axes, row: Row) -> None:
     ranked = ranking.is_ranked(row)
     colour = style.colour if ranked else GREY
     seconds = until_first_answer_ns(row.cold_ns) / SECOND.ns
-    if row.speedup.ci95 is not None:
-        ends = [row.speedup.ci95.low, row.speedup.ci95.high]
-        ax.plot([seconds, seconds], ends, color=colour, linewidth=3, alpha=0.4, solid_capstyle="butt")
+    bar = to_scale(row.speedup.ci95)
+    if bar is not None:
+        ax.plot([seconds, seconds], [bar.low, bar.high], color=colour, linewidth=3, alpha=0.4, solid_capstyle="butt")
+    elif row.speedup.ci95 is not None:
+        arrows(ax, (seconds, row.speedup.ratio), ((0, -ARROW_PT), (0, ARROW_PT)), colour)
+    if row.cold_ns.compile_cached:
+        arrows(ax, (seconds, row.speedup.ratio), ((ARROW_PT, 0),), colour)
     ax.plot(
         [seconds], [row.speedup.ratio], color=colour, marker=style.marker, markersize=6.5, linestyle="", zorder=3,
         markerfacecolor=face(colour, row.precision, ranked),
     )  # fmt: skip
 
 
+def _against_c(row: Row) -> bool:
+    return ranking.is_doubtful(row) and row.speedup is not None and row.speedup.baseline_grade == ranking.UNRANKED
+
+
 def _ratio_limits(rows: Sequence[Row]) -> tuple[float, float]:
-    intervals = [row.speedup.ci95 for row in rows if row.speedup and row.speedup.ci95]
+    intervals = [bar for row in rows if row.speedup and (bar := to_scale(row.speedup.ci95))]
     return _widened([*map(_ratio, rows), *(end for one in intervals for end in (one.low, one.high)), 1.0])
 
 

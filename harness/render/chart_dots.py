@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 
 from harness.core.schemas import Interval, Row
+from harness.measure.grades import MAX_PRINTED_FACTOR
 from harness.render import ranking, units
 from harness.render.dots import Axis, Dot, Panel, dot_figure
 from harness.render.series import drawable, labels
@@ -23,14 +24,15 @@ LOG_FROM = 8
 """Slowest over fastest median of a shape, or largest p95 over slowest, from which latencies stand on a log axis."""
 
 FILLS = "Tinted: not fp32; grey and hollow: flagged, not ranked."
+ARROWS = f"arrows: wider than ×{MAX_PRINTED_FACTOR:g}, not to scale"
 MARKS = (
-    "Marker: median of process medians; bar: 95% CI over processes; small dots: the processes; line to the tick: p95 "
-    f"(what is not to be seen is narrower than the marker). {FILLS}"
+    f"Marker: median of process medians; bar: 95% CI over processes ({ARROWS}); small dots: the processes; line to the "
+    f"tick: p95 (what is not to be seen is narrower than the marker). {FILLS}"
 )
 
 OFFLINE_MARKS = (
-    "Marker: wall time of all blocks by their batches, median of the processes; bar: 95% CI over processes; small "
-    f"dots: the processes. {FILLS}"
+    "Marker: wall time of all blocks by their batches, median of the processes; bar: 95% CI over processes "
+    f"({ARROWS}); small dots: the processes. {FILLS}"
 )
 
 
@@ -81,9 +83,9 @@ def speedup_figure(title: str, rows: Sequence[Row], baseline: str, caption: str)
     shown = drawable(rows)
     names = labels(shown)
     panels = [Panel(shape_name(key), _speedup_dots(found, names)) for key, found in shapes(shown)]
-    marks = (
-        f"Marker: median ratio {baseline} fp32 / backend of same-round medians; bar: 95% CI, t on log ratios. {FILLS}"
-    )
+    marks = f"Marker: median of {baseline} fp32 / median of the backend; bar: 95% CI ({ARROWS}). {FILLS}"
+    if any(map(ranking.is_doubtful, shown)):
+        marks = f"{marks} {ranking.DOUBT_MEANS}"
     return dot_figure(title, (marks, caption), panels, Axis("speedup (log scale)", ratio=True), _columns(panels))
 
 
@@ -122,7 +124,12 @@ def _speedup_dots(rows: Sequence[Row], names: Mapping[str, str]) -> dict[str, Do
             dots[names[row.case_id]] = absence(row)
         elif row.speedup.baseline != row.case_id:
             dots[names[row.case_id]] = Dot(
-                row.speedup.ratio, row.speedup.ci95, look(row.backend), row.precision, ranking.is_ranked(row)
+                row.speedup.ratio,
+                row.speedup.ci95,
+                look(row.backend),
+                row.precision,
+                ranking.is_ranked(row),
+                mark=ranking.DOUBT if ranking.is_doubtful(row) else "",
             )
     return dots
 

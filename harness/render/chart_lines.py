@@ -32,7 +32,7 @@ def throughput_figure(title: str, rows: Sequence[Row], caption: str) -> Figure:
     lengths = sorted({row.sequence_length or 0 for row in shown})[:MAX_LENGTHS]
     dots = " Dots between dashes: further settings." if any(line_numbers(shown).values()) else ""
     lines = f"Dashed lines: not fp32.{dots}"
-    text = f"Items divided by the wall time of the timed loop, all rounds pooled. {lines} {FILLS}"
+    text = f"Items divided by the wall time of the timed loop, median over processes. {lines} {FILLS}"
     with drawing():
         margins = Margins(left=0.85, right=legend_width_in(shown), gap=0.6, top=0.3 if lengths != [0] else 0.1)
         figure, axes = canvas(title, (text, caption), (1, len(lengths)), _HEIGHT_IN, margins)

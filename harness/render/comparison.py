@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import PurePath
 
 from tabulate import tabulate
 
-from harness.core.schemas import ComparedRow, Comparison, Judgement
-from harness.measure.comparison import is_lost
+from harness.core.schemas import ComparedRow, Comparison, Judgement, Side
+from harness.measure.comparison import ENOUGH_ROUNDS, is_lost
 from harness.render import change, units
 from harness.render.markdown import section, table
 
@@ -20,8 +21,8 @@ THRESHOLDS = "Thresholds"
 MAX_NAMED = 3
 """Cases named one by one beside a reason that they share; all of them stand in comparison.json."""
 
-ENOUGH_ROUNDS = 5
-"""With 30 rows and 1% between processes, 5 rounds show 94% of single 5% slow-downs, 3 rounds 19% (decision 6)."""
+CORRELATED_ALARMS = "53% to 72%"
+"""With 5 to 10 rounds a side: benchmarks/false_alarms.py, docs/speed.md."""
 
 
 def headline(comparison: Comparison) -> str:
@@ -93,10 +94,25 @@ def remarks(comparison: Comparison) -> list[str]:
     lost = sum(is_lost(row) for row in comparison.rows)
     if lost:
         found.append(f"{units.count(lost, 'row')} had a sound figure in the baseline and have none now.")
-    sides = [side.rounds for side in (comparison.baseline, comparison.current) if side]
-    if any(row.verdict == "AMBIGUOUS" for row in comparison.rows) and min(sides) < ENOUGH_ROUNDS:
-        found.append(f"More rounds decide ambiguous rows: ROUNDS={ENOUGH_ROUNDS} on both sides.")
+    if short := _short_sides(comparison):
+        commands = " and ".join(f"`{_command(side)}`" for side in short)
+        found.append(f"No row is judged by fewer than {ENOUGH_ROUNDS} rounds a side: {commands}, then compare again.")
     return found
+
+
+def _short_sides(comparison: Comparison) -> list[Side]:
+    """The runs that need more rounds before any verdict."""
+    pairs = [row.rounds for row in comparison.rows if row.rounds is not None]
+    sides = [comparison.baseline, comparison.current]
+    return [
+        side for at, side in enumerate(sides) if side is not None and any(pair[at] < ENOUGH_ROUNDS for pair in pairs)
+    ]
+
+
+def _command(side: Side) -> str:
+    """What gives a run the rounds that it lacks, with the configuration and folder that it names."""
+    config = [f"CONFIG={side.config}"] if side.config else []
+    return " ".join(["make bench", f"ROUNDS={ENOUGH_ROUNDS}", *config, f"RESULTS={PurePath(side.path).parent}"])
 
 
 _PLAIN = {"tablefmt": "simple", "disable_numparse": True}
@@ -184,10 +200,15 @@ def _guide(comparison: Comparison) -> str:
     margin, allowed = f"±{comparison.equivalence:.1%}", f"{comparison.max_regression:.1%}"
     lines = [
         f"- **change** is that of the headline, the median of process medians; {margin} is the margin of equivalence.",
-        "- **SAME**: the whole interval lies inside the margin. **SLOWER**, **FASTER**: significant over all compared "
-        "rows (Welch's t on log process medians, Holm) and beyond the margin. **AMBIGUOUS**: these rounds cannot tell.",
+        "- **95% CI**: of the ratio, from the intervals of the two medians over processes (MOVER).",
+        "- **SAME**: the whole interval lies inside the margin. **SLOWER**, **FASTER**: beyond the margin, its "
+        "interval clear of no change, significant over all compared rows by Welch's t on log process medians (Holm), "
+        "and by ranks too, or with no process of one run among the other's. **AMBIGUOUS**: these rounds cannot decide; "
+        f"fewer than {ENOUGH_ROUNDS} a side never do.",
         f"- A slower row fails beyond {allowed}; a threshold fails on its point estimate, and without a sound figure.",
         "- The interval covers noise between the processes of a run. What lasts for a whole run (a neighbour, heat) "
-        "moves all rows alike and is in no interval.",
+        "moves all rows alike and is in no interval. Nor is what lasts for some rounds: where neighbouring rounds "
+        f"correlate by 0.5, {CORRELATED_ALARMS} of simulated tables of 30 unchanged rows call one slower or faster. "
+        "Two runs cannot separate either from a change of the code; repeated runs can.",
     ]
     return "\n".join(lines)

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from pydantic import BaseModel
 
 from harness.core.schemas import Energy, EngineRecord, GpuUsage, Row, Summary, Unavailable, UsageSummary
+from harness.measure.roofline import bounds_of, pass_ns
 from harness.render import flat, ranking
 from harness.render.csv_lines import Line, about, is_sound, per, sound_rows, where
 from harness.render.csv_writing import Value
@@ -46,25 +47,25 @@ def _built(engine: EngineRecord) -> Line:
 
 
 def roofline(summary: Summary) -> list[Line]:
-    """A line for each row that was held against the measured limits of its GPU."""
+    """A line for each row that was held against the measured limits of its device."""
     return [about(summary, row, found) for row in sound_rows(summary) if (found := against_limits(summary, row))]
 
 
 def against_limits(summary: Summary, row: Row) -> Line:
     """Work of a batch, what of the limits is reached, and the limits; empty without either."""
-    found, roof = row.roofline, summary.roof
-    if found is None or roof is None or not is_sound(row):
+    found, bounds = row.roofline, bounds_of(row, summary.roof)
+    if found is None or isinstance(bounds, str) or not is_sound(row):
         return {}
-    device_ns = row.device_ns and (row.device_ns.compute or row.device_ns.device)
+    time_ns = pass_ns(row)
     return {
         "flops_per_batch": found.flops,
-        "flops_per_s": found.flops / device_ns * 1e9 if device_ns else None,
+        "flops_per_s": found.flops / time_ns * 1e9 if time_ns else None,
         "flops_share_of_best": found.flops_share,
         "least_bytes_per_batch": found.bytes,
         "bytes_share_of_best_copy": found.bytes_share,
         "limit": found.limit,
-        "best_flops_per_s": roof.flops.get(row.precision),
-        "best_copy_bytes_per_s": roof.copy_bytes_per_s,
+        "best_flops_per_s": bounds.flops_per_s,
+        "best_copy_bytes_per_s": bounds.copy_bytes_per_s,
     }
 
 
@@ -105,6 +106,16 @@ def flags(summary: Summary) -> list[Line]:
         for _, rows in ranking.by_table(summary.rows)
         for row in rows
         for flag in row.flags
+    ]
+
+
+def checks(summary: Summary) -> list[Line]:
+    """A line for each check that applies to a row: in how many of its rounds it was made, and why not in the others."""
+    return [
+        about(summary, row, {"check": name, "rounds": found.rounds, "of": found.of, "missing": found.missing})
+        for _, rows in ranking.by_table(summary.rows)
+        for row in rows
+        for name, found in row.checks.items()
     ]
 
 

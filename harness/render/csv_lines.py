@@ -13,6 +13,9 @@ from harness.render.csv_writing import Value
 
 Line = dict[str, Value]
 
+RESTS_ON_C = "_rests_on_grade_c"
+"""End of the name of each column that says whether a ratio rests on a row of grade C, its own or the baseline."""
+
 
 def who(row: Row) -> Line:
     """What was measured: the columns that stand first."""
@@ -40,6 +43,7 @@ def where(summary: Summary) -> Line:
         "measured_from": summary.measured_from,
         "measured_to": summary.measured_to,
         "plan_id": summary.plan_id,
+        "settings_id": summary.settings_id,
     }
 
 

@@ -8,9 +8,11 @@ from harness.core.schemas import Precision, Summary
 from harness.core.schemas.profile import ModelProfile, OnnxCount
 from harness.core.schemas.profile_parts import LayerRow, OperatorRow, PartsProfile
 from harness.measure.alike import alike
+from harness.measure.launch_gaps import idle_share
 from harness.measure.layer_sums import by_group, total
+from harness.measure.profile_grades import flags_of, grade_of, spread
 from harness.measure.profiled import Profiled
-from harness.measure.reconcile import launch_gaps, reconcile
+from harness.measure.reconcile import reconcile
 from harness.measure.side_by_side import SideBySide
 from harness.render.csv_lines import Line, about, per, where
 from harness.render.units import MILLISECOND
@@ -107,15 +109,22 @@ def profile_sums(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
 def _sums(one: Profiled, parts: PartsProfile) -> Line:
     measured = one.model.achieved.latency_ns
     sums = reconcile(parts, one.row.device == "cuda", None if measured is None else round(measured))
+    gaps = idle_share(parts, measured)
     return {
+        "profile_grade": grade_of(parts),
+        "profile_flags": " ".join(dict.fromkeys(flag.name for flag in flags_of(parts))),
         "outcome": sums.outcome if sums else None,
         "parts_ms": per(sums.parts_ns if sums else None, MILLISECOND),
         "profiled_run_ms": per(parts.window_ns, MILLISECOND),
         "plain_run_ms": per(parts.plain_ns, MILLISECOND),
         "measured_latency_ms": per(measured, MILLISECOND),
         "parts_over_plain": sums.ratio if sums else None,
+        "corrected_parts_over_plain": sums.corrected if sums else None,
+        "repeats": len(parts.ratios) or None,
+        "repeats_spread": spread(parts.ratios),
         "profiling_overhead_share": sums.overhead if sums else None,
-        "launch_gap_share": launch_gaps(parts),
+        "launch_gap_share": gaps.share if gaps else None,
+        "launch_gap_share_of": gaps.of if gaps else None,
         "tokenising_ms": per(parts.tokenising.time_ns if parts.tokenising else None, MILLISECOND),
         "reasons": "; ".join(sums.reasons) if sums else None,
         "notes": "; ".join(parts.notes),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.core.schemas import Latency, Row, Summary
 from harness.measure.rows import is_calibration
 from harness.render import cold, ranking, units
-from harness.render.csv_lines import Line, about, ends, is_sound, per, sound_rows
+from harness.render.csv_lines import RESTS_ON_C, Line, about, ends, is_sound, per, sound_rows
 from harness.render.custom import csv_columns
 from harness.render.engines import engine_of
 from harness.render.tables import file_sizes
@@ -62,7 +62,7 @@ def cold_costs(summary: Summary, row: Row, by_id: dict[str, Row]) -> Line:
         return {}
     engine = engine_of(row, export, summary.engines)
     baseline = by_id.get(row.speedup.baseline) if row.speedup else None
-    repaid = cold.break_even_requests(row, baseline, export, engine)
+    repaid = cold.break_even(row, baseline, export, engine)
     return {
         "export_s": per(cold.export_ns(row, export, engine), SECOND),
         "engine_build_s": engine.build_s if engine else None,
@@ -71,9 +71,12 @@ def cold_costs(summary: Summary, row: Row, by_id: dict[str, Row]) -> Line:
         "compile_cached": costs.compile_cached,
         "first_inference_s": per(costs.first_inference, SECOND),
         "until_first_answer_s": per(cold.until_first_answer_ns(costs), SECOND),
-        "break_even_requests": repaid if isinstance(repaid, int) else None,
-        "break_even": repaid if isinstance(repaid, str) else None,
+        "break_even": repaid.outcome if repaid else None,
+        "break_even_requests": repaid.requests if repaid else None,
+        **ends("break_even_requests", repaid.interval if repaid else None, None),
         "break_even_against": baseline.case_id if baseline else None,
+        "break_even_compile_cached": repaid.cached if repaid else None,
+        f"break_even{RESTS_ON_C}": repaid.doubtful if repaid else None,
     }
 
 
@@ -93,15 +96,24 @@ def speed(row: Row) -> Line:
         **_device(row),
         **_split(row),
         "throughput_items_per_s": row.throughput_per_s,
+        **{f"throughput_ci95_{end}_items_per_s": getattr(row.throughput_ci95, end, None) for end in ("low", "high")},
         "items": units.ITEMS[row.kind],
         "throughput_tokens_per_s": _tokens_per_s(row),
         "speedup": row.speedup.ratio if row.speedup else None,
         **ends("speedup", row.speedup.ci95 if row.speedup else None, None),
         "speedup_against": row.speedup.baseline if row.speedup else None,
+        f"speedup{RESTS_ON_C}": ranking.is_doubtful(row) if row.speedup else None,
     }
 
 
-_VOID = {"latency_ns": None, "device_ns": None, "split": None, "throughput_per_s": None, "speedup": None}
+_VOID = {
+    "latency_ns": None,
+    "device_ns": None,
+    "split": None,
+    "speedup": None,
+    "throughput_per_s": None,
+    "throughput_ci95": None,
+}
 
 
 def faithfulness(row: Row) -> Line:

@@ -20,6 +20,7 @@ RESULTS: Sequence[Callable[[Summary], list[Line]]] = (
     csv_besides.energy,
     csv_besides.settings_tried,
     csv_besides.flags,
+    csv_besides.checks,
     csv_besides.usage,
     csv_besides.not_measured,
     csv_besides.environments,

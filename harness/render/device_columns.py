@@ -1,10 +1,11 @@
-"""What a GPU's own clock adds to a table: device and enqueue time, and the parts of a transfer (pure)."""
+"""What a device adds to a table: on a GPU the times by its clock and the parts of a transfer; its limits (pure)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
 from harness.core.schemas import DeviceTimes, Row
+from harness.measure.roofline import CPU_CLEARLY_SHORTER, MIN_SHARE
 from harness.render import units
 from harness.render.units import ABSENT, TimeUnit
 
@@ -32,6 +33,7 @@ def device_columns(rows: Iterable[Row], unit: TimeUnit) -> dict[str, Callable[[R
 
 def guide_lines(rows: Iterable[Row]) -> list[str]:
     """How to read these columns, where there are any."""
+    rows = list(rows)
     found = [row for row in rows if row.device_ns is not None]
     lines = {
         "device": "**device, enqueue**: the same inferences by the GPU's event clock (between two events on the "
@@ -42,17 +44,26 @@ def guide_lines(rows: Iterable[Row]) -> list[str]:
         "(H2D + D2H), time per batch being wall time by batches.",
         "setting": "**setting**: the named way in which the backend ran (`configs/README.md`). Where several were "
         "tried, the fastest of round 1 got the other rounds and stands in the tables; the others are listed below.",
-        "roofline": "**FLOP/s, bytes**: shares of the best matrix product and the best copy that were measured on this "
-        "card. **limit**: *compute* or *memory* where one share is 30% or more, *host* where submitting takes as long "
-        "as running. Below both, *launch* where at least half of the time does not grow with the batch (many small "
-        "kernels, each waiting for the one before), and *kernels* where it does (slow kernels, or intermediate results "
-        "that go through memory); – where only one batch size was measured.",
+        "roofline": f"**of the best, of the best copy**: shares of the best matrix product and the best copy that were "
+        f"measured on this card. **limit**: *compute* or *memory* where one share is {MIN_SHARE:.0%} or more, *host* "
+        "where submitting takes as long as running. Below both, *launch* where at least half of the time does not grow "
+        "with the batch (many small kernels, each waiting for the one before), and *kernels* where it does (slow "
+        "kernels, or intermediate results that go through memory); – where only one batch size was measured.",
+        "roofline of a CPU": "**of the best, of the best copy**: shares of the best matrix products and copies that "
+        "were measured on this CPU with as many threads, each multiplying on its own; no precision counts as "
+        "slower than fp32, by way of which a library may compute. The time is that of a pass: of the e2e boundary the "
+        "inference alone, of the modes offline and pipelined wall time a batch. A copy's share may pass 100% where "
+        "weights stay in a cache; a product's may where the clock was higher than while the limits were measured, and "
+        f"from {1 / CPU_CLEARLY_SHORTER:.0%} on the row is void. **limit**: *compute* where the product's share is "
+        f"{MIN_SHARE:.0%} or more, *memory* where the copy's is larger and the least traffic of a pass exceeds the "
+        "last-level cache; – where neither is near: small operators, slow kernels, intermediate results.",
     }
     there = {
         "device": bool(found),
         "transfer": any(row.device_ns and row.device_ns.h2d is not None for row in found),
         "setting": any(row.setting != "default" for row in found),
         "roofline": any(row.roofline for row in found),
+        "roofline of a CPU": any(row.roofline for row in rows if row.device == "cpu"),
     }
     return [line for name, line in lines.items() if there[name]]
 

@@ -26,18 +26,24 @@ Charts = Mapping[TableKey | None, Sequence[tuple[str, str]]]
 
 
 def document(
-    summary: Summary, charts: Charts, chart_note: str = "", proof: str = "", profile: str = "", what_if: str = ""
+    summary: Summary,
+    charts: Charts,
+    chart_note: str = "",
+    proof: str = "",
+    profile: str = "",
+    what_if: str = "",
+    more: str = "",
 ) -> str:
     """The whole report.
 
     chart_note: which charts were not drawn, and why; proof: what the self-test found; profile, what_if: the sections
-    so named.
+    so named; more: what further rounds would make surer.
     """
     by_id = {row.case_id: row for row in summary.rows}
     tables = ranking.by_table(summary.rows)
     several = ambiguous_titles(tables)
     parts = [
-        section(summary.title, headline(summary), _images(charts.get(None, ())), chart_note, level=1),
+        section(summary.title, headline(summary), more, _images(charts.get(None, ())), chart_note, level=1),
         _optional("Recommendations", recommendations_text(summary)),
         _optional("What if", what_if),
         *(
@@ -84,13 +90,15 @@ def details(summary: Summary, key: TableKey, rows: Sequence[Row], by_id: Mapping
     energy = energy_table(rows, summary.energies)
     tried = tried_table(summary.rows, key)
     flags = remarks.flag_notes(rows)
+    checks = remarks.checks_table(rows)
     meanwhile = meanwhile_table(rows)
     parts = {
         "Before the first answer": (costs, (stated, costs, engines)),
-        "Against the limits of the GPU": (limits, (stated, limits)),
+        f"Against the limits of the {'GPU' if rows[0].device == 'cuda' else 'CPU'}": (limits, (stated, limits)),
         "Energy": (energy, (energy,)),
         "Settings that were tried": (tried, (stated, tried)),
         "Flags": (flags, (flags,)),
+        "Checks made": (checks, (checks,)),
         "Meanwhile on the machine": (meanwhile, (stated, meanwhile)),
     }
     return [(title, "\n\n".join(filter(None, texts))) for title, (needed, texts) in parts.items() if needed]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
@@ -14,7 +14,7 @@ from harness.core.schemas import Interval
 from harness.render.canvas import Margins, canvas, widest_in
 from harness.render.style import FAINT, GREY, INK, RC, Look, drawing, face
 from harness.render.ticks import log_ticks
-from harness.render.units import significant
+from harness.render.units import significant, to_scale
 
 ROW_IN = 0.235
 """Height of one backend's line."""
@@ -25,6 +25,12 @@ MAX_FINE_SPAN = 60
 _MAX_RATIO_TICKS = 13
 """Labels that have room beside each other in a figure of one column."""
 
+ARROW_PT = 12
+"""Length of an arrow in points, from the middle of its marker."""
+
+_BESIDE_PT = 6
+"""From a marker or the end of a bar to the figure beside it, in points."""
+
 _HIDDEN = 0.022
 """Half a marker, as a share of a panel's width."""
 
@@ -34,7 +40,7 @@ class Dot:
     """One estimate.
 
     tail: end of the hair (p95), None for none. singles: what the estimate was made of, small dots.
-    ranked: False draws it grey and hollow.
+    ranked: False draws it grey and hollow. mark: before its figure.
     """
 
     value: float
@@ -44,6 +50,12 @@ class Dot:
     ranked: bool = True
     tail: float | None = None
     singles: tuple[float, ...] = ()
+    mark: str = ""
+
+    @property
+    def bar(self) -> Interval | None:
+        """What is drawn to scale: an interval too wide to print would squeeze all others, and has arrows instead."""
+        return to_scale(self.interval)
 
 
 @dataclass(frozen=True)
@@ -111,10 +123,12 @@ def _dot(ax: Axes, dot: Dot, place: int, furthest: float) -> None:
     hidden = _HIDDEN * _width(ax, dot.value)
     colour = dot.look.colour if dot.ranked else GREY
     right = dot.value
-    if dot.interval is not None:
-        ends = [dot.interval.low, dot.interval.high]
-        ax.plot(ends, [place, place], color=colour, linewidth=2.4, alpha=0.6, solid_capstyle="butt")
-        right = max(right, dot.interval.high)
+    if dot.bar is not None:
+        ax.plot([dot.bar.low, dot.bar.high], [place, place], color=colour, linewidth=2.4, alpha=0.6,
+                solid_capstyle="butt")  # fmt: skip
+        right = max(right, dot.bar.high)
+    elif dot.interval is not None:
+        arrows(ax, (dot.value, place), ((-ARROW_PT, 0), (ARROW_PT, 0)), colour)
     if dot.tail is not None and dot.tail - dot.value > hidden:
         ax.plot([dot.value, dot.tail], [place, place], color=colour, linewidth=0.9, solid_capstyle="butt")
         ax.plot([dot.tail], [place], color=colour, marker="|", markersize=5, markeredgewidth=0.9)
@@ -128,12 +142,22 @@ def _dot(ax: Axes, dot: Dot, place: int, furthest: float) -> None:
     )  # fmt: skip
     # Where the bar leaves no room before the edge, the figure stands on it.
     right = right if right <= furthest else dot.value
-    _text(ax, significant(dot.value), right, place, INK if dot.ranked else GREY)
+    beside = ARROW_PT + 2 if dot.interval is not None and dot.bar is None and right == dot.value else _BESIDE_PT
+    _text(ax, f"{dot.mark}{significant(dot.value)}", right, place, INK if dot.ranked else GREY, beside=beside)
 
 
-def _text(ax: Axes, text: str, x: float, place: int, colour: str, fontstyle: str = "normal") -> None:
+def arrows(ax: Axes, at: tuple[float, float], ways: Iterable[tuple[float, float]], colour: str) -> None:
+    """From a point in data units into each way, in points: what is out there is not drawn to scale."""
+    for way in ways:
+        style = {"arrowstyle": "<-", "color": colour, "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 7}
+        ax.annotate("", at, way, textcoords="offset points", annotation_clip=False, arrowprops=style)
+
+
+def _text(
+    ax: Axes, text: str, x: float, place: int, colour: str, fontstyle: str = "normal", beside: float = _BESIDE_PT
+) -> None:
     ax.annotate(
-        text, (x, place), (6, 0), textcoords="offset points", va="center_baseline", fontsize=8, color=colour,
+        text, (x, place), (beside, 0), textcoords="offset points", va="center_baseline", fontsize=8, color=colour,
         annotation_clip=False, zorder=3, fontstyle=fontstyle,
         # White behind the figures lets gridlines end before them.
         bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
@@ -186,17 +210,15 @@ def _ratio_scale(ax: Axes, panels: Sequence[Panel], most: int) -> float:
 
 
 def _lowest(dots: Sequence[Dot]) -> float:
-    """Left end of a logarithmic axis: of all intervals, within a quarter of the smallest value.
-
-    An interval of two processes may span decades: let it run out of the panel rather than squeeze all others.
-    """
-    low = min((dot.interval.low if dot.interval else dot.value for dot in dots), default=1.0)
+    """Left end of a logarithmic axis: of all bars and of what they were made of, within a quarter of the smallest
+    value: one process far off runs out of the panel rather than squeeze all others."""
+    low = min((min((dot.bar.low if dot.bar else dot.value), *dot.singles, dot.value) for dot in dots), default=1.0)
     return max(low, min((dot.value for dot in dots), default=1.0) / 4)
 
 
 def _right(dot: Dot) -> float:
-    interval_end = min(dot.interval.high, 4 * dot.value) if dot.interval else 0
-    return max(dot.value, dot.tail or 0, interval_end)
+    furthest = max((*dot.singles, dot.bar.high if dot.bar else 0))
+    return max(dot.value, dot.tail or 0, min(furthest, 4 * dot.value))
 
 
 def _order(panels: Sequence[Panel], biggest_first: bool) -> list[str]:

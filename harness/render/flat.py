@@ -22,8 +22,17 @@ _PLAIN = (
 _NESTED = {
     "latency_ns": ("median", "ci95.low", "ci95.high", "p50", "p90", "p95", "p99", "max", "mean", "iqr"),
     "latency": ("cv", "lag1_autocorrelation", "n", "rounds"),
-    "speedup": ("ratio", "ci95.low", "ci95.high", "baseline"),
-    "parity": ("samples", "relative_l2", "max_abs", "cosine", "top1_agreement", "nonfinite"),
+    "speedup": ("ratio", "ci95.low", "ci95.high", "baseline", "baseline_grade"),
+    "parity": (
+        "samples",
+        "relative_l2",
+        "max_abs",
+        "cosine",
+        "top1_agreement",
+        "nonfinite",
+        "item_relative_l2",
+        "item_cosine",
+    ),
     "placement": ("device", "precision", "provider"),
     "cold_ns": ("load", "compile", "first_inference", "compile_cached"),
     "device_ns": ("device", "device_ci95.low", "device_ci95.high", "enqueue", "h2d", "compute", "d2h"),
@@ -82,6 +91,7 @@ COLUMNS: dict[str, Callable[[Row], Value]] = {
     **{f"{name}_median_ns": _reader(f"split.{name}.median_ns") for name in PARTS},
     **{f"{name}_share": _reader(f"split.{name}.share") for name in PARTS},
     "throughput_per_s": attrgetter("throughput_per_s"),
+    **{f"throughput_ci95_{end}_per_s": _reader(f"throughput_ci95.{end}") for end in ("low", "high")},
     "memory_bytes": attrgetter("memory_bytes"),
     "threads": attrgetter("threads"),
     "stopped": attrgetter("stopped"),
@@ -89,6 +99,7 @@ COLUMNS: dict[str, Callable[[Row], Value]] = {
     **{name: _reader(f"usage.{name}") for name in UsageSummary.model_fields if name not in _NOT_FLAT},
     **{f"gpu_{name}": _reader(f"usage.gpu.{name}") for name in GpuUsage.model_fields if name != "reasons"},
     "gpu_clock_held_back": _held_back,
+    "checks": lambda row: " ".join(f"{name} {one.rounds}/{one.of}" for name, one in row.checks.items()),
     "flags": lambda row: " ".join(dict.fromkeys(flag.name for flag in row.flags)),
 }
 """Column name → the figure. Absent figures are empty, never 0."""

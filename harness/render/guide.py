@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.core.schemas import Summary
 from harness.measure import grades, stats
-from harness.render import custom, ways
+from harness.render import custom, ranking, units, ways
 from harness.render.device_columns import guide_lines
 from harness.render.meanwhile import monitor_cost
 
@@ -18,16 +18,17 @@ def guide(summary: Summary) -> str:
     lines = [
         f"**median**: the median of {rounds} process medians; each round of a case is a fresh process, and "
         "the rounds of all cases are mixed in random order.",
-        f"**95% CI**: Student's t over the logarithms of the process medians ({processes}, not "
-        "thousands of iterations: those of one process are not independent). One round has no interval.",
-        f"**p90, p95, p99**: {stats.PERCENTILE_ESTIMATOR} over the pooled samples; below {least[0]}, {least[1]} and "
-        f"{least[2]} samples they are withheld, as MLPerf LoadGen's early stopping does at 99% confidence. Their 95% "
-        "intervals (order statistics, batch means for the correlation; of the processes measured, not of others) stand "
-        "in summary.csv.",
-        "**images/s, sequences/s, tokens/s**: items divided by the wall time of the timed loop, not by a mean latency. "
-        "Tokens count padding.",
-        f"**speedup**: {summary.baseline_backend} fp32 divided by this row, as the median ratio of medians of the same "
-        "round; its interval is t on the logarithms of these ratios.",
+        f"**95% CI**: of the median over processes ({processes}, not thousands of iterations: those of one process are "
+        "not independent). Student's t on the logarithms of the process medians; from "
+        f"{stats.MIN_ORDERED} processes on order statistics, which need no shape. One round has no interval.",
+        f"**p90, p95, p99**: {stats.PERCENTILE_ESTIMATOR} in each process, and the median of these; below {least[0]}, "
+        f"{least[1]} and {least[2]} samples, or a third of that in any process, they are withheld, after MLPerf "
+        "LoadGen's early stopping at 99% confidence. Their 95% intervals, over processes as the median's, are in "
+        "summary.csv.",
+        "**images/s, sequences/s, tokens/s**: items divided by the wall time of the timed loop, not by a mean latency; "
+        "the median over processes. Tokens count padding.",
+        f"**speedup**: the median of {summary.baseline_backend} fp32 divided by this row's; its interval follows from "
+        "the two medians' (MOVER).",
         "**rel. L2, top-1**: distance of the outputs from the fp32 PyTorch reference, the worst of a check of all "
         "inputs before timing and of outputs taken while timing. Top-1 is shown for trained classifiers only, the "
         "**cosine** for all others, where rows differ in precision. **file MiB**: "
@@ -36,12 +37,19 @@ def guide(summary: Summary) -> str:
         "also those that only other models of the backend need.",
         "**until first answer**: load + compile + first inference of a new process, without the imports of its "
         "libraries. **break-even**: batches until the time saved repays what comes on top of the baseline's start, "
-        "export included.",
+        "export included; its interval is that of the difference of both medians (MOVER), the costs taken as measured, "
+        "and where it is wide its upper end alone is shown (*at most*). *not proven*: these rounds leave open that "
+        "nothing is saved.",
         "**bold**: the fastest of its shape: its interval lies below all others', and no row of grade C reads as fast. "
         "Without bold there is no clear winner. *Italics*: grade C, not ranked.",
-        "**grade**: A every check passed · B less certain than asked (interval wider than "
-        f"±{grades.MAX_INTERVAL_HALF_WIDTH:.0%}, or fewer rounds) · C disturbed, not ranked · F void: wrong outputs, "
-        "or something else ran than the label says.",
+        "**grade**: A every check that applies was made and passed; the table of checks says for how many rounds · "
+        f"B less certain than asked (interval beyond ±{grades.MAX_INTERVAL_HALF_WIDTH:.0%} of the median, fewer "
+        "rounds, or a check that was not made) · C disturbed, or an interval beyond "
+        f"±{grades.MAX_RANKED_HALF_WIDTH:.0%}: not ranked · F void: wrong outputs, or something else ran than "
+        "the label says.",
+        f"**{ranking.DOUBT}**: before a ratio that rests on a row of grade C, this one or the baseline. "
+        f"**{units.WIDE}**: the upper end of the interval is more than {grades.MAX_PRINTED_FACTOR:g} times the lower "
+        "one, so that its digits would say nothing; summary.csv has them.",
     ]
     lines += [*ways.guide_lines(summary.rows), *guide_lines(summary.rows)]
     lines += custom.guide_lines(summary)

@@ -93,4 +93,5 @@ def _gain(row: Row) -> str:
     if row.speedup is None or row.speedup.baseline == row.case_id:
         return ""
     ends = f" (95% CI {units.interval(row.speedup.ci95)})" if row.speedup.ci95 else ""
-    return f", {units.significant(row.speedup.ratio)} times the speed of the baseline{ends}"
+    doubt = ", which is grade C" if ranking.is_doubtful(row) else ""
+    return f", {ranking.speedup(row)} times the speed of the baseline{doubt}{ends}"

@@ -9,6 +9,7 @@ from harness.core.schemas import Row, Summary
 from harness.render import ranking, units
 from harness.render.conditions import short_conditions
 from harness.render.markdown import table
+from harness.render.tables import doubt_notes
 
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
@@ -28,10 +29,13 @@ def headline_block(summary: Summary, folder: PurePath) -> str:
     lengths = sorted({row.sequence_length for row in shown if row.sequence_length})
     sequences = "".join(f", sequence {length}" for length in lengths)
     what = "Host median in ms by batch size; bold: clearly the fastest" if on_gpu else f"Batch 1{sequences}"
+    # A table of batch sizes shows no speedups.
+    notes = [] if on_gpu else doubt_notes(shown)
     alt = f"Latency by backend, batch 1, {count} model{'' if len(models) == 1 else 's'}"
     return (
         f"![{alt}]({folder}/charts/overview.png)\n\n"
-        f"{short_conditions(summary, shown)} {what}. [The whole report]({folder}/report.md).\n\n{body}"
+        f"{short_conditions(summary, shown)} {what}. [The whole report]({folder}/report.md).\n\n"
+        + "\n\n".join([body, *notes])
     )
 
 
@@ -113,7 +117,7 @@ def _batch_1_line(row: Row) -> list[str]:
     words = [_model(row), row.backend, row.precision]
     if row.latency_ns is None or row.grade == "F":
         return [*words, "void", "void", "void", row.grade or ""]
-    speedup = units.ABSENT if row.speedup is None else f"{units.significant(row.speedup.ratio)}×"
+    speedup = units.ABSENT if row.speedup is None else f"{ranking.speedup(row)}×"
     ms = units.MILLISECOND.ns
     figures = [units.significant(row.latency_ns.median / ms), units.interval(row.latency_ns.ci95, ms)]
     return [*words, *figures, speedup, row.grade or ""]

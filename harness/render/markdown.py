@@ -20,6 +20,7 @@ WORDS = frozenset(
         *("engine", "profile", "by precision", "kept in fp32", "limit", "clock held back by"),
         *("on disk", "file", "held by"),
         *("gain", "known how", "rule", "from", "to", "rests on"),
+        *("flag", "meaning", "check", "why not in the others"),
     }
 )
 """Headers of columns that hold words; all others hold figures and are aligned to the right."""

@@ -39,8 +39,8 @@ GPU_COLUMNS: dict[str, Callable[[GpuUsage], str]] = {
 """Header → its cell, of rows that ran on a GPU; left out where no row fills it."""
 
 EXPLAINED = (
-    "Mean / peak over the timed loops of all rounds, as the monitor saw them; 100% is one CPU. Page faults: minor + "
-    "major (read from disk). Throttled: periods in which the cgroup's quota held the processes back."
+    "Mean / peak over warm-up and timed loop of all rounds, as the monitor saw them; 100% is one CPU. Page faults: "
+    "minor + major (read from disk). Throttled: periods in which the cgroup's quota held the processes back."
 )
 
 EXPLAINED_GPU = (

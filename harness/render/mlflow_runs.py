@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from harness.core.schemas import Row, Summary
 from harness.render.csv_besides import against_limits, joules
-from harness.render.csv_lines import Line, sound_rows, where, who
+from harness.render.csv_lines import RESTS_ON_C, Line, sound_rows, where, who
 from harness.render.csv_results import cold_costs, faithfulness, speed
 
 PREFIX = "inferometer."
@@ -56,12 +56,13 @@ def _case_run(summary: Summary, row: Row, by_id: dict[str, Row]) -> MlflowRun:
     known = {**who(row), "threads": row.threads}
     grade = {name: known.pop(name) for name in ("case_id", "grade")}
     flags = " ".join(dict.fromkeys(flag.name for flag in row.flags))
+    doubts = {name: found for name, found in figures.items() if name.endswith(RESTS_ON_C) and found is True}
     return MlflowRun(
         name=row.case_id,
         params={name: str(value) for name, value in known.items() if value is not None},
         # A bool is an int to Python, and no figure.
         metrics={name: float(value) for name, value in figures.items() if type(value) in (int, float)},  # type: ignore[arg-type]
-        tags=_tags({**grade, "flags": flags or None, **where(summary)}),
+        tags=_tags({**grade, "flags": flags or None, **doubts, **where(summary)}),
     )
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harness.core.schemas.profile_parts import Group, LayerRow, OperatorRow, PartsProfile
+from harness.measure.grades import RANKED
+from harness.measure.launch_gaps import IdleShare, idle_share
 from harness.measure.layer_choice import EVERYTHING, Choice, chosen
 from harness.measure.layer_sums import by_group, total
-from harness.measure.reconcile import Reconciliation, launch_gaps, reconcile
+from harness.measure.profile_grades import flags_of, grade_of, spread
+from harness.measure.reconcile import Reconciliation, are_kernels, reconcile
 from harness.render import units
 from harness.render.kernel_names import kernel_name
 from harness.render.markdown import table
@@ -21,14 +24,12 @@ _MAX_MEMBERS = 4
 
 
 def profile_text(parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None, choice: Choice = EVERYTHING) -> str:
-    """Everything about one case: whether its parts add up, groups, the longest layers and operators, notes.
+    """Everything about one case: its grade, whether its parts add up, groups, the longest layers and operators, notes.
 
     choice: which layers the table of layers shows; sums and groups are always those of all.
     """
-    found, gaps = reconcile(parts, on_gpu, measured_ns), launch_gaps(parts)
     blocks = [
-        reconciliation_line(found) if found else "",
-        "" if gaps is None else f"Launch gaps: in {units.percent(gaps)} of the plain latency no kernel ran on the GPU.",
+        *trust_lines(parts, on_gpu, measured_ns),
         groups_table({"time": parts}) if parts.layers else "",
         layers_table(parts.layers, choice=choice) if parts.layers else "",
         operators_table(parts.operators) if parts.operators else "",
@@ -37,12 +38,55 @@ def profile_text(parts: PartsProfile, on_gpu: bool, measured_ns: int | None = No
     return "\n\n".join(block for block in blocks if block)
 
 
+def trust_lines(parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None) -> list[str]:
+    """How far the times can be trusted: grade and flags, whether they add up, how the repeats agree, launch gaps."""
+    found, gaps = reconcile(parts, on_gpu, measured_ns), idle_share(parts, measured_ns)
+    return [
+        grade_line(parts),
+        *([reconciliation_line(found)] if found else []),
+        *([repeats_line(parts)] if parts.ratios else []),
+        *([gaps_line(gaps)] if gaps else []),
+    ]
+
+
+def grade_line(parts: PartsProfile) -> str:
+    """The grade of a profile, and of each flag what happened and what to do."""
+    flags, grade = flags_of(parts), grade_of(parts)
+    if not flags:
+        return f"Grade {grade}: a monitor watched it, and nothing disturbed it."
+    said = " ".join(f"{flag.name}: {flag.detail}. {flag.remedy}" for flag in flags)
+    return f"Grade {grade}{', so that nothing is concluded from its times' if grade == 'C' else ''}. {said}"
+
+
+def repeats_line(parts: PartsProfile) -> str:
+    """How often it was profiled, and how far the sums of the repeats lie apart."""
+    often = units.count(len(parts.ratios), "time")
+    apart = spread(parts.ratios)
+    range_ = f"{min(parts.ratios):.2f} to {max(parts.ratios):.2f} of the plain latency"
+    spreads = "" if apart is None else f", a spread of {units.percent(apart)}"
+    return f"Profiled {often}, each in a fresh process: the parts sum to {range_}{spreads}. The last one is shown."
+
+
+def gaps_line(found: IdleShare) -> str:
+    """In which share of which latency no kernel ran."""
+    return f"Launch gaps: in {units.percent(found.share)} of the {found.of} no kernel ran on the GPU."
+
+
+def mark(parts: PartsProfile) -> str:
+    """What stands behind the name of a profile that shows nothing: ` (grade C)`; empty where it may be trusted."""
+    if grade_of(parts) not in RANKED:
+        return f" (grade {grade_of(parts)})"
+    found = reconcile(parts, are_kernels(parts))
+    return f" ({found.outcome})" if found and found.outcome == "unexplained" else ""
+
+
 def reconciliation_line(found: Reconciliation) -> str:
-    """Whether the parts explain the latency, what profiling cost, and what explains a sum that is off."""
+    """Whether the parts explain the latency, what profiling cost, and what was measured of a sum that is off."""
     cost = f"{found.overhead:+.1%}".replace("-", "−")
+    reasons = f", {found.corrected:.2f} with what was measured beside them" if found.outcome == "explained" else ""
     line = (
         f"The parts sum to {units.duration(found.parts_ns)}, {found.ratio:.2f} of the plain latency of "
-        f"{units.duration(found.plain_ns)}: {found.outcome}. Profiling changed the run by {cost}."
+        f"{units.duration(found.plain_ns)}: {found.outcome}{reasons}. Profiling changed the run by {cost}."
     )
     if found.measured_ns is not None:
         line += f" The case's measured latency is {units.duration(found.measured_ns)}."
@@ -139,8 +183,9 @@ def operators_table(operators: Sequence[OperatorRow]) -> str:
 
 
 def groups_table(profiles: Mapping[str, PartsProfile]) -> str:
-    """Time by group, a column a profile that has layers; each with its share where there is only one."""
-    sums = {name: by_group(parts.layers) for name, parts in profiles.items() if parts.layers}
+    """Time by group, a column a profile that has layers, marked where it shows nothing; each with its share where there
+    is only one."""
+    sums = {f"{name}{mark(parts)}": by_group(parts.layers) for name, parts in profiles.items() if parts.layers}
     if not sums:
         return ""
     groups = sorted({group for one in sums.values() for group in one}, key=lambda group: -_most(sums, group))

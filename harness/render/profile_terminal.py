@@ -9,6 +9,8 @@ from tabulate import tabulate
 from harness.core.schemas.profile_parts import LayerRow, OperatorRow, PartsProfile
 from harness.measure.layer_choice import EVERYTHING, Choice, chosen
 from harness.measure.layer_sums import total
+from harness.measure.profile_grades import flags_of, grade_of, spread
+from harness.measure.reconcile import are_kernels, reconcile
 from harness.render import units
 from harness.render.profile_layers import choice_words, short_name, sums_line
 
@@ -20,13 +22,28 @@ _MAX_NAME = 60
 def terminal_layers(case_id: str, parts: PartsProfile, choice: Choice = EVERYTHING, top: int = TOP) -> str:
     """The longest layers of a choice by time alone; the longest operators where the backend tells no layers."""
     if not parts.layers:
-        return "\n".join([f"{case_id}: operators", _operators(parts.operators[:top])])
+        return "\n".join([f"{case_id}: operators, {_trust(parts)}", _operators(parts.operators[:top])])
     found = chosen(parts.layers, choice)
     if not found:
         return f"{case_id}: no layer matches {choice_words(choice)}"
     shown = sorted(found, key=lambda row: -row.self_ns)[:top]
-    lines = [f"{case_id}: layers", _layers(shown, total(parts.layers)), sums_line(parts.layers, found, shown)]
+    lines = [
+        f"{case_id}: layers, {_trust(parts)}",
+        _layers(shown, total(parts.layers)),
+        sums_line(parts.layers, found, shown),
+    ]
     return "\n".join(filter(None, lines))
+
+
+def _trust(parts: PartsProfile) -> str:
+    """Grade and flags, how the parts sum up, how often it was profiled."""
+    flags = ", ".join(dict.fromkeys(flag.name for flag in flags_of(parts)))
+    grade = f"grade {grade_of(parts)}{f' ({flags})' if flags else ''}"
+    found = reconcile(parts, are_kernels(parts))
+    sums = f", {found.ratio:.2f} of the plain latency: {found.outcome}" if found else ""
+    repeats = f", {units.count(len(parts.ratios), 'repeat')}" if parts.ratios else ""
+    apart = spread(parts.ratios)
+    return f"{grade}{sums}{repeats}{f' within {units.percent(apart)}' if apart is not None else ''}"
 
 
 def _layers(shown: Sequence[LayerRow], everything_ns: int) -> str:

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from harness.core.schemas import DeviceTimes, Interval, Latency, Row, Summary
 from harness.core.timestamps import since_1970_s
 from harness.render.csv_lines import sound_rows, where, who
+from harness.render.ranking import is_doubtful
 from harness.render.units import SECOND
 
 Figure = Callable[[Row], float | None]
@@ -117,15 +118,22 @@ GAUGES: Mapping[str, tuple[str, Figure]] = {
         "Its 95% interval over processes.",
         _latency(lambda it: _end(it.ci95, "high")),
     ),
-    "latency_p50_seconds": ("Median of all samples together.", _latency(lambda it: it.p50)),
-    "latency_p90_seconds": ("90th percentile of all samples together.", _latency(lambda it: it.p90)),
-    "latency_p95_seconds": ("95th percentile of all samples together.", _latency(lambda it: it.p95)),
-    "latency_p99_seconds": ("99th percentile of all samples together.", _latency(lambda it: it.p99)),
+    "latency_p50_seconds": ("The same as the median.", _latency(lambda it: it.p50)),
+    "latency_p90_seconds": ("90th percentile, median over processes.", _latency(lambda it: it.p90)),
+    "latency_p95_seconds": ("95th percentile, median over processes.", _latency(lambda it: it.p95)),
+    "latency_p99_seconds": ("99th percentile, median over processes.", _latency(lambda it: it.p99)),
     "batch_time_seconds": ("Offline mode: what a batch takes of a block's time.", _batch_time),
     "device_median_seconds": ("The same inferences by the GPU's event clock.", _device(lambda it: it.device)),
     "enqueue_seconds": ("Host time until a batch was submitted to the GPU.", _device(lambda it: it.enqueue)),
-    "throughput_items_per_second": ("Items by wall time of the timed loop.", lambda row: row.throughput_per_s),
+    "throughput_items_per_second": (
+        "Items by wall time of the timed loop, median over processes.",
+        lambda row: row.throughput_per_s,
+    ),
     "speedup_ratio": ("Against the baseline backend.", lambda row: row.speedup.ratio if row.speedup else None),
+    "speedup_rests_on_grade_c_info": (
+        "1 where the case or its baseline is grade C; absent elsewhere.",
+        lambda row: 1.0 if is_doubtful(row) else None,
+    ),
     "relative_l2_ratio": ("Distance from fp32 PyTorch.", lambda row: row.parity.relative_l2 if row.parity else None),
     "peak_memory_bytes": ("Peak resident memory of the case's process.", lambda row: row.memory_bytes),
     "load_seconds": ("Loading the model in a fresh process.", _cold("load")),

@@ -11,9 +11,15 @@ from itertools import groupby
 from harness.core.schemas import Row
 from harness.measure.grades import RANKED
 from harness.measure.rows import is_calibration, median_ns
+from harness.render import units
 
 UNRANKED = "C"
-"""Disturbed: the row's number stands in the table, and takes no part in who is faster."""
+"""Disturbed or uncertain: the row's number stands in the table, and takes no part in who is faster."""
+
+DOUBT = "~"
+"""Before a ratio that rests on a row of grade C."""
+
+DOUBT_MEANS = f"{DOUBT}: rests on a row of grade C, this one or the baseline."
 
 TableKey = tuple[str, str, str, str, str]
 """model, weights, device, boundary, mode: what one table holds."""
@@ -32,6 +38,20 @@ def shape(row: Row) -> tuple[int, int]:
 def is_ranked(row: Row) -> bool:
     """True where the row may win."""
     return row.latency_ns is not None and row.grade in RANKED
+
+
+def is_doubtful(row: Row) -> bool:
+    """True where a row's speedup, and what follows from it, rests on a row of grade C."""
+    if row.speedup is None or row.speedup.baseline == row.case_id:
+        return False
+    return UNRANKED in (row.grade, row.speedup.baseline_grade)
+
+
+def speedup(row: Row) -> str:
+    """The ratio to the baseline, marked where it rests on a row of grade C; without its interval."""
+    if row.speedup is None:
+        return units.ABSENT
+    return f"{DOUBT if is_doubtful(row) else ''}{units.significant(row.speedup.ratio)}"
 
 
 def by_table(rows: Iterable[Row]) -> list[tuple[TableKey, list[Row]]]:

@@ -26,7 +26,7 @@ MAX_NAMED = 4
 
 DISTURBANCES = (
     *("COTENANT", "STEAL", "CPU_QUOTA", "OVERSUBSCRIBED", "THERMAL", "HW_SLOWDOWN", "POWER_CAP"),
-    *("CLOCK_DRIFT", "MAJOR_FAULTS"),
+    *("CLOCK_DRIFT", "MAJOR_FAULTS", "STARVED", "AFFINITY_CHANGED", "UNWATCHED"),
 )
 
 RULES: Sequence[Callable[[Group], Iterable[Recommendation]]] = (
@@ -96,5 +96,6 @@ def disturbed(rows: Sequence[Row]) -> Iterable[Recommendation]:
     for name in DISTURBANCES:
         found = [(row, flag) for row in measured for flag in row.flags if flag.name == name]
         if found:
-            text = f"in {len(found)} of {units.count(len(measured), 'row')}. {found[0][1].remedy}"
-            yield Recommendation("The machine", name, text, tuple(row.case_id for row, _ in found))
+            ids = tuple(dict.fromkeys(row.case_id for row, _ in found))
+            text = f"in {len(ids)} of {units.count(len(measured), 'row')}. {found[0][1].remedy}"
+            yield Recommendation("The machine", name, text, ids)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from harness.measure.alike import Alike
-from harness.measure.launch_gaps import LaunchGaps
+from harness.core.schemas.profile_parts import LaunchGaps
+from harness.measure.alike import Alike, NotCompared
+from harness.measure.launch_gaps import idle, waited
+from harness.measure.profile_grades import flags_of, grade_of
 from harness.measure.reconcile import HIGH, LOW
 from harness.measure.shared_modules import MODEL
 from harness.measure.side_by_side import Column, Line, SideBySide, gain_of
@@ -19,13 +21,13 @@ TOP = 12
 _MAX_MEMBERS = 3
 
 IDLE = "no kernel running"
-"""Of a backend whose profiler tells kernels: the rest of its plain latency."""
+"""Of a backend whose profiler tells kernels: the rest of its measured latency, or of its plain one without it."""
 
 
-def side_by_side_section(found: Alike, stated: str, image: str, gaps: Mapping[str, LaunchGaps]) -> str:
+def side_by_side_section(found: Alike, stated: str, image: str) -> str:
     """One comparison as a section of the report.
 
-    stated: the conditions of its rows. image: its chart, empty where none was drawn. gaps: by case id, where told.
+    stated: the conditions of its rows. image: its chart, empty where none was drawn.
     """
     groups = found.groups
     how = (
@@ -33,18 +35,29 @@ def side_by_side_section(found: Alike, stated: str, image: str, gaps: Mapping[st
         f"the median of `run`. Gain: what a line takes longer in {groups.slowest.name} than in "
         f"{groups.fastest.name}; a kernel that fuses several modules counts for the group of its product."
     )
-    idle = [f"- {gaps_line(column, gaps[column.case_id])}" for column in groups.columns if column.case_id in gaps]
+    gaps = [f"- {gaps_line(one, one.parts.launch_gaps)}" for one in groups.columns if one.parts.launch_gaps]
     return section(
         title_of(found),
         f"{gain_sentence(groups)} {how}",
-        doubts(groups),
+        " ".join(filter(None, (doubts(groups), left_out_sentence(found.left_out)))),
         image,
         stated,
         gains_table(groups, "group"),
         *(_by_module(found.modules, stated) if found.modules else ()),
-        "\n".join(idle),
+        "\n".join(gaps),
         level=3,
     )
+
+
+def not_compared_section(found: NotCompared) -> str:
+    """Why backends that were profiled alike do not stand side by side."""
+    why = f"Fewer than two of these profiles can be relied on. {left_out_sentence(found.left_out)}"
+    return section(f"{found.shape}: not side by side", why, level=3)
+
+
+def left_out_sentence(left_out: Sequence[tuple[str, str]]) -> str:
+    """Which backends do not stand in a comparison, and why; empty of none."""
+    return f"Left out: {'; '.join(f'{name}, {why}' for name, why in left_out)}." if left_out else ""
 
 
 def title_of(found: Alike) -> str:
@@ -92,6 +105,11 @@ def doubts(found: SideBySide) -> str:
         if column.factor is not None and not LOW <= column.factor <= HIGH
     ]
     alone = [column.name for column in found.columns if column.kernels_alone]
+    less_sure = [
+        f"{column.name} ({', '.join(dict.fromkeys(flag.name for flag in flags_of(column.parts)))})"
+        for column in found.columns
+        if grade_of(column.parts) != "A"
+    ]
     texts = [
         f"Kernels alone were told of {', '.join(alone)}: the time in which none ran on the GPU stands in no line of "
         "theirs, while the others' layers hold it."
@@ -101,6 +119,7 @@ def doubts(found: SideBySide) -> str:
         "better than differences between columns; each backend's `parts.md` has the reasons."
         if off
         else "",
+        f"Profiles of grade B: {', '.join(less_sure)}." if less_sure else "",
     ]
     return " ".join(filter(None, texts))
 
@@ -131,12 +150,11 @@ def gains_table(found: SideBySide, what: str, top: int = TOP) -> str:
 
 def gaps_line(column: Column, gaps: LaunchGaps) -> str:
     """How long the GPU stood idle, and for whom it waited."""
-    text = f"{column.name}: GPU idle {units.percent(gaps.idle)} of the traced window"
-    if gaps.waited is not None:
-        text += f", {units.percent(gaps.waited)} waiting for launches"
-    if column.parts.operators:
-        idle = gaps.idle_of(column.parts.plain_ns, column.parts.operators)
-        text += f"; {units.percent(idle)} of the latency without a profiler, which slows the host"
+    text = f"{column.name}: GPU idle {units.percent(idle(gaps))} of the traced window"
+    if (for_launches := waited(gaps)) is not None:
+        text += f", {units.percent(for_launches)} waiting for launches"
+    if found := column.idle_share:
+        text += f"; {units.percent(found.share)} of the {found.of}, without the profiler, which slows the host"
     return f"{text}."
 
 

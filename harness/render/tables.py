@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tabulate import tabulate
 
 from harness.core.schemas import ExportRecord, Latency, Row, Summary
-from harness.measure.stats import P90_MIN_SAMPLES, P95_MIN_SAMPLES, P99_MIN_SAMPLES
+from harness.measure.stats import P90_MIN_SAMPLES, P95_MIN_SAMPLES, P99_MIN_SAMPLES, least_in_process
 from harness.render import ranking, units, ways
 from harness.render.custom import Metrics, metric_columns
 from harness.render.device_columns import device_columns
@@ -34,7 +34,13 @@ def latency_table(
     the files that were loaded. metrics: Summary.custom.
     """
     columns = latency_columns(rows, export, engines, metrics)
-    return table([*columns], [[cell(row) for cell in columns.values()] for row in rows])
+    text = table([*columns], [[cell(row) for cell in columns.values()] for row in rows])
+    return "\n\n".join([text, *doubt_notes(rows)])
+
+
+def doubt_notes(rows: Sequence[Row]) -> list[str]:
+    """What the mark beside a speedup means, where any has one."""
+    return [ranking.DOUBT_MEANS] if any(ranking.is_doubtful(row) and row.grade != "F" for row in rows) else []
 
 
 def latency_columns(
@@ -67,10 +73,11 @@ def terminal_table(summary: Summary) -> str:
     columns = _terminal_columns(rows, unit, winners)
     letters = _plain({**columns, "grade": lambda row: row.grade or ABSENT}, rows)
     device = f"device {unit.name}"
-    if device not in columns or max(map(len, letters.splitlines())) <= TERMINAL_COLUMNS:
-        return _plain(columns, rows)
-    del columns[device]
-    return f"{_plain(columns, rows)}\n\nLeft out for the width of a line: {device}; see summary.csv or report.md."
+    notes = doubt_notes(rows)
+    if device in columns and max(map(len, letters.splitlines())) > TERMINAL_COLUMNS:
+        del columns[device]
+        notes.append(f"Left out for the width of a line: {device}; see summary.csv or report.md.")
+    return "\n\n".join([_plain(columns, rows), *notes])
 
 
 def _plain(columns: Mapping[str, Callable[[Row], str]], rows: Sequence[Row]) -> str:
@@ -98,9 +105,7 @@ def _terminal_columns(rows: Sequence[Row], unit: TimeUnit, winners: set[str]) ->
     device = f"device {unit.name}"
     columns |= {name: cell for name, cell in device_columns(rows, unit).items() if name == device}
     columns["items/s"] = lambda row: _rate(row, 1)
-    columns["speedup"] = lambda row: (
-        VOID if row.grade == "F" else units.significant(row.speedup.ratio if row.speedup else None)
-    )
+    columns["speedup"] = lambda row: VOID if row.grade == "F" else ranking.speedup(row)
     columns["grade"] = lambda row: " ".join([row.grade or ABSENT, *dict.fromkeys(flag.name for flag in row.flags)])
     return columns
 
@@ -184,7 +189,10 @@ def _median(row: Row, unit: TimeUnit, wins: bool) -> str:
 def _percentile(name: str, unit: TimeUnit) -> Callable[[Row], str]:
     def figure(latency: Latency) -> str:
         value: float | None = getattr(latency, name)
-        return f"n<{WITHHELD[name]}" if value is None else units.in_unit(value, unit)
+        if value is not None:
+            return units.in_unit(value, unit)
+        least = WITHHELD[name]
+        return f"n<{least}" if latency.n < least else f"n<{least_in_process(int(name[1:]) / 100)} each"
 
     return lambda row: _timed(row, figure)
 
@@ -203,7 +211,7 @@ def _speedup(row: Row) -> str:
     if row.speedup.baseline == row.case_id:
         return "1 (baseline)"
     ends = f" {units.interval(row.speedup.ci95)}" if row.speedup.ci95 else ""
-    return f"{units.significant(row.speedup.ratio)}{ends}"
+    return f"{ranking.speedup(row)}{ends}"
 
 
 def _top1(row: Row) -> str:

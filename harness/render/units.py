@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import median
 
 from harness.core.schemas import Interval, Kind
+from harness.measure.grades import MAX_PRINTED_FACTOR, too_wide_to_print
 
 DIGITS = 3
 ABSENT = "–"
@@ -76,9 +77,25 @@ def duration(value_ns: float) -> str:
     return f"{significant(value_ns / unit.ns)} {unit.name}"
 
 
-def interval(found: Interval | None, divisor: float = 1) -> str:
-    """Both ends of an interval."""
-    return ABSENT if found is None else f"[{significant(found.low / divisor)}, {significant(found.high / divisor)}]"
+WIDE = f"[wider than ×{MAX_PRINTED_FACTOR:g}]"
+"""What is shown in place of both ends of an interval that says nothing (grades.MAX_PRINTED_FACTOR)."""
+
+
+def interval(found: Interval | None, divisor: float = 1, end: Callable[[float], str] = significant) -> str:
+    """Both ends of an interval of a positive figure, or that they are too far apart to say anything.
+
+    end: how a figure is written, after it was divided.
+    """
+    if found is None:
+        return ABSENT
+    if too_wide_to_print(found):
+        return WIDE
+    return f"[{end(found.low / divisor)}, {end(found.high / divisor)}]"
+
+
+def to_scale(found: Interval | None) -> Interval | None:
+    """The interval that a chart draws as a bar: None where it is too wide to print, as it would squeeze all others."""
+    return None if found is None or too_wide_to_print(found) else found
 
 
 def mib(size_bytes: int | None) -> str:

@@ -11,15 +11,17 @@ from harness.measure.what_if import Change, Profiles, Rule, WhatIf, what_if
 from harness.render import units
 from harness.render.advice_choice import loss
 from harness.render.markdown import section, table
+from harness.render.ranking import UNRANKED
 from harness.render.series import named
 
 MAX_LISTS = 8
 """Models and sequence lengths with a list, as many as have recommendations."""
 
 _EXPLAINED = (
-    "Gain is items a second, in times of the row that a change starts from; gains of several changes do not multiply. "
+    "Gain is how many times faster an item is than in the row that a change starts from, by the medians; gains of "
+    "several changes do not multiply. "
     "*Measured*: the other row, with the 95% interval of their ratio. *At most*: if what the profile found there "
-    "vanished (Amdahl's law); a real change brings less."
+    "vanished (Amdahl's law); a real change brings less. Rows of grade C take no part."
 )
 
 
@@ -30,7 +32,9 @@ def what_if_text(summary: Summary, profiles: Profiles) -> str:
     """
     found = what_if(summary.rows, profiles, summary.baseline_backend)
     by_id = {row.case_id: row for row in summary.rows}
-    parts = [section(_title(one), _changes_table(one, by_id), level=3) for one in found[:MAX_LISTS]]
+    parts = [
+        section(_title(one), _elsewhere(one, summary), _changes_table(one, by_id), level=3) for one in found[:MAX_LISTS]
+    ]
     more = len(found) - MAX_LISTS
     after = f"{units.count(more, 'more list is', 'more lists are')} left out." if more > 0 else ""
     return "\n\n".join(filter(None, [_EXPLAINED, *parts, after])) if parts else ""
@@ -41,7 +45,12 @@ def terminal_what_if(summary: Summary, profiles: Profiles) -> str:
     found = what_if(summary.rows, profiles, summary.baseline_backend)[:MAX_LISTS]
     by_id = {row.case_id: row for row in summary.rows}
     return "\n".join(
-        line for one in found for line in (f"\nWhat if, {_title(one)}: {one.reason or ''}".rstrip(), _plain(one, by_id))
+        line
+        for one in found
+        for line in (
+            f"\nWhat if, {_title(one)}: {' '.join(filter(None, [_elsewhere(one, summary), one.reason]))}".rstrip(),
+            _plain(one, by_id),
+        )
     ).strip()
 
 
@@ -51,16 +60,42 @@ def _title(one: WhatIf) -> str:
     return f"{one.model}{weights}{length} on {one.device}"
 
 
+def _elsewhere(one: WhatIf, summary: Summary) -> str:
+    """Why a list does not start from the row that its reader expects; empty where it does."""
+    ours = [
+        row
+        for row in summary.rows
+        if (row.model, row.weights, row.device, row.sequence_length)
+        == (one.model, one.weights, one.device, one.sequence_length)
+        and (row.boundary, row.mode, row.status, row.tried) == ("compute", "sync", "measured", False)
+        and (row.backend, row.precision) == (summary.baseline_backend, "fp32")
+    ]
+    # Of several settings the plan's first, as for speedups.
+    expected = min(ours, key=lambda row: row.batch_size, default=None)
+    if expected is None or expected.grade != UNRANKED or not one.changes:
+        return ""
+    return f"The baseline, {_where(expected)}, is grade C: nothing starts from it."
+
+
 def _changes_table(one: WhatIf, by_id: Mapping[str, Row]) -> str:
     if one.reason is not None:
-        return f"Nothing can be said: {one.reason}."
+        return "\n\n".join(filter(None, (f"Nothing can be said: {one.reason}.", _left_out(one))))
     headers = ["gain", "known how", "rule", "from", "to", "rests on"]
-    return table(headers, [[*_cells(change, by_id), _ids(change)] for change in one.changes])
+    changes = table(headers, [[*_cells(change, by_id), _ids(change)] for change in one.changes])
+    return "\n\n".join(filter(None, (changes, _left_out(one))))
+
+
+def _left_out(one: WhatIf) -> str:
+    """Profiles that give no bound though they were taken."""
+    if not one.left_out:
+        return ""
+    return f"No bound is taken from {'; '.join(f'`{case_id}`: {why}' for case_id, why in one.left_out)}."
 
 
 def _plain(one: WhatIf, by_id: Mapping[str, Row]) -> str:
     lines = [[" ", *_cells(change, by_id)] for change in one.changes]
-    return tabulate(lines, tablefmt="plain", disable_numparse=True, colalign=("left",) * 6) if lines else ""
+    changes = tabulate(lines, tablefmt="plain", disable_numparse=True, colalign=("left",) * 6) if lines else ""
+    return "\n".join(filter(None, (changes, _left_out(one).replace("`", ""))))
 
 
 def _cells(change: Change, by_id: Mapping[str, Row]) -> list[str]:
@@ -106,7 +141,9 @@ def _layout(change: Change, _: Row, __: Row) -> str:
 
 
 def _launches(change: Change, _: Row, __: Row) -> str:
-    return f"no waits for launches (a CUDA graph): in {units.percent(change.share)} of the latency no kernel runs"
+    return (
+        f"no waits for launches (a CUDA graph): in {units.percent(change.share)} of the measured latency no kernel runs"
+    )
 
 
 def _latency(row: Row) -> str:

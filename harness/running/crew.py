@@ -84,7 +84,7 @@ class Crew:
         job = Job(
             case=case,
             round=number,
-            plan_id=self._plan.plan_id,
+            settings_id=self._plan.settings_id,
             measurement=self._plan.measurement,
             threads=threads_of(case, self._threads),
             results=str(self._results.root),

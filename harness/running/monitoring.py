@@ -24,13 +24,26 @@ class Monitor:
             self._process = subprocess.Popen(  # noqa: S603 - our own module, fixed words
                 [sys.executable, "-m", "harness.monitor", "--device", device],
                 stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
                 stderr=file,
                 start_new_session=True,
             )
 
-    def watch(self, job: Job, pid: int) -> None:
-        """The process of a job has begun."""
-        self._tell(Watch(pid=pid, case_id=job.case.case_id, round=job.round, plan_id=job.plan_id, results=job.results))
+    def ready(self) -> None:
+        """Wait until it can see: a process that is short is over before a monitor that just starts. No wait for one
+        that ended instead."""
+        if self._process.stdout is not None:
+            self._process.stdout.readline()
+
+    def watch(self, job: Job, pid: int, record: Path | None = None) -> None:
+        """The process of a job has begun. record: where its record goes, if not beside the samples of its round."""
+        path = None if record is None else str(record)
+        case_id = job.case.case_id
+        self._tell(
+            Watch(
+                pid=pid, case_id=case_id, round=job.round, settings_id=job.settings_id, results=job.results, record=path
+            )
+        )
 
     def phase(self, name: str) -> None:
         """It has come to a phase."""
@@ -46,6 +59,8 @@ class Monitor:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
         self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
     def _tell(self, message: Message) -> None:
         if self._process.stdin is None:

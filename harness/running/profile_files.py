@@ -27,6 +27,13 @@ def memory_text(results: Results, case_id: str) -> str:
     return "" if found is None else memory_section(found, chart.name if chart.is_file() else None)
 
 
+def forget_usage(results: Results, case_id: str) -> None:
+    """Remove what a monitor saw of earlier repeats, of which there may have been more."""
+    for path in results.profile(case_id).glob("*.usage.json"):
+        with store.translate_storage_errors(path):
+            path.unlink()
+
+
 def memory_files(results: Results, case_id: str) -> tuple[str, ...]:
     """Draw the chart of a pass that allocated something; returns the names of all files about memory."""
     found = memory_of(results, case_id)

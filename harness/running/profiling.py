@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import selectors
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from harness.core import cli, store
-from harness.core.errors import CaseError, StorageError
-from harness.core.jobs import Job
-from harness.core.schemas import Record
-from harness.measure.launcher import process_environment
+from harness.core.errors import CaseError, FormatError, StorageError
+from harness.core.jobs import Entered, Job
+from harness.core.layout import Results
+from harness.core.schemas import Record, Usage
+from harness.measure.clock import now_ns
+from harness.measure.launcher import Observer, process_environment
+from harness.running.monitoring import Monitor
 
 Level = Literal["count", "memory", "parts", "tokenising"]
 """`count`: what needs no measuring; `memory`: allocations of one pass; `parts`: layers and operators; `tokenising`:
@@ -40,10 +46,49 @@ class ProfileJob(Record):
         return Path(self.job.models)
 
 
-def profile_in_a_process(asked: ProfileJob, log: Path, interpreter: Path | None = None) -> bytes:
+@dataclass(frozen=True)
+class _Watcher:
+    """Passes on to a monitor what the process of a profile says of itself. record: where what it saw goes."""
+
+    job: Job
+    monitor: Monitor
+    record: Path
+
+    def started(self, pid: int) -> None:
+        self.monitor.watch(self.job, pid, self.record)
+
+    def entered(self, phase: str) -> None:
+        self.monitor.phase(phase)
+
+
+def watched_profile(asked: ProfileJob, log: Path, interpreter: Path | None = None) -> tuple[bytes, Usage | None]:
+    """(answer of a fresh process, what a monitor saw of it or None where it left no record), as profile_in_a_process.
+
+    The monitor is one for this process alone: when it has ended, its record is whole.
+    """
+    results = Results(asked.results)
+    record = results.profile_usage(asked.job.case.case_id, asked.job.round)
+    monitor = Monitor(results.worker_log("profile-monitor"), asked.job.case.device)
+    try:
+        monitor.ready()
+        answer = profile_in_a_process(asked, log, interpreter, _Watcher(asked.job, monitor, record))
+        monitor.end()
+    finally:
+        monitor.close()
+    try:
+        return answer, store.load(record, Usage, "make profile") if record.is_file() else None
+    except FormatError as error:
+        cli.warn(f"{error.problem} {error.hint}")
+        return answer, None
+
+
+def profile_in_a_process(
+    asked: ProfileJob, log: Path, interpreter: Path | None = None, observer: Observer | None = None
+) -> bytes:
     """The answer of a fresh process, as JSON. Raises CaseError where it gives none; its log then stays.
 
-    interpreter: the Python that has the needed libraries, where it is not this one.
+    interpreter: the Python that has the needed libraries, where it is not this one. observer: learns when the process
+    begins and to which phases it comes.
     """
     with store.translate_storage_errors(log):
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -58,15 +103,16 @@ def profile_in_a_process(asked: ProfileJob, log: Path, interpreter: Path | None 
             # A session of its own, so that compilers that it starts end with it.
             start_new_session=True,
         )
-        line = asked.model_dump_json().encode() + b"\n"
         try:
-            answer, _ = process.communicate(line, timeout=asked.job.measurement.timeout_s)
-        except subprocess.TimeoutExpired:
-            answer = None
+            if observer is not None:
+                observer.started(process.pid)
+            answer = _answer(process, asked, observer)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
     if process.returncode == StorageError.exit_code:
         raise StorageError(
             f"The disk is full or not writable: {log.parent} could not be written.",
@@ -76,6 +122,47 @@ def profile_in_a_process(asked: ProfileJob, log: Path, interpreter: Path | None 
         raise CaseError(*_why(answer is None, process.returncode, asked, log))
     log.unlink()
     return answer
+
+
+def _answer(process: subprocess.Popen[bytes], asked: ProfileJob, observer: Observer | None) -> bytes | None:
+    """Hand a process its job and read what it says to its end: the last line that is no phase; None at the time limit.
+
+    Returns when it has ended, or has to be ended.
+    """
+    if process.stdin is None or process.stdout is None:
+        raise RuntimeError("the process was started without pipes")
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(asked.model_dump_json().encode() + b"\n")
+        process.stdin.close()
+    deadline = now_ns() + int(asked.job.measurement.timeout_s * 1e9)
+    answer = buffer = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while selector.select(max(0.0, (deadline - now_ns()) / 1e9)):
+            chunk = os.read(process.stdout.fileno(), 1 << 20)
+            *lines, buffer = (buffer + (chunk or b"\n")).split(b"\n")
+            for line in filter(None, lines):
+                answer = line if (phase := _phase(line)) is None else answer
+                if phase is not None and observer is not None:
+                    observer.entered(phase)
+            if not chunk:
+                return answer if _ended(process, deadline) else None
+    return None
+
+
+def _ended(process: subprocess.Popen[bytes], deadline_ns: int) -> bool:
+    try:
+        process.wait(max(0.0, (deadline_ns - now_ns()) / 1e9))
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _phase(line: bytes) -> str | None:
+    try:
+        return Entered.model_validate_json(line).phase
+    except ValidationError:
+        return None
 
 
 def _why(timed_out: bool, code: int, asked: ProfileJob, log: Path) -> tuple[str, str]:

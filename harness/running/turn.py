@@ -34,7 +34,7 @@ def measure_turn(job: Job, worker: Worker, results: Results, observer: Observer)
     record = Failed(
         case_id=case_id,
         round=job.round,
-        plan_id=job.plan_id,
+        settings_id=job.settings_id,
         started_at=utc_now(),
         environment_id=None,
         error=error,
@@ -71,5 +71,5 @@ def _explain(outcome: Outcome, job: Job, last_words: str) -> tuple[str, str]:
 def _absent_library(absent: Sequence[str]) -> tuple[str, str]:
     return (
         f"{', '.join(absent)} is not installed.",
-        f"Install it: pip install {' '.join(absent)}; or name an interpreter that has it: PYTHONS=<backend>=<path>.",
+        f"Install it: pip install {' '.join(absent)}; or name a Python that has it: BACKEND_PYTHONS=<backend>=<path>.",
     )

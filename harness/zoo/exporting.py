@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from harness.core.errors import ExportError, UsageError
 from harness.core.layout import ModelFolder
 from harness.core.schemas import (
     Artifact,
+    ExportFailure,
     ExportRecord,
     InputSet,
     OnnxArtifact,
@@ -60,6 +62,8 @@ class Job:
 def export_model(job: Job, step: Step, seconds: Mapping[str, float], compare: Compare) -> ExportRecord:
     """Write the model's files and return their record, which the caller saves.
 
+    The reason why an ONNX file cannot be made, or is not what the model is, goes into the record: PyTorch needs none.
+
     `step` fills `seconds`. Raises HubError, ConfigError, UsageError, ExportError or StorageError.
     """
     with store.translate_storage_errors(job.folder.root):
@@ -78,11 +82,12 @@ def export_model(job: Job, step: Step, seconds: Mapping[str, float], compare: Co
         with step("work"):
             work = work_of(loaded, inputs)
         example = examples(inputs[job.lengths[0]].arrays)
-        onnx = _onnx_files(job, loaded, example, step)
-        variants = _onnx_forms(job, loaded, example, step)
+        refusals = _Refusals(job, only_onnx=loaded.module is None)
+        onnx = _onnx_files(job, loaded, example, step, refusals)
+        variants = _onnx_forms(job, loaded, example, step, refusals)
         with step("check"):
             trials = trials_of(loaded, job.planned.sequence_lengths, limits.threads())
-            checks = _checks(job, loaded, trials, [*onnx, *variants], compare)
+            checks = _checks(job, loaded, trials, [*onnx, *variants], compare, refusals)
         module = _weights(job, loaded)
     return ExportRecord(
         request_sha256=job.request_sha256,
@@ -97,8 +102,9 @@ def export_model(job: Job, step: Step, seconds: Mapping[str, float], compare: Co
         outputs=tensor_specs([t.outputs for t in trials], loaded.output_names, loaded.fixed_batch, loaded.batch_axes),
         written_inputs=loaded.written_inputs,
         module=module,
-        onnx=onnx,
-        onnx_variants=variants,
+        onnx={name: file for name, file in onnx.items() if name not in refusals.found},
+        onnx_variants={name: file for name, file in variants.items() if name not in refusals.found},
+        refused=refusals.found,
         work=work,
         input_sets=tuple(_input_set(job, length, inputs[length].source, raw.get(length)) for length in job.lengths),
         checks=checks,
@@ -172,33 +178,71 @@ def examples(arrays: Arrays) -> Arrays:
     return {name: values[:_EXAMPLES] for name, values in arrays.items()}
 
 
-def _onnx_files(job: Job, loaded: Loaded, example: Arrays, step: Step) -> dict[Precision, OnnxArtifact]:
+class _Refusals:
+    """Why ONNX files are not there, by name. Nothing is refused of a model that has nothing but its ONNX file: there an
+    error of its fp32 file is the export's.
+    """
+
+    def __init__(self, job: Job, only_onnx: bool) -> None:
+        self.found: dict[str, ExportFailure] = {}
+        self._asked = (*job.planned.onnx_precisions, *job.planned.onnx_variants)
+        self._only_onnx = only_onnx
+
+    @contextmanager
+    def attempt(self, name: str) -> Iterator[None]:
+        """What fails inside is the reason why there is no such file, and none of those that are made from it."""
+        try:
+            yield
+        except ExportError as error:
+            if self._only_onnx and name == "fp32":
+                raise
+            failure = ExportFailure(error=error.problem, hint=error.hint)
+            made_from_it = [other for other in self._asked if _source_of(other) == name]
+            self.found = {**dict.fromkeys((name, *made_from_it), failure), **self.found}
+
+
+def _source_of(name: str) -> str:
+    """The fp32 file that a file is made from: `fp16-fused` → `fp32-fused`."""
+    _, dash, form = name.partition("-")
+    return f"fp32{dash}{form}"
+
+
+def _onnx_files(
+    job: Job, loaded: Loaded, example: Arrays, step: Step, refusals: _Refusals
+) -> dict[Precision, OnnxArtifact]:
     """The fp32 file, which every other one is made from, and those the plan asks for besides. A user's file that is
     quantised already is taken as it is."""
     fp32 = job.folder.onnx("fp32")
-    with step("onnx"):
-        how = onnx_file.write_fp32(loaded, example, fp32, job.options)
-    files: dict[Precision, OnnxArtifact] = {"fp32": _onnx_artifact(fp32, how)}
-    if loaded.quantised is not None:
-        own = f"{loaded.quantised}, as the user's file has it"
-        return {**files, "int8": files["fp32"].model_copy(update={"quantisation": own})}
-    if "fp16" in job.planned.onnx_precisions:
-        with step("onnx-fp16"):
-            onnx_file.write_fp16(fp32, job.folder.onnx("fp16"))
-        files["fp16"] = _onnx_artifact(job.folder.onnx("fp16"), f"{how}, onnxruntime.transformers.float16")
-    if "int8" in job.planned.onnx_precisions:
-        calibration = None
-        if job.info.quantisation == "static":
-            with step("calibration"):
-                calibration = int8.calibration_inputs(loaded, job.samples)
-        with step("onnx-int8"):
-            quantised = int8.write_int8(fp32, job.folder.onnx("int8"), calibration)
-        made = _onnx_artifact(job.folder.onnx("int8"), f"{how}, onnxruntime.quantization")
-        files["int8"] = made.model_copy(update={"quantisation": quantised})
+    files: dict[Precision, OnnxArtifact] = {}
+    with refusals.attempt("fp32"):
+        with step("onnx"):
+            how = onnx_file.write_fp32(loaded, example, fp32, job.options)
+        files["fp32"] = _onnx_artifact(fp32, how)
+        if loaded.quantised is not None:
+            own = f"{loaded.quantised}, as the user's file has it"
+            return {**files, "int8": files["fp32"].model_copy(update={"quantisation": own})}
+        if "fp16" in job.planned.onnx_precisions:
+            with refusals.attempt("fp16"), step("onnx-fp16"):
+                onnx_file.write_fp16(fp32, job.folder.onnx("fp16"))
+                files["fp16"] = _onnx_artifact(job.folder.onnx("fp16"), f"{how}, onnxruntime.transformers.float16")
+        if "int8" in job.planned.onnx_precisions:
+            with refusals.attempt("int8"):
+                files["int8"] = _int8_file(job, loaded, how, step)
     return files
 
 
-def _onnx_forms(job: Job, loaded: Loaded, example: Arrays, step: Step) -> dict[str, OnnxArtifact]:
+def _int8_file(job: Job, loaded: Loaded, how: str, step: Step) -> OnnxArtifact:
+    calibration = None
+    if job.info.quantisation == "static":
+        with step("calibration"):
+            calibration = int8.calibration_inputs(loaded, job.samples)
+    with step("onnx-int8"):
+        quantised = int8.write_int8(job.folder.onnx("fp32"), job.folder.onnx("int8"), calibration)
+    made = _onnx_artifact(job.folder.onnx("int8"), f"{how}, onnxruntime.quantization")
+    return made.model_copy(update={"quantisation": quantised})
+
+
+def _onnx_forms(job: Job, loaded: Loaded, example: Arrays, step: Step, refusals: _Refusals) -> dict[str, OnnxArtifact]:
     made = onnx_forms.write_all(
         job.planned.onnx_variants,
         loaded,
@@ -206,21 +250,26 @@ def _onnx_forms(job: Job, loaded: Loaded, example: Arrays, step: Step) -> dict[s
         job.folder,
         job.options,
         step,
+        refusals.attempt,
         lambda: int8.calibration_inputs(loaded, job.samples),
     )
     return {name: _onnx_artifact(job.folder.onnx(name), how) for name, how in made.items()}
 
 
 def _checks(
-    job: Job, loaded: Loaded, trials: Sequence[Trial], names: Sequence[str], compare: Compare
+    job: Job, loaded: Loaded, trials: Sequence[Trial], names: Sequence[str], compare: Compare, refusals: _Refusals
 ) -> tuple[OnnxCheck, ...]:
     """Every ONNX file, by its precision or the name of its form, on every trial."""
-    files = {job.folder.onnx("fp32" if loaded.quantised and name == "int8" else name): name for name in names}
-    return tuple(
-        check
-        for path, name in files.items()
-        for check in check_file(path, onnx_forms.precision_of(name), loaded, trials, compare, limits.threads())
-    )
+    found: list[OnnxCheck] = []
+    # A quantised file of the user's is both its fp32 and its int8 file, and checked once.
+    sources = {"fp32" if loaded.quantised and name == "int8" else name: name for name in names}
+    for source, name in sources.items():
+        if source in refusals.found:  # made from a file that is wrong
+            continue
+        file, precision = job.folder.onnx(source), onnx_forms.precision_of(name)
+        with refusals.attempt(source):
+            found += check_file(file, precision, loaded, trials, compare, limits.threads())
+    return tuple(found)
 
 
 def _weights(job: Job, loaded: Loaded) -> Artifact | None:

@@ -10,6 +10,7 @@ from harness.core import limits
 from harness.core.errors import ExportError
 from harness.core.layout import ModelFolder
 from harness.core.schemas import Artifact, RawInputs
+from harness.zoo.diagnosis import check_comparable
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Raw
 from harness.zoo.raw import in_hand, prepare_of, save_items
 from harness.zoo.reference import in_chunks, reference_of, relative_l2
@@ -72,5 +73,6 @@ def _reference(loaded: Loaded, raw: Raw, prepared: Arrays, folder: ModelFolder, 
         # The ids are the very same, so the outputs are as well.
         return artifact(folder.reference(length))
     outputs = in_chunks(reference_of(loaded, limits.threads()), prepared, loaded.fixed_batch)
+    check_comparable(folder.root.name, outputs)
     write_arrays(folder.raw_reference(length), outputs)
     return artifact(folder.raw_reference(length))

@@ -22,6 +22,9 @@ from harness.zoo.request import Options
 Step = Callable[[str], AbstractContextManager[None]]
 """Adds the seconds of the block that it surrounds to a step's name."""
 
+Attempt = Callable[[str], AbstractContextManager[None]]
+"""Takes the name of a file; what fails inside is put down as the reason why there is none."""
+
 _OLD_OPSET = 17
 
 
@@ -38,25 +41,30 @@ def write_all(
     folder: ModelFolder,
     options: Options,
     step: Step,
+    attempt: Attempt,
     calibration: Callable[[], Inputs],
 ) -> dict[str, str]:
-    """Write the named forms' files, and the fp32 file of each; how each was made, in words. Raises ExportError.
+    """Write the named forms' files, and the fp32 file of each; how each was made, in words.
 
-    calibration: makes the inputs that int8 scales are found from; called only where int8 is asked for.
+    attempt: surrounds the making of a file, and of those that are made from it. calibration: makes the inputs that int8
+    scales are found from; called only where int8 is asked for.
     """
     made: dict[str, str] = {}
     for form in dict.fromkeys(name.partition("-")[2] for name in names):
-        with step(f"onnx-{form}"):
-            made[f"fp32-{form}"] = _WRITERS[form](loaded, examples, folder, options)
-            if f"fp16-{form}" in names:
-                onnx_file.write_fp16(folder.onnx(f"fp32-{form}"), folder.onnx(f"fp16-{form}"))
-                made[f"fp16-{form}"] = made[f"fp32-{form}"] + ", onnxruntime.transformers.float16"
-            if f"int8-{form}" in names and loaded.quantised is not None:
-                shutil.copyfile(folder.onnx(f"fp32-{form}"), folder.onnx(f"int8-{form}"))
-                made[f"int8-{form}"] = made[f"fp32-{form}"]
-            elif f"int8-{form}" in names:
-                how = int8.write_symmetric(folder.onnx(f"fp32-{form}"), folder.onnx(f"int8-{form}"), calibration())
-                made[f"int8-{form}"] = f"{made[f'fp32-{form}']}, onnxruntime.quantization: {how}"
+        fp32, fp16, int8_ = (f"{precision}-{form}" for precision in ("fp32", "fp16", "int8"))
+        with step(f"onnx-{form}"), attempt(fp32):
+            made[fp32] = _WRITERS[form](loaded, examples, folder, options)
+            if fp16 in names:
+                with attempt(fp16):
+                    onnx_file.write_fp16(folder.onnx(fp32), folder.onnx(fp16))
+                    made[fp16] = made[fp32] + ", onnxruntime.transformers.float16"
+            if int8_ in names and loaded.quantised is not None:
+                shutil.copyfile(folder.onnx(fp32), folder.onnx(int8_))
+                made[int8_] = made[fp32]
+            elif int8_ in names:
+                with attempt(int8_):
+                    how = int8.write_symmetric(folder.onnx(fp32), folder.onnx(int8_), calibration())
+                    made[int8_] = f"{made[fp32]}, onnxruntime.quantization: {how}"
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,19 +23,29 @@ _CHUNK = 8
 
 
 def reference_of(loaded: Loaded, threads: int) -> Answer:
-    """The function that computes the reference outputs of a loaded model with this many threads, each with its batch
-    axis first."""
+    """The function that computes the reference outputs of a loaded model with this many threads, in full fp32, each
+    with its batch axis first."""
     if loaded.onnx_file is not None:
         session = open_session(loaded.onnx_file, threads, level="ORT_DISABLE_ALL")
         return lambda arrays: batch_first(run_session(session, arrays), loaded.batch_axes)
     module = loaded.require_module()
     torch.set_num_threads(threads)
+    _compute_exactly()
     return lambda arrays: batch_first(_torch_outputs(module, arrays, loaded), loaded.batch_axes)
 
 
 def batch_first(outputs: Arrays, axes: Mapping[str, int]) -> Arrays:
     """Outputs with their batch axis moved to the front; views."""
     return {key: np.moveaxis(values, axes.get(key, 0), 0) if values.ndim else values for key, values in outputs.items()}
+
+
+def _compute_exactly() -> None:
+    """Undo what the code of a model may have lowered."""
+    torch.set_float32_matmul_precision("highest")
+    kinds: list[Any] = [getattr(torch.backends.mkldnn, name, None) for name in ("conv", "rnn")]
+    for kind in kinds:
+        if getattr(kind, "fp32_precision", "none") not in ("none", "ieee"):
+            kind.fp32_precision = "ieee"
 
 
 def in_chunks(answer: Answer, arrays: Arrays, fixed_batch: int | None) -> Arrays:

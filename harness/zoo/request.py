@@ -58,8 +58,9 @@ def covers(record: ExportRecord, planned: PlannedModel) -> bool:
     """True where a record holds every sequence length and precision, and the raw inputs, that the plan asks for."""
     lengths = {entry.sequence_length for entry in record.input_sets}
     raw = not planned.raw_inputs or all(entry.raw is not None for entry in record.input_sets)
-    files = set(planned.onnx_precisions) <= set(record.onnx)
-    variants = set(planned.onnx_variants) <= set(record.onnx_variants)
+    # What was refused would be refused again: the digest covers code, libraries and options.
+    files = set(planned.onnx_precisions) <= {*record.onnx, *record.refused}
+    variants = set(planned.onnx_variants) <= {*record.onnx_variants, *record.refused}
     return raw and files and variants and set(planned.sequence_lengths or (None,)) <= lengths
 
 

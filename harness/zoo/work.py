@@ -174,8 +174,11 @@ class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _may_multiply(namespace: str, name: str) -> bool:
-    if namespace not in _OURS:
-        return name not in _WITHOUT_PRODUCTS
+    return is_product(name) if namespace in _OURS else name not in _WITHOUT_PRODUCTS
+
+
+def is_product(name: str) -> bool:
+    """Whether an operator of PyTorch's consists of products, by its name."""
     words = set(re.split(r"[\d_]+", name))
     if "upsample" in words:  # upsample_linear1d
         return False

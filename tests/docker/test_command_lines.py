@@ -45,10 +45,10 @@ def engine(tmp_path: Path) -> Engine:
 
 
 def stage(engine: Engine, name: str, *arguments: str) -> list[str]:
-    """The command line of one target with RUN=docker."""
+    """The command line of one target with WHERE=docker."""
     folder = engine.path.parent
     places = (f"RESULTS={folder}/r", f"MODELS_DIR={folder}/m")
-    done = make(name, "RUN=docker", f"DOCKER={engine.path}", *places, *arguments)
+    done = make(name, "WHERE=docker", f"DOCKER={engine.path}", *places, *arguments)
     assert done.returncode == 0, done.stderr
     return engine.said()
 
@@ -103,7 +103,7 @@ def test_podman_is_given_gpus_by_name(engine: Engine, monkeypatch: pytest.Monkey
 
 def test_a_number_of_gpus_is_no_name_of_one(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_VERSION", "podman version 4.3.1")
-    done = make("run", "RUN=docker", f"DOCKER={engine.path}", "DEVICE=cuda", "GPUS=2")
+    done = make("run", "WHERE=docker", f"DOCKER={engine.path}", "DEVICE=cuda", "GPUS=2")
     error, hint = (line for line in done.stderr.splitlines() if not line.startswith("make"))
     assert (error, hint) == (
         "Error: Podman gets GPUs by name, and GPUS=2 is none.",
@@ -126,7 +126,7 @@ def test_a_value_is_one_argument_whatever_is_in_it(engine: Engine, tmp_path: Pat
 
 
 def test_a_folder_that_would_add_a_mount_option_is_refused(engine: Engine, tmp_path: Path) -> None:
-    done = make("run", "RUN=docker", f"DOCKER={engine.path}", f"RESULTS={tmp_path}/r,target=/etc")
+    done = make("run", "WHERE=docker", f"DOCKER={engine.path}", f"RESULTS={tmp_path}/r,target=/etc")
     error, hint = (line for line in done.stderr.splitlines() if not line.startswith("make"))
     assert error.startswith("Error: A container cannot mount ")
     assert hint.startswith("Hint:  ")
@@ -136,10 +136,10 @@ def test_a_missing_image_and_a_missing_engine_are_two_lines(engine: Engine, monk
     engine.has_no_image()
     for code, problem in (("0", "There is no image inferometer:cpu"), ("1", "No container engine answers")):
         monkeypatch.setenv("FAKE_INFO", code)
-        done = make("models", "RUN=docker", f"DOCKER={engine.path}")
+        done = make("models", "WHERE=docker", f"DOCKER={engine.path}")
         error, hint = (line for line in done.stderr.splitlines() if not line.startswith("make"))
         assert error.startswith(f"Error: {problem}")
-        assert "RUN=local" in hint
+        assert "WHERE=local" in hint
 
 
 def prepare(engine: Engine, **env: str) -> tuple[int, str, str]:
@@ -181,6 +181,6 @@ def test_an_image_that_was_named_is_not_built(engine: Engine) -> None:
 def test_auto_settles_where_to_run_for_every_target_that_runs_a_stage() -> None:
     text = (ROOT / "Makefile").read_text()
     staged = set(re.findall(r"^([a-z-]+): where ", text, re.MULTILINE))
-    settled = re.search(r"^ifeq \(\$\(RUN\),auto\)\n(.+):\n", text, re.MULTILINE)
+    settled = re.search(r"^ifeq \(\$\(WHERE\),auto\)\n(.+):\n", text, re.MULTILINE)
     assert settled is not None
     assert set(settled[1].split()) == staged | {"where"}

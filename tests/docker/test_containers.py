@@ -67,7 +67,7 @@ def test_make_runs_every_stage_in_the_image_as_the_caller(tmp_path: Path, cpu_im
     config = tmp_path / "config.yaml"
     config.write_text(json.dumps({**SPIN, "measurement": {"rounds": 1, "max_s": 0.1}}))
     place = (f"RESULTS={tmp_path}/results", f"MODELS_DIR={tmp_path}/models", f"CONFIG={config}")
-    done = make("bench", "RUN=docker", f"IMAGE={cpu_image}", *place)
+    done = make("bench", "WHERE=docker", f"IMAGE={cpu_image}", *place)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "results/report.md").stat().st_uid == os.getuid()
     environment = _environment(tmp_path / "results/environments")
@@ -110,7 +110,7 @@ def test_a_signal_to_make_stops_the_container(number: signal.Signals, tmp_path: 
     assert job("plan", "--config", "config.yaml").returncode == 0
     name = f"inferometer-test-{uuid.uuid4().hex[:12]}"
     places = (f"RESULTS={job.results.root}", f"MODELS_DIR={job.models.root}")
-    command = ["make", "run", "RUN=docker", f"IMAGE={cpu_image}", f"RUN_FLAGS=--name={name}", *places]
+    command = ["make", "run", "WHERE=docker", f"IMAGE={cpu_image}", f"RUN_FLAGS=--name={name}", *places]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True) as made:
         assert until(job.records, 120)
         os.killpg(made.pid, number)
@@ -121,7 +121,7 @@ def test_a_signal_to_make_stops_the_container(number: signal.Signals, tmp_path: 
 
 def test_the_engine_is_asked_for_gpus_with_cuda(tmp_path: Path, cuda_image: str) -> None:
     places = (f"RESULTS={tmp_path}/results", f"MODELS_DIR={tmp_path}/models")
-    done = make("plan", "RUN=docker", "DEVICE=cuda", f"IMAGE={cuda_image}", *places)
+    done = make("plan", "WHERE=docker", "DEVICE=cuda", f"IMAGE={cuda_image}", *places)
     # An engine without NVIDIA's toolkit refuses the flag by these words, Docker or Podman; with it there is a plan.
     words = (
         'could not select device driver "" with capabilities: [[gpu]]',

@@ -1,7 +1,7 @@
 """GPU tests: real cards, real libraries, the stages as a user runs them.
 
 They need the libraries of DEVICE=cuda and skip elsewhere. Run them with `python -m pytest tests/gpu -rs`; where
-TensorRT lives in another interpreter, name it first: PYTHONS=tensorrt=/path/to/python (docs/gpu-machine.md).
+TensorRT lives in another interpreter, name it first: BACKEND_PYTHONS=tensorrt=/path/to/python (docs/gpu-machine.md).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Gpu(Folder):
 
 
 def _pythons() -> tuple[str, ...]:
-    given = os.environ.get("PYTHONS")
+    given = os.environ.get("BACKEND_PYTHONS")
     return ("--python", given) if given else ()
 
 
@@ -99,6 +99,6 @@ def spoiled(gpu: Gpu, tmp_path: Path) -> Gpu:
 
 
 def has(backend_library: str) -> bool:
-    """Whether TensorRT (say) is here, or in the interpreter that PYTHONS names for it."""
+    """Whether TensorRT (say) is here, or in the interpreter that BACKEND_PYTHONS names for it."""
     found = importlib.util.find_spec(backend_library) is not None
-    return found or f"{backend_library}=" in os.environ.get("PYTHONS", "")
+    return found or f"{backend_library}=" in os.environ.get("BACKEND_PYTHONS", "")

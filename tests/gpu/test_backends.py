@@ -38,6 +38,9 @@ def test_outputs_placement_precision_and_clocks(gpu: Gpu) -> None:
         slack = record.device.clock.resolution_ns
         for device, host in zip(record.device.device_ns, record.latency_ns, strict=True):
             assert 0 < device <= host + slack, record.case_id
+        assert record.repeats is not None
+        assert (record.case_id, record.repeats.missing) == (record.case_id, None)
+        assert record.repeats.unchanged < record.repeats.compared, record.case_id
 
 
 def test_every_setting_computes_the_same(gpu: Gpu) -> None:
@@ -69,6 +72,7 @@ def test_modes_and_the_transfer_boundary(gpu: Gpu) -> None:
     for row in rows:
         assert row.device_ns is not None, row.case_id
         assert row.grade != "F", (row.case_id, [flag.detail for flag in row.flags])
+        assert {flag.name for flag in row.flags}.isdisjoint({"REPEATS_FASTER", "LAZY_OUTPUTS"}), row.case_id
         if row.boundary == "transfer":
             parts = [row.device_ns.h2d, row.device_ns.compute, row.device_ns.d2h]
             assert all(part is not None and part > 0 for part in parts)

@@ -1,6 +1,6 @@
 """The event clock on a real card, through the stages: kernels of known duration, and a backend that does nothing.
 
-`PYTHONS=spin=/path/to/python python -m pytest tests/gpu/test_clock.py -rs -s` measures in another interpreter.
+`BACKEND_PYTHONS=spin=/path/to/python python -m pytest tests/gpu/test_clock.py -rs -s` measures in another interpreter.
 """
 
 from __future__ import annotations

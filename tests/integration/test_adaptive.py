@@ -34,3 +34,20 @@ def test_amounts_that_are_none_are_two_lines(folder: Folder, option: tuple[str, 
     done = folder("plan", "--config", str(folder.configure(NOOP)), *option)
     assert done.returncode == 2
     assert f"`{option[1]}`" in two_lines(done)[0]
+
+
+def test_a_budget_counts_from_the_start_of_the_command_and_the_report_names_what_gives_the_rest(folder: Folder) -> None:
+    config = str(folder.configure({"backends": ["torch-eager"]}, rounds=1, window_s=0.05, max_s=0.2, parity_samples=8))
+    assert folder("plan", "--config", config, "--max-rounds", "3", "--budget", "60s").returncode == 0
+    assert folder("export").returncode == 0
+    # It began in 1970, so that everything was spent before; the planned round is measured whatever that took.
+    assert folder("run", "--began", "0").returncode == 0
+    (row,) = folder.summary().rows
+    assert row.latency_ns is not None
+    assert (row.latency_ns.rounds, row.stopped) == (1, "time budget")
+    done = folder("report", "--no-charts", "--print")
+    command = f"make bench CONFIG={config} RESULTS={folder.results.root}"
+    said = f"1 of 1 row is wider than ±5%. More rounds make them surer: {command}"
+    assert said in done.stdout
+    assert said in folder.results.report.read_text().replace("`", "")
+    assert folder.results.report_page.read_text().count("wider than ±5%")

@@ -89,6 +89,7 @@ def case(model: PlannedModel, batch_size: int) -> Case:
 def write_plan(results: Path, models: Sequence[PlannedModel], cases: Sequence[Case] = ()) -> None:
     plan = Plan(
         plan_id="test",
+        settings_id="test",
         config="test",
         config_sha256="0",
         device="cpu",

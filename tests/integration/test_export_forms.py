@@ -145,7 +145,8 @@ def test_a_form_that_a_plan_adds_is_exported_and_one_that_it_drops_is_kept(tmp_p
 def test_a_model_without_attention_is_refused_with_the_setting_to_leave_out(tmp_path: Path) -> None:
     write_plan(tmp_path / "results", [with_forms("fp16-fused", model="efficientnet-lite0", lengths=())])
     done = run_export(tmp_path)
-    assert done.returncode == 8
-    error, hint = done.stderr.splitlines()
-    assert "attention" in error
-    assert "fused+graph" in hint
+    assert done.returncode == 0, done.stderr  # no case of this plan needs the file
+    (warning,) = done.stderr.splitlines()
+    assert "no fp32-fused, fp16-fused ONNX file" in warning
+    assert "attention" in warning
+    assert "fused+graph" in warning

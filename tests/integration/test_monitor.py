@@ -41,7 +41,9 @@ class Watching:
         self.process.stdin.flush()
 
     def watch(self, pid: int, round_number: int = 1) -> Watch:
-        return Watch(pid=pid, case_id="a-case", round=round_number, plan_id="a-plan", results=str(self.results.root))
+        return Watch(
+            pid=pid, case_id="a-case", round=round_number, settings_id="settings", results=str(self.results.root)
+        )
 
     def close(self) -> str:
         """End it; what it had to say on its error stream."""
@@ -92,7 +94,7 @@ def test_a_busy_process_is_seen_phase_by_phase(watching: Watching, busy: subproc
     assert watching.close() == ""
 
     found = watching.usage()
-    assert (found.case_id, found.round, found.plan_id) == ("a-case", 1, "a-plan")
+    assert (found.case_id, found.round, found.settings_id) == ("a-case", 1, "settings")
     phases = list(dict.fromkeys(sample.phase for sample in found.samples))
     assert phases == ["start", "load", "measure"]
     assert [sample.at_ns for sample in found.samples] == sorted(sample.at_ns for sample in found.samples)

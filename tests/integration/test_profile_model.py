@@ -10,10 +10,11 @@ import pytest
 
 from harness.core import store
 from harness.core.layout import Models
-from harness.core.schemas import ExportRecord, Work
+from harness.core.schemas import ExportRecord, Usage, Work
 from harness.core.schemas.profile import ModelProfile
 from harness.core.schemas.profile_memory import MemoryProfile
 from harness.core.schemas.profile_parts import PartsProfile
+from harness.measure.profile_grades import MIN_REPEATS
 from harness.zoo.loaded import Inputs
 from tests.fixtures.stages import TINY, Folder
 from tests.integration.test_zoo_work import count, image, image_model, text, text_model
@@ -120,18 +121,18 @@ def test_activations_take_what_was_estimated_and_operators_more(tmp_path: Path) 
 
 @pytest.fixture
 def profiled(folder: Folder) -> Folder:
-    folder.plan({"backends": ["torch-eager", "onnxruntime", "noop"], "batch_sizes": [1, 4]})
+    folder.plan({"backends": ["torch-eager", "onnxruntime", "noop"], "batch_sizes": [4]})
     done = folder("profile_ops", "--runs", "3")
     assert (done.returncode, done.stderr) == (0, "")
     told = done.stdout.splitlines()
-    assert len([line for line in told if "parameters" in line]) == 4
-    assert len([line for line in told if line.endswith(": layers")]) == 4
+    assert len([line for line in told if "parameters" in line]) == 2
+    assert len([line for line in told if ": layers, grade " in line and "of the plain latency: " in line]) == 2
     return folder
 
 
 def test_the_stage_profiles_each_case_once(profiled: Folder) -> None:
     found = {path.parent.name: path for path in profiled.results.root.glob("profiles/*/model.json")}
-    assert len(found) == 4
+    assert len(found) == 2
     eager = next(store.load(path, ModelProfile, "") for name, path in found.items() if "eager" in name and "b4" in name)
     assert (eager.parameters, eager.trainable_parameters) == (16 * 64 + 64 + 64 * 4 + 4,) * 2
     assert (eager.macs, eager.flops, eager.macs_per_batch) == (1280, 2560, 5120)
@@ -168,6 +169,14 @@ def test_the_stage_profiles_each_case_once(profiled: Folder) -> None:
         parts = store.load(profiled.results.parts_profile(name), PartsProfile, "")
         assert parts.layers
         assert all((profiled.results.profile(name) / trace).is_file() for trace in parts.traces)
+        # Each repeat was a process of its own, with a monitor beside it, and a grade says what that saw.
+        repeats = range(1, len(parts.ratios) + 1)
+        assert len(repeats) >= MIN_REPEATS
+        usage = [store.load(profiled.results.profile_usage(name, repeat), Usage, "") for repeat in repeats]
+        assert [(one.case_id, one.round) for one in usage] == [(name, repeat) for repeat in repeats]
+        assert "measure" in {sample.phase for one in usage for sample in one.samples}
+        assert (parts.grade is None, parts.steady is None, parts.usage is None) == (False, False, False)
+        assert not list(profiled.results.raw.glob("*/*.usage.json"))
     again = profiled("profile_ops")
     assert (again.returncode, "already" in again.stdout) == (0, True)
 

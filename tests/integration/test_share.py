@@ -68,7 +68,7 @@ def test_profiles_of_this_plan_are_among_the_tables_and_a_damaged_one_is_warned_
     found, results = Synthetic(models=(RESNET,), cases=cases).summary(), Results(tmp_path)
     store.save(results.summary, found)
     for case in cases:
-        taken = profile(case).model_copy(update={"plan_id": found.plan_id})
+        taken = profile(case).model_copy(update={"settings_id": found.settings_id})
         store.save(results.model_profile(case.case_id), taken)
         store.save(results.parts_profile(case.case_id), EAGER)
     results.parts_profile(cases[1].case_id).write_text('{"schema_version": 1}')
@@ -77,7 +77,7 @@ def test_profiles_of_this_plan_are_among_the_tables_and_a_damaged_one_is_warned_
     assert results.table("profile_cases").read_text().count("\n") == 1 + len(cases)
     assert "parts.json is not a valid PartsProfile" in capsys.readouterr().err
     for case in cases:
-        store.save(results.model_profile(case.case_id), profile(case).model_copy(update={"plan_id": "another"}))
+        store.save(results.model_profile(case.case_id), profile(case).model_copy(update={"settings_id": "another"}))
     run(results)
     assert not list(results.tables.glob("profile_*"))
 

@@ -264,6 +264,31 @@ def test_what_cannot_be_captured_names_another_setting_and_memory_that_ran_out_s
         Replay(fails(torch.OutOfMemoryError("CUDA out of memory")), (), "stream", "pool")
 
 
+@pytest.mark.parametrize("boundary", ["compute", "transfer"])
+@pytest.mark.usefixtures("switches")
+def test_new_content_of_a_batch_is_answered_and_no_other_batch_changes(
+    boundary: str, log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = loaded("torch-eager", tmp_path, monkeypatch, boundary=boundary)
+
+    def passed(index: int) -> Any:
+        backend.select(index)
+        if boundary == "transfer":
+            backend.upload()
+        backend.infer()
+        if boundary == "transfer":
+            backend.download()
+        backend.synchronize()
+        return backend.outputs()["scores"]
+
+    backend.job.batches[1]["pixels"][...] = arrays()[4]["pixels"]
+    np.testing.assert_allclose(passed(1), expected(1), rtol=1e-4, atol=1e-5)  # a copy lies on the device
+    backend.refresh(1)
+    np.testing.assert_allclose(passed(1), expected(4), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(passed(2), expected(2), rtol=1e-4, atol=1e-5)
+    backend.close()
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.usefixtures("switches")
 def test_transfers_are_calls_of_their_own(

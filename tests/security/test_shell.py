@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -13,19 +14,20 @@ from harness.core import environment
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "harness").rglob("*.py"))
-VARIABLES = (
-    *("MODELS", "BACKENDS", "PRECISIONS", "BATCHES", "SEQ_LENGTHS", "BOUNDARIES", "MODES", "SETTINGS", "DEVICE"),
-    *("CONFIG", "ROUNDS", "MAX_ROUNDS", "INTERVAL", "BUDGET"),
-)
+MAKEFILE = (ROOT / "Makefile").read_text()
+VARIABLES = tuple(re.findall(r"^([A-Z_]+) *\?=", MAKEFILE, flags=re.MULTILINE))
+"""Each variable of the Makefile: a new one cannot be forgotten here."""
 ATTACKS = ("$(shell touch {trap})", "$(touch {trap})", "; touch {trap}", "`touch {trap}`", '"; touch {trap}; "')
 
 
-def make(target: str, values: dict[str, str], by_environment: bool = False) -> subprocess.CompletedProcess[str]:
+def make(
+    target: str, values: dict[str, str], by_environment: bool = False, *flags: str
+) -> subprocess.CompletedProcess[str]:
     """`make target` with system Python, so that nothing is installed."""
     outer = {"MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL"}
     env = {name: value for name, value in os.environ.items() if name not in outer}
     words = [f"{name}={value}" for name, value in values.items()]
-    command = ["make", "RUN=local", "-o", ".venv/.installed", target, *([] if by_environment else words)]
+    command = ["make", "WHERE=local", "-o", ".venv/.installed", target, *flags, *([] if by_environment else words)]
     env |= values if by_environment else {}
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
 
@@ -33,11 +35,56 @@ def make(target: str, values: dict[str, str], by_environment: bool = False) -> s
 @pytest.mark.parametrize("by_environment", [False, True], ids=["argument", "environment"])
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_no_make_variable_runs_a_command(attack: str, by_environment: bool, tmp_path: Path) -> None:
-    values = {name: attack.format(trap=tmp_path / f"trap-{name}") for name in VARIABLES}
+    # WHERE and PYTHON decide which program starts: they have a test of their own.
+    names = [name for name in VARIABLES if name not in ("WHERE", "PYTHON")]
+    values = {name: attack.format(trap=tmp_path / f"trap-{name}") for name in names}
     done = make("plan", {**values, "RESULTS": str(tmp_path / "results")}, by_environment)
     assert done.returncode == 2
     assert done.stderr.startswith("Error: ")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("by_environment", [False, True], ids=["argument", "environment"])
+@pytest.mark.parametrize("name", [*VARIABLES, "SUITE", "VENV", "LOCK", "FOUND_PYTHON", "RUN", "RUNS", "PYTHONS"])
+def test_make_expands_no_variable(name: str, by_environment: bool, tmp_path: Path) -> None:
+    # Make expands the recipes of a dry run as it does those of a real one, and starts nothing of them.
+    trap = tmp_path / "trap"
+    make("bench", {name: f"$(shell touch {trap})"}, by_environment, "--dry-run")
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize(("name", "meant"), [("MODEL", "MODELS"), ("BACKEND", "BACKENDS"), ("ROUND", "ROUNDS")])
+def test_a_misspelt_variable_is_an_error(name: str, meant: str, tmp_path: Path) -> None:
+    done = make("plan", {name: "x", "RESULTS": str(tmp_path / "results")})
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[:2] == [
+        f"Error: there is no variable {name}.",
+        f"Hint:  Did you mean {meant}? `make` alone lists all of them.",
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("old", "new"), [("RUN", "WHERE"), ("RUNS", "PROFILE_RUNS"), ("PYTHONS", "BACKEND_PYTHONS")])
+@pytest.mark.parametrize("by_environment", [False, True], ids=["argument", "environment"])
+def test_the_earlier_names_of_variables_still_work(old: str, new: str, by_environment: bool, tmp_path: Path) -> None:
+    rules = tmp_path / "Makefile"
+    rules.write_text(f'{MAKEFILE}\nshow:\n\t@printf %s "$${new}"\n')
+    outer = {"MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL", new}
+    env = {name: value for name, value in os.environ.items() if name not in outer}
+    value = "$(shell touch trap) x"
+    command = ["make", "-f", str(rules), "show", *([] if by_environment else [f"{old}={value}"])]
+    env |= {old: value} if by_environment else {}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.stdout == value
+    assert not (tmp_path / "trap").exists()
+
+
+def test_a_path_with_spaces_is_one_path(tmp_path: Path) -> None:
+    config = tmp_path / "my config.yaml"
+    config.write_text((ROOT / "configs/smoke.yaml").read_text())
+    done = make("plan", {"CONFIG": str(config), "RESULTS": str(tmp_path / "my results")})
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "my results" / "plan.json").is_file()
 
 
 @pytest.mark.parametrize(

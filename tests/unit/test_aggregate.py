@@ -14,7 +14,7 @@ from harness import aggregate
 from harness.core import store
 from harness.core.errors import MissingInputError
 from harness.core.layout import Models, Results
-from harness.core.schemas import Case, ExportFailure, Failed, Measured, Plan, Row, Summary, Usage
+from harness.core.schemas import Case, Check, ExportFailure, Failed, Measured, Plan, Row, Summary, Usage
 from tests.synthetic_results import (
     ENVIRONMENT_ID,
     MINILM,
@@ -48,6 +48,7 @@ class Folder:
         """Replace one raw record."""
         record = measured(case, RESNET, round_number, 120, **changes)
         store.save_raw(self.results.raw_file(case.case_id, round_number), record)
+        store.save(self.results.usage_file(case.case_id, round_number), usage_of(case.case_id, round_number))
 
     def summary(self) -> Summary:
         aggregate.stage(["--results", str(self.results.root), "--models-dir", str(self.models.root)])
@@ -126,14 +127,17 @@ def test_failed_in_one_round_is_measured_with_fewer_and_says_so(tmp_path: Path) 
     assert flags(row)["ROUNDS_MISSING"] == "2 of 3 rounds; round 2: failed (measure: boom)"
 
 
-def test_speedup_pairs_only_rounds_that_both_have(tmp_path: Path) -> None:
+def test_a_speedup_is_one_headline_by_the_other_whichever_rounds_each_has(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.results.raw_file(ORT.case_id, 1).unlink()
-    medians = {(case.case_id, n): measured(case, RESNET, n, 120).latency_ns for case in CASES for n in (2, 3)}
-    ratios = sorted(_median(medians[EAGER.case_id, n]) / _median(medians[ORT.case_id, n]) for n in (2, 3))
+    medians = {
+        (case.case_id, n): _median(measured(case, RESNET, n, 120).latency_ns) for case in CASES for n in (1, 2, 3)
+    }
+    eager = sorted(medians[EAGER.case_id, n] for n in (1, 2, 3))[1]
+    ort = (medians[ORT.case_id, 2] + medians[ORT.case_id, 3]) / 2
     speedup = folder.row().speedup
     assert speedup is not None
-    assert speedup.ratio == pytest.approx(sum(ratios) / 2)
+    assert speedup.ratio == pytest.approx(eager / ort)
 
 
 def _median(values: tuple[int, ...]) -> float:
@@ -141,21 +145,21 @@ def _median(values: tuple[int, ...]) -> float:
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
-def test_stale_plan_is_left_out_and_named(tmp_path: Path) -> None:
+def test_samples_of_other_settings_are_left_out_and_named(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     for number in (1, 2, 3):
-        folder.put(ORT, number, plan_id="0ldp1an")
+        folder.put(ORT, number, settings_id="0ther")
     summary = folder.summary()
     assert summary.rows[1].status == "missing"
-    assert "measured under plan 0ldp1an" in (summary.rows[1].reason or "")
+    assert "measured with settings 0ther" in (summary.rows[1].reason or "")
     assert summary.notes == (
-        f"3 records left out ({ORT.case_id}/1, …): measured under plan 0ldp1an, this is plan 5f0c9a7e2b11.",
+        f"3 records left out ({ORT.case_id}/1, …): measured with settings 0ther, this plan has settings d41b8cd98f00.",
     )
 
 
 def test_stale_failure_is_left_out_too(tmp_path: Path) -> None:
     def change(case: Case, record: Measured) -> Measured | Failed:
-        return failed(case, record.round, plan_id="0ldp1an") if case.backend == "onnxruntime" else record
+        return failed(case, record.round, settings_id="0ther") if case.backend == "onnxruntime" else record
 
     assert Folder(tmp_path, change=change).row().status == "missing"
 
@@ -365,10 +369,11 @@ def test_usage_of_the_timed_loops_stands_in_the_row(tmp_path: Path) -> None:
     assert (usage.rounds, usage.watched_ns, usage.cpu_percent_mean) == (3, 6_000_000_000, 196)
 
 
-def test_without_a_monitor_rows_keep_their_grade_and_a_note_says_so(tmp_path: Path) -> None:
+def test_without_a_monitor_no_row_is_ranked_and_a_note_says_so(tmp_path: Path) -> None:
     folder = Folder(tmp_path, watch=lambda _case_id, _number: None)
     summary = folder.summary()
-    assert [(row.usage, row.grade) for row in summary.rows] == [(None, "A"), (None, "A")]
+    assert [(row.usage, row.grade) for row in summary.rows] == [(None, "C"), (None, "C")]
+    assert "UNWATCHED" in flags(summary.rows[0])
     (note,) = summary.notes
     assert note.startswith("6 records kept though nobody watched the machine")
 
@@ -377,8 +382,11 @@ def test_without_a_monitor_rows_keep_their_grade_and_a_note_says_so(tmp_path: Pa
     ("content", "says"),
     [
         (b"not json", "was not written by Inferometer"),
-        (usage_of(EAGER.case_id, 2).model_dump_json().encode(), "is of another case, round or plan"),
-        (usage_of(ORT.case_id, 2, plan_id="0ldp1an").model_dump_json().encode(), "is of another case, round or plan"),
+        (usage_of(EAGER.case_id, 2).model_dump_json().encode(), "is of another case, round or"),
+        (
+            usage_of(ORT.case_id, 2, settings_id="0ther").model_dump_json().encode(),
+            "is of another case, round or",
+        ),
         (usage_of(ORT.case_id, 2).model_dump_json().encode()[:-40], "is not a valid Usage"),
     ],
 )
@@ -389,10 +397,33 @@ def test_a_damaged_or_foreign_witness_is_left_out_and_its_samples_are_not(
     folder.results.usage_file(ORT.case_id, 2).write_bytes(content)
     summary = folder.summary()
     row = summary.rows[1]
-    assert (row.grade, row.usage.rounds if row.usage else None) == ("A", 2)
+    assert (row.grade, row.usage.rounds if row.usage else None) == ("B", 2)
+    assert says in flags(row)["UNWATCHED"]
     assert row.latency_ns is not None
     assert row.latency_ns.rounds == 3
     assert says in summary.notes[0]
+
+
+@pytest.mark.parametrize(("factor", "grade"), [(4.0, "F"), (0.25, "C")])
+def test_samples_that_do_not_add_up_to_their_blocks_are_named(tmp_path: Path, factor: float, grade: str) -> None:
+    folder = Folder(tmp_path)
+    for number in (1, 2, 3):
+        record = measured(ORT, RESNET, number, 120)
+        folder.put(ORT, number, latency_ns=tuple(int(value * factor) for value in record.latency_ns))
+    row = folder.row()
+    assert row.grade == grade
+    assert "SAMPLES_MISMATCH" in flags(row)
+
+
+def test_a_row_says_in_how_many_rounds_each_check_was_made(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    assert all((check.rounds, check.of, check.missing) == (3, 3, None) for check in folder.row().checks.values())
+    folder.put(ORT, 2, cpu_use=None)
+    row = folder.row()
+    assert row.grade == "B"
+    assert row.checks["THREADS"] == Check(rounds=2, of=3, missing="measured before this check existed")
+    assert row.checks["PARITY"] == Check(rounds=3, of=3)
+    assert "THREADS" in flags(row)["UNCHECKED"]
 
 
 def test_a_neighbour_in_most_rounds_costs_the_rank(tmp_path: Path) -> None:

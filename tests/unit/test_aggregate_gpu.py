@@ -73,8 +73,10 @@ def test_limits_that_nobody_measured_are_no_damage(folders: tuple[Results, Model
     assert (found.roof, found.notes) == (None, ())
 
 
-def test_a_plan_for_a_cpu_has_no_use_for_limits(folders: tuple[Results, Models]) -> None:
+def test_a_plan_for_a_cpu_has_no_use_for_a_gpus_limits_and_says_so(folders: tuple[Results, Models]) -> None:
     results, models = folders
     plan = store.load(results.plan, Plan, "make plan")
     store.save(results.plan, plan.model_copy(update={"device": "cpu"}))
-    assert summary(results, models).roof is None
+    found = summary(results, models)
+    assert found.roof is None
+    assert any("roof.json is not a valid CpuRoof" in note for note in found.notes)

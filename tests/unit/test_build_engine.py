@@ -250,7 +250,7 @@ def test_without_tensorrt_there_is_a_word_on_where_to_get_it(folder: Folder, mon
     monkeypatch.setitem(sys.modules, "tensorrt", None)  # type: ignore[arg-type]
     with pytest.raises(UnavailableError, match="TensorRT cannot be imported") as caught:
         folder.build()
-    assert "PYTHONS=tensorrt=" in caught.value.hint
+    assert "BACKEND_PYTHONS=tensorrt=" in caught.value.hint
 
 
 def test_without_a_gpu_nothing_is_built(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,7 +123,7 @@ def test_a_setting_that_tuning_dropped_is_not_metered(
     store.save(results.plan, plan)
     for case, milliseconds in ((slow, 20), (fast, 10)):
         record = measured(case, EFFICIENTNET, 1, milliseconds)
-        store.save_raw(results.raw_file(case.case_id, 1), record.model_copy(update={"plan_id": plan.plan_id}))
+        store.save_raw(results.raw_file(case.case_id, 1), record.model_copy(update={"settings_id": plan.settings_id}))
     run(results)
     assert f"{fast.case_id}: 2.58 J" in capsys.readouterr().out
     assert not results.energy_file(slow.case_id).exists()

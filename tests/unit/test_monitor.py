@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,14 +13,17 @@ import psutil
 import pytest
 
 from harness import monitor
+from harness.core import store
+from harness.core.layout import Results
 from harness.core.nvml import Card
+from harness.core.schemas import Usage
 from harness.core.watching import Watch
 from harness.measure.gpu_probe import GpuProbe
 from harness.monitor import View, Watched
 from tests.fixtures.nvml import FakeDriver, FakeNvml
 from tests.unit.measure.test_usage import MS, later
 
-WATCH = Watch(pid=1, case_id="a-case", round=2, plan_id="a-plan", results="results")
+WATCH = Watch(pid=1, case_id="a-case", round=2, settings_id="some-settings", results="results")
 
 
 class FakeProbe:
@@ -58,7 +62,7 @@ def test_no_sample_belongs_to_two_phases() -> None:
     record = found.record(View())
     assert [one.phase for one in record.samples] == ["start", "load", "load", "measure", "measure", "measure"]
     assert [one.at_ns for one in record.samples] == [500 * MS * step for step in range(1, 7)]
-    assert (record.case_id, record.round, record.plan_id) == ("a-case", 2, "a-plan")
+    assert (record.case_id, record.round, record.settings_id) == ("a-case", 2, "some-settings")
     assert (record.interval_ns, record.watched_ns) == (250 * MS, 3_000 * MS)
     assert record.monitor_cpu_ns == pytest.approx(6 * MS, abs=1)
     assert record.unavailable == {"temperature_c": "no sensor"}
@@ -94,6 +98,15 @@ def test_messages_about_nobody_are_ignored(monkeypatch: pytest.MonkeyPatch) -> N
     assert monitor._obey(WATCH.model_dump_json().encode(), None, View()) is None
     for line in (b'{"say":"phase","phase":"load"}', b'{"say":"end"}'):
         assert monitor._obey(line, None, View()) is None
+
+
+def test_a_record_goes_where_the_message_says(tmp_path: Path) -> None:
+    path = tmp_path / "profiles" / "2.usage.json"
+    for record, expected in ((str(path), path), (None, Results(tmp_path).usage_file("a-case", 2))):
+        found = watched(FakeProbe())
+        found.message = WATCH.model_copy(update={"results": str(tmp_path), "record": record})
+        assert monitor._obey(b'{"say":"end"}', found, View()) is None
+        assert store.load(expected, Usage, "").case_id == "a-case"
 
 
 def test_a_look_at_the_card_belongs_to_the_phase_in_which_it_is_taken() -> None:

@@ -131,8 +131,54 @@ def test_another_shape_is_never_broadcast(shape: tuple[int, ...]) -> None:
         one(np.zeros(shape), np.zeros((2, 3)))
 
 
+def test_one_wholly_wrong_item_is_seen_in_a_batch_that_is_near_enough() -> None:
+    reference = np.random.default_rng(1).normal(size=(64, 384))
+    output = reference + 0.15 * np.random.default_rng(2).normal(size=(64, 384))
+    output[3] = reference[5]
+    found = one(output, reference)
+    assert found.relative_l2 is not None
+    assert found.cosine is not None
+    assert found.item_relative_l2 is not None
+    assert found.item_cosine is not None
+    assert (found.relative_l2 < 0.3, found.cosine > 0.97) == (True, True)  # int8's gate
+    assert found.item_relative_l2 > 1.0
+    assert found.item_cosine < 0.3
+    assert found.furthest == found.item_relative_l2
+
+
+@given(nonzero)
+def test_of_one_item_both_distances_are_the_same(array: Array) -> None:
+    found = one(array[:1] * np.float32(1.5), array[:1])
+    assert found.item_relative_l2 == pytest.approx(found.relative_l2)
+    assert found.item_cosine == pytest.approx(found.cosine)
+
+
+def test_an_item_of_almost_nothing_is_measured_against_the_others() -> None:
+    reference = np.ones((10, 4))
+    reference[7] = 1e-9
+    found = one(reference + 1e-3, reference)
+    assert found.item_relative_l2 is not None
+    assert found.item_relative_l2 == pytest.approx(1e-3 / (0.1 * math.sqrt(0.9)), rel=0.01)
+    assert found.item_cosine == pytest.approx(1.0)
+
+
+def test_an_output_without_a_batch_axis_is_one_item() -> None:
+    reference = {"y": np.ones((4, 2)), "length": np.array(3.0), "other": np.ones(7)}
+    assert compare(reference, reference, False).item_relative_l2 == 0.0
+    wrong = {**reference, "other": np.array([2.0, *[1.0] * 6])}
+    assert compare(wrong, reference, False).item_relative_l2 == pytest.approx(1 / math.sqrt(7))
+
+
+def test_a_reference_with_nan_cannot_be_compared_with() -> None:
+    reference = np.ones((2, 3))
+    reference[1, 1] = np.nan
+    with pytest.raises(ValueError, match="the reference of output `out` holds NaN"):
+        one(np.ones((2, 3)), reference)
+
+
 def part(**changes: Any) -> Parity:
     fields = {"samples": 4, "relative_l2": 0.1, "max_abs": 1.0, "cosine": 0.9, "top1_agreement": None, "nonfinite": 0}
+    fields |= {"item_relative_l2": 0.2, "item_cosine": 0.8}
     return Parity.model_validate({**fields, **changes})
 
 
@@ -147,9 +193,18 @@ def test_the_worst_takes_each_measure_from_where_it_is_worst() -> None:
 
 
 def test_one_part_that_is_not_finite_spoils_the_whole() -> None:
-    bad = part(relative_l2=None, max_abs=None, cosine=None, nonfinite=3)
+    nothing = {"relative_l2": None, "max_abs": None, "cosine": None, "item_relative_l2": None, "item_cosine": None}
+    bad = part(**nothing, nonfinite=3)
     found = worst([part(), bad, part()])
-    assert found == part(samples=12, relative_l2=None, max_abs=None, cosine=None, nonfinite=3)
+    assert found == part(samples=12, **nothing, nonfinite=3)
+
+
+def test_the_worst_item_of_all_counts_and_none_where_one_part_did_not_look() -> None:
+    found = worst([part(item_relative_l2=0.7), part(item_cosine=0.1), part()])
+    assert found == part(samples=12, item_relative_l2=0.7, item_cosine=0.1)
+    older = worst([part(), part(item_relative_l2=None, item_cosine=None)])
+    assert older is not None
+    assert (older.item_relative_l2, older.item_cosine, older.furthest) == (None, None, 0.1)
 
 
 def test_top1_is_weighted_by_samples() -> None:

@@ -12,8 +12,11 @@ from harness.core import store
 from harness.core.errors import CaseError, CasesFailedError, StorageError, UsageError
 from harness.core.jobs import Job
 from harness.core.layout import Results
-from harness.core.schemas import Measurement
-from harness.running.profiling import ProfileJob, profile_in_a_process
+from harness.core.schemas import Measurement, Usage
+from harness.measure import utilisation
+from harness.running import profiling
+from harness.running.monitoring import Monitor
+from harness.running.profiling import ProfileJob, profile_in_a_process, watched_profile
 from tests.synthetic_results import RESNET, case_of, plan_of
 
 
@@ -21,7 +24,7 @@ def asked(tmp_path: Path, timeout_s: float = 60.0) -> ProfileJob:
     job = Job(
         case=case_of(RESNET, "onnxruntime", "fp32", 1),
         round=1,
-        plan_id="plan",
+        settings_id="settings",
         measurement=Measurement(timeout_s=timeout_s),
         threads=1,
         results=str(tmp_path / "results"),
@@ -53,6 +56,63 @@ def test_an_answer_is_returned_and_its_log_removed(tmp_path: Path) -> None:
     given = asked(tmp_path)
     assert ProfileJob.model_validate_json(profile_in_a_process(given, log, answering)) == given
     assert not log.exists()
+
+
+class Heard:
+    """An observer that keeps what it learns."""
+
+    def __init__(self) -> None:
+        self.pids: list[int] = []
+        self.phases: list[str] = []
+
+    def started(self, pid: int) -> None:
+        self.pids.append(pid)
+
+    def entered(self, phase: str) -> None:
+        self.phases.append(phase)
+
+
+PHASES = """
+import sys
+job = sys.stdin.readline()
+for phase in ("measure", "load", "compile", "warm-up", "measure"):
+    print('{"event":"entered","phase":"' + phase + '"}', flush=True)
+"""
+
+
+def test_phases_reach_the_observer_and_are_no_answer(tmp_path: Path) -> None:
+    heard, given = Heard(), asked(tmp_path)
+    answering = python(tmp_path, f"{PHASES}sys.stdout.write(job)")
+    answer = profile_in_a_process(given, tmp_path / "parts.log", answering, heard)
+    assert ProfileJob.model_validate_json(answer) == given
+    assert heard.phases == ["measure", "load", "compile", "warm-up", "measure"]
+    assert len(heard.pids) == 1
+
+
+def test_a_long_answer_comes_back_whole(tmp_path: Path) -> None:
+    answering = python(tmp_path, f"{PHASES}sys.stdout.write('x' * 5_000_000)")
+    assert profile_in_a_process(asked(tmp_path), tmp_path / "parts.log", answering) == b"x" * 5_000_000
+
+
+def test_a_monitor_watches_the_process_and_its_record_is_whole_when_it_has_ended(tmp_path: Path) -> None:
+    body = f"{PHASES}import time; end = time.monotonic() + 0.7\nwhile time.monotonic() < end: pass\nprint(job)"
+    given = asked(tmp_path)
+    answer, usage = watched_profile(given, tmp_path / "parts.log", python(tmp_path, body))
+    assert ProfileJob.model_validate_json(answer) == given
+    assert usage is not None
+    assert usage == store.load(Results(given.results).profile_usage(given.job.case.case_id, 1), Usage, "")
+    assert utilisation.timed(usage) is not None
+    assert not Results(given.results).usage_file(given.job.case.case_id, 1).exists()
+
+
+def test_without_its_record_nothing_was_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Blind(Monitor):
+        def watch(self, *_given: object) -> None:
+            """Says nothing, as to a monitor that is gone."""
+
+    monkeypatch.setattr(profiling, "Monitor", Blind)
+    _, usage = watched_profile(asked(tmp_path), tmp_path / "parts.log", python(tmp_path, f"{PHASES}print(job)"))
+    assert usage is None
 
 
 @pytest.mark.parametrize(

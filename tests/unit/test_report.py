@@ -107,7 +107,7 @@ def test_without_a_summary_it_says_what_to_run(tmp_path: Path) -> None:
 
 
 def test_a_newer_summary_is_refused(results: Results) -> None:
-    text = results.summary.read_text().replace('"schema_version": 1', '"schema_version": 9', 1)
+    text = results.summary.read_text().replace('"schema_version": 2', '"schema_version": 9', 1)
     results.summary.write_text(text)
     with pytest.raises(NewerFormatError):
         report.stage(["--results", str(results.root)])

@@ -11,7 +11,7 @@ from harness import report
 from harness.core import store
 from harness.core.layout import Results
 from harness.core.schemas import Row
-from harness.core.schemas.profile_parts import PartsProfile
+from harness.core.schemas.profile_parts import OperatorRow, PartsProfile
 from tests.synthetic_cuda import cuda_summary
 from tests.synthetic_results import RESNET, case_of
 from tests.unit.measure.test_launch_gaps import event
@@ -23,16 +23,17 @@ TRACE = "operators.pt.trace.json"
 
 @pytest.fixture
 def results(tmp_path: Path) -> Results:
-    """Two profiled backends on a GPU, one with a trace."""
+    """Two profiled backends on a GPU, one with a trace and kernels of which it tells."""
     found, summary = Results(tmp_path), cuda_summary()
     store.save(found.summary, summary)
     for backend, parts in (("torch-eager", EAGER), ("tensorrt", GRAPH)):
         row = next(row for row in summary.rows if _is_of(row, backend))
         model = profile(case_of(RESNET, backend, "fp16", 1), row)
-        facts = {"case_id": row.case_id, "plan_id": summary.plan_id, "model": row.model, "setting": row.setting}
+        facts = {"case_id": row.case_id, "settings_id": summary.settings_id, "model": row.model, "setting": row.setting}
         store.save(found.model_profile(row.case_id), model.model_copy(update=facts))
         traces = (TRACE,) if backend == "torch-eager" else ()
-        told = parts.model_copy(update={"traces": traces})
+        kernels = (OperatorRow(name="n", shapes="", calls=1, self_cpu_ns=0, self_device_ns=220),)
+        told = parts.model_copy(update={"traces": traces, "operators": kernels if traces else ()})
         store.save(found.parts_profile(row.case_id), PartsProfile.model_validate(told.model_dump()))
     row = next(row for row in summary.rows if _is_of(row, "torch-eager"))
     events = [event("kernel", 0, 10, 1), event("kernel", 15, 5, 2), event("cuda_runtime", 8, 6, 2)]
@@ -53,7 +54,8 @@ def test_the_comparison_stands_in_the_report_with_its_chart_and_gaps(results: Re
     assert f"](charts/{name})" in text
     assert (results.charts / name).read_bytes().startswith(b"\x89PNG")
     assert "### resnet50, fp16, batch 1: where tensorrt gains on torch-eager" in text
-    assert "torch-eager: GPU idle 25.0% of the traced window, 20.0% waiting for launches." in text
+    assert "torch-eager: GPU idle 25.0% of the traced window, 20.0% waiting for launches; " in text
+    assert "% of the measured latency, without the profiler, which slows the host." in text
     section = text[text.index("### resnet50, fp16") :]
     assert section.index("Conditions: NVIDIA H100") < section.index("| group")
 

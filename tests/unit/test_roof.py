@@ -1,4 +1,4 @@
-"""The roof stage with a card and limits that a test makes up: what is measured, kept, and refused."""
+"""The roof stage with devices and limits that a test makes up: what is measured, kept, and refused."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from harness import backends, roof
-from harness.core import store
-from harness.core.errors import UnavailableError
+from harness.core import environment, store
+from harness.core.errors import BusyError, UnavailableError
 from harness.core.layout import Results
-from harness.core.schemas import Environment, Roof
+from harness.core.lock import exclusive
+from harness.core.schemas import CpuLimits, CpuRoof, Environment, Precision, Roof
+from harness.running import cpu_roof
 from tests.fixtures.nvml import CARD, FakeDriver, FakeNvml
 from tests.synthetic_results import RESNET, case_of, plan_of
 
@@ -92,16 +94,6 @@ def test_limits_of_this_card_are_kept_and_of_another_or_forced_are_not(tmp_path:
     assert run(results).uuid == first.uuid
 
 
-def test_a_plan_on_a_cpu_asks_nothing_of_a_card(
-    tmp_path: Path, peaks: FakePeaks, capsys: pytest.CaptureFixture[str]
-) -> None:
-    results = planned(tmp_path, "cpu")
-    roof.stage(["--results", str(results.root)])
-    assert peaks.calls == []
-    assert not results.roof.exists()
-    assert capsys.readouterr() == ("", "")
-
-
 def test_without_pytorch_it_says_so(tmp_path: Path, peaks: FakePeaks, monkeypatch: pytest.MonkeyPatch) -> None:
     results = planned(tmp_path)
     monkeypatch.delattr(backends, "peaks")
@@ -110,3 +102,131 @@ def test_without_pytorch_it_says_so(tmp_path: Path, peaks: FakePeaks, monkeypatc
         run(results)
     assert "no roofline" in caught.value.hint
     assert not results.roof.exists()
+
+
+class FakeCpu:
+    """harness.running.cpu_roof.measured: what was asked for, and answers of 100 GFLOP/s a thread."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[list[int], list[Precision]]] = []
+        self.unmeasured: dict[Precision, str] = {}
+        self.without: tuple[str, ...] = ()
+
+    def __call__(self, threads: list[int], precisions: list[Precision]) -> cpu_roof.Found:
+        self.asked.append((threads, precisions))
+        known = [precision for precision in precisions if precision not in self.unmeasured]
+        limits = [
+            CpuLimits(threads=n, flops=dict.fromkeys(known, n * 100e9), copy_bytes_per_s=n * 10e9) for n in threads
+        ]
+        return cpu_roof.Found(tuple(limits), self.unmeasured, self.without)
+
+
+@pytest.fixture
+def cpu(monkeypatch: pytest.MonkeyPatch) -> FakeCpu:
+    found = FakeCpu()
+    monkeypatch.setattr(cpu_roof, "measured", found)
+    monkeypatch.setattr(roof.limits, "threads", lambda: 2)
+    return found
+
+
+def planned_on_cpu(root: Path, *cases: tuple[str, str, str]) -> Results:
+    """Of (backend, precision, setting) each."""
+    results = Results(root)
+    found = [case_of(RESNET, name, precision, 1, setting=setting) for name, precision, setting in cases]
+    store.save(results.plan, plan_of((RESNET,), found))
+    return results
+
+
+def run_on_cpu(results: Results, *more: str) -> CpuRoof:
+    roof.stage(["--results", str(results.root), *more])
+    return store.load(results.roof, CpuRoof, "make roof")
+
+
+FP32 = ("openvino", "fp32", "default")
+
+
+def test_every_number_of_threads_and_precision_of_the_plan_is_measured_once(
+    tmp_path: Path, cpu: FakeCpu, peaks: FakePeaks, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = planned_on_cpu(tmp_path, ("onnxruntime", "int8", "1-thread"), ("openvino", "bf16", "default"))
+    found = run_on_cpu(results)
+    assert cpu.asked == [([1, 2], ["fp32", "int8", "bf16"])]  # fp32 as well: any other may be computed by way of it
+    assert peaks.calls == []
+    here = store.load(results.environment(found.environment_id), Environment, "make roof")
+    assert (found.device, found.machine) == (here.machine.cpu, here.machine)
+    assert found.of(2) == CpuLimits(
+        threads=2, flops=dict.fromkeys(("fp32", "int8", "bf16"), 200e9), copy_bytes_per_s=20e9
+    )
+    assert found.of(3) is None
+    said = capsys.readouterr().out
+    assert "with 2 threads 200 fp32, 200 int8, 200 bf16 GFLOP/s, copies 20.0 GB/s" in said
+    assert "GPU" not in said
+    assert run_on_cpu(results) == found
+    assert len(cpu.asked) == 1
+
+
+def test_the_limits_of_a_cpu_are_measured_anew_where_they_do_not_fit(
+    tmp_path: Path, cpu: FakeCpu, peaks: FakePeaks
+) -> None:
+    results = planned_on_cpu(tmp_path, FP32)
+    first = run_on_cpu(results)
+    run_on_cpu(results, "--force")
+    assert len(cpu.asked) == 2
+    other = first.machine.model_copy(update={"cpu": "another CPU"})
+    store.save(results.roof, first.model_copy(update={"machine": other}))
+    assert run_on_cpu(results).machine == first.machine
+    planned_on_cpu(tmp_path, FP32, ("openvino", "bf16", "default"))
+    run_on_cpu(results)
+    planned_on_cpu(tmp_path, ("openvino", "fp32", "1-thread"))
+    run_on_cpu(results)
+    assert cpu.asked[2:] == [([2], ["fp32"]), ([2], ["fp32", "bf16"]), ([1], ["fp32"])]
+    store.save(results.roof, Roof.model_construct(device="A Card"))
+    assert run_on_cpu(results).of(1) is not None
+
+
+def test_what_could_not_be_measured_is_said_and_not_tried_again(
+    tmp_path: Path, cpu: FakeCpu, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cpu.unmeasured, cpu.without = {"int8": "why"}, ("PyTorch",)
+    results = planned_on_cpu(tmp_path, ("onnxruntime", "int8", "default"))
+    found = run_on_cpu(results)
+    assert (found.unmeasured, found.without) == ({"int8": "why"}, ("PyTorch",))
+    said = capsys.readouterr().err
+    assert "No matrix product in int8 could be measured (why)" in said
+    assert "without PyTorch" in said
+    run_on_cpu(results)
+    assert len(cpu.asked) == 1
+
+
+def test_a_plan_in_which_nothing_computes_needs_no_limits(
+    tmp_path: Path, cpu: FakeCpu, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = planned_on_cpu(tmp_path, ("noop", "fp32", "default"), ("spin", "fp32", "default"))
+    roof.stage(["--results", str(results.root)])
+    assert cpu.asked == []
+    assert not results.roof.exists()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_limits_take_the_results_for_themselves(tmp_path: Path, cpu: FakeCpu) -> None:
+    results = planned_on_cpu(tmp_path, FP32)
+    with exclusive(results.lock), pytest.raises(BusyError):
+        run_on_cpu(results)
+    assert cpu.asked == []
+
+
+def test_last_level_caches_are_added_and_unlisted_ones_are_not_known(tmp_path: Path) -> None:
+    def cache(cpu: int, index: int, **facts: object) -> None:
+        folder = tmp_path / f"cpu{cpu}/cache/index{index}"
+        folder.mkdir(parents=True)
+        for name, value in facts.items():
+            (folder / name).write_text(f"{value}\n")
+
+    assert environment.last_level_cache_bytes(tmp_path) is None
+    for cpu, shared in ((0, "0-1"), (1, "0-1"), (2, "2-3")):
+        cache(cpu, 0, level=1, type="Instruction", size="64K", shared_cpu_list=cpu)
+        cache(cpu, 2, level=2, type="Unified", size="2048K", shared_cpu_list=cpu)
+        cache(cpu, 3, level=3, type="Unified", size="32768K", shared_cpu_list=shared)
+    assert environment.last_level_cache_bytes(tmp_path) == 64 << 20
+    (tmp_path / "cpu0/cache/index3/size").write_text("unknown")
+    assert environment.last_level_cache_bytes(tmp_path) is None

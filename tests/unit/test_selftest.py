@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
+import math
+import statistics
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from scipy.stats import beta
 
 from harness import selftest
 from harness.backends import slowdown
 from harness.backends.base import Job
 from harness.backends.batches import NO_BATCHES, nothing_exported
 from harness.backends.noop import Noop
+from harness.backends.spin import Spin
+from harness.core import store
 from harness.core.errors import CaseError, CasesFailedError, ConfigError, UsageError
-from harness.core.schemas import Case, SelfTest, SelfTestRow
+from harness.core.schemas import Case, Plan, SelfTest, SelfTestKind, SelfTestRow
 from harness.measure import trials
+from harness.planning.config import read_config
+from harness.planning.matrix import make_plan
 from harness.render.selftest import selftest_line, selftest_table
 from harness.zoo import model_info
-from harness.zoo.known_duration import duration_ns, slug
+from harness.zoo.known_duration import (
+    KINDS,
+    SCATTER,
+    SLOW,
+    SPREAD,
+    STEADY,
+    TWO_SPEEDS,
+    VARIABLE,
+    duration_ns,
+    factor,
+    kind_of,
+    slug,
+)
 from tests.synthetic_results import environment
 
 EXPECTED = {"a": 1_000_000}
@@ -37,6 +57,15 @@ def summary(case_id: str, median_ns: float) -> Any:
 
 def outcome(**changes: Any) -> SelfTest:
     row = SelfTestRow(case_id="a", nominal_ns=1_000_000, reported_ns=1_002_000.0, allowed_ns=10_100.0, within=True)
+    two_speeds = SelfTestKind(
+        name=TWO_SPEEDS,
+        what=KINDS[TWO_SPEEDS],
+        false_alarms=0,
+        refused=12,
+        equal_trials=30,
+        missed=30,
+        slowed_trials=30,
+    )
     found = SelfTest(
         created_at="2026-11-28T00:00:00+00:00",
         machine=environment().machine,
@@ -44,23 +73,32 @@ def outcome(**changes: Any) -> SelfTest:
         slowdown=1.05,
         rows=(row,),
         false_alarms=0,
-        equal_trials=21,
-        missed=1,
-        slowed_trials=21,
+        equal_trials=30,
+        missed=0,
+        slowed_trials=30,
+        rate=0.1,
+        kinds=(two_speeds,),
         passed=True,
     )
     return found.model_copy(update=changes)
 
 
 @pytest.mark.parametrize(
-    ("name", "expected_ns"), [("spin:50us", 50_000), ("spin:1ms", 1_000_000), ("spin:1.5ms", 1_500_000)]
+    ("name", "expected_ns"),
+    [
+        ("spin:50us", 50_000),
+        ("spin:1ms", 1_000_000),
+        ("spin:1.5ms", 1_500_000),
+        ("spin:1ms:two-speeds", 1_000_000),
+        ("spin:50us:scatter", 50_000),
+    ],
 )
 def test_a_duration_is_read_from_the_name(name: str, expected_ns: int) -> None:
     assert duration_ns(name) == expected_ns
     assert model_info(name).slug == slug(name)
 
 
-@pytest.mark.parametrize("name", ["spin:", "spin:1s", "spin:-1ms", "spin:1 ms", "spin:../1ms"])
+@pytest.mark.parametrize("name", ["spin:", "spin:1s", "spin:-1ms", "spin:1 ms", "spin:../1ms", "spin:1ms:three-speeds"])
 def test_what_is_no_duration_is_an_error(name: str) -> None:
     with pytest.raises(ConfigError, match="names no duration"):
         model_info(name)
@@ -91,29 +129,198 @@ def test_slowed_work_may_only_be_slower() -> None:
     assert trials.missed(verdicts("SLOWER", "SAME", "AMBIGUOUS", "NOT COMPARABLE")) == (3, 4)
 
 
-@pytest.mark.parametrize(("wrong", "count", "enough"), [(1, 20, True), (2, 20, False), (0, 0, False)])
-def test_ninety_five_of_a_hundred_must_be_right(wrong: int, count: int, enough: bool) -> None:
-    assert trials.right_often_enough(wrong, count) is enough
+def passing(true_rate: float, count: int, asked: float) -> float:
+    """Probability that so many trials of a harness with that rate of wrong verdicts exclude the rate asked for."""
+    right = 1 - true_rate
+    chances = [math.comb(count, wrong) * true_rate**wrong * right ** (count - wrong) for wrong in range(count + 1)]
+    return sum(chance for wrong, chance in enumerate(chances) if trials.excluded_rate(wrong, count) <= asked)
 
 
-def test_the_text_names_conditions_bias_and_trials() -> None:
+@pytest.mark.parametrize(
+    ("wrong", "count", "excluded"), [(0, 29, 0.0981), (0, 59, 0.0495), (1, 48, 0.0951), (2, 21, 0.2706)]
+)
+def test_the_rate_that_trials_exclude_is_clopper_and_pearsons_bound(wrong: int, count: int, excluded: float) -> None:
+    assert trials.excluded_rate(wrong, count) == pytest.approx(excluded, abs=1e-4)
+    assert trials.excluded_rate(wrong, count) == pytest.approx(beta.ppf(0.95, wrong + 1, count - wrong))
+
+
+@pytest.mark.parametrize(("wrong", "count"), [(0, 0), (3, 3)])
+def test_trials_that_are_all_wrong_and_none_at_all_exclude_nothing(wrong: int, count: int) -> None:
+    assert trials.excluded_rate(wrong, count) == 1.0
+
+
+@pytest.mark.parametrize(("rate", "count"), [(0.10, 29), (0.05, 59), (0.01, 299)])
+def test_clean_trials_that_exclude_a_rate(rate: float, count: int) -> None:
+    assert trials.trials_for(rate) == count
+    assert trials.excluded_rate(0, count) <= rate < trials.excluded_rate(0, count - 1)
+
+
+@pytest.mark.parametrize("count", [21, 29, 30, 48, 59, 61, 100, 200])
+def test_a_harness_that_is_wrong_in_ten_of_a_hundred_passes_in_five_at_most(count: int) -> None:
+    assert passing(0.10, count, 0.10) <= 0.05
+    # A harness that is always right passes where there are trials enough.
+    assert passing(0.0, count, 0.10) == (1.0 if count >= 29 else 0.0)
+
+
+def test_the_default_number_of_trials_excludes_the_default_rate() -> None:
+    plan = selftest_plan()
+    number, rate = selftest._amount(None, None, selftest._durations(plan))
+    assert (number, rate) == (10, 0.10)
+    assert passing(0.10, number * selftest._durations(plan), rate) <= 0.05
+    said = selftest._announcement(plan, number, rate)
+    assert (
+        "10 trials with 30 verdicts of each kind, to exclude 10.0% of wrong ones at 95%: 1350 processes, about " in said
+    )
+
+
+def test_trials_and_rate_follow_from_each_other() -> None:
+    assert selftest._amount(None, 0.05, 3) == (20, 0.05)
+    number, rate = selftest._amount(7, None, 3)
+    assert (number, rate) == (7, trials.excluded_rate(0, 21))
+    assert selftest._amount(16, 0.10, 3) == (16, 0.10)
+    with pytest.raises(UsageError, match=r"cannot exclude a rate of 10.0%") as caught:
+        selftest._amount(7, 0.10, 3)
+    assert "RATE=10% TRIALS=10" in caught.value.hint
+
+
+def test_the_text_names_conditions_bias_trials_and_what_they_exclude() -> None:
     text = selftest_table(outcome())
     assert "All targets met" in text
     assert "+0.200%" in text
-    assert "1 of 21" in text
+    assert "| 0 of 30" in text
+    assert "above 9.5%" in text
+    assert "0 of 30 (12 not compared)" in text
+    assert "two-speeds: a process takes" in text
     assert "A target was missed" in selftest_table(outcome(passed=False))
+
+
+def test_a_file_from_before_rates_were_asked_for_is_shown_with_what_it_excludes() -> None:
+    old = Path(__file__).parents[1] / "golden/format-1/selftest.json"
+    found = store.load(old, SelfTest, "make selftest")
+    assert (found.rate, found.kinds) == (None, ())
+    text = selftest_table(found)
+    assert "above 13.3%" in text
+    assert "at least 95% of the verdicts right" in text
+    assert "excludes rates above 13.3% of each" in selftest_line(found, "selftest.md")
 
 
 def test_a_report_says_when_the_self_test_was_not_run() -> None:
     assert "make selftest" in selftest_line(None, "selftest.md")
     assert "[Self-test](selftest.md)" in selftest_line(outcome(), "selftest.md")
+    assert "1 of 60 false alarms" in selftest_line(outcome(false_alarms=1), "selftest.md")
+
+
+# --- work whose processes differ -----------------------------------------------------------------------------------
+
+
+PROCESSES = [f"1/case/{number}" for number in range(2000)]
+
+
+def test_two_speeds_come_about_equally_often() -> None:
+    found = Counter(factor("spin:1ms:two-speeds", process) for process in PROCESSES)
+    assert set(found) == {1.0, SLOW}
+    assert abs(found[SLOW] / len(PROCESSES) - 0.5) < 0.05
+
+
+def test_scatter_is_log_normal_around_the_named_duration() -> None:
+    logs = [math.log(factor("spin:1ms:scatter", process)) for process in PROCESSES]
+    assert abs(statistics.mean(logs)) < 0.005
+    assert statistics.stdev(logs) == pytest.approx(SPREAD, rel=0.1)
+
+
+@pytest.mark.parametrize("name", ["spin:1ms:two-speeds", "spin:1ms:scatter"])
+def test_a_process_draws_the_same_speed_again_and_another_draw_gives_others(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+    for text in ("1-a", "1-a", "1-b"):
+        monkeypatch.setenv(VARIABLE, text)
+        drawn.append([factor(name, process) for process in PROCESSES[:20]])
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_steady_work_takes_the_same_time_in_every_process() -> None:
+    assert {factor("spin:1ms", process) for process in PROCESSES[:20]} == {1.0}
+
+
+def test_work_whose_processes_differ_says_so_in_its_records() -> None:
+    steady, slow = (spin(name, "1/case/1") for name in ("spin:1ms", "spin:1ms:two-speeds"))
+    assert steady.on_purpose() is None
+    assert "at random" in (slow.on_purpose() or "")
+    expected = round(1_000_000 * factor("spin:1ms:two-speeds", "1/case/1"))
+    assert slow.placement().settings["duration_ns"] == expected
+
+
+def test_the_self_test_measures_every_kind_of_work() -> None:
+    kinds = Counter(kind_of(case.model) for case in selftest_plan().cases)
+    assert set(kinds) == set(KINDS)
+    assert len(set(kinds.values())) == 1, "one kind has fewer trials than the others"
+
+
+ALARM, REFUSED = "SLOWER", "NOT COMPARABLE"
+
+
+@pytest.mark.parametrize(
+    ("kind", "equal", "slowed", "passed"),
+    [
+        (STEADY, "SAME", "SLOWER", True),
+        (STEADY, ALARM, "SLOWER", False),
+        (STEADY, REFUSED, "SLOWER", False),
+        (STEADY, "SAME", "AMBIGUOUS", False),
+        (TWO_SPEEDS, ALARM, "SLOWER", False),
+        (TWO_SPEEDS, REFUSED, "AMBIGUOUS", True),
+        (SCATTER, ALARM, "SLOWER", False),
+        (SCATTER, "AMBIGUOUS", REFUSED, True),
+    ],
+)
+def test_one_wrong_verdict_in_thirty_fails_where_it_is_asked_for(
+    kind: str, equal: str, slowed: str, passed: bool
+) -> None:
+    found, plan = selftest._Found(), selftest_plan()
+    first = next(case.case_id for case in plan.cases if kind_of(case.model) == kind)
+    for trial in range(10):
+        found.summaries.append(summary_of(plan))
+        for case in plan.cases:
+            own = trial == 0 and case.case_id == first
+            found.equal.append(compared(case, equal if own else "SAME"))
+            found.slowed.append(compared(case, slowed if own else "SLOWER"))
+    judged = selftest._judge(plan, found, 0.10)
+    assert judged.passed is passed
+    assert [one.name for one in judged.kinds] == [TWO_SPEEDS, SCATTER]
+    assert {one.equal_trials for one in judged.kinds} == {30}
+
+
+def selftest_plan() -> Plan:
+    path = Path(__file__).parents[2] / "configs/selftest.yaml"
+    return make_plan(read_config(path), str(path), "")
+
+
+def compared(case: Case, verdict: str) -> Any:
+    return SimpleNamespace(case_id=case.case_id, verdict=verdict)
+
+
+def summary_of(plan: Plan) -> Any:
+    rows = [summary(case.case_id, duration_ns(case.model)).rows[0] for case in plan.cases]
+    return SimpleNamespace(rows=rows)
+
+
+def spin(name: str, process: str) -> Spin:
+    case = case_of(name)
+    found = Spin(Job(case, nothing_exported(case), Path(), NO_BATCHES.inputs, 1, Path(), process=process))
+    found.load()
+    return found
 
 
 @pytest.fixture
 def backend() -> Noop:
-    case = Case(
+    case = case_of("spin:1ms")
+    return Noop(Job(case, nothing_exported(case), Path(), NO_BATCHES.inputs, 1, Path()))
+
+
+def case_of(model: str) -> Case:
+    return Case(
         case_id="x",
-        model="spin:1ms",
+        model=model,
         slug="spin-1ms",
         backend="noop",
         device="cpu",
@@ -124,7 +331,6 @@ def backend() -> Noop:
         mode="sync",
         weights="own",
     )
-    return Noop(Job(case, nothing_exported(case), Path(), NO_BATCHES.inputs, 1, Path()))
 
 
 def test_a_slowed_inference_ends_by_the_factor_later(backend: Noop, monkeypatch: pytest.MonkeyPatch) -> None:

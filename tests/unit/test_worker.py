@@ -48,7 +48,7 @@ def job_of(tmp_path: Path) -> Job:
     return Job(
         case=case,
         round=1,
-        plan_id="p",
+        settings_id="p",
         measurement=Measurement(),
         threads=1,
         results=str(tmp_path),
@@ -71,4 +71,4 @@ def test_a_missing_module_says_in_which_python(tmp_path: Path) -> None:
         job, ModuleNotFoundError("No module named 'tokenizers'", name="tokenizers"), "start", tmp_path / "log"
     )
     assert found.error == f"{sys.executable} has no module tokenizers."
-    assert "PYTHONS=tensorrt=" in found.hint
+    assert "BACKEND_PYTHONS=tensorrt=" in found.hint

@@ -10,6 +10,22 @@ from harness.measure.middle import middle_mean
 
 WARM_UP_RUNS = 5
 
+Listener = Callable[[str], None]
+"""Is given the phase that a profiled process has come to."""
+
+_listeners: list[Listener] = []
+
+
+def listen(listener: Listener) -> None:
+    """From here on, say which phase begins: what compilers do in processes of their own is nobody's disturbance."""
+    _listeners.append(listener)
+
+
+def entered(phase: str) -> None:
+    """A phase of a session begins."""
+    for listener in _listeners:
+        listener(phase)
+
 
 def span_of(backend: Backend, index: int) -> int:
     """Wall time in ns of one inference of batch `index`, counted round and round, until the device is done."""
@@ -21,10 +37,14 @@ def span_of(backend: Backend, index: int) -> int:
 
 
 def ready(backend: Backend) -> None:
-    """Load, compile, warm up."""
+    """Load, compile, warm up; what follows is timed."""
+    entered("load")
     backend.load()
+    entered("compile")
     backend.compile()
+    entered("warm-up")
     warm_up(backend)
+    entered("measure")
 
 
 def warm_up(backend: Backend) -> None:

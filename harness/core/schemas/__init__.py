@@ -1,23 +1,28 @@
 """Every file on disk, typed and versioned. Times are integers in nanoseconds, sizes integers in bytes.
 
-A `schema_version` is raised when a reader of the old version would misread or refuse the new file:
+A `schema_version` is raised when a reader of the old version would misread or refuse the new file.
+The reader of a format 2 takes format 1, too:
 
-    Plan          1  first format
+    Plan          2  plan_id is of the whole plan; settings_id, which was the plan_id of format 1, of the settings
     ExportRecord  1  first format
     ExportFailure 1  first format
     EngineRecord  1  first format
     Roof          1  first format
+    CpuRoof       1  first format
     Environment   1  first format
-    RawRecord     1  first format: Measured | Failed, sealed with a checksum (core/store.py)
-    Usage         1  first format
+    RawRecord     2  Measured | Failed, sealed with a checksum (core/store.py); settings_id was plan_id in format 1;
+                     cpu_use came later, None in older files
+    Usage         2  settings_id was plan_id in format 1; what was used of the allowed CPUs and beside them came later,
+                     None in older files
     Running       1  first format
-    Energy        1  first format
-    ModelProfile  1  first format; activation_alone_bytes came later, None in older files
-    PartsProfile  1  first format
+    Energy        2  settings_id was plan_id in format 1
+    ModelProfile  2  settings_id was plan_id in format 1; activation_alone_bytes came later, None in older files
+    PartsProfile  1  first format; launch_gaps, ratios, steady, usage, grade and flags came later, None or empty before
     MemoryProfile 1  first format
-    SelfTest      1  first format
-    Summary       1  first format
-    Comparison    1  first format
+    SelfTest      1  first format; rate and kinds came later, None and empty in older files
+    Summary       2  plan_id and settings_id as in Plan; throughput_ci95 came later, None in older files, whose
+                     percentiles pool samples; Row.checks came later, empty in older files
+    Comparison    1  first format; p_rank_holm, rounds and Side.config came later, None in older files
     Reproduction  1  first format
     Bundle        1  first format
 """
@@ -61,21 +66,25 @@ from harness.core.schemas.raw import (
     Block,
     Clock,
     ColdCosts,
+    CpuUse,
     DeviceSamples,
     Failed,
     Measured,
     Memory,
+    OutputsTime,
     Parity,
     Placement,
     RawBase,
     RawRecord,
+    Repeats,
     SplitSamples,
 )
 from harness.core.schemas.reproduction import Reproduced, ReproducedRow, Reproduction
-from harness.core.schemas.roof import Roof
+from harness.core.schemas.roof import CpuLimits, CpuRoof, Roof
 from harness.core.schemas.running import Running
-from harness.core.schemas.selftest import SelfTest, SelfTestRow
+from harness.core.schemas.selftest import SelfTest, SelfTestKind, SelfTestRow
 from harness.core.schemas.summary import (
+    Check,
     DeviceTimes,
     Flag,
     Interval,
@@ -101,6 +110,7 @@ from harness.core.schemas.vocabulary import (
     Quantisation,
     Quantity,
     Record,
+    SettingsId,
     Status,
     Stopped,
     Verdict,
@@ -119,6 +129,7 @@ __all__ = [
     "BundledFile",
     "Case",
     "Cell",
+    "Check",
     "Claim",
     "ClaimedModel",
     "ClaimedRatio",
@@ -127,6 +138,9 @@ __all__ = [
     "ColdCosts",
     "ComparedRow",
     "Comparison",
+    "CpuLimits",
+    "CpuRoof",
+    "CpuUse",
     "CustomMetric",
     "Device",
     "DeviceSamples",
@@ -162,6 +176,7 @@ __all__ = [
     "Mode",
     "OnnxArtifact",
     "OnnxCheck",
+    "OutputsTime",
     "Parity",
     "Part",
     "Placement",
@@ -176,6 +191,7 @@ __all__ = [
     "RawInputs",
     "RawRecord",
     "Record",
+    "Repeats",
     "ReportOptions",
     "Reproduced",
     "ReproducedRow",
@@ -185,7 +201,9 @@ __all__ = [
     "Row",
     "Running",
     "SelfTest",
+    "SelfTestKind",
     "SelfTestRow",
+    "SettingsId",
     "Side",
     "Software",
     "Source",

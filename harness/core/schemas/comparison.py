@@ -13,6 +13,7 @@ class Side(Record):
 
     path: str
     plan_id: str
+    config: str | None = None
     rounds: int
     measured_from: str | None
     measured_to: str | None
@@ -51,6 +52,10 @@ class ComparedRow(Record):
     ci95: Interval | None
     p_holm: float | None
     """Welch's p on log process medians, Holm-adjusted over the comparison."""
+    p_rank_holm: float | None = None
+    """The exact rank test's p, adjusted alike."""
+    rounds: tuple[int, int] | None = None
+    """Processes of the baseline and of the current run."""
     fails: bool
     """SLOWER by more than was allowed."""
     changed: tuple[str, ...]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from harness.core.schemas.vocabulary import Record
+from harness.core.schemas.vocabulary import Format2, Record, SettingsId
 
 
 class Energy(Record):
     """What one inference of a case costs in electricity: measured back to back, in a pass of its own."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Format2 = 2
     case_id: str
-    plan_id: str
+    settings_id: SettingsId
     created_at: str
     environment_id: str | None
     gpu: str

@@ -129,7 +129,8 @@ class Work(Record):
 
 
 class ExportFailure(Record):
-    """models/<slug>/export-failed.json: why the last export of a model failed; gone once one succeeds."""
+    """Why an export failed: of a file (ExportRecord.refused), or of a whole model in models/<slug>/export-failed.json,
+    which is gone once one succeeds."""
 
     schema_version: Literal[1] = 1
     error: str
@@ -160,6 +161,9 @@ class ExportRecord(Record):
     onnx_variants: dict[str, OnnxArtifact] = {}
     """Further forms of those files by `<precision>-<variant>`: `fp16-fused` (attention and normalisations as ONNX
     Runtime's own operators), which only some backends read."""
+    refused: dict[str, ExportFailure] = {}
+    """ONNX files that could not be made or are not what the model is, by the name they would have in `onnx` or
+    `onnx_variants`: rows that need one of them fail with its reason."""
     work: tuple[Work, ...] = ()
     """What one item costs at least, by sequence length; empty where nothing could be counted."""
     input_sets: tuple[InputSet, ...]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from harness.core.confine import FileName
-from harness.core.schemas.vocabulary import Boundary, Device, Kind, Mode, Precision, Record, Weights
+from harness.core.schemas.vocabulary import Boundary, Device, Identified, Kind, Mode, Precision, Record, Weights
 
 
 class Measurement(Record):
@@ -20,7 +20,8 @@ class Measurement(Record):
     target_interval: Annotated[float, Field(gt=0, lt=1)] = 0.02
     """Relative half-width of the 95% CI over processes at which a case needs no further round."""
     budget_s: Annotated[float, Field(gt=0)] | None = None
-    """No further round begins after so many seconds of the run stage; the first `rounds` are always measured."""
+    """No further round begins after so many seconds of the command, exports included, or of the run stage where that is
+    the command; the first `rounds` are always measured."""
     seed: int = 20261127
     """Order of cases within a round, and weights of `seeded` models."""
     threads: Annotated[int, Field(ge=1)] | None = None
@@ -37,6 +38,10 @@ class Measurement(Record):
     """Relative half-width of the 95% CI over block medians at which a process stops."""
     min_samples: Annotated[int, Field(ge=1)] = 100
     max_samples: Annotated[int, Field(ge=1)] = 20_000
+    min_s: Annotated[float, Field(ge=0)] = 1.0
+    """Shortest warm-up and timed part together: CPU time is counted in ticks of 10 ms, which a shorter window is too
+    coarse for. `max_s` and `warmup_max_s` still end it; a row of less is not judged by shares of CPU time, and says
+    so."""
     max_s: Annotated[float, Field(gt=0)] = 10.0
     """Longest measuring phase of one process; a case that stops here keeps its samples and says so."""
     timeout_s: Annotated[float, Field(gt=0)] = 600.0
@@ -46,13 +51,13 @@ class Measurement(Record):
 
 
 class Gate(Record):
-    """Largest allowed distance from the fp32 reference for one precision."""
+    """Largest allowed distance of any item from the fp32 reference for one precision."""
 
     relative_l2: Annotated[float, Field(gt=0)]
     top1_agreement: Annotated[float, Field(gt=0, le=1)] | None = None
     """Smallest share of equal arg-max answers; asked only of classifiers with trained weights."""
     cosine: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Smallest cosine between a batch of outputs and its reference: the measure of embeddings."""
+    """Smallest cosine between the outputs for one item and their reference: the measure of embeddings."""
 
 
 class ReportOptions(Record):
@@ -119,12 +124,9 @@ class Case(Record):
     """Set where the combination cannot run at all; such a case is reported and never started."""
 
 
-class Plan(Record):
+class Plan(Identified):
     """Every case that is owed an answer."""
 
-    schema_version: Literal[1] = 1
-    plan_id: FileName
-    """Hash of what decides whether samples may be joined: device and measurement settings, less `rounds`."""
     config: str
     config_sha256: str
     device: Device

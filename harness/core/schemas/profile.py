@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from harness.core.schemas.vocabulary import Precision, Record
+from harness.core.schemas.vocabulary import Format2, Precision, Record, SettingsId
 
 CONVENTION = "2 FLOPs a multiply-add; activations, normalisations and poolings are left out"
 
@@ -83,9 +83,9 @@ class Achieved(Record):
 
 
 class _Head(Record):
-    schema_version: Literal[1] = 1
+    schema_version: Format2 = 2
     case_id: str
-    plan_id: str
+    settings_id: SettingsId
     created_at: str
     environment_id: str
     """Where the memory was measured."""
@@ -105,7 +105,7 @@ class ModelProfile(Counts, _Head):
     macs_per_batch: int | None
     flops_per_batch: int | None
     least_bytes: int | None
-    """Of one batch: weights, inputs and outputs once, in the case's precision; None for int8, with its wider parts."""
+    """Of one batch: weights, inputs and outputs once, in the case's precision; of int8 with one byte a weight."""
     flops_per_byte: float | None
     """Arithmetic intensity: flops_per_batch / least_bytes."""
     activation_estimated_bytes: int | None

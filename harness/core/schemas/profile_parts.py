@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from harness.core.schemas.vocabulary import Record
+from harness.core.schemas.summary import Flag
+from harness.core.schemas.usage_summary import UsageSummary
+from harness.core.schemas.vocabulary import Grade, Record
 
 Group = Literal[
     "attention",
@@ -73,8 +75,23 @@ class Tokenising(Record):
     """How it was measured and whose tokenizer it is; or why it was not."""
 
 
+class LaunchGaps(Record):
+    """When the GPU worked while a trace was taken, in ns over all its inferences (harness/measure/launch_gaps.py)."""
+
+    window_ns: int
+    """From the start of the first work on the GPU to the end of the last."""
+    busy_ns: int
+    """When any work was running."""
+    waited_ns: int | None
+    """The part of the idle time in which the next work was not launched yet; None where the trace has no launches."""
+    work_ns: int
+    """The durations of all work: more than busy_ns where work overlaps."""
+    kernels_ns: int
+    """Of one inference: the operators of the profile that are work in the trace."""
+
+
 class PartsProfile(Record):
-    """Where the time of one case goes, as its own backend's profiler sees it."""
+    """Where the time of one case goes, as its own backend's profiler sees it: its last repeat."""
 
     schema_version: Literal[1] = 1
     layers: tuple[LayerRow, ...]
@@ -91,3 +108,16 @@ class PartsProfile(Record):
     """Inferences that the parts were timed over; None in files from before it was told."""
     tokenising: Tokenising | None = None
     """None where the inputs are no text, and in files from before it was told."""
+    launch_gaps: LaunchGaps | None = None
+    """None on a CPU, of a backend whose trace has no starts of kernels, and in files from before it was kept."""
+    ratios: tuple[float, ...] = ()
+    """Parts over the plain latency of each repeat, a process each, in order; empty in files from before there were
+    any."""
+    steady: bool | None = None
+    """Whether the last two repeats agree; None in older files."""
+    usage: UsageSummary | None = None
+    """What the monitor saw while the last repeat was timed; None where it left no record, and in older files."""
+    grade: Grade | None = None
+    """None in files from before profiles were graded: they count as not watched (harness/measure/profile_grades.py)."""
+    flags: tuple[Flag, ...] = ()
+    """Why the grade is no better, and what else happened meanwhile."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from harness.core.schemas.vocabulary import Record
+from harness.core.schemas.vocabulary import Format2, Record, SettingsId
 
 
 class Clock(Record):
@@ -38,6 +38,14 @@ class Parity(Record):
     top1_agreement: float | None
     """Share of equal arg-max answers; None where the model is no classifier."""
     nonfinite: int
+    item_relative_l2: float | None = None
+    """The same of the worst single item; None in records from before items were looked at."""
+    item_cosine: float | None = None
+
+    @property
+    def furthest(self) -> float | None:
+        """The distance that a gate is held against: of the worst item, in older records of the worst batch."""
+        return self.relative_l2 if self.item_relative_l2 is None else self.item_relative_l2
 
 
 NO_FLOATS = "integers"
@@ -55,6 +63,8 @@ class Placement(Record):
     """Settings that decide speed: threads, streams, layout, graph breaks, …"""
     dtype_census: dict[str, int]
     """Operators or weight elements by element type."""
+    ran_eagerly: str | None = None
+    """Why work ran uncompiled under the name of a compiler; None where none did, and where nothing compiles."""
 
 
 class Memory(Record):
@@ -74,11 +84,34 @@ class ColdCosts(Record):
     first_inference: int
 
 
+class CpuUse(Record):
+    """What a process took of its CPUs during warm-up and timed part together, counted by itself at both ends."""
+
+    wall_ns: int
+    cpu_ns: int
+    """CPU time of all its threads, those that ended meanwhile included."""
+    waited_ns: int | None
+    """Run-queue delay: how long its threads were ready to run and waited for a CPU, in all (field 2 of
+    /proc/self/task/*/schedstat). None where the kernel does not count it."""
+    threads: int
+    """At the end."""
+    threads_ended: int
+    """Threads that were there at the start and ended meanwhile: their part of waited_ns is lost."""
+    affinity_start: tuple[int, ...]
+    affinity_end: tuple[int, ...]
+    quota_start: float | None
+    """Cores by cgroup quota; None where there is none."""
+    quota_end: float | None
+    work_ns: tuple[int, ...]
+    """A fixed piece of work on one thread, timed after each window of the warm-up and each block: it takes longer where
+    the clock is lower or a neighbour uses the same core (harness/measure/clock.py)."""
+
+
 class RawBase(Record):
-    schema_version: Literal[1] = 1
+    schema_version: Format2 = 2
     case_id: str
     round: int
-    plan_id: str
+    settings_id: SettingsId
     started_at: str
     environment_id: str | None
 
@@ -107,6 +140,31 @@ class DeviceSamples(Record):
     d2h_ns: tuple[int, ...] = ()
 
 
+class Repeats(Record):
+    """Passes on stored inputs and on inputs never seen before, in pairs (harness/measure/repeats.py), in ns."""
+
+    fresh_ns: tuple[int, ...] = ()
+    """On new inputs, written into the memory of stored ones."""
+    repeated_ns: tuple[int, ...] = ()
+    """On the stored input of the same pair, written again into the same memory."""
+    compared: int = 0
+    """Pairs whose two answers were compared: of inputs whose reference answers differ."""
+    unchanged: int = 0
+    """Of these, pairs with the very same answer to both inputs."""
+    missing: str | None = None
+    """Why there are no pairs."""
+
+
+class OutputsTime(Record):
+    """Host time of outputs() after timed iterations: a backend that computes there hides what an answer takes."""
+
+    outputs_ns: tuple[int, ...]
+    copy_ns: tuple[int, ...]
+    """Of a plain copy of the same arrays on the host."""
+    arrays: int
+    """How many outputs there are."""
+
+
 class Measured(RawBase):
     status: Literal["measured"] = "measured"
     artifacts: dict[str, str]
@@ -132,6 +190,12 @@ class Measured(RawBase):
     memory: Memory
     cold_ns: ColdCosts
     notes: tuple[str, ...] = ()
+    cpu_use: CpuUse | None = None
+    """None in files from before it existed."""
+    repeats: Repeats | None = None
+    """None in records from before there was the check, and where nothing is computed."""
+    outputs_time: OutputsTime | None = None
+    """None in records from before it was measured, and where nothing is computed."""
 
 
 class Failed(RawBase):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Literal
 
 from harness.core.schemas.custom import CustomMetric
 from harness.core.schemas.energy import Energy
@@ -11,12 +10,13 @@ from harness.core.schemas.engine import EngineRecord
 from harness.core.schemas.environment import Environment, Unavailable
 from harness.core.schemas.export import ExportRecord
 from harness.core.schemas.raw import Clock, ColdCosts, Parity, Placement
-from harness.core.schemas.roof import Roof
+from harness.core.schemas.roof import CpuRoof, Roof
 from harness.core.schemas.usage_summary import UsageSummary
 from harness.core.schemas.vocabulary import (
     Boundary,
     Device,
     Grade,
+    Identified,
     Kind,
     Limit,
     Mode,
@@ -36,6 +36,8 @@ class Interval(Record):
 class Latency(Record):
     """Statistics of one row, in nanoseconds; what cannot be known from the samples is None.
 
+    Every figure but max and n is the median over processes of the figure of each process.
+
     A row in offline mode has no latency. Its figures are wall time per batch, one a process: median, ci95, mean and
     process_medians are those of it, n counts batches, and everything that needs single latencies is None.
     """
@@ -45,6 +47,7 @@ class Latency(Record):
     ci95: Interval | None
     """Over processes; None with one round."""
     p50: float | None
+    """The headline again, for rows that have latencies."""
     p90: float | None
     p95: float | None
     p99: float | None
@@ -57,7 +60,7 @@ class Latency(Record):
     rounds: int
     process_medians: tuple[float, ...]
     percentile_ci95: dict[str, Interval] = {}
-    """By name (p50, p90, p95, p99): order statistics of the pooled samples; absent where they cannot give one."""
+    """By name (p50, p90, p95, p99): over processes, as ci95; absent with one round and where one is withheld."""
 
 
 class Part(Record):
@@ -66,7 +69,7 @@ class Part(Record):
     median_ns: float
     """Median of the process medians."""
     share: float
-    """Of the time of all samples; the three shares add up to 1."""
+    """Mean over processes of its share of their time; the three shares add up to 1."""
 
 
 class Split(Record):
@@ -78,11 +81,13 @@ class Split(Record):
 
 
 class Speedup(Record):
-    """Ratio baseline / this row, of same-round medians."""
+    """How many times as fast as the baseline a row is: the two headlines divided (harness/measure/ratios.py)."""
 
     ratio: float
     ci95: Interval | None
     baseline: str
+    baseline_grade: Grade | None = None
+    """None in summaries that were written before it was recorded."""
 
 
 class DeviceTimes(Record):
@@ -109,11 +114,12 @@ class Roofline(Record):
     bytes: int
     """Least memory traffic of one batch: weights, inputs and outputs once."""
     flops_share: float
-    """Achieved FLOP/s over the best measured matrix product of that precision."""
+    """Achieved FLOP/s over the best measured matrix product of that precision, on a CPU with the row's threads."""
     bytes_share: float
-    """Least traffic over device time, over the best measured copy."""
+    """Least traffic over the time of the pass, over the best measured copy."""
     limit: Limit | None
-    """What bounds the row; None where that would take another batch size to tell."""
+    """What bounds the row; None on a GPU where that would take another batch size to tell, on a CPU where neither
+    arithmetic nor memory is near."""
     at_least: bool = False
     """Some operators were not counted: flops and flops_share are a part of all, and a low share bounds nothing."""
 
@@ -124,6 +130,17 @@ class Flag(Record):
     name: str
     detail: str
     remedy: str
+    caps_at: Grade | None = None
+    """Best grade of a row that has it; None in summaries that were written before it was recorded."""
+
+
+class Check(Record):
+    """In how many of its rounds one check was made that applies to a row (harness/measure/checks.py)."""
+
+    rounds: int
+    of: int
+    missing: str | None = None
+    """Why not in the others; None where it was made in all."""
 
 
 class Row(Record):
@@ -153,7 +170,9 @@ class Row(Record):
     tried: bool = False
     """True for a setting that was measured to choose among several and is not the fastest of its backend."""
     throughput_per_s: float | None
-    """Items per second of wall time of the timed loop."""
+    """Items per second of wall time of the timed loop: median over processes."""
+    throughput_ci95: Interval | None = None
+    """Over processes; None with one round."""
     speedup: Speedup | None
     parity: Parity | None
     placement: Placement | None
@@ -166,6 +185,8 @@ class Row(Record):
     artifacts: dict[str, str]
     """sha256 by file name of what was loaded: tells rows apart later, and which ones needed an ONNX export."""
     flags: tuple[Flag, ...]
+    checks: dict[str, Check] = {}
+    """By the name of the flag: every check that applies to the row; empty where nothing was measured."""
     usage: UsageSummary | None = None
     """None where nobody watched."""
     stopped: Stopped | None = None
@@ -176,11 +197,9 @@ class Row(Record):
     """By the name of a metric in Summary.custom: its figure, or why there is none."""
 
 
-class Summary(Record):
+class Summary(Identified):
     """A row for every planned case, and the conditions they share."""
 
-    schema_version: Literal[1] = 1
-    plan_id: str
     config: str
     config_sha256: str | None = None
     title: str
@@ -197,11 +216,11 @@ class Summary(Record):
     """By model name: what the rows were measured on, and the export's own cost."""
     engines: dict[str, EngineRecord] = {}
     """By the path that rows name among their artifacts, below the model's folder, with the slug before it."""
-    roof: Roof | None = None
+    roof: Roof | CpuRoof | None = None
     custom: dict[str, CustomMetric] = {}
     """By name: metrics that plugins brought."""
     energies: dict[str, Energy] = {}
-    """By case id: what `make energy` measured under this plan."""
+    """By case id: what `make energy` measured with this plan's settings."""
     notes: tuple[str, ...]
     """Damaged or foreign files that were left out, by name."""
     rows: tuple[Row, ...]

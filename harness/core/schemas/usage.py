@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from harness.core.schemas.vocabulary import Record
+from harness.core.schemas.vocabulary import Format2, Record, SettingsId
 
 
 class GpuSample(Record):
@@ -46,15 +44,23 @@ class UsageSample(Record):
     thermal_events: int | None = None
     """Times that heat lowered the clock, as the processor itself counts them."""
     gpu: GpuSample | None = None
+    allowed_cpus: int | None = None
+    """CPUs that the affinity of any of the process's threads lets it use."""
+    allowed_cores: int | None = None
+    """Cores among them, as this machine shows them: a guest may see each CPU as a core of its own."""
+    allowed_others_percent: float | None = None
+    """CPU time of everything else on those CPUs, the monitor's own left out; 100 is one CPU."""
+    siblings_percent: float | None = None
+    """CPU time on their SMT siblings that the process may not use; 100 is one CPU."""
 
 
 class Usage(Record):
     """What the monitor saw of one process; written by a process of its own."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Format2 = 2
     case_id: str
     round: int
-    plan_id: str
+    settings_id: SettingsId
     interval_ns: int
     samples: tuple[UsageSample, ...]
     pss_peak_bytes: int | None

@@ -28,12 +28,15 @@ class GpuUsage(Record):
 
 
 class UsageSummary(Record):
-    """What the monitor saw while a row was timed (phase `measure`), over all its rounds. 100% is one CPU."""
+    """What the monitor saw while a row was warmed up and timed, which is the same work, over all its rounds.
+
+    100% is one CPU.
+    """
 
     rounds: int
     """Rounds that were watched."""
     watched_ns: int
-    """Length of the timed windows together."""
+    """Length of the windows together, warm-up and timed part each."""
     cpu_percent_mean: float
     cpu_percent_peak: float | None
     """Peaks are None where no sample was long enough to be read on its own (the kernel counts in ticks of 10 ms)."""
@@ -58,3 +61,12 @@ class UsageSummary(Record):
     monitor_share: float
     """CPU time that the monitor itself took, as a share of the time it watched; the largest of the rounds."""
     gpu: GpuUsage | None = None
+    process_ns: int | None = None
+    """Life of a process, loading and checks included: the middle of the rounds. None in older files."""
+    allowed_cpus: int | None = None
+    """CPUs that the process might use; the fewest of all samples."""
+    allowed_cores: int | None = None
+    allowed_others_percent_mean: float | None = None
+    """CPU time of everything else on those CPUs."""
+    siblings_percent_mean: float | None = None
+    """CPU time on SMT siblings of those CPUs that the process may not use."""

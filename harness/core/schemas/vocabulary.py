@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, model_validator
+
+from harness.core.confine import FileName
 
 Device = Literal["cpu", "cuda"]
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8"]
@@ -36,3 +38,29 @@ class Record(BaseModel):
     """Base of everything that is stored: immutable, no unknown fields, no NaN or infinity."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+Format2 = Annotated[Literal[1, 2], AfterValidator(lambda _: 2)]
+"""The schema_version of a format 2 whose reader takes format 1, too. A record that was read is one of format 2."""
+
+SettingsId = Annotated[str, Field(validation_alias=AliasChoices("settings_id", "plan_id"))]
+"""The settings_id of the plan that a file was measured under. Format 1 knew no other id and called it plan_id."""
+
+
+class Identified(Record):
+    """The two ids of a plan, at the head of its file and of its summary."""
+
+    schema_version: Format2 = 2
+    plan_id: FileName
+    """Hash of the whole plan: two runs that share it asked for the same cases, and judged them by the same limits."""
+    settings_id: FileName
+    """Hash of the device and of the measurement settings that decide what one sample is: samples that share it may be
+    joined."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_format_1(cls, found: Any) -> Any:
+        # There plan_id was the hash of the settings: every plan with the same ones shared it.
+        if isinstance(found, dict) and found.get("schema_version") == 1 and "plan_id" in found:
+            return {"settings_id": found["plan_id"], **found}
+        return found

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from harness.core.schemas import Flag, Row, Summary
 from harness.render import units
 from harness.render.html.prose import inline, kind
-from harness.render.tables import latency_columns
+from harness.render.tables import doubt_notes, latency_columns
 
 GRADE = "grade"
 
@@ -31,10 +31,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class CaseTable:
-    """headers: (name, `word` or `num`); the grade stands in a column of its own, before them."""
+    """headers: (name, `word` or `num`); the grade stands in a column of its own, before them.
+
+    notes: what marks in the cells mean.
+    """
 
     headers: tuple[tuple[str, str], ...]
     entries: tuple[Entry, ...]
+    notes: tuple[str, ...]
 
 
 def case_table(summary: Summary, rows: Sequence[Row]) -> CaseTable:
@@ -43,7 +47,7 @@ def case_table(summary: Summary, rows: Sequence[Row]) -> CaseTable:
     columns.pop(GRADE)
     headers = tuple((name, kind(name)) for name in columns)
     entries = (Entry(row, tuple(inline(cell(row)) for cell in columns.values()), tuple(_facts(row))) for row in rows)
-    return CaseTable((*headers, ("flags", "word")), tuple(entries))
+    return CaseTable((*headers, ("flags", "word")), tuple(entries), tuple(doubt_notes(rows)))
 
 
 def _facts(row: Row) -> Iterable[tuple[str, str]]:
@@ -55,6 +59,8 @@ def _facts(row: Row) -> Iterable[tuple[str, str]]:
         yield "samples", f"{latency.n:,} of {units.count(latency.rounds, 'process', 'processes')}"
     if row.stopped is not None:
         yield "rounds ended by", row.stopped
+    if row.checks:
+        yield "checks made in", ", ".join(f"{name} {one.rounds} of {one.of}" for name, one in row.checks.items())
     if row.placement is not None:
         yield "ran on", f"{row.placement.device}, {row.placement.precision}, by {row.placement.provider}"
         settings = ", ".join(f"{name}: {value}" for name, value in row.placement.settings.items())

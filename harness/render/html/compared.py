@@ -10,10 +10,10 @@ from typing import Any
 from markupsafe import Markup
 
 from harness.core.schemas import ComparedRow, Comparison, Summary, Verdict
-from harness.render import change, comparison
+from harness.render import change, comparison, units
 from harness.render.html import prose
 from harness.render.html.dots import AROUND_PX
-from harness.render.html.plot import Plot, PlotGroup, Trace, short, whiskers
+from harness.render.html.plot import WIDE_NOTE, Plot, PlotGroup, Trace, open_ended, short, whiskers
 from harness.render.style import GREY
 
 MAX_LINES = 40
@@ -28,7 +28,10 @@ WORDS = frozenset({"verdict", "case", "note"})
 
 COLOURS: dict[Verdict, str] = {"SLOWER": "#D55E00", "FASTER": "#009E73", "SAME": "#0072B2", "AMBIGUOUS": GREY}
 
-NOTE = "Marker: change of the headline latency, right of 0 is slower; bar: 95% CI; grey band: margin of equivalence."
+NOTE = (
+    "Marker: change of the headline latency, right of 0 is slower; bar: 95% CI; grey band: margin of equivalence. "
+    f"{WIDE_NOTE}"
+)
 
 
 @dataclass(frozen=True)
@@ -82,13 +85,17 @@ def _changes(rows: Sequence[ComparedRow], margin: float) -> PlotGroup:
 def _dot(row: ComparedRow) -> Trace:
     own = COLOURS.get(row.verdict, GREY)
     value = short(100 * ((row.ratio or 1) - 1))
-    interval = row.ci95 and row.ci95.model_copy(update={"low": row.ci95.low - 1, "high": row.ci95.high - 1})
+    drawn = units.to_scale(row.ci95)
+    interval = drawn and drawn.model_copy(update={"low": drawn.low - 1, "high": drawn.high - 1})
     lines = [f"<b>{escape(row.case_id)}</b>", row.verdict, escape(change.in_words(row))]
     return {
         "type": "scatter",
-        "mode": "markers",
+        "mode": "markers+text",
         "x": [value],
         "y": [escape(row.case_id)],
+        "text": [open_ended("", row.ci95)],
+        "textposition": "middle right",
+        "cliponaxis": False,
         "hovertext": ["<br>".join(lines)],
         "marker": {"size": 10, "color": own, "symbol": "circle", "line": {"color": own, "width": 1.6}},
         "error_x": whiskers(value, interval, own, 0.01),

@@ -8,11 +8,24 @@ from html import escape
 from typing import Any
 
 from harness.core.schemas import Interval, Row
-from harness.render import units
+from harness.render import ranking, units
 from harness.render.chart_dots import MAX_LINES, absence, far_apart, shape_name, shapes
-from harness.render.html.plot import Plot, PlotGroup, Trace, colour, hover, log_axis, marker, short, tags, whiskers
+from harness.render.html.plot import (
+    WIDE_NOTE,
+    Plot,
+    PlotGroup,
+    Trace,
+    colour,
+    hover,
+    log_axis,
+    marker,
+    open_ended,
+    short,
+    tags,
+    whiskers,
+)
 from harness.render.series import drawable, labels
-from harness.render.units import TimeUnit
+from harness.render.units import TimeUnit, to_scale
 
 LINE_PX = 36
 """Height of one backend's line."""
@@ -24,9 +37,9 @@ Estimate = tuple[float, Interval | None]
 
 NOTE = (
     "Marker: median of the process medians; bar: 95% CI over processes; small dots: the processes; tick: p95. Tinted: "
-    "not fp32; grey and hollow: flagged, not ranked."
+    f"not fp32; grey and hollow: flagged, not ranked. {WIDE_NOTE}"
 )
-SPEEDUP_NOTE = "Median ratio of medians of the same round, baseline / backend; bar: 95% CI. Above 1 is faster."
+SPEEDUP_NOTE = f"Median of the baseline / median of the backend; bar: 95% CI. Above 1 is faster. {WIDE_NOTE}"
 
 
 def latency_plots(rows: Sequence[Row]) -> PlotGroup:
@@ -61,7 +74,8 @@ def speedup_plots(rows: Sequence[Row], baseline: str) -> PlotGroup | None:
     names = labels(drawable(rows))
     limits = _ratio_limits(shown)
     panels = [_speedup(shape_name(key), found, names, limits) for key, found in shapes(shown)]
-    return PlotGroup(f"Speedup over {baseline} fp32", SPEEDUP_NOTE, tuple(panels))
+    note = " ".join([SPEEDUP_NOTE, *([ranking.DOUBT_MEANS] if any(map(ranking.is_doubtful, shown)) else [])])
+    return PlotGroup(f"Speedup over {baseline} fp32", note, tuple(panels))
 
 
 def _median(row: Row) -> Estimate | None:
@@ -76,12 +90,8 @@ def _far_apart(panels: Iterable[Sequence[Row]]) -> bool:
 
 
 def _latency(title: str, rows: Sequence[Row], names: Mapping[str, str], unit: TimeUnit, log: bool) -> Plot:
-    ends, intervals = _ends(rows), [known[1] for row in rows if (known := _median(row)) and known[1]]
+    ends = _ends(rows)
     axis: dict[str, Any] = log_axis([end / unit.ns for end in ends], 10) if log else {"rangemode": "tozero"}
-    low, high = _limits(ends, intervals) if ends else (0, 0)
-    if any(found.low < low or found.high > high for found in intervals):
-        low, high = low / unit.ns, high / unit.ns
-        axis["range"] = [short(math.log10(low)), short(math.log10(high))] if log else [0, short(high)]
     axis["title"] = {"text": f"{unit.name}{', log scale' if log else ''}"}
     return _panel(title, rows, names, _median, axis, unit.ns, singles=True)
 
@@ -94,7 +104,11 @@ def _speedup(title: str, rows: Sequence[Row], names: Mapping[str, str], limits: 
     axis["ticktext"] = [f"{text}×" for text in axis["ticktext"]]
     axis["range"] = [short(math.log10(end)) for end in limits]
     axis["title"] = {"text": "speedup, log scale"}
-    plot = _panel(title, rows, names, estimate, axis, 1, biggest_first=True)
+
+    def mark(row: Row) -> str:
+        return ranking.DOUBT if ranking.is_doubtful(row) else ""
+
+    plot = _panel(title, rows, names, estimate, axis, 1, biggest_first=True, mark=mark)
     plot.layout["shapes"] = [
         {"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1, "line": {"width": 1}}
     ]
@@ -110,14 +124,15 @@ def _panel(
     divisor: float,
     singles: bool = False,
     biggest_first: bool = False,
+    mark: Callable[[Row], str] = lambda _: "",
 ) -> Plot:
-    """One line a row, best first from the top; a row without an estimate says why."""
+    """One line a row, best first from the top; a row without an estimate says why. mark: before a row's figure."""
     lines = list(rows)[:MAX_LINES]
     found = [(row, known) for row in lines if (known := estimate(row))]
     data: list[Trace] = [_bar(row, names, known, divisor) for row, known in found]
     if singles:
         data += _singles([row for row, _ in found], names, divisor)
-    data += [_dot(row, names, known, divisor) for row, known in found]
+    data += [_dot(row, names, known, divisor, mark(row)) for row, known in found]
     least = min((known[0] / divisor for _, known in found), default=1.0)
     data += [_absent(row, names, 0 if "rangemode" in axis else least) for row in lines if estimate(row) is None]
     ranked = [row for row, _ in sorted(found, key=lambda pair: pair[1][0], reverse=biggest_first)]
@@ -127,14 +142,14 @@ def _panel(
     return Plot(title, AROUND_PX + LINE_PX * len(order), data, {"xaxis": axis, "yaxis": y, "showlegend": False})
 
 
-def _dot(row: Row, names: Mapping[str, str], known: Estimate, divisor: float) -> Trace:
+def _dot(row: Row, names: Mapping[str, str], known: Estimate, divisor: float, mark: str) -> Trace:
     value = short(known[0] / divisor)
     return {
         "type": "scatter",
         "mode": "markers+text",
         "x": [value],
         "y": [escape(names[row.case_id])],
-        "text": [units.significant(value)],
+        "text": [open_ended(f"{mark}{units.significant(value)}", known[1])],
         "textposition": "top center",
         "cliponaxis": False,
         "hovertext": [hover(row)],
@@ -153,7 +168,7 @@ def _bar(row: Row, names: Mapping[str, str], known: Estimate, divisor: float) ->
         "x": [value],
         "y": [escape(names[row.case_id])],
         "marker": {"opacity": 0},
-        "error_x": whiskers(value, known[1], colour(row), divisor),
+        "error_x": whiskers(value, to_scale(known[1]), colour(row), divisor),
         "customdata": [tags(row)],
     }
 
@@ -198,13 +213,13 @@ def _ratio_limits(rows: Sequence[Row]) -> tuple[float, float]:
     """One scale for all panels, with 1 in it."""
     found = [row.speedup for row in rows if row.speedup and row.grade != "F"]
     ratios = [1.0, *(speedup.ratio for speedup in found)]
-    return _limits(ratios, [speedup.ci95 for speedup in found if speedup.ci95])
+    return _limits(ratios, [bar for speedup in found if (bar := to_scale(speedup.ci95))])
 
 
 def _limits(values: Sequence[float], intervals: Sequence[Interval]) -> tuple[float, float]:
-    """Ends of an axis with a margin; an interval of few processes may span decades and runs out of it."""
-    low = min([*values, *(max(interval.low, min(values) / 4) for interval in intervals)])
-    high = max([*values, *(min(interval.high, max(values) * 4) for interval in intervals)])
+    """Ends of an axis with a margin."""
+    low = min([*values, *(interval.low for interval in intervals)])
+    high = max([*values, *(interval.high for interval in intervals)])
     margin = max(1.15, (high / low) ** 0.06)
     return low / margin, high * margin
 

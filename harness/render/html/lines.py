@@ -11,7 +11,20 @@ from harness.render import ranking, units
 from harness.render.chart_dots import shape_name
 from harness.render.chart_lines import LOG_FROM, MAX_LENGTHS, MAX_LINES
 from harness.render.cold import until_first_answer_ns
-from harness.render.html.plot import Plot, PlotGroup, Trace, colour, hover, log_axis, marker, short, tags, whiskers
+from harness.render.html.plot import (
+    WIDE_NOTE,
+    Plot,
+    PlotGroup,
+    Trace,
+    colour,
+    hover,
+    log_axis,
+    marker,
+    open_ended,
+    short,
+    tags,
+    whiskers,
+)
 from harness.render.series import labels
 from harness.render.style import look
 from harness.render.units import SECOND
@@ -19,12 +32,13 @@ from harness.render.units import SECOND
 HEIGHT_PX = 380
 
 THROUGHPUT_NOTE = (
-    "Items divided by the wall time of the timed loop, all rounds pooled. Dashed: not fp32; grey and hollow: flagged, "
-    "not ranked. A click on a name hides its line."
+    "Items divided by the wall time of the timed loop, median over processes. Dashed: not fp32; grey and hollow: "
+    "flagged, not ranked. A click on a name hides its line."
 )
 COLD_NOTE = (
     "Load, compile and first inference of a new process; imports, ONNX export and engines not included. Upper left "
-    "is best. Bar: 95% CI of the speedup. Tinted: not fp32; hollow: flagged, not ranked."
+    "is best. Bar: 95% CI of the speedup. Tinted: not fp32; hollow: flagged, not ranked. "
+    f"{WIDE_NOTE}"
 )
 
 
@@ -54,7 +68,11 @@ def cold_plots(rows: Sequence[Row], baseline: str) -> PlotGroup | None:
     shapes = ranking.by_shape(timed)
     shown = shapes if len(shapes) < 2 else [shapes[0], shapes[-1]]
     panels = [_cold(shape_name(key), found, labels(timed), baseline) for key, found in shown]
-    return PlotGroup("Until the first answer, against speedup", COLD_NOTE, tuple(panels), wide=True)
+    drawn = [row for _, found in shown for row in found]
+    cached = any(row.cold_ns and row.cold_ns.compile_cached for row in drawn)
+    notes = [COLD_NOTE, "Cached: its compile cache was warm, a first start takes longer." if cached else ""]
+    notes += [ranking.DOUBT_MEANS if any(map(ranking.is_doubtful, drawn)) else ""]
+    return PlotGroup("Until the first answer, against speedup", " ".join(filter(None, notes)), tuple(panels), wide=True)
 
 
 def _throughput(title: str, rows: Sequence[Row], names: Mapping[str, str]) -> Plot:
@@ -117,6 +135,13 @@ def _line(name: str, rows: Sequence[Row]) -> Trace:
     }
 
 
+def _label(row: Row, precision: str) -> str:
+    """Precision, and what must be known of the point: doubt, a warm compile cache, an interval that is not drawn."""
+    doubt = ranking.DOUBT if ranking.is_doubtful(row) else ""
+    cached = ", cached" if row.cold_ns and row.cold_ns.compile_cached else ""
+    return open_ended(f"{doubt}{precision}{cached}", row.speedup.ci95 if row.speedup else None)
+
+
 def _cold(title: str, rows: Sequence[Row], names: Mapping[str, str], baseline: str) -> Plot:
     data: list[Trace] = []
     ends = [1.0]
@@ -139,11 +164,11 @@ def _cold(title: str, rows: Sequence[Row], names: Mapping[str, str], baseline: s
                 "y": [ratio],
                 "hovertext": [f"{hover(row)}<br>first answer after {units.significant(spent)} s"],
                 # Precision beside the marker, backend by colour and shape: names in full would cover each other.
-                "text": [escape(names[row.case_id].removeprefix(row.backend).strip())],
+                "text": [escape(_label(row, names[row.case_id].removeprefix(row.backend).strip()))],
                 "textposition": "middle right",
                 "cliponaxis": False,
                 "marker": marker(row, look(row.backend).colour, 11),
-                "error_y": whiskers(ratio, row.speedup.ci95, look(row.backend).colour),
+                "error_y": whiskers(ratio, units.to_scale(row.speedup.ci95), look(row.backend).colour),
                 "customdata": [tags(row)],
             }
         )

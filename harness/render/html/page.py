@@ -54,14 +54,16 @@ def page(
     profiled: Profiles = NOTHING_PROFILED,
     comparison: Comparison | None = None,
     what_if: str = "",
+    more: str = "",
 ) -> str:
     """The whole page.
 
     proof: what the self-test found; with_plots: False leaves all charts out; profile, what_if: the sections so named,
-    all three as Markdown. profiled: what the profile's trees are made of; comparison: with an earlier run.
+    all three as Markdown. profiled: what the profile's trees are made of; comparison: with an earlier run; more: what
+    further rounds would make surer, as Markdown.
     """
     tables = ranking.by_table(summary.rows)
-    sections = list(_sections(summary, tables, proof, with_plots, profile, profiled, comparison, what_if))
+    sections = list(_sections(summary, tables, proof, with_plots, profile, profiled, comparison, what_if, more))
     drawn = any(section.content.get("groups") for section in sections)
     library, program = (embedded.plotly_js() if drawn else ""), embedded.program()
     return (
@@ -91,6 +93,7 @@ def _sections(
     profiled: Profiles,
     comparison: Comparison | None,
     what_if: str,
+    further: str,
 ) -> Iterable[Section]:
     overview = _overview(tables) if with_plots and tables else []
     shown = [row for group in tables for row in group[1]]
@@ -104,6 +107,7 @@ def _sections(
             "verdicts": found[:MAX_MODELS],
             "nothing": "" if found else NOTHING,
             "more": f"{more} more models stand below." if more > 0 else "",
+            "further": prose.inline(further) if further else "",
             "groups": overview,
             "caption": short_conditions(summary, shown) if shown else "",
         },

@@ -13,6 +13,7 @@ from html import escape
 from typing import Any
 
 from harness.core.schemas import Interval, Row
+from harness.measure.grades import MAX_PRINTED_FACTOR
 from harness.render import ranking, units
 from harness.render.series import named
 from harness.render.style import GREY, look
@@ -76,7 +77,10 @@ def marker(row: Row, own: str, size: float = 10) -> dict[str, Any]:
 
 
 def whiskers(value: float, interval: Interval | None, own: str, divisor: float = 1) -> dict[str, Any]:
-    """The 95% interval around a value, as plotly's error bar, paler than what stands on it; none without one."""
+    """The 95% interval around a value, as plotly's error bar, paler than what stands on it; none without one.
+
+    What is too wide to print is not drawn (units.to_scale): `open_ended` says so beside the marker.
+    """
     if interval is None:
         return {"visible": False}
     up, down = interval.high / divisor - value, value - interval.low / divisor
@@ -91,6 +95,15 @@ def whiskers(value: float, interval: Interval | None, own: str, divisor: float =
     }
 
 
+WIDE_MARK = "↔"
+WIDE_NOTE = f"{WIDE_MARK}: interval wider than ×{MAX_PRINTED_FACTOR:g}, not drawn."
+
+
+def open_ended(text: str, interval: Interval | None) -> str:
+    """A label, marked where the interval of its point is not drawn."""
+    return f"{text} {WIDE_MARK}".strip() if interval is not None and units.to_scale(interval) is None else text
+
+
 def hover(row: Row) -> str:
     """What stands beside a point under the pointer, as plotly's own few tags: all names in it are escaped."""
     sequence = f", sequence {row.sequence_length}" if row.sequence_length else ""
@@ -102,9 +115,11 @@ def hover(row: Row) -> str:
         if latency.p95 is not None:
             lines.append(f"p95 {units.duration(latency.p95)}, {units.count(latency.rounds, 'process', 'processes')}")
     if row.throughput_per_s is not None:
-        lines.append(f"{units.significant(row.throughput_per_s)} {units.ITEMS[row.kind]}/s")
+        ends = f" {units.interval(row.throughput_ci95)}" if row.throughput_ci95 else ""
+        lines.append(f"{units.significant(row.throughput_per_s)} {units.ITEMS[row.kind]}/s{ends}")
     if row.speedup is not None and row.speedup.baseline != row.case_id:
-        lines.append(f"{units.significant(row.speedup.ratio)}× baseline {units.interval(row.speedup.ci95)}")
+        doubt = f" ({ranking.DOUBT_MEANS.removesuffix('.')})" if ranking.is_doubtful(row) else ""
+        lines.append(f"{ranking.speedup(row)}× baseline {units.interval(row.speedup.ci95)}{doubt}")
     flags = ", ".join(dict.fromkeys(escape(flag.name) for flag in row.flags))
     lines.append(f"grade {row.grade}{': ' if flags else ''}{flags}")
     return "<br>".join(lines)

@@ -15,7 +15,7 @@ from harness.measure.alike import Alike, alike
 from harness.measure.layer_sums import by_group
 from harness.measure.operator_groups import OPERATORS
 from harness.measure.profiled import Profiled
-from harness.measure.reconcile import launch_gaps, parts_total, reconcile
+from harness.measure.reconcile import parts_total
 from harness.render import units
 from harness.render.chart_layers import COLOURS
 from harness.render.html.layer_tree import MAX_LINES
@@ -23,7 +23,7 @@ from harness.render.html.plot import PlotGroup, short, tags
 from harness.render.html.profile_tables import layers_data, operators_data
 from harness.render.html.prose import inline
 from harness.render.html.stacked import stacked_plots
-from harness.render.profile_layers import reconciliation_line
+from harness.render.profile_layers import mark, trust_lines
 
 MAX_PAGE_LINES = 20_000
 """Layers in one page, about 100 bytes each; cases beyond it link to their files."""
@@ -59,7 +59,7 @@ class Segment:
 class Case:
     """One profiled case.
 
-    tags: what the page filters by; figure: its time in words; bar: that time by group; sums: whether the parts add up;
+    tags: what the page filters by; figure: its time in words; bar: that time by group; sums: how far it can be trusted;
     facts: (name, figure) of the model level; links: (name, path) of its files; data: layers and operators for the
     page's script, None of each that was not told or found no room; crowded: layers found none.
     """
@@ -141,22 +141,16 @@ def _conditions(row: Row) -> str:
 
 def _case(found: ModelProfile, parts: PartsProfile, row: Row, folder: str, bar: Sequence[Segment], room: int) -> Case:
     latency = found.achieved.latency_ns
-    on_gpu = row.device == "cuda"
-    sums = reconcile(parts, on_gpu, None if latency is None else round(latency))
-    gaps = launch_gaps(parts)
-    lines = [
-        reconciliation_line(sums) if sums else "",
-        "" if gaps is None else f"In {units.percent(gaps)} of the plain latency no kernel ran on the GPU.",
-    ]
+    lines = trust_lines(parts, row.device == "cuda", None if latency is None else round(latency))
     fits = parts.layers and min(len(parts.layers), MAX_LINES) <= room
     way = "" if found.setting == "default" else f" {found.setting}"
     return Case(
         case_id=found.case_id,
-        name=f"{found.backend} {found.precision}{way}",
+        name=f"{found.backend} {found.precision}{way}{mark(parts)}",
         tags=tags(row),
         figure=units.duration(parts.plain_ns),
         bar=bar,
-        sums=[inline(line) for line in lines if line],
+        sums=[inline(line) for line in lines],
         facts=list(_facts(found)),
         links=[(name, f"{folder}/{found.case_id}/{name}") for name in (*_FILES, *found.memory_files, *parts.traces)],
         notes=parts.notes,

@@ -130,7 +130,8 @@ def _idle(columns: Sequence[Column], rows: Sequence[Row], unit: TimeUnit) -> Tra
         "x": [short(column.idle_ns / unit.ns) if column.idle_ns else None for column in columns],
         "y": [escape(column.name) for column in columns],
         "hovertext": [
-            f"{escape(column.name)}: no kernel running for {units.duration(column.idle_ns)} of its plain latency"
+            f"{escape(column.name)}: no kernel running for {units.duration(column.idle_ns)} of its "
+            f"{column.idle_share.of if column.idle_share else 'latency'}"
             for column in columns
         ],
         "marker": {"color": "rgba(0,0,0,0)", "pattern": pattern, "line": {"color": "#aaaaaa", "width": 1}},

@@ -31,7 +31,7 @@ def stored(summary: Summary, folder: Path, factor: float = 1.0) -> Benchmark:
 
 @pytest.fixture(scope="module")
 def summary() -> Summary:
-    return Synthetic().summary()
+    return Synthetic(rounds=5).summary()
 
 
 def test_a_slower_run_regresses_and_the_answer_is_returned(summary: Summary, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def model_of(summary: Summary) -> ModelProfile:
     row = summary.rows[0]
     return ModelProfile(
         case_id=row.case_id,
-        plan_id=summary.plan_id,
+        settings_id=summary.settings_id,
         created_at="2026-11-28T10:00:00Z",
         environment_id="c0ffee123456",
         model=row.model,
@@ -199,7 +199,9 @@ def test_a_gpu_profile_has_kernels_gaps_and_the_card() -> None:
     alone = summary.model_copy(update={"rows": (row,)})
     found = GpuProfile(FOLDER, alone, model_of(alone), PARTS)
     assert [kernel.name for kernel in found.kernels] == ["long_kernel", "short_kernel"]
-    assert found.idle_share == pytest.approx(0.4)
+    # Of the measured latency, which here is not the plain one of the profiling process.
+    assert row.latency_ns is not None
+    assert found.idle_share == pytest.approx(1 - 600 / row.latency_ns.median)
     assert found.usage is not None
     assert found.usage.power_w_mean
     assert found.roofline is row.roofline

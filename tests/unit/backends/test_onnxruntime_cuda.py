@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,35 @@ def test_every_batch_gives_its_own_answer_in_any_order(gpu: FakeGpu, make: Make,
         assert found.dtype == np.float32
         np.testing.assert_array_equal(found, answer(index))
     assert gpu.graphs == (len(BATCHES) if graph else 0)
+
+
+@pytest.mark.parametrize("graph", [True, False])
+@pytest.mark.parametrize("boundary", ["compute", "transfer"])
+def test_new_content_of_a_batch_is_answered_and_no_other_batch_changes(
+    monkeypatch: pytest.MonkeyPatch, make: Make, graph: bool, boundary: str
+) -> None:
+    own = tuple({"ids": batch["ids"].copy()} for batch in BATCHES)
+    monkeypatch.setattr(sys.modules[__name__], "BATCHES", own)
+    backend = make({"graph": graph}, boundary=boundary)
+    backend.load()
+    old = [batch["ids"].astype(np.float32) * 2 for batch in own]
+
+    def passed(index: int) -> Any:
+        backend.select(index)
+        if boundary == "transfer":
+            backend.upload()
+        backend.infer()
+        if boundary == "transfer":
+            backend.download()
+        backend.synchronize()
+        return backend.outputs()["hidden"]
+
+    np.testing.assert_array_equal(passed(1), old[1])
+    own[1]["ids"][...] = 7
+    np.testing.assert_array_equal(passed(1), old[1])  # a copy lies on the device
+    backend.refresh(1)
+    np.testing.assert_array_equal(passed(1), np.full((2, 3), 14.0))
+    np.testing.assert_array_equal(passed(2), old[2])
 
 
 def test_choosing_enqueues_nothing_and_an_inference_is_one_launch(gpu: FakeGpu, make: Make) -> None:

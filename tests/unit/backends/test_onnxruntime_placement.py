@@ -38,6 +38,10 @@ def test_shape_arithmetic_may_stay_on_the_cpu_and_nothing_else(node: Ran, device
     assert device_of([Ran(CUDA, "MatMul", 4096), node]) == device
 
 
+def test_a_profile_without_nodes_proves_no_device() -> None:
+    assert device_of([]) == "nothing"
+
+
 def test_copies_between_the_devices_are_shown() -> None:
     ran = [Ran(CUDA, "MemcpyToHost", 4096), Ran(CPU, "NonZero", 4096), Ran(CUDA, "MatMul", 4096)]
     assert shares(ran) == {"nodes_cpu": 1, "nodes_cuda": 2, "nodes_copying": 1, "computed_on_cpu": "NonZero"}

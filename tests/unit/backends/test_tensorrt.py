@@ -150,6 +150,33 @@ def test_every_batch_gives_its_own_answer_in_any_order(gpu: FakeGpu, make: Make,
     assert gpu.graphs == (4 if options is GRAPH else 0)
 
 
+@pytest.mark.parametrize("graph", [True, False])
+@pytest.mark.parametrize("boundary", ["compute", "transfer"])
+@pytest.mark.usefixtures("gpu")
+def test_new_content_of_a_batch_is_answered_and_no_other_batch_changes(make: Make, graph: bool, boundary: str) -> None:
+    own = tuple({"ids": batch["ids"].copy()} for batch in BATCHES)
+    backend = make(options=GRAPH if graph else PLAIN, boundary=boundary, batches=own)
+    backend.load()
+    old = [batch["ids"].astype(np.float32) * 2 for batch in own]
+
+    def passed(index: int) -> Any:
+        backend.select(index)
+        if boundary == "transfer":
+            backend.upload()
+        backend.infer()
+        if boundary == "transfer":
+            backend.download()
+        backend.synchronize()
+        return backend.outputs()["hidden"]
+
+    np.testing.assert_array_equal(passed(1), old[1])
+    own[1]["ids"][...] = 7
+    np.testing.assert_array_equal(passed(1), old[1])  # a copy lies on the device
+    backend.refresh(1)
+    np.testing.assert_array_equal(passed(1), np.full((2, 3), 14.0))
+    np.testing.assert_array_equal(passed(2), old[2])
+
+
 def test_with_a_graph_an_inference_is_one_launch_and_nothing_else(gpu: FakeGpu, make: Make) -> None:
     backend = make(options=GRAPH)
     backend.load()

@@ -28,6 +28,7 @@ def test_fp32_is_fp32_only_where_no_switch_allows_tf32(
 
 def test_one_graph_recorded_once_falls_short_of_nothing() -> None:
     assert Compiled(graphs=1, breaks=0).shortfalls() == ()
+    assert Compiled(graphs=1, breaks=0).eager_parts() is None
     assert Compiled(graphs=1, breaks=0, recorded=1, recorded_before=1).shortfalls() == ()
     assert with_shortfalls("fp16", ()) == "fp16"
 
@@ -35,8 +36,6 @@ def test_one_graph_recorded_once_falls_short_of_nothing() -> None:
 @pytest.mark.parametrize(
     ("compiled", "said"),
     [
-        (Compiled(graphs=2, breaks=1), ("1 graph breaks", "2 graphs compiled for one shape")),
-        (Compiled(graphs=2, breaks=0), ("2 graphs compiled for one shape",)),
         (Compiled(graphs=1, breaks=0, recorded=0, recorded_before=0), ("its CUDA graph was skipped",)),
         (Compiled(graphs=1, breaks=0, skips=1, recorded=1, recorded_before=1), ("its CUDA graph was skipped",)),
         (Compiled(graphs=1, breaks=0, recorded=9, recorded_before=1), ("CUDA graphs were recorded while timing",)),
@@ -45,6 +44,19 @@ def test_one_graph_recorded_once_falls_short_of_nothing() -> None:
 def test_anything_less_is_said_and_passes_for_no_precision(compiled: Compiled, said: tuple[str, ...]) -> None:
     assert compiled.shortfalls() == said
     assert with_shortfalls("fp16", said) not in ("fp16", "")
+
+
+@pytest.mark.parametrize(
+    ("compiled", "said"),
+    [
+        (Compiled(graphs=0, breaks=0), "nothing was compiled"),
+        (Compiled(graphs=2, breaks=1), "1 graph breaks and 2 graphs compiled for one shape"),
+        (Compiled(graphs=8, breaks=0), "8 graphs compiled for one shape"),
+        (Compiled(graphs=1, breaks=1, recorded=1, recorded_before=1), "1 graph breaks"),
+    ],
+)
+def test_more_than_one_graph_for_one_shape_ran_eagerly_in_part(compiled: Compiled, said: str) -> None:
+    assert compiled.eager_parts() == said
 
 
 def test_counters_are_read_by_dynamos_names_and_absent_ones_count_nothing() -> None:

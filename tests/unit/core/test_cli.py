@@ -172,3 +172,8 @@ def test_no_terminal_lacks_a_character_that_ends_a_stage(encoding: str) -> None:
     assert "2.92" in said
     assert "??" in said, "characters without a stand-in are question marks"
     assert encoding != "ascii" or said.startswith("2.92x +-5% ... mod?le")
+
+
+def test_a_command_names_the_folders_that_are_not_the_usual_ones() -> None:
+    assert cli.make("run", Path("results"), Path("models")) == "make run"
+    assert cli.make("run", Path("r/a b"), Path("/m")) == "make run RESULTS='r/a b' MODELS_DIR=/m"

@@ -24,7 +24,8 @@ from harness.core.errors import (
     OlderFormatError,
     StorageError,
 )
-from harness.core.schemas import Plan
+from harness.core.schemas import Energy, Plan, Summary, Usage
+from harness.core.schemas.profile import ModelProfile
 from tests import synthetic_results as made
 
 CASE = made.case_of(made.RESNET, "onnxruntime", "fp32", 1)
@@ -145,8 +146,8 @@ def test_a_missing_file_names_the_command_that_makes_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "words"),
     [
-        ('{"schema_version": 0, "anything": 1}', OlderFormatError, "format 0; this Inferometer writes format 1"),
-        ('{"schema_version": 99}', NewerFormatError, "format 99; this Inferometer knows up to 1"),
+        ('{"schema_version": 0, "anything": 1}', OlderFormatError, "format 0; this Inferometer writes format 2"),
+        ('{"schema_version": 99}', NewerFormatError, "format 99; this Inferometer knows up to 2"),
         ('{"schema_version": 1, "plan_id": 5}', MalformedFileError, r"not a valid Plan: plan_id: .*string"),
         ('{"schema_version": 1, "plan_id"', MalformedFileError, "not a valid Plan"),
         ('{"schema_version": "one"}', MalformedFileError, "no readable schema_version"),
@@ -274,3 +275,46 @@ def test_a_refused_file_elsewhere_is_no_fault_of_our_folder(tmp_path: Path) -> N
     for refused in (ours, ours.parent / "model.onnx", ours.parent, tmp_path / "models", None):
         with pytest.raises(StorageError), store.translate_storage_errors(ours):
             raise PermissionError(errno.EACCES, "Permission denied", None if refused is None else str(refused))
+
+
+# --- files of format 1, which had one id for the plan and for its settings -----------------------------------------
+
+FORMAT_1 = Path(__file__).parents[2] / "golden/format-1"
+OLD_ID = "5f0c9a7e2b11"
+
+
+@pytest.mark.parametrize(("name", "kind"), [("plan", Plan), ("summary", Summary)])
+def test_an_old_plan_and_summary_have_one_id_for_both(name: str, kind: type[Plan | Summary], tmp_path: Path) -> None:
+    found = store.load(FORMAT_1 / f"{name}.json", kind, "make plan")
+    assert (found.schema_version, found.plan_id, found.settings_id) == (2, OLD_ID, OLD_ID)
+    store.save(tmp_path / "again.json", found)
+    assert store.load(tmp_path / "again.json", kind, "make plan") == found
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "identity"),
+    [("usage", Usage, OLD_ID), ("energy", Energy, "6a822519d312"), ("model", ModelProfile, "p")],
+)
+def test_an_old_record_calls_its_settings_a_plan(
+    name: str, kind: type[Usage | Energy | ModelProfile], identity: str, tmp_path: Path
+) -> None:
+    found = store.load(FORMAT_1 / f"{name}.json", kind, "make run")
+    assert (found.schema_version, found.settings_id) == (2, identity)
+    store.save(tmp_path / "again.json", found)
+    assert '"plan_id"' not in (tmp_path / "again.json").read_text()
+    assert store.load(tmp_path / "again.json", kind, "make run") == found
+
+
+@pytest.mark.parametrize("name", ["measured", "failed"])
+def test_an_old_raw_record_calls_its_settings_a_plan(name: str, tmp_path: Path) -> None:
+    found = store.load_raw(FORMAT_1 / f"{name}.json")
+    assert (found.status, found.schema_version, found.settings_id) == (name, 2, OLD_ID)
+    store.save_raw(tmp_path / "again.json", found)
+    assert store.load_raw(tmp_path / "again.json") == found
+
+
+def test_a_new_plan_without_its_settings_is_malformed_and_not_taken_for_an_old_one(tmp_path: Path) -> None:
+    content = PLAN.model_dump(mode="json")
+    del content["settings_id"]
+    (tmp_path / "plan.json").write_text(json.dumps(content))
+    assert "settings_id" in loading(tmp_path / "plan.json").problem

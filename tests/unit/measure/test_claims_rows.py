@@ -61,13 +61,11 @@ def test_what_was_measured_as_published_is_reproduced() -> None:
     assert rows["eager"].case_ids == ("resnet50-torch-eager-cpu-fp32-b1",)
 
 
-def test_the_interval_of_items_per_second_is_that_of_the_time_turned_over() -> None:
-    [latency] = [row.latency_ns for row in SUMMARY.rows if row.backend == "onnxruntime"]
+def test_items_per_second_are_the_rows_own_with_their_interval() -> None:
+    [found] = [row for row in SUMMARY.rows if row.backend == "onnxruntime"]
     row = judged(claim())["ort"]
+    assert (row.measured, row.ci95) == (found.throughput_per_s, found.throughput_ci95)
     assert row.ci95 is not None
-    assert latency is not None
-    assert latency.ci95 is not None
-    assert row.ci95.low == pytest.approx(1e9 / latency.ci95.high)
     assert row.ci95.low < (row.measured or 0) < row.ci95.high
 
 
@@ -189,13 +187,15 @@ def test_one_round_is_not_comparable() -> None:
     assert {row.verdict for row in rows.values()} == {"NOT COMPARABLE"}
 
 
-def test_rounds_that_cannot_be_paired_make_no_ratio() -> None:
+def test_a_ratio_needs_no_equal_number_of_rounds() -> None:
     def event(case: Case, record: Measured) -> Measured | None:
         return None if case.backend == "onnxruntime" and record.round == 2 else record
 
-    row = judged(claim(), summary(change=event))["ort / eager"]
-    assert row.verdict == "NOT COMPARABLE"
-    assert "not as many rounds on both sides" in str(row.reason)
+    found = summary(change=event)
+    eager, ort = (next(row for row in found.rows if row.backend == name) for name in ("torch-eager", "onnxruntime"))
+    assert eager.latency_ns is not None
+    assert ort.latency_ns is not None
+    assert judged(claim(), found)["ort / eager"].measured == eager.latency_ns.median / ort.latency_ns.median
 
 
 def test_between_two_runs_on_processors_the_machine_refuses() -> None:

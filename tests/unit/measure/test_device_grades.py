@@ -81,8 +81,14 @@ def test_a_device_that_is_busy_longer_than_the_host_waited_is_void(beyond_ns: in
 @pytest.mark.parametrize(
     ("host", "device", "enqueue", "mode", "void"),
     [
-        (2 * MS, 0.3 * MS, 0.8 * MS, "sync", False),
-        (2 * MS, 0.3 * MS, 0.6 * MS, "sync", True),
+        (2 * MS, 1.91 * MS, 0.05 * MS, "sync", False),
+        (2 * MS, 1.89 * MS, 0.05 * MS, "sync", True),  # half of the time need not be missing
+        (2 * MS, 1.0 * MS, 0.9 * MS, "sync", True),  # submitting lies between the events: it is no time besides
+        (2 * MS, 0.3 * MS, 1.95 * MS, "sync", False),  # the host worked
+        (10 * MS, 9.81 * MS, 0.05 * MS, "sync", False),
+        (10 * MS, 9.79 * MS, 0.05 * MS, "sync", True),
+        (63_351_900, 63_293_700, 8_048_300, "sync", False),  # a published row of an H200: 58 µs
+        (209_400, 200_500, 10_600, "sync", False),  # another: 4% of a short batch
         (2 * MS, 0.3 * MS, 0.1 * MS, "offline", True),
         (2 * MS, 0.9 * MS, 0.05 * MS, "pipelined", False),  # the rest is the batch before
         (60_000, 6_000, 5_000, "sync", False),  # too short to tell from waking up

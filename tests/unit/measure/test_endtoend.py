@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.core.schemas import Measurement, Placement
-from harness.measure import clock, loop, session
+from harness.measure import clock, loop, repeats, session
 from harness.measure.endtoend import EndToEnd
 from harness.measure.session import Measurements, run_session
 
@@ -56,7 +56,7 @@ class Recording:
 
     def prepare(self, items: Sequence[bytes | str]) -> dict[str, Any]:
         self.note("prepare")
-        return {"ids": np.array([int(str(items[0]).split()[1])])}
+        return {"ids": int(str(items[0]).split()[1]) + np.arange(0, 800, 100)}
 
     def feed(self, batch: Any) -> None:
         self.note("feed")
@@ -88,7 +88,7 @@ class Recording:
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[[Recording], Measurements]:
     def call(backend: Recording) -> Measurements:
-        for module in (loop, session, clock):
+        for module in (loop, session, repeats, clock):
             monkeypatch.setattr(module, "now_ns", lambda: backend.now_ns)
         mode = EndToEnd(backend, ITEMS, backend.prepare, backend.answer)
         settings = Measurement.model_validate({"max_samples": 500})
@@ -109,9 +109,17 @@ def test_the_order_of_calls_is_exactly_the_contract(run: Run) -> None:
         rf"\[reference check\] ({ONE}outputs ){{{BATCHES}}}"
         rf"\[warm-up\] ({ONE})+"
         rf"\[measure\] (({ONE})+outputs )+"
-        r"\[outputs check\] close "
+        r"\[outputs check\] \[repeat check\] prepare prepare "
+        rf"(feed infer sync outputs ){{{2 * repeats.LEAST_PAIRS + 1},}}"
+        r"close "
     )
     assert re.fullmatch(order, " ".join(backend.calls) + " ")
+
+
+def test_new_inputs_are_fed_as_arrays_and_timed_with_their_outputs(run: Run) -> None:
+    found = run(Recording()).repeats
+    assert found is not None
+    assert set(found.fresh_ns) == set(found.repeated_ns) == {8 * MS + MS // 2}
 
 
 def test_the_parts_are_the_calls_own_time_and_add_up_to_the_sample(run: Run) -> None:

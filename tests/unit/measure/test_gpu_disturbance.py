@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from harness.core.schemas import GpuUsage, Measured, UsageSummary
-from harness.measure import disturbance, gpu_usage
+from harness.core.schemas import Check, GpuUsage, Measured, UsageSummary
+from harness.measure import checks, gpu_usage
 from harness.measure.grades import Finding
-from tests.synthetic_results import EFFICIENTNET, case_of, environment, measured
+from tests.synthetic_results import EFFICIENTNET, case_of, cpu_use, environment, measured
 from tests.unit.measure.test_disturbance import usage
 from tests.unit.measure.test_gpu_usage import look
 
@@ -25,23 +25,44 @@ def card(*reasons: tuple[str, ...], **changes: Any) -> GpuUsage:
     return found
 
 
-def found(*cards: GpuUsage | None, threads: int = 16, cpus: int = 16, **changes: Any) -> dict[str, Finding]:
+def judged(
+    *cards: GpuUsage | None, threads: int = 16, cpus: int = 16, **changes: Any
+) -> tuple[dict[str, Finding], dict[str, Check]]:
     records: list[Measured] = []
     for number in (1, 2, 3):
         record = measured(CASE, EFFICIENTNET, number, 200, threads=threads)
         placed = record.placement.model_copy(update={"device": "cuda:0"})
         records.append(record.model_copy(update={"placement": placed}))
     where = environment(threads=2)
-    where = where.model_copy(update={"machine": where.machine.model_copy(update={"logical_cpus": cpus})})
+    limits = where.limits.model_copy(update={"affinity": tuple(range(cpus))})
+    machine = where.machine.model_copy(update={"logical_cpus": cpus})
+    where = where.model_copy(update={"machine": machine, "limits": limits})
     watched: dict[int, UsageSummary] = {
         number: usage(**changes).model_copy(update={"gpu": one}) for number, one in enumerate(cards, 1)
     }
-    return {one.flag.name: one for one in disturbance.findings(records, watched, where)}
+    findings, made = checks.judge(CASE, checks.rounds_of(records, watched, {}, where))
+    return {one.flag.name: one for one in findings}, made
+
+
+def found(*cards: GpuUsage | None, **conditions: Any) -> dict[str, Finding]:
+    return judged(*cards, **conditions)[0]
+
+
+ON_CARD = {"THERMAL", "HW_SLOWDOWN", "POWER_CAP", "CLOCK_DRIFT"}
 
 
 def test_a_quiet_card_has_nothing_to_say() -> None:
-    assert found(card(), card(), card()) == {}
-    assert found(None, None, None) == {}
+    findings, made = judged(card(), card(), card())
+    assert findings == {}
+    assert checks.unchecked(made) == []
+    assert made.keys() >= {*ON_CARD, "COTENANT"}
+    assert "THREADS" not in made  # the card decides how fast such a row is
+
+
+def test_a_card_that_was_not_seen_was_not_checked() -> None:
+    findings, made = judged(None, card(), card())
+    assert findings == {}
+    assert {name for name, check in made.items() if check.rounds == 2} == {*ON_CARD, "COTENANT"}
 
 
 def test_a_set_clock_and_an_idle_card_are_no_disturbance() -> None:
@@ -86,24 +107,34 @@ def test_the_clock_of_the_card_may_not_drift_between_rounds(slowest: int, flagge
     flags = found(card(), card(sm_mhz=slowest), card())
     assert ("CLOCK_DRIFT" in flags) == flagged
     if flagged:
-        assert flags["CLOCK_DRIFT"].caps_at == "C"
-        assert "the card's mean clock" in flags["CLOCK_DRIFT"].flag.detail
+        assert flags["CLOCK_DRIFT"].caps_at == "B"  # one of three
+        assert "the card's mean clocks" in flags["CLOCK_DRIFT"].flag.detail
 
 
-def test_a_single_look_tells_no_mean_clock() -> None:
+def test_a_single_look_gives_no_mean_clock_and_says_so() -> None:
     single = gpu_usage.seen([look(sm_mhz=345)], 0)
-    assert found(card(), single, card()) == {}
+    findings, made = judged(card(), single, card())
+    assert findings == {}
+    assert made["CLOCK_DRIFT"] == Check(rounds=2, of=3, missing="1 of 2 looks at the card that it takes")
+    (lacking,) = checks.unchecked(made)
+    assert "CLOCK_DRIFT" in lacking.flag.detail
 
 
 def test_the_clock_of_the_processor_does_not_decide_a_row_on_a_card() -> None:
     rounds = [usage(frequency_mhz=mhz).model_copy(update={"gpu": card()}) for mhz in (3_000.0, 2_000.0)]
-    records = [measured(CASE, EFFICIENTNET, number, 200, threads=1) for number in (1, 2)]
+    works = {1: (10_000,), 2: (12_000,)}
+    records = [
+        measured(CASE, EFFICIENTNET, number, 200, threads=1, cpu_use=cpu_use(threads=1, work_ns=work))
+        for number, work in works.items()
+    ]
     on_card = [
         one.model_copy(update={"placement": one.placement.model_copy(update={"device": "cuda"})}) for one in records
     ]
     watched = dict(zip((1, 2), rounds, strict=True))
-    assert {one.flag.name for one in disturbance.findings(records, watched, None)} == {"CLOCK_DRIFT"}
-    assert disturbance.findings(on_card, watched, None) == []
+    assert [one.flag.name for one in checks.judge(CASE, checks.rounds_of(records, watched, {}, None))[0]] == [
+        "CLOCK_DRIFT"
+    ]
+    assert checks.judge(CASE, checks.rounds_of(on_card, watched, {}, None))[0] == []
 
 
 @pytest.mark.parametrize(("rounds", "caps"), [(1, "B"), (3, "C")])

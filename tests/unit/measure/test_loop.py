@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
@@ -104,6 +105,22 @@ def test_warm_up_rotates_over_all_inputs_whatever_fits_the_buffer(scripted: Make
     assert backend.selected == [number % 64 for number in range(len(backend.selected))]
 
 
+def test_warm_up_lasts_until_both_parts_together_can_last_their_shortest_time(scripted: Make) -> None:
+    limits = {"window_s": 0.05, "min_s": 1.0, "max_samples": 50}
+    found = warm_up(Sync(scripted(lambda _: MS), 8), settings(**limits))
+    assert found.steady
+    assert found.elapsed_ns == 1_000 * MS  # 50 samples are 0.05 s, of which 0.045 s are counted on
+    assert warm_up(Sync(scripted(lambda _: MS), 8), settings(**limits, warmup_max_s=0.5)).elapsed_ns == 500 * MS
+    assert warm_up(Sync(scripted(lambda _: 10 * MS), 8), settings(window_s=0.05, min_s=1.0)).elapsed_ns == 200 * MS
+
+
+def test_between_windows_of_the_warm_up_something_else_may_run(scripted: Make) -> None:
+    heard: list[int] = []
+    backend = scripted(lambda _: 10 * MS)
+    warm_up(Sync(backend, 8), settings(window_s=0.05), lambda: heard.append(backend.done))
+    assert heard == [5, 10, 15, 20]
+
+
 def ignore(index: int) -> None:
     del index
 
@@ -112,6 +129,37 @@ def test_measuring_stops_when_the_answer_is_precise_enough(scripted: Make) -> No
     found = measure(Sync(scripted(lambda _: 5 * MS), 8), settings(), ignore)
     assert found.stop == "converged"
     assert len(found.samples_ns) == 100  # min_samples: five blocks of 20
+
+
+def test_measuring_goes_on_until_warm_up_and_timed_part_have_their_shortest_time(scripted: Make) -> None:
+    for warmed_ns, samples in ((200 * MS, 160), (900 * MS, 100), (None, 100)):
+        found = measure(Sync(scripted(lambda _: 5 * MS), 8), settings(min_s=1.0), ignore, warmed_ns)
+        assert (found.stop, len(found.samples_ns)) == ("converged", samples)
+    short = measure(Sync(scripted(lambda _: 5 * MS), 8), settings(min_s=1.0, max_s=0.5), ignore, 200 * MS)
+    assert short.stop == "time limit"
+
+
+def test_any_input_can_be_the_last_of_a_block(scripted: Make) -> None:
+    def last(seed: int | None) -> list[int]:
+        heard: list[int] = []
+        chance = None if seed is None else random.Random(seed)  # noqa: S311 - no secret
+        measure(Sync(scripted(drifting), 64), settings(max_s=20.0), heard.append, None, chance)
+        return heard
+
+    # Blocks of 20, but for the one that the time limit ends: three of four inputs would never be looked at.
+    assert {index % 4 for index in last(None)[:-1]} == {3}
+    seen = {index for seed in range(40) for index in last(seed)}
+    assert seen == set(range(64))
+    assert last(7) == last(7)
+
+
+def test_a_longer_block_is_at_most_a_half_longer(scripted: Make) -> None:
+    chance = random.Random(1)  # noqa: S311 - no secret
+    found = measure(Sync(scripted(drifting), 8), settings(max_s=20.0), ignore, None, chance)
+    lengths = [block.iterations for block in found.blocks[:-1]]
+    assert min(lengths) >= 20
+    assert max(lengths) <= 31
+    assert len(set(lengths)) > 1
 
 
 def test_three_equal_blocks_are_too_few_samples_and_one_block_is_too_few_blocks(scripted: Make) -> None:

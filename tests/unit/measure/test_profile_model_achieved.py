@@ -11,7 +11,7 @@ from harness.core.schemas.profile import Counts, MeasuredMemory, ModelProfile
 from harness.measure.achieved import achieved, model_profile
 from harness.planning.profiled import files_of, profiled_cases
 from tests.synthetic_results import MINILM, RESNET, case_of, export_record
-from tests.unit.measure.test_roofline import BASE, ROOF, WORK, row
+from tests.unit.measure.test_roofline import BASE, CPU_ROOF, ROOF, WORK, row
 
 COUNTS = Counts(
     parameters=25_000_000,
@@ -49,10 +49,10 @@ def test_figures_of_a_batch_follow_from_those_of_an_item() -> None:
     ]
 
 
-def test_int8_has_no_least_traffic_and_says_so() -> None:
+def test_weights_of_int8_have_one_byte_at_least_and_a_note() -> None:
     found = profile(case_of(RESNET, "onnxruntime", "int8", 1))
-    assert (found.least_bytes, found.flops_per_byte) == (None, None)
-    assert "least_bytes" in found.count_notes[-1]
+    assert found.least_bytes == 25_000_000 + 600_000 + 4 * 1_000
+    assert "one byte a weight" in found.count_notes[-1]
 
 
 def test_rates_are_taken_over_the_device_time_where_it_is_known() -> None:
@@ -66,7 +66,10 @@ def test_rates_are_taken_over_the_device_time_where_it_is_known() -> None:
     assert (on_cpu.latency_ns, on_cpu.device_ns) == (BASE.latency_ns.median, None)
     assert (on_cpu.items_per_s, on_cpu.tokens_per_s) == (BASE.throughput_per_s, None)
     assert on_cpu.peak_share is None
-    assert on_cpu.notes == ("peak_share: no best matrix product was measured for this device and precision",)
+    assert on_cpu.notes == ("peak_share: what this CPU can do at most was not measured",)
+    held = achieved(BASE, WORK.flops_per_item, CPU_ROOF)
+    assert held.peak_share == pytest.approx(held.flops_per_s / 400e9)
+    assert (held.device_ns, held.notes) == (None, ())
 
 
 def test_tokens_are_items_times_the_sequence() -> None:

@@ -6,8 +6,34 @@ from typing import Any
 
 import pytest
 
-from harness.core.schemas import Clock, DeviceTimes, Environment, ExportRecord, Flag, Gpu, Roof, Row, Unavailable, Work
-from harness.measure.roofline import CACHE_BYTES, other_card, with_rooflines
+from harness.core.schemas import (
+    Check,
+    Clock,
+    CpuLimits,
+    CpuRoof,
+    DeviceTimes,
+    Environment,
+    ExportRecord,
+    Flag,
+    Gpu,
+    Part,
+    Precision,
+    Roof,
+    Row,
+    Split,
+    Summary,
+    Unavailable,
+    Work,
+)
+from harness.measure.roofline import (
+    CACHE_BYTES,
+    CPU_CACHE_BYTES,
+    bounds_of,
+    other_card,
+    other_cpu,
+    pass_ns,
+    with_rooflines,
+)
 from tests.synthetic_results import RESNET, Synthetic, case_of, environment, export_record
 
 MS = 1e6
@@ -27,6 +53,19 @@ WORK = Work(
     input_bytes_per_item=600_000,
     output_elements_per_item=1_000,
 )
+CPU_ROOF = CpuRoof(
+    created_at="2026-11-29T00:00:00+00:00",
+    environment_id="e",
+    device=environment().machine.cpu,
+    machine=environment().machine,
+    cpus=2,
+    cache_bytes=32 << 20,
+    limits=(
+        CpuLimits(threads=1, flops={"fp32": 100e9, "int8": 400e9, "bf16": 50e9}, copy_bytes_per_s=10e9),
+        CpuLimits(threads=2, flops={"fp32": 400e9, "int8": 1600e9, "bf16": 200e9}, copy_bytes_per_s=20e9),
+    ),
+    unmeasured={"fp16": "no library can"},
+)
 BASE = Synthetic(models=(RESNET,), cases=[case_of(RESNET, "torch-eager", "fp32", 1)]).summary().rows[0]
 
 
@@ -38,7 +77,7 @@ def row(device_ms: float, batch: int = 1, enqueue_ms: float = 0.0, **changes: An
     return BASE.model_copy(update={**given, **changes})
 
 
-def judged(found: Row, work: Work = WORK, roof: Roof | None = ROOF) -> Row:
+def judged(found: Row, work: Work = WORK, roof: Roof | CpuRoof | None = ROOF) -> Row:
     export = export_record(RESNET).model_copy(update={"work": (work,)})
     return with_rooflines([found], {RESNET.name: export}, roof)[0]
 
@@ -153,25 +192,49 @@ def test_what_fits_into_a_cache_may_be_faster_than_memory() -> None:
     assert found.roofline.bytes_share > 1
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"device_ns": None},
-        {"precision": "int8"},
-        {"grade": "F"},
-        {"sequence_length": 128},
-        {"model": "another"},
-        {"flags": (Flag(name="CALIBRATION", detail="", remedy=""),)},
-    ],
-)
-def test_rows_of_which_nothing_can_be_said_stay_as_they_are(change: dict[str, Any]) -> None:
+@pytest.mark.parametrize("change", [{"grade": "F"}, {"flags": (Flag(name="CALIBRATION", detail="", remedy=""),)}])
+def test_rows_that_are_void_or_compute_nothing_stay_as_they_are(change: dict[str, Any]) -> None:
     found = row(1e-3, batch=100, **change)
     assert judged(found) == found
 
 
-def test_without_limits_there_are_no_rooflines() -> None:
-    found = row(2.0)
-    assert judged(found, roof=None) == found
+@pytest.mark.parametrize("change", [{"sequence_length": 128}, {"model": "another"}])
+def test_the_check_does_not_apply_to_work_that_nobody_counted(change: dict[str, Any]) -> None:
+    found = judged(row(1e-3, batch=100, **change))
+    assert (found.grade, found.roofline, found.flags) == ("A", None, ())
+    assert found.checks == {"ABOVE_ROOF": Check(rounds=0, of=0, missing="the work of a pass was not counted")}
+
+
+@pytest.mark.parametrize(
+    ("found", "roof", "why"),
+    [
+        (row(2.0), None, "what this GPU can do at most was not measured"),
+        (row(2.0, precision="int8"), ROOF, "no best matrix product in int8 was measured"),
+        (row(2.0, device_ns=None), ROOF, "the time of a pass is not known"),
+        (row(2.0), CPU_ROOF, "what this GPU can do at most was not measured"),
+        (BASE, None, "what this CPU can do at most was not measured"),
+        (BASE, ROOF, "what this CPU can do at most was not measured"),
+        (BASE.model_copy(update={"threads": 3}), CPU_ROOF, "no limits were measured with 3 threads"),
+        (
+            BASE.model_copy(update={"precision": "fp16"}),
+            CPU_ROOF,
+            "no best matrix product in fp16 was measured (no library can)",
+        ),
+    ],
+)
+def test_a_check_that_applies_and_was_not_made_costs_the_a_and_names_itself(
+    found: Row, roof: Roof | CpuRoof | None, why: str
+) -> None:
+    found = found.model_copy(update={"grade": "A", "flags": ()})
+    seen = judged(found, roof=roof)
+    assert (seen.grade, seen.roofline) == ("B", None)
+    assert [(flag.name, flag.detail) for flag in seen.flags] == [("UNCHECKED", f"ABOVE_ROOF not made ({why})")]
+    rounds = found.latency_ns.rounds if found.latency_ns else 0
+    assert seen.checks == {"ABOVE_ROOF": Check(rounds=0, of=rounds, missing=why)}
+
+
+def test_a_check_that_was_made_says_in_how_many_rounds() -> None:
+    assert judged(row(2.0, batch=100)).checks == {"ABOVE_ROOF": Check(rounds=3, of=3, missing=None)}
 
 
 def test_work_is_found_by_sequence_length() -> None:
@@ -208,3 +271,142 @@ def test_a_part_of_the_work_is_a_lower_bound_and_none_of_it_no_roofline() -> Non
     )
     assert [one.roofline.limit for one in grown if one.roofline] == [None, None], "not called slow kernels"
     assert judged(row(0.4, batch=1), part.model_copy(update={"flops_per_item": 0})).roofline is None
+
+
+def on_cpu(median_ms: float, **changes: Any) -> Row:
+    """A row on a CPU with 2 threads, fp32 unless told, grade A: 7 GFLOP take 17.5 ms at least."""
+    assert BASE.latency_ns is not None
+    latency = BASE.latency_ns.model_copy(update={"median": median_ms * MS})
+    given = {"latency_ns": latency, "threads": 2, "grade": "A", "flags": (), "split": None}
+    return BASE.model_copy(update={**given, **changes})
+
+
+def cpu_judged(median_ms: float, work: Work = WORK, **changes: Any) -> Row:
+    return judged(on_cpu(median_ms, **changes), work, CPU_ROOF)
+
+
+@pytest.mark.parametrize(
+    ("threads", "precision", "share"),
+    [
+        (2, "fp32", 17.5 / 35),
+        (1, "fp32", 70 / 35),
+        (2, "int8", 4.375 / 35),
+        # bf16 is emulated here: what is slower than fp32 is no limit, because a library may compute it by way of fp32.
+        (2, "bf16", 17.5 / 35),
+    ],
+)
+def test_shares_of_a_cpu_are_of_the_limits_with_the_rows_threads(
+    threads: int, precision: Precision, share: float
+) -> None:
+    found = cpu_judged(35.0, threads=threads, precision=precision).roofline
+    assert found is not None
+    assert found.flops_share == pytest.approx(share)
+
+
+def test_traffic_of_a_cpu() -> None:
+    found = cpu_judged(35.0).roofline
+    assert found is not None
+    assert found.bytes == 100_000_000 + 600_000 + 4_000
+    assert found.bytes_share == pytest.approx(100.604e6 / 20e9 / 35e-3)
+    quantised = cpu_judged(35.0, precision="int8").roofline
+    assert quantised is not None
+    assert quantised.bytes == 25_000_000 + 600_000 + 4_000
+
+
+@pytest.mark.parametrize(
+    ("found", "limit"),
+    [
+        (cpu_judged(35.0), "compute"),
+        (cpu_judged(90.0), None),
+        (cpu_judged(10.0, WORK.model_copy(update={"flops_per_item": 10**9})), "memory"),
+        # 24 MB stay in the cache of 32 MiB: their copies bound nothing.
+        (cpu_judged(2.0, WORK.model_copy(update={"flops_per_item": 10**8, "parameters": 6_000_000})), None),
+    ],
+)
+def test_what_bounds_a_row_of_a_cpu(found: Row, limit: str | None) -> None:
+    assert found.roofline is not None
+    assert found.roofline.limit == limit
+
+
+@pytest.mark.parametrize(("median_ms", "grade"), [(10.0, "A"), (8.8, "A"), (8.7, "F"), (0.05, "F")])
+def test_a_row_of_a_cpu_is_void_below_half_of_the_least_time(median_ms: float, grade: str) -> None:
+    found = cpu_judged(median_ms)
+    assert found.grade == grade
+    assert [flag.name for flag in found.flags] == (["ABOVE_ROOF"] if grade == "F" else [])
+    assert found.checks["ABOVE_ROOF"] == Check(rounds=3, of=3, missing=None)
+
+
+def test_a_lazy_backend_of_one_thread_is_void() -> None:
+    """EfficientNet-Lite0 (0.77 GFLOP) in 0.05 ms, which only notes what to do, and in 0.29 ms, from memory."""
+    work = WORK.model_copy(update={"flops_per_item": 770_000_000, "parameters": 4_652_008})
+    for median_ms in (0.05, 0.29):
+        found = cpu_judged(median_ms, work, threads=1)
+        assert found.grade == "F"
+        flag = found.flags[-1]
+        assert "a pass is less than half of the 7,700.0 µs of 0.8 GFLOP at the 100 GFLOP/s" in flag.detail
+        assert "GPU" not in flag.detail + flag.remedy
+
+
+def test_winograd_and_caches_of_a_cpu_void_nothing() -> None:
+    light = WORK.model_copy(update={"winograd_flops_per_item": WORK.flops_per_item})
+    assert cpu_judged(2.2, light).grade == "A"
+    assert cpu_judged(2.1, light).grade == "F"
+    beyond = 200 << 20
+    heavy = WORK.model_copy(update={"flops_per_item": 1, "parameters": (CPU_CACHE_BYTES + beyond) // 4})
+    assert cpu_judged(0.6 * beyond / 20e9 * 1e3, heavy).grade == "A"
+    found = cpu_judged(0.4 * beyond / 20e9 * 1e3, heavy)
+    assert found.grade == "F"
+    assert "GB/s of the best copy" in found.flags[-1].detail
+    larger = CPU_ROOF.model_copy(update={"cache_bytes": CPU_CACHE_BYTES + 2 * beyond})
+    assert judged(on_cpu(1e-3), heavy, larger).grade == "A"
+
+
+def test_without_a_measured_copy_arithmetic_alone_is_checked() -> None:
+    limits = CPU_ROOF.limits[1].model_copy(update={"copy_bytes_per_s": None})
+    roof = CPU_ROOF.model_copy(update={"limits": (limits,)})
+    assert judged(on_cpu(8.0), roof=roof).grade == "F"
+    assert judged(on_cpu(35.0), roof=roof).roofline is None
+
+
+def test_the_time_of_a_pass_is_what_the_mode_and_boundary_leave_of_it() -> None:
+    part = {"share": 0.3}
+    split = Split(
+        preprocess=Part(median_ns=50 * MS, **part),
+        inference=Part(median_ns=30 * MS, **part),
+        postprocess=Part(median_ns=10 * MS, **part),
+    )
+    assert pass_ns(on_cpu(90.0, boundary="e2e", split=split)) == 30 * MS
+    assert pass_ns(on_cpu(20.0, mode="offline")) == 20 * MS
+    # Two in flight: each waits for the other, and 100 a second leave 8 batches 80 ms each.
+    assert pass_ns(on_cpu(160.0, mode="pipelined", batch_size=8, throughput_per_s=100.0)) == pytest.approx(80 * MS)
+    assert pass_ns(on_cpu(160.0, mode="pipelined", throughput_per_s=None)) is None
+    assert pass_ns(on_cpu(1.0, latency_ns=None)) is None
+
+
+def test_limits_of_another_machine_are_told_apart() -> None:
+    here = environment()
+    assert other_cpu(CPU_ROOF, [here, here]) is None
+    assert other_cpu(CPU_ROOF, []) is None
+    rebooted = here.machine.model_copy(update={"kernel": "another", "os": "an image's", "memory_bytes": 1})
+    assert other_cpu(CPU_ROOF, [here.model_copy(update={"machine": rebooted})]) is None
+    for change in ({"cpu": "another CPU"}, {"logical_cpus": 64}, {"cpu_features": ()}):
+        machine = here.machine.model_copy(update=change)
+        told = other_cpu(CPU_ROOF, [here, here.model_copy(update={"machine": machine})]) or ""
+        assert "those of another machine" in told
+        assert "GPU" not in told
+    pinned = CPU_ROOF.model_copy(update={"cpus": 1})
+    assert "measured on 1 of 2 CPUs" in (other_cpu(pinned, [here]) or "")
+    alone = here.model_copy(update={"limits": here.limits.model_copy(update={"affinity": (1,)})})
+    assert other_cpu(pinned, [alone]) is None
+
+
+def test_a_summary_with_either_roof_is_read_back_as_it_was() -> None:
+    summary = Synthetic(models=(RESNET,), cases=[case_of(RESNET, "torch-eager", "fp32", 1)]).summary()
+    for roof in (ROOF, CPU_ROOF, None):
+        found = summary.model_copy(update={"roof": roof})
+        assert Summary.model_validate_json(found.model_dump_json()).roof == roof
+
+
+def test_the_bounds_of_a_row_name_its_own_device() -> None:
+    assert bounds_of(on_cpu(1.0), ROOF) == "what this CPU can do at most was not measured"
+    assert bounds_of(row(1.0), CPU_ROOF) == "what this GPU can do at most was not measured"

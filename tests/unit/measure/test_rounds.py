@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from harness.core.schemas import Measurement
-from harness.measure.rounds import is_wide, why_stopped
+from harness.measure.rounds import half_width, is_wide, rounds_for, why_stopped
 
 NARROW = (100.0, 100.1, 100.2)
 WIDE = (100.0, 110.0, 120.0)
@@ -39,3 +41,22 @@ def test_the_reason_follows_from_what_is_there(
     numbers: tuple[int, ...], medians: tuple[float, ...], changes: dict[str, Any], failed: bool, reason: str | None
 ) -> None:
     assert why_stopped(numbers, medians, settings(**changes), failed) == reason
+
+
+def test_one_process_has_no_interval_and_so_no_width() -> None:
+    assert half_width((100.0,)) == half_width(()) == math.inf
+
+
+@pytest.mark.parametrize(("medians", "rounds"), [((), 3), ((100.0,), 3), (NARROW, 4), (WIDE, 32)])
+def test_rounds_that_a_row_is_likely_to_need(medians: tuple[float, ...], rounds: int) -> None:
+    assert rounds_for(medians, 0.05) == rounds
+
+
+@pytest.mark.parametrize("count", [4, 5, 8, 12, 20])
+def test_the_guess_of_rounds_is_that_of_the_intervals_themselves(count: int) -> None:
+    """Half of the rows with so many rounds are as narrow as the guess says."""
+    generator, scatter = np.random.default_rng(7), 0.02
+    widths = [half_width(np.exp(generator.normal(0, scatter, count)).tolist()) for _ in range(600)]
+    exact = tuple(math.exp(scatter * sign / math.sqrt(2)) for sign in (1, -1))  # two of that standard deviation
+    expected = rounds_for(exact, float(np.median(widths)))
+    assert abs(expected / count - 1) < 0.35

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from harness.core.schemas import Clock, DeviceSamples, Placement
-from harness.measure import clock, loop, session
+from harness.measure import clock, loop, repeats, session
 from harness.measure.modes import Sync
 from harness.measure.session import KEPT_OUTPUTS, Measurements, run_session
 from tests.fixtures.loops import settings
@@ -26,6 +26,10 @@ pytestmark = pytest.mark.usefixtures("collector")
 def reference(index: int) -> dict[str, np.ndarray[Any, Any]]:
     """Outputs that no two batches share."""
     return {"logits": np.random.default_rng(index).normal(size=(2, 5)).astype(np.float32)}
+
+
+def inputs() -> list[dict[str, np.ndarray[Any, Any]]]:
+    return [{"x": np.random.default_rng(index).normal(size=(2, 3)).astype(np.float32)} for index in range(BATCHES)]
 
 
 class Recording:
@@ -44,6 +48,9 @@ class Recording:
     def note(self, call: str, cost_ns: int = 0) -> None:
         self.calls.append(call)
         self.now_ns += cost_ns
+
+    def refresh(self, index: int) -> None:
+        self.note("refresh")
 
     def enter(self, phase: str) -> None:
         self._phase = phase
@@ -86,9 +93,10 @@ class Recording:
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Measurements]:
     def call(backend: Recording, **changes: float) -> Measurements:
-        for module in (loop, session, clock):
+        for module in (loop, session, repeats, clock):
             monkeypatch.setattr(module, "now_ns", lambda: backend.now_ns)
-        return run_session(backend, Sync(backend, BATCHES), reference, True, settings(**changes), backend.enter)
+        mode = Sync(backend, BATCHES)
+        return run_session(backend, mode, reference, True, settings(**changes), backend.enter, inputs())
 
     return call
 
@@ -107,7 +115,9 @@ def test_the_order_of_calls_is_exactly_the_contract(run: Run, compiles: bool) ->
         rf"\[reference check\] ({ONE}outputs ){{{BATCHES}}}"
         rf"\[warm-up\] ({ONE})+"
         rf"\[measure\] (({ONE})+outputs )+"
-        r"\[outputs check\] placement close "
+        rf"\[outputs check\] placement \[repeat check\] refresh {ONE}"
+        rf"((refresh {ONE}outputs ){{2}}refresh select ){{{repeats.LEAST_PAIRS}}}((refresh {ONE}){{2}}refresh select )*"
+        r"close "
     )
     assert re.fullmatch(order, " ".join(backend.calls) + " ")
 
@@ -226,9 +236,38 @@ def test_the_gpus_clock_is_asked_before_its_context_goes(run: Run, monkeypatch: 
 
     monkeypatch.setattr(Sync, "device", device)
     found = run(backend)
-    assert backend.calls[-2:] == ["device", "close"]
+    assert backend.calls.index("device") < backend.calls.index("[repeat check]")
+    assert backend.calls[-1] == "close"
     assert found.device is not None
     assert len(found.device.device_ns) == len(found.timed.samples_ns)
+
+
+def test_what_outputs_took_is_kept_beside_what_a_copy_takes(run: Run) -> None:
+    class Lazy(Recording):
+        def outputs(self) -> Any:
+            self.now_ns += 30 * MS
+            return super().outputs()
+
+    found = run(Lazy())
+    assert found.outputs_time is not None
+    assert set(found.outputs_time.outputs_ns) == {30 * MS}
+    assert len(found.outputs_time.outputs_ns) == len(found.timed.blocks)
+    assert (set(found.outputs_time.copy_ns), found.outputs_time.arrays) == ({0}, 1)
+    assert set(found.timed.samples_ns) == {7 * MS}
+
+
+def test_a_backend_that_answers_from_memory_is_seen_after_the_loop(run: Run) -> None:
+    honest = run(Recording(answer=lambda index, number: reference(number if number > 200 else index)))
+    assert honest.repeats is not None
+    assert set(honest.repeats.fresh_ns) == set(honest.repeats.repeated_ns) == {7 * MS}
+    stuck = run(Recording()).repeats
+    assert stuck is not None
+    assert stuck.unchanged == stuck.compared == repeats.LEAST_PAIRS
+
+
+def test_what_computes_nothing_has_no_repeat_check(run: Run) -> None:
+    found = run(Recording(answer=lambda index, number: {}))
+    assert (found.repeats, found.outputs_time) == (None, None)
 
 
 def test_a_cpu_has_no_device_samples(run: Run) -> None:

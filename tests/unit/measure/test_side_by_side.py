@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from harness.backends.profiles.tree import ROOT
+from harness.core.schemas import Flag
 from harness.core.schemas.profile_parts import LayerRow, OperatorRow, PartsProfile
-from harness.measure.alike import alike
+from harness.measure.alike import alike, not_compared
 from harness.measure.operator_groups import group_of_operator
 from harness.measure.profiled import Profiled
 from harness.measure.shared_modules import MODEL, NOT_TOLD, shared_modules
@@ -16,6 +17,8 @@ from harness.measure.side_by_side import Column, SideBySide, by_group, by_module
 from tests.synthetic_results import RESNET, case_of
 from tests.unit.measure.test_profile_model_achieved import profile
 from tests.unit.measure.test_roofline import BASE
+
+COTENANT = Flag(name="COTENANT", detail="others ran", remedy="Stop them.")
 
 
 def row(name: str, self_ns: int, parent: str | None = None, depth: int = 0, **more: Any) -> LayerRow:
@@ -26,7 +29,10 @@ def row(name: str, self_ns: int, parent: str | None = None, depth: int = 0, **mo
 
 def parts(*layers: LayerRow, operators: tuple[OperatorRow, ...] = ()) -> PartsProfile:
     spent = sum(one.self_ns for one in layers) + sum(max(one.self_cpu_ns, one.self_device_ns or 0) for one in operators)
-    return PartsProfile(layers=layers, operators=operators, traces=(), window_ns=spent + 20, plain_ns=spent + 10)
+    plain_ns = spent + spent // 20
+    return PartsProfile(
+        layers=layers, operators=operators, traces=(), window_ns=plain_ns + 10, plain_ns=plain_ns, grade="A"
+    )
 
 
 def column(name: str, found: PartsProfile, latency_ns: float | None = None) -> Column:
@@ -253,3 +259,54 @@ def test_of_several_settings_the_fastest_measured_one_stands_for_its_backend() -
         ]
     )
     assert [one.name for one in found.groups.columns] == ["tensorrt quick", "torch-eager"]
+
+
+def test_a_profile_that_shows_nothing_stands_beside_no_other_and_says_why() -> None:
+    disturbed = GRAPH.model_copy(update={"grade": "C", "flags": (COTENANT,)})
+    covers_a_fifth = FUSED.model_copy(update={"plain_ns": 305})
+    cases = [
+        profiled("torch-eager", EAGER),
+        profiled("onnxruntime", disturbed),
+        profiled("tensorrt", covers_a_fifth),
+        profiled("openvino", FUSED),
+    ]
+    (found,) = alike(cases)
+    assert [one.name for one in found.groups.columns] == ["openvino", "torch-eager"]
+    assert found.modules is not None
+    assert [one.name for one in found.modules.columns] == ["openvino", "torch-eager"]
+    left_out = (
+        ("onnxruntime", "its profile has grade C (COTENANT)"),
+        ("tensorrt", "its parts are 0.20 of the plain latency, and nothing measured covers the difference"),
+    )
+    assert found.left_out == left_out
+    assert not_compared(cases) == []
+    assert alike(cases[:3]) == []
+    assert [(one.shape, one.left_out) for one in not_compared(cases[:3])] == [("resnet50, fp32, batch 1", left_out)]
+    # One backend alone would stand beside no other, whatever its profile shows.
+    assert not_compared(cases[1:2]) == []
+    assert not_compared(cases[:1]) == []
+
+
+def test_another_setting_stands_in_for_one_that_shows_nothing() -> None:
+    covers_a_fifth = FUSED.model_copy(update={"plain_ns": 305})
+    (found,) = alike(
+        [
+            profiled("torch-eager", EAGER, latency_ns=200.0),
+            profiled("tensorrt", covers_a_fifth, setting="quick", latency_ns=60.0),
+            profiled("tensorrt", FUSED, setting="slow", latency_ns=90.0),
+        ]
+    )
+    assert [one.name for one in found.groups.columns] == ["tensorrt slow", "torch-eager"]
+    assert found.left_out == ()
+
+
+def test_the_time_without_a_kernel_is_taken_of_the_measured_latency() -> None:
+    told = parts(operators=(operator("gemm", 0, 70),)).model_copy(update={"plain_ns": 100})
+    measured, plain = column("ort", told, 140.0), column("ort", told)
+    assert (measured.idle_ns, plain.idle_ns) == (70, 30)
+    shares = [one.idle_share for one in (measured, plain)]
+    assert [(one.share, one.of) for one in shares if one] == [
+        (pytest.approx(0.5), "measured latency"),
+        (pytest.approx(0.3), "plain latency"),
+    ]
+    assert column("eager", EAGER).idle_share is None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy import stats as scipy_stats
 
-from harness.core.schemas import Block
+from harness.core.schemas import Block, Interval
 from harness.measure import stats
 
 positive = st.floats(1.0, 1e9)
@@ -55,12 +55,35 @@ def test_median_is_numpys(values: np.ndarray) -> None:
 
 @pytest.mark.parametrize(("count", "known"), [(63, 0), (64, 1), (129, 1), (130, 2), (661, 2), (662, 3)])
 def test_percentiles_are_withheld_below_their_minimum(count: int, known: int) -> None:
-    found = stats.percentiles(np.arange(1, count + 1), (0.90, 0.95, 0.99))
+    found = [stats.process_percentiles([np.arange(1, count + 1)], quantile) for quantile in (0.90, 0.95, 0.99)]
     assert [value is not None for value in found] == [place < known for place in range(3)]
 
 
 def test_the_median_is_never_withheld() -> None:
-    assert stats.percentiles([7], (0.5,)) == [7]
+    assert stats.process_percentiles([[7]], 0.5) == (7,)
+
+
+def test_a_process_that_saw_too_little_of_its_tail_withholds_a_percentile() -> None:
+    rng = np.random.default_rng(1)
+    enough, few = (rng.normal(100, 1, size) for size in (300, 220))
+    assert stats.least_in_process(0.99) == 221
+    assert stats.process_percentiles([enough] * 3, 0.99) is not None
+    assert stats.process_percentiles([enough, enough, few], 0.99) is None
+    assert stats.process_percentiles([enough, enough, few], 0.95) is not None
+
+
+@given(st.lists(samples, min_size=1, max_size=5))
+def test_percentiles_over_processes_rise_and_never_lie_below_the_headline(processes: list[np.ndarray]) -> None:
+    found = [stats.process_percentiles(processes, quantile) for quantile in (0.90, 0.95, 0.99)]
+    known = [stats.median([stats.median(values) for values in processes])]
+    known += [stats.median(values) for values in found if values is not None]
+    known += [max(values.max() for values in processes)]
+    assert known == sorted(known)
+
+
+def test_a_percentile_counts_each_process_once_however_many_samples_it_has() -> None:
+    fast, slow = np.full(10_000, 10.0), np.full(300, 12.0)
+    assert stats.process_percentiles([fast, slow, slow], 0.90) == (10, 12, 12)
 
 
 def test_half_width_against_scipys_interval() -> None:
@@ -130,23 +153,128 @@ def test_interval_holds_the_median_of_few_processes(values: list[float]) -> None
     assert stats.median(values) <= found.high * (1 + 1e-9)
 
 
-@given(st.dictionaries(st.integers(1, 9), st.floats(10, 1000), min_size=2))
-def test_a_constant_ratio_is_found_whatever_the_rounds_did(other: dict[int, float]) -> None:
-    found = stats.ratio_of_rounds({number: value * 2.5 for number, value in other.items()}, other)
+# --- the median's interval ----------------------------------------------------------------------------------------
+
+process_medians = st.lists(st.floats(1e-3, 1e9), min_size=2, max_size=25)
+
+
+@given(process_medians)
+def test_the_median_always_lies_inside_its_interval(values: list[float]) -> None:
+    found = stats.median_interval(values)
+    if found is not None:
+        assert found.low <= stats.median(values) <= found.high
+
+
+@pytest.mark.parametrize("values", [[], [3.0], [1.0, 0.0], [0.0] * 6, [1e-100, 1e100]])
+def test_no_interval_of_the_median(values: list[float]) -> None:
+    assert stats.median_interval(values) is None
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_few_processes_have_t_on_logarithms(count: int) -> None:
+    values = [10.0, 11.0, 12.5, 10.5][:count]
+    found, expected = stats.median_interval(values), stats.log_t_interval(values)
     assert found is not None
-    assert found[0] == pytest.approx(2.5)
-    assert found[1] is not None
-    assert (found[1].low, found[1].high) == (pytest.approx(2.5), pytest.approx(2.5))
+    assert expected is not None
+    assert (found.low, found.high) == (expected.low, expected.high)
 
 
-def test_ratio_pairs_rounds_by_number() -> None:
-    found = stats.ratio_of_rounds({1: 10.0, 2: 20.0, 3: 99.0}, {3: 33.0, 1: 5.0, 4: 1.0})
+def test_five_processes_have_their_extremes() -> None:
+    found = stats.median_interval([10.0, 14.0, 11.0, 12.0, 13.0])
     assert found is not None
-    assert found[0] == pytest.approx(2.5)  # 10/5 and 99/33; rounds 2 and 4 have no partner
+    assert (found.low, found.high) == (pytest.approx(10), pytest.approx(14))
 
 
-def test_no_ratio_without_a_shared_round() -> None:
-    assert stats.ratio_of_rounds({1: 10.0}, {2: 5.0}) is None
+@pytest.mark.parametrize(
+    ("count", "low", "high"),
+    [
+        # The pairs enclose 96.9% and 78.1%: a share of 0.1 between them, 5 x 0.1 / (1 + 4 x 0.1) of the way inwards.
+        (6, 1 + 0.5 / 1.4, 6 - 0.5 / 1.4),
+        # 97.9% and 89.1% at depths 2 and 3.
+        (10, 2.657, 8.343),
+    ],
+)
+def test_more_processes_have_hettmansperger_and_sheathers_interpolation(count: int, low: float, high: float) -> None:
+    found = stats.median_interval([math.exp(place) for place in range(1, count + 1)])
+    assert found is not None
+    assert (math.log(found.low), math.log(found.high)) == (pytest.approx(low, abs=1e-3), pytest.approx(high, abs=1e-3))
+
+
+def test_an_end_stays_at_its_group_where_processes_come_at_two_speeds() -> None:
+    """One fast process of six: interpolation alone would put the lower end into the empty gap."""
+    found = stats.median_interval([55.0, 76.0, 76.1, 76.2, 76.3, 76.4])
+    assert found is not None
+    assert 55 <= found.low < 55.5
+
+
+@given(st.lists(st.floats(1, 100), min_size=5, max_size=25).filter(lambda values: len(values) % 2 == 1))
+def test_the_interval_of_a_rate_is_the_inverse_of_that_of_its_time(values: list[float]) -> None:
+    there, back = stats.median_interval(values), stats.median_interval([1 / value for value in values])
+    assert there is not None
+    assert back is not None
+    assert (back.low, back.high) == (pytest.approx(1 / there.high), pytest.approx(1 / there.low))
+
+
+def two_speeds_of(rng: np.random.Generator, slow: float, shape: tuple[int, int]) -> np.ndarray:
+    return np.where(rng.random(shape) < slow, 1.38, 1.0) * np.exp(rng.normal(0, 0.003, shape))
+
+
+KINDS = {
+    "normal": (lambda rng, shape: np.exp(rng.normal(0, 0.01, shape)), (1.0,)),
+    "log-normal": (lambda rng, shape: np.exp(rng.normal(0, 0.15, shape)), (1.0,)),
+    "skewed": (lambda rng, shape: 1 + 0.02 * rng.exponential(1, shape), (1 + 0.02 * math.log(2),)),
+    "50:50": (lambda rng, shape: two_speeds_of(rng, 0.5, shape), (1.009, 1.2, 1.369)),
+    "70:30": (lambda rng, shape: two_speeds_of(rng, 0.3, shape), (math.exp(0.003 * scipy_stats.norm.ppf(0.5 / 0.7)),)),
+    "90:10": (lambda rng, shape: two_speeds_of(rng, 0.1, shape), (math.exp(0.003 * scipy_stats.norm.ppf(0.5 / 0.9)),)),
+}
+"""How process medians scatter, and values that are the true median of it."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rounds", [5, 6, 7, 8, 10, 20])
+def test_from_five_rounds_on_the_interval_holds_the_median_whatever_the_scatter(kind: str, rounds: int) -> None:
+    draw, truths = KINDS[kind]
+    found = [stats.median_interval(values) for values in draw(np.random.default_rng(5), (1_000, rounds)).tolist()]
+    for truth in truths:
+        # 92.5% wanted; a thousand trials of 93.75% scatter by 0.8%.
+        assert sum(one is not None and one.low <= truth <= one.high for one in found) >= 917
+
+
+def test_log_t_would_not() -> None:
+    draw, truths = KINDS["50:50"]
+    found = [stats.log_t_interval(values) for values in draw(np.random.default_rng(5), (1_000, 10)).tolist()]
+    assert sum(one is not None and one.low <= truths[0] <= one.high for one in found) < 600
+
+
+# --- two speeds ---------------------------------------------------------------------------------------------------
+
+
+def test_two_speeds_are_named_with_how_many_processes_have_each() -> None:
+    found = stats.two_speeds([16.59, 23.11, 16.79, 23.67, 16.88])
+    assert found == stats.TwoSpeeds(16.79, pytest.approx(23.39), 3, 2)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [10.0, 10.1, 13.8, 13.9],  # too few processes
+        [10.0, 10.1, 10.2, 10.1, 13.8],  # one disturbed process is no speed of its own
+        [10.0, 10.01, 10.02, 10.4, 10.41],  # less than 5% apart
+        [10.0, 11.0, 12.0, 13.5, 14.5],  # scatter
+        [10.0] * 6,
+        [0.0, 0.0, 0.0, 1.0, 1.0],
+    ],
+)
+def test_no_two_speeds(values: list[float]) -> None:
+    assert stats.two_speeds(values) is None
+
+
+@pytest.mark.parametrize(("rounds", "most"), [(5, 0.06), (6, 0.04), (10, 0.01)])
+@pytest.mark.parametrize("scatter", [0.01, 0.05, 0.15])
+def test_one_speed_is_rarely_called_two(rounds: int, most: float, scatter: float) -> None:
+    rng = np.random.default_rng(5)
+    found = [stats.two_speeds(values) for values in np.exp(rng.normal(0, scatter, (2_000, rounds))).tolist()]
+    assert sum(one is not None for one in found) <= most * 2_000
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.9])
@@ -157,7 +285,7 @@ def test_interval_covers_the_truth_in_95_of_100_simulations(rho: float) -> None:
     for _ in range(trials):
         offsets = np.exp(rng.normal(0, 0.01, 5))
         medians = [stats.median(offset * (1 + 0.01 * ar1(rng, rho, 200))) for offset in offsets]
-        found = stats.log_t_interval(medians)
+        found = stats.median_interval(medians)
         held += found is not None and found.low <= 1.0 <= found.high
     assert 0.92 <= held / trials <= 0.98
 
@@ -199,6 +327,34 @@ def test_a_trend_is_scipys_and_scatter_alone_seldom_has_one(rounds: int) -> None
             assert told == pytest.approx(math.expm1(fit.slope * (rounds - 1)))
             found += 1
     assert 0.035 < found / 2_000 < 0.065
+
+
+def test_an_interval_is_as_wide_as_its_end_further_from_the_estimate() -> None:
+    half = stats.relative_interval_half_width
+    assert half(Interval(low=95, high=105), 100) == pytest.approx(0.05)
+    assert half(Interval(low=99, high=109), 100) == pytest.approx(0.09)
+    assert half(Interval(low=90, high=101), 100) == pytest.approx(0.1)
+    assert half(Interval(low=101, high=104), 100) == pytest.approx(0.04)
+
+
+def test_the_interval_of_a_difference_adds_both_errors_as_squares() -> None:
+    found = stats.difference_interval(20, Interval(low=19.7, high=20.5), 18, Interval(low=17.0, high=18.4))
+    assert found.low == pytest.approx(2 - 0.5)  # 0.3 below the first, 0.4 above the second
+    assert found.high == pytest.approx(2 + math.hypot(0.5, 1.0))
+    outside = stats.difference_interval(20, Interval(low=20.1, high=20.5), 18, Interval(low=18, high=18))
+    assert outside.low == 2
+
+
+def test_the_interval_of_a_difference_covers_it() -> None:
+    generator, held = np.random.default_rng(7), 0
+    for _ in range(2_000):
+        sides = [generator.normal(mean, 1.0, 5) for mean in (100.0, 90.0)]
+        means = [float(side.mean()) for side in sides]
+        errors = [stats.t_critical(4) * float(side.std(ddof=1)) / math.sqrt(5) for side in sides]
+        ours = [Interval(low=mean - error, high=mean + error) for mean, error in zip(means, errors, strict=True)]
+        found = stats.difference_interval(means[0], ours[0], means[1], ours[1])
+        held += found.low <= 10.0 <= found.high
+    assert 0.94 < held / 2_000 < 0.99
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0], [1.0, 1.0, 1.0], [1.0, 0.0, 2.0]])

@@ -15,7 +15,7 @@ def test_headline_is_the_median_of_process_medians_not_of_pooled_samples() -> No
     rounds = [[10, 10, 10], [12, 12, 12, 12, 12, 12, 12, 12, 12], [11, 11, 11]]
     records = [measured(CASE, RESNET, n, latency_ns=tuple(found)) for n, found in enumerate(rounds, 1)]
     latency = summarise.latency_of(records)
-    assert (latency.median, latency.p50, latency.n, latency.rounds) == (11, 12, 15, 3)
+    assert (latency.median, latency.p50, latency.mean, latency.n, latency.rounds) == (11, 11, 11, 15, 3)
     assert latency.process_medians == (10, 12, 11)
     assert latency.max == 12
 
@@ -25,16 +25,35 @@ def test_what_few_samples_cannot_tell_is_absent() -> None:
     assert (latency.p90, latency.p99, latency.ci95, latency.cv, latency.lag1_autocorrelation) == (None,) * 5
 
 
-def test_throughput_is_items_by_wall_time_pooled_over_rounds() -> None:
-    first = measured(CASE, RESNET, 1, blocks=(Block(iterations=10, wall_ns=1_000_000_000),))
-    second = measured(CASE, RESNET, 2, blocks=(Block(iterations=10, wall_ns=3_000_000_000),))
-    assert summarise.throughput_of(4, [first, second]) == pytest.approx(
-        20.0
-    )  # 80 items in 4 s, not the mean of 40 and 13.3
+def test_percentiles_do_not_weigh_a_process_by_its_samples() -> None:
+    """Two slow processes and a fast one with ten times their samples: pooled, p90 lay below the headline."""
+    processes = [(10,) * 3_000, (20,) * 300, (20,) * 300]
+    latency = summarise.latency_of([measured(CASE, RESNET, n, latency_ns=one) for n, one in enumerate(processes, 1)])
+    assert (latency.median, latency.p50, latency.p90, latency.p95, latency.p99) == (20, 20, 20, 20, 20)
+    assert latency.percentile_ci95["p90"] == latency.ci95
 
 
-def test_no_wall_time_no_throughput() -> None:
-    assert summarise.throughput_of(4, [measured(CASE, RESNET, 1, blocks=())]) is None
+def blocked(number: int, *seconds: int) -> Measured:
+    blocks = tuple(Block(iterations=10, wall_ns=one * 1_000_000_000) for one in seconds)
+    return measured(CASE, RESNET, number, blocks=blocks)
+
+
+def test_throughput_is_the_median_of_the_processes_rates_by_wall_time() -> None:
+    rate, interval = summarise.throughput_of(4, [blocked(1, 1, 1, 1, 1), blocked(2, 2), blocked(3, 4)])
+    assert rate == pytest.approx(20)  # of 40, 20 and 10; pooled it was 24
+    assert interval is not None
+    assert interval.low < 10
+    assert interval.high > 40
+
+
+def test_throughput_of_an_even_number_of_processes_agrees_with_the_time_a_batch() -> None:
+    rate, _ = summarise.throughput_of(4, [blocked(1, 1), blocked(2, 3)])
+    assert rate == pytest.approx(4 / 0.2)
+
+
+def test_one_process_has_a_rate_without_an_interval_and_no_wall_time_neither() -> None:
+    assert summarise.throughput_of(4, [blocked(1, 2)]) == (pytest.approx(20), None)
+    assert summarise.throughput_of(4, [measured(CASE, RESNET, 1, blocks=())]) == (None, None)
 
 
 def cold(load: int, compile_ns: int | None, cached: bool | None, first: int) -> ColdCosts:
@@ -102,6 +121,8 @@ def test_speedup_is_against_fp32_of_the_same_shape() -> None:
         assert faster.ratio == pytest.approx(2.5, rel=0.05)
         assert faster.baseline == baseline
         assert faster.ci95 is not None
+        medians = [rows[name].latency_ns for name in (baseline, f"resnet50-openvino-cpu-fp32-b{batch}")]
+        assert faster.ratio == medians[0].median / medians[1].median
         assert rows[f"resnet50-torch-eager-cpu-bf16-b{batch}"].speedup.baseline == baseline
     assert rows["resnet50-noop-cpu-fp32-b1"].speedup is None
 
@@ -120,3 +141,12 @@ def test_no_speedup_for_void_rows_or_against_a_void_baseline() -> None:
     assert by_backend["openvino"].speedup is None
     assert by_backend["onnxruntime"].speedup is not None
     assert all(row.speedup is None for row in void("torch-eager").summary().rows)
+
+
+def test_a_speedup_knows_the_grade_of_its_baseline() -> None:
+    def change(case: Case, record: Measured) -> Measured:
+        return record.model_copy(update={"steady": case.backend != "torch-eager"})
+
+    rows = Synthetic(models=(RESNET,), cases=matrix((RESNET,), batch_sizes=(1,)), change=change).summary().rows
+    assert {row.speedup.baseline_grade for row in rows if row.speedup} == {"C"}
+    assert {row.grade for row in rows if row.backend == "openvino"} == {"A"}

@@ -47,7 +47,9 @@ def test_offline_is_wall_time_by_batches_of_each_process_and_nothing_about_singl
     assert found.latency_ns.n == 180
     for name in ("p50", "p90", "p95", "p99", "max", "iqr", "cv", "lag1_autocorrelation"):
         assert getattr(found.latency_ns, name) is None, name
-    assert found.throughput_per_s == pytest.approx(4 * 180 / 1.938)
+    assert found.throughput_per_s == pytest.approx(4 * 1e9 / found.latency_ns.median)
+    assert found.throughput_ci95 is not None
+    assert found.throughput_ci95.low == pytest.approx(4 * 1e9 / found.latency_ns.ci95.high)
 
 
 def test_an_offline_row_with_even_blocks_has_no_flags() -> None:

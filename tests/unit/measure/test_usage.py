@@ -108,14 +108,17 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     monkeypatch.setattr(usage, "_SYS_CPU", tmp_path)
     monkeypatch.setattr(usage.limits, "throttled_periods", lambda: None)
     monkeypatch.setattr(usage, "_stat", lambda _pid: (5, 6, 1))
-    usage._throttle_counters.cache_clear()
+    monkeypatch.setattr(usage, "_PROC", tmp_path)
+    for cached in (usage._throttle_counters, usage.core_of, usage._in_guest):
+        cached.cache_clear()
 
     def make(denied: bool = False) -> Probe:
         monkeypatch.setattr(psutil, "Process", lambda *_: FakeProcess(denied))
         return Probe(1)
 
     yield make
-    usage._throttle_counters.cache_clear()
+    for cached in (usage._throttle_counters, usage.core_of, usage._in_guest):
+        cached.cache_clear()
 
 
 def test_a_reading_adds_up_the_machines_busy_time(fake: Any) -> None:
@@ -131,7 +134,7 @@ def test_what_cannot_be_read_says_why(fake: Any) -> None:
     assert (found.read_bytes, found.frequency_mhz, found.temperature_c) == (None, None, None)
     assert (found.throttled, found.thermal_events, probe.pss_bytes()) == (None, None, None)
     names = {"read_bytes", "written_bytes", "frequency_mhz", "temperature_c", "throttled_periods", "thermal_events"}
-    assert set(probe.unavailable) == {*names, "pss_peak_bytes"}
+    assert set(probe.unavailable) == {*names, "pss_peak_bytes", "allowed_others_percent"}
     assert all(probe.unavailable.values())
 
 
@@ -158,6 +161,64 @@ def test_thermal_throttling_counts_once_a_package(fake: Any, tmp_path: Path) -> 
         (folder / "thermal_throttle/package_throttle_count").write_text(f"{count}\n")
         (folder / "topology/physical_package_id").write_text(f"{package}\n")
     assert fake().read(0).thermal_events == 6
+
+
+STAT = """cpu  9 9 9 9 9 9 9 9 0 0
+cpu0 {0} 5 10 900 30 1 4 7 0 0
+cpu2 200 0 0 900 0 0 0 0 0 0
+intr 1 2 3
+"""
+"""A machine whose CPU 1 is offline; in ticks."""
+
+
+def test_a_probe_reads_each_cpu_by_its_number_and_what_any_thread_may_use(
+    fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stat").write_text(STAT.format(80))
+    for thread in (1, 7):
+        (tmp_path / f"1/task/{thread}").mkdir(parents=True)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda thread: {1: {0}, 7: {0, 2}}[thread])
+    monkeypatch.setattr(os, "sysconf", lambda _name: 100)
+    (tmp_path / "cpuinfo").write_text("flags\t: fpu hypervisor lahf_lm\n")
+    probe = fake()
+    found = probe.read(0)
+    assert (dict(found.cpus), found.allowed) == ({0: 1.0, 2: 2.0}, frozenset({0, 2}))
+    assert "allowed_others_percent" not in probe.unavailable
+    assert "guest" in probe.unavailable["siblings_percent"]
+
+
+@pytest.mark.parametrize(
+    ("siblings", "expected"),
+    [
+        ({0: "0,2", 1: "1,3"}, (2, 2, 40, 70)),  # CPU 2 shares the core of CPU 0, CPU 3 that of CPU 1
+        ({0: "0-1", 1: "0-1"}, (2, 1, 40, 0)),
+        ({0: "0", 1: "1"}, (2, 2, 40, 0)),
+        ({}, (2, None, 40, None)),
+    ],
+)
+def test_what_others_do_on_the_allowed_cpus_and_beside_them(
+    fake: Any, tmp_path: Path, siblings: dict[int, str], expected: tuple[float | None, ...]
+) -> None:
+    for cpu, text in siblings.items():
+        (tmp_path / f"cpu{cpu}/topology").mkdir(parents=True)
+        (tmp_path / f"cpu{cpu}/topology/thread_siblings_list").write_text(f"{text}\n")
+    fake()
+    before = replace(FIRST, cpus=dict.fromkeys(range(4), 10.0), allowed=frozenset({0, 1}))
+    now = later(
+        1_000,
+        process_s=11.5,
+        monitor_s=1.1,
+        machine_s=103.0,
+        cpus={0: 11.0, 1: 11.0, 2: 10.6, 3: 10.1},
+        allowed=frozenset({0, 1}),
+    )
+    found = sample(before, now, "measure", 0)
+    seen = (found.allowed_cpus, found.allowed_cores, found.allowed_others_percent, found.siblings_percent)
+    assert seen == pytest.approx(expected)
+
+
+def test_single_cpus_that_are_not_known_leave_the_figures_out() -> None:
+    assert sample(FIRST, later(), "measure", 0).allowed_others_percent is None
 
 
 def test_a_process_that_is_gone_is_said_to_be_gone() -> None:

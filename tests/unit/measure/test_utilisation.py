@@ -19,10 +19,10 @@ def window(*samples: Any, **changes: Any) -> UsageSummary:
     return found
 
 
-def test_only_the_timed_phase_counts() -> None:
+def test_only_the_warm_up_and_the_timed_phase_count() -> None:
     found = window(
         usage_sample(1_000 * MS, "load", cpu_percent=30.0, major_faults=900, rss_bytes=9 << 30),
-        usage_sample(1_250 * MS, cpu_percent=190.0, major_faults=2),
+        usage_sample(1_250 * MS, "warm-up", cpu_percent=190.0, major_faults=2),
         usage_sample(1_500 * MS, cpu_percent=200.0, major_faults=3),
         usage_sample(1_700 * MS, "outputs check", cpu_percent=100.0, major_faults=900),
     )
@@ -52,6 +52,25 @@ def test_a_total_of_some_samples_is_no_total() -> None:
 def test_nothing_timed_is_no_window() -> None:
     assert utilisation.timed(usage_of("a-case", 1, [usage_sample(250 * MS, "load")])) is None
     assert utilisation.merged([]) is None
+
+
+ALLOWED = {"allowed_cpus": 2, "allowed_cores": 1, "siblings_percent": 0.0}
+
+
+def test_the_cpus_that_the_process_may_use_have_figures_of_their_own() -> None:
+    found = window(
+        usage_sample(250 * MS, allowed_others_percent=10.0, **ALLOWED),
+        usage_sample(1_000 * MS, allowed_others_percent=50.0, **ALLOWED),
+    )
+    assert (found.allowed_cpus, found.allowed_cores, found.allowed_others_percent_mean) == (2, 1, 40)
+    merged = utilisation.merged([found, found])
+    assert merged is not None
+    assert merged.allowed_others_percent_mean == 40
+
+
+def test_a_mean_over_some_samples_is_not_one_over_the_window() -> None:
+    found = window(usage_sample(250 * MS, allowed_others_percent=10.0, **ALLOWED), usage_sample(500 * MS))
+    assert (found.allowed_cpus, found.allowed_others_percent_mean) == (None, None)
 
 
 def test_rounds_are_merged_by_their_length() -> None:

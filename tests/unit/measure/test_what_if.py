@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.core.schemas import Flag, Row
-from harness.core.schemas.profile_parts import LayerRow, OperatorRow, PartsProfile
+from harness.core.schemas.profile_parts import LaunchGaps, LayerRow, OperatorRow, PartsProfile
 from harness.measure.what_if import Change, fused_away, what_if
 from tests.synthetic_results import EFFICIENTNET, Synthetic, matrix
 
@@ -160,9 +160,35 @@ def test_a_profile_bounds_what_fusing_and_layout_can_bring() -> None:
     assert layout.gain == pytest.approx(1 / 0.9)
 
 
-def test_a_profile_that_is_not_explained_bounds_nothing() -> None:
-    odd = PROFILES | {EAGER.case_id: parts(TREE, 40, window_ns=22 * MS)}
-    assert "fusion" not in {one.rule for one in changes(EAGER, ORT, profiles=odd)}
+COTENANT = Flag(name="COTENANT", detail="others ran", remedy="Stop them.")
+
+
+@pytest.mark.parametrize(
+    ("odd", "why"),
+    [
+        (parts(TREE, 40), "its parts are 0.51 of the plain latency, and nothing measured covers the difference"),
+        (parts(TREE, 102.5), "its parts are 0.20 of the plain latency, and nothing measured covers the difference"),
+        (parts(TREE, 7), "its parts are 2.93 of the plain latency, and nothing measured covers the difference"),
+        (
+            parts(TREE, 7, window_ns=14 * MS),
+            "its parts are 2.93 of the plain latency, 1.46 with what was measured, and nothing measured covers the "
+            "difference",
+        ),
+        (parts(TREE, 20.5, grade="C", flags=(COTENANT,)), "its profile has grade C (COTENANT)"),
+    ],
+)
+def test_a_profile_that_shows_nothing_bounds_nothing_and_the_list_says_why(odd: PartsProfile, why: str) -> None:
+    (found,) = what_if((EAGER, ORT), PROFILES | {EAGER.case_id: odd}, "torch-eager")
+    assert {one.rule for one in found.changes} == {"backend", "layout"}
+    assert found.left_out == ((EAGER.case_id, why),)
+    # Nor does another profile show what could be fused by the lack of a node in this one.
+    (found,) = what_if((EAGER, ORT), PROFILES | {ORT.case_id: odd.model_copy(update={"layers": GRAPH})}, "torch-eager")
+    assert {one.rule for one in found.changes} == {"backend"}
+    assert [case_id for case_id, _ in found.left_out] == [ORT.case_id]
+
+
+def test_where_no_profile_shows_anything_the_list_says_so() -> None:
+    assert reason(EAGER, profiles={EAGER.case_id: parts(TREE, 40)}).endswith("no profile of theirs can be relied on")
 
 
 def test_what_a_profiler_stretched_keeps_its_share() -> None:
@@ -173,10 +199,16 @@ def test_what_a_profiler_stretched_keeps_its_share() -> None:
 
 def test_launch_gaps_count_on_a_gpu_alone() -> None:
     kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=15 * MS)
-    gaps = {EAGER.case_id: parts((), 20, operators=(kernel,))}
-    (found,) = changes(EAGER.model_copy(update={"device": "cuda"}), profiles=gaps)
-    assert (found.rule, found.share) == ("launches", pytest.approx(0.25))
-    assert "the profiles give no bound" in reason(EAGER, profiles=gaps)
+    seen = LaunchGaps(window_ns=40 * MS, busy_ns=15 * MS, waited_ns=None, work_ns=15 * MS, kernels_ns=15 * MS)
+    on_gpu = EAGER.model_copy(update={"device": "cuda"})
+    # Of the latency of 20 ms that was measured, whatever the plain latency beside the profiler is.
+    for plain_ms in (20, 30):
+        gaps = {EAGER.case_id: parts((), plain_ms, operators=(kernel,), launch_gaps=seen)}
+        (found,) = changes(on_gpu, profiles=gaps)
+        assert (found.rule, found.share) == ("launches", pytest.approx(0.25))
+    # Without the trace nothing shows that no kernel ran.
+    assert "no profile of theirs" in reason(on_gpu, profiles={EAGER.case_id: parts((), 30, operators=(kernel,))})
+    assert "no profile of theirs" in reason(EAGER, profiles=gaps)
 
 
 def test_modules_count_as_fused_only_where_the_graph_tells_its_modules() -> None:

@@ -15,7 +15,7 @@ FIRST, SECOND, THIRD, FOURTH = (case.case_id for case in CASES)
 
 def turns(medians: Medians, elapsed_s: float = 0.0, failed: Any = (), **changes: Any) -> list[tuple[int, str]]:
     settings = Measurement(**{"rounds": 3, "max_rounds": 6, **changes})
-    return [(number, case.case_id) for number, case in further_turns(CASES, medians, settings, 7, elapsed_s, failed)]
+    return [(number, case.case_id) for number, case in further_turns(CASES, medians, settings, elapsed_s, failed)]
 
 
 def test_one_more_round_for_each_case_that_is_still_wide() -> None:
@@ -49,11 +49,23 @@ def test_the_target_decides() -> None:
     assert turns({FIRST: NARROW}, target_interval=0.0001) == [(4, FIRST)]
 
 
-def test_the_order_is_the_same_every_time_and_keeps_groups_together() -> None:
-    medians = {case.case_id: WIDE for case in CASES}
+def test_the_widest_come_first_whatever_their_place_in_the_plan() -> None:
+    wider = {1: 100.0, 2: 150.0, 3: 200.0}
+    medians: Medians = {FIRST: WIDE, SECOND: wider, THIRD: {1: 100.0}, FOURTH: {**wider, 4: 120.0}}
     found = turns(medians)
+    # One process has no interval at all; four are narrower than three.
+    assert found == [(2, THIRD), (4, SECOND), (5, FOURTH), (4, FIRST)]
     assert found == turns(dict(reversed(medians.items())))
-    assert {case_id for _, case_id in found[:2]} in ({FIRST, SECOND}, {THIRD, FOURTH})
+
+
+def test_each_gets_one_round_before_any_gets_two() -> None:
+    medians: dict[str, dict[int, float]] = {FIRST: dict(WIDE), SECOND: {1: 100.0, 2: 150.0, 3: 200.0}}
+    given = []
+    while found := turns(medians, max_rounds=5):
+        given.append(sorted(case_id for _, case_id in found))
+        for number, case_id in found:
+            medians[case_id][number] = 200.0 if number == 4 else 100.0
+    assert given == [sorted([FIRST, SECOND])] * 2
 
 
 def test_it_comes_to_an_end() -> None:

@@ -1,4 +1,4 @@
-"""Which Python runs which backend, as `PYTHONS=` and `--python` give it."""
+"""Which Python runs which backend, as `BACKEND_PYTHONS=` and `--python` give it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_half_a_word_is_shown_with_a_whole_one(text: str) -> None:
     with pytest.raises(UsageError, match="is not <backend>=<python>") as caught:
         interpreters([text])
     assert text in caught.value.problem
-    assert "PYTHONS=tensorrt=/" in caught.value.hint
+    assert "BACKEND_PYTHONS=tensorrt=/" in caught.value.hint
 
 
 def test_an_unknown_backend_gets_the_nearest_name(python: Path) -> None:

@@ -16,7 +16,7 @@ from harness.core.schemas import Measurement, Plan
 from harness.planning import matrix
 from harness.planning.config import parse_config, read_config
 from harness.planning.estimate import estimate, in_words
-from harness.planning.matrix import make_plan, plan_id
+from harness.planning.matrix import make_plan, plan_id, settings_id
 
 ON_CPU = [name for name, info in BACKENDS.items() if "cpu" in info.precisions]
 CONFIGS = sorted(Path(__file__).parents[3].joinpath("configs").glob("*.yaml"))
@@ -154,18 +154,56 @@ def other(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("field", Measurement.model_fields)
-def test_the_plan_id_changes_with_what_decides_a_sample_and_nothing_else(field: str) -> None:
+def test_the_settings_id_changes_with_what_decides_a_sample_and_nothing_else(field: str) -> None:
     settings = Measurement()
     changed = settings.model_copy(update={field: other(getattr(settings, field))})
     assert changed != settings
     same = field in ("rounds", "max_rounds", "target_interval", "budget_s", "timeout_s")
-    assert (plan_id("cpu", changed) == plan_id("cpu", settings)) is same
+    assert (settings_id("cpu", changed) == settings_id("cpu", settings)) is same
 
 
-def test_the_plan_id_changes_with_the_device_and_not_with_the_cases() -> None:
-    assert plan_id("cpu", Measurement()) != plan_id("cuda", Measurement())
+def test_the_settings_id_changes_with_the_device_and_not_with_the_cases() -> None:
+    assert settings_id("cpu", Measurement()) != settings_id("cuda", Measurement())
     small, large = plan({"backends": ["noop"]}), plan({"backends": ["openvino"], "batch_sizes": [1, 2, 3]})
-    assert small.plan_id == large.plan_id == plan_id("cpu", Measurement())
+    assert small.settings_id == large.settings_id == settings_id("cpu", Measurement())
+
+
+ASKED: dict[str, Any] = {"models": ["resnet18"], "matrix": [{"backends": ["torch-eager", "onnxruntime"]}]}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"matrix": [{"backends": ["torch-eager", "onnxruntime", "openvino"]}]},
+        {"matrix": [{"backends": ["onnxruntime", "torch-eager"]}]},
+        {"matrix": [{"backends": ["torch-eager", "onnxruntime"], "settings": ["1-thread"]}]},
+        {"models": [{"name": "resnet18", "weights": "seeded"}]},
+        {"models": [{"name": "resnet18", "gates": {"fp32": {"relative_l2": 0.5}}}]},
+        {"gates": {"fp32": {"relative_l2": 0.5}}},
+        {"measurement": {"rounds": 5}},
+        {"measurement": {"max_rounds": 7, "budget_s": 60.0}},
+        {"report": {"baseline_backend": "onnxruntime"}},
+        {"report": {"latency_limit_ms": 20.0}},
+        {"engines": {"optimization_level": 5}},
+    ],
+    ids=str,
+)
+def test_plans_that_ask_or_judge_otherwise_have_other_ids_and_share_their_settings(change: dict[str, Any]) -> None:
+    one = make_plan(parse_config(ASKED, "config.yaml"), "config.yaml", "0")
+    other = make_plan(parse_config({**ASKED, **change}, "config.yaml"), "config.yaml", "0")
+    assert (one.plan_id == other.plan_id, one.settings_id == other.settings_id) == (False, True)
+
+
+def test_other_measurement_settings_make_both_ids_others() -> None:
+    one, other = plan({"backends": ["noop"]}), plan({"backends": ["noop"]}, measurement={"max_s": 3.0})
+    assert (one.plan_id == other.plan_id, one.settings_id == other.settings_id) == (False, False)
+
+
+def test_the_plan_id_is_the_same_wherever_its_configuration_lies_and_whatever_its_report_is_called() -> None:
+    one = make_plan(parse_config(ASKED, "config.yaml"), "config.yaml", "0")
+    named = {**ASKED, "report": {"title": "Another", "charts": False}}
+    other = make_plan(parse_config(named, "elsewhere/copy.yaml"), "elsewhere/copy.yaml", "1")
+    assert one.plan_id == other.plan_id == plan_id(other)
 
 
 names = st.sampled_from(["resnet18", "minilm-l6", "module:a.b:c", "module:a.c:c", "onnx:x/m.onnx", "onnx:y/m.onnx"])

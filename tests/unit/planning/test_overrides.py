@@ -74,7 +74,7 @@ def test_rounds_are_replaced_and_the_rest_of_the_measurement_stays() -> None:
     data = {**TWO_BLOCKS, "measurement": {"rounds": 3, "max_s": 1.5}}
     plan = planned(data, rounds=7)
     assert (plan.measurement.rounds, plan.measurement.max_s) == (7, 1.5)
-    assert plan.plan_id == planned(data).plan_id
+    assert plan.settings_id == planned(data).settings_id
 
 
 def test_the_device_is_replaced() -> None:
@@ -167,7 +167,7 @@ def test_an_interval_or_a_budget_allows_further_rounds(choice: dict[str, Any]) -
     plan = planned(**choice)
     assert plan.measurement.max_rounds == DEFAULT_MAX_ROUNDS
     assert {name: getattr(plan.measurement, name) for name in choice} == choice
-    assert plan.plan_id == planned().plan_id
+    assert plan.settings_id == planned().settings_id
     assert planned(rounds=30, **choice).measurement.max_rounds == 30
 
 

@@ -44,9 +44,16 @@ def test_what_was_measured_is_kept_and_what_is_missing_is_not(results: Results) 
     assert found.notes == []
 
 
-def test_another_plan_is_measured_again(results: Results) -> None:
-    put(results, plan_id="another")
+def test_other_settings_are_measured_again(results: Results) -> None:
+    put(results, settings_id="another")
     assert not look(results).medians
+
+
+def test_a_plan_with_one_more_backend_keeps_what_the_smaller_one_measured(results: Results) -> None:
+    more = made.case_of(made.RESNET, "openvino", "fp32", 1)
+    larger = made.plan_of([made.RESNET], [CASE, more], rounds=2).model_copy(update={"plan_id": "larger"})
+    found = finished_turns(larger, [*TURNS, (1, more)], {made.RESNET.name: EXPORT}, results)
+    assert [found.has(turn) for turn in [*TURNS, (1, more)]] == [True, False, False]
 
 
 @pytest.mark.parametrize("artifacts", [{"model.onnx": "0" * 64}, {"gone.onnx": "0" * 64}])

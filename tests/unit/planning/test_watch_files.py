@@ -105,7 +105,7 @@ def test_what_the_monitor_writes_later_is_seen_as_well(results: Results) -> None
 
 
 def test_damaged_and_foreign_records_are_no_answers(results: Results) -> None:
-    put(results, record(EAGER, 1, plan_id="another"))
+    put(results, record(EAGER, 1, settings_id="another"))
     damaged = put(results, record(ONNX, 1))
     damaged.write_bytes(damaged.read_bytes()[:-9])
     moved = results.raw_file(ONNX.case_id, 2)
@@ -183,7 +183,9 @@ def test_looking_writes_nothing_and_takes_breaks(results: Results) -> None:
 
 def test_a_run_says_what_it_measures_and_takes_its_file_away(results: Results) -> None:
     presence = Presence(results, PLAN.plan_id)
-    job = Job(case=ONNX, round=2, plan_id=PLAN.plan_id, measurement=PLAN.measurement, threads=1, results="", models="")
+    job = Job(
+        case=ONNX, round=2, settings_id=PLAN.settings_id, measurement=PLAN.measurement, threads=1, results="", models=""
+    )
     presence.turn(job, done=3, turns=9)
     found = Watched(results).look()
     assert found is not None

@@ -7,9 +7,10 @@ import subprocess
 import sys
 
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.text import Text
+from matplotlib.text import Annotation, Text
 
 from harness.core.schemas import Interval, Row, Summary
 from harness.render import charts, style
@@ -18,7 +19,7 @@ from harness.render.charts import Chart
 from harness.render.dots import Axis, Dot, Panel, dot_figure
 from harness.render.style import DPI, WIDTH_IN
 from tests.synthetic_cuda import cuda_summary
-from tests.synthetic_results import FakeModel, Synthetic, matrix
+from tests.synthetic_results import FakeModel, Synthetic, matrix, with_baseline_grades
 
 
 def png(figure: Figure) -> bytes:
@@ -159,11 +160,65 @@ def test_a_tail_far_beyond_the_medians_counts_as_far_apart() -> None:
 def test_a_logarithmic_axis_shows_the_left_end_of_every_interval_too() -> None:
     look = style.look("onnxruntime")
     dots: dict[str, Dot | str] = {
-        "wide": Dot(10.0, Interval(low=5.0, high=20.0), look, "fp32", True),
+        "wide": Dot(10.0, Interval(low=8.0, high=11.9), look, "fp32", True),
         "far": Dot(100.0, Interval(low=99.0, high=101.0), look, "fp32", True),
     }
     figure = dot_figure("t", ("m", "c"), [Panel("p", dots)], Axis("ms", log=True), 3)
-    assert figure.axes[0].get_xlim()[0] < 5.0
+    assert figure.axes[0].get_xlim()[0] < 8.0
+
+
+def test_an_interval_wider_than_1_5_has_arrows_in_place_of_a_bar() -> None:
+    look = style.look("onnxruntime")
+
+    def drawn(high: float) -> tuple[int, int]:
+        dots: dict[str, Dot | str] = {"a": Dot(10.0, Interval(low=9.0, high=high), look)}
+        ax = dot_figure("t", ("m", "c"), [Panel("p", dots)], Axis("ms"), 1).axes[0]
+        return len([line for line in ax.lines if line.get_linewidth() == 2.4]), len(arrows_of(ax))
+
+    assert drawn(13.4) == (1, 0)
+    assert drawn(13.6) == (0, 2)
+
+
+def arrows_of(ax: Axes) -> list[Text]:
+    return [text for text in ax.texts if isinstance(text, Annotation) and text.arrow_patch is not None]
+
+
+def test_processes_far_off_are_on_the_axis() -> None:
+    dots: dict[str, Dot | str] = {
+        "a": Dot(10.0, Interval(low=1.0, high=99.0), style.look("onnxruntime"), singles=(10.0, 10.0, 30.0)),
+        "b": Dot(12.0, Interval(low=11.9, high=12.1), style.look("openvino"), singles=(12.0, 12.0, 500.0)),
+    }
+    right = dot_figure("t", ("m", "c"), [Panel("p", dots)], Axis("ms"), 1).axes[0].get_xlim()[1]
+    assert 48 <= right < 60
+
+
+@pytest.mark.parametrize("name", ["resnet50-speedup", "resnet50-cold"])
+def test_ratios_to_a_baseline_of_grade_c_are_marked_in_charts(summary: Summary, name: str) -> None:
+    assert "~" not in words_of(chart_named(summary, name).draw())
+    baselines = {row.speedup.baseline for row in summary.rows if row.speedup}
+    rows = [row.model_copy(update={"grade": "C"}) if row.case_id in baselines else row for row in summary.rows]
+    figure = chart_named(summary.model_copy(update={"rows": tuple(with_baseline_grades(rows))}), name).draw()
+    stands_apart(figure)
+    assert "~" in words_of(figure)
+    assert "~" in " ".join(text.get_text() for text in figure.texts)  # and what it means
+
+
+def words_of(figure: Figure) -> str:
+    return " ".join(text.get_text() for ax in figure.axes for text in ax.findobj(Text) if text.get_text())
+
+
+def test_the_start_up_chart_says_where_a_compile_cache_was_warm(summary: Summary) -> None:
+    def warm(row: Row) -> Row:
+        costs = row.cold_ns and row.cold_ns.model_copy(update={"compile_cached": row.backend == "torch-compile"})
+        return row.model_copy(update={"cold_ns": costs})
+
+    def drawn(found: Summary) -> tuple[int, bool]:
+        figure = chart_named(found, "resnet50-cold").draw()
+        said = " ".join(text.get_text() for text in figure.texts).replace("\n", " ")
+        return len(arrows_of(figure.axes[0])), "its compile cache was warm" in said
+
+    assert drawn(summary) == (0, False)
+    assert drawn(summary.model_copy(update={"rows": tuple(map(warm, summary.rows))})) == (1, True)
 
 
 def test_settings_that_were_tried_failed_or_are_void_do_not_cover_the_chosen_one() -> None:
@@ -237,15 +292,18 @@ def test_no_name_of_a_model_costs_a_chart(name: str) -> None:
         assert png(chart.draw())
 
 
-def test_the_start_up_chart_shows_whole_intervals(summary: Summary) -> None:
+def test_the_start_up_chart_shows_whole_intervals_but_no_wide_ones(summary: Summary) -> None:
     row = next(row for row in summary.rows if row.case_id == "resnet50-openvino-cpu-fp32-b1")
     assert row.speedup is not None
-    wide = row.speedup.model_copy(update={"ci95": Interval(low=row.speedup.ratio / 9, high=row.speedup.ratio * 9)})
-    rows = [one.model_copy(update={"speedup": wide}) if one is row else one for one in summary.rows]
-    figure = chart_named(summary.model_copy(update={"rows": tuple(rows)}), "resnet50-cold").draw()
-    low, high = figure.axes[0].get_ylim()
-    assert low < row.speedup.ratio / 9 < row.speedup.ratio * 9 < high
-    stands_apart(figure)
+    ratio = row.speedup.ratio
+    for low, high, arrows in ((0.75 * ratio, 1.1 * ratio, 0), (ratio / 99, ratio * 99, 2)):
+        speedup = row.speedup.model_copy(update={"ci95": Interval(low=low, high=high)})
+        rows = [one.model_copy(update={"speedup": speedup}) if one is row else one for one in summary.rows]
+        figure = chart_named(summary.model_copy(update={"rows": tuple(rows)}), "resnet50-cold").draw()
+        bottom, top = figure.axes[0].get_ylim()
+        assert (bottom < low < high < top) == (arrows == 0)
+        assert len(arrows_of(figure.axes[0])) == arrows
+        stands_apart(figure)
 
 
 def test_speedups_within_one_doubling_have_a_scale() -> None:

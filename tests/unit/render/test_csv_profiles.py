@@ -8,6 +8,7 @@ import io
 import pytest
 
 from harness.core.schemas import Row, Summary
+from harness.core.schemas.profile_parts import OperatorRow
 from harness.measure.profiled import Profiled
 from harness.measure.reconcile import reconcile
 from harness.render.csv_tables import csv_tables
@@ -114,4 +115,30 @@ def test_sums_say_whether_the_parts_explain_the_latency(
         assert found is not None
         assert (line["outcome"], float(line["parts_over_plain"])) == (found.outcome, found.ratio)
         assert line["reasons"] == "; ".join(found.reasons)
-    assert tables["profile_sums"][0]["notes"] == "A note."
+        assert float(line["corrected_parts_over_plain"]) == found.corrected
+    eager, onnx = tables["profile_sums"]
+    assert eager["notes"] == "A note."
+    names = ("profile_grade", "profile_flags", "repeats", "launch_gap_share", "launch_gap_share_of")
+    assert [eager[name] for name in names] == ["A", "", "2", "", ""]
+    assert [onnx[name] for name in names] == ["B", "UNWATCHED", "", "", ""]
+    assert (float(eager["repeats_spread"]), onnx["repeats_spread"]) == (pytest.approx(1 / 0.98 - 1), "")
+
+
+def test_a_profile_that_shows_nothing_stands_beside_no_other(summary: Summary, profiled: list[Profiled]) -> None:
+    eager, onnx, _ = profiled
+    a_fifth = Profiled(onnx.row, onnx.model, ORT.model_copy(update={"plain_ns": 40_000_000}))
+    texts = csv_tables(summary, [eager, a_fifth])
+    assert "side_by_side_groups" not in texts or not list(csv.DictReader(io.StringIO(texts["side_by_side_groups"])))
+    sums = list(csv.DictReader(io.StringIO(texts["profile_sums"])))
+    assert [line["outcome"] for line in sums] == ["adds up", "unexplained"]
+
+
+def test_the_share_without_a_kernel_says_of_which_latency(summary: Summary, profiled: list[Profiled]) -> None:
+    eager = profiled[0]
+    assert eager.row.latency_ns is not None
+    kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=1_000_000)
+    on_gpu = EAGER.model_copy(update={"operators": (kernel,)})
+    texts = csv_tables(summary, [Profiled(eager.row, eager.model, on_gpu)])
+    (line,) = csv.DictReader(io.StringIO(texts["profile_sums"]))
+    assert line["launch_gap_share_of"] == "measured latency"
+    assert float(line["launch_gap_share"]) == pytest.approx(1 - 1e6 / eager.row.latency_ns.median)

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.schemas import CustomMetric, Row, Summary
+from harness.core.schemas import Check, CustomMetric, Flag, Interval, Row, Summary
 from harness.render import flat, ranking
 from harness.render.cold import cold_table
 from harness.render.csv_tables import RESULTS, WITH_PROFILES, csv_tables
 from harness.render.csv_writing import csv_text, harmless
 from tests.synthetic_cuda import cuda_summary
+from tests.synthetic_results import with_baseline_grades
 from tests.unit.render.test_energy import metered
 
 UNITS = ("_ms", "_s", "_ns", "_bytes", "_per_s", "_share", "_mhz", "_c", "_w", "_j", "_percent", "_requests")
@@ -22,7 +23,8 @@ PLAIN = {
     *("batch_size", "sequence_length", "rounds", "samples", "threads", "layers", "major_faults", "minor_faults"),
     *("throttled_periods", "thermal_events", "gpu_samples", "gpu_other_processes_max", "batches"),
     *("relative_l2", "cosine", "speedup", "speedup_ci95_low", "speedup_ci95_high", "modules_fused"),
-    *("gain", "gain_ci95_low", "gain_ci95_high"),
+    *("gain", "gain_ci95_low", "gain_ci95_high", "of", "allowed_cpus", "allowed_cores"),
+    *("break_even_requests_ci95_low", "break_even_requests_ci95_high"),
     *("flops_per_batch", "flops_share_of_best", "bytes_share_of_best_copy"),
 }
 """Counts and ratios, which have no unit."""
@@ -31,10 +33,11 @@ MIDDLE = ("_min", "_mean", "_max", "_peak", "_per_batch")
 TEXTS = {
     *("case_id", "model", "weights", "backend", "setting", "device", "precision", "boundary", "mode", "grade"),
     *("flags", "stopped", "items", "speedup_against", "machine", "libraries", "measured_from", "measured_to"),
-    *("plan_id", "compile_cached", "break_even", "break_even_against", "about", "rule", "text", "case_ids"),
+    *("plan_id", "settings_id", "compile_cached", "break_even", "break_even_against", "about", "rule", "text"),
     *("engine", "shapes", "layers_by_precision", "kept_in_fp32", "tensorrt", "builder", "gpu", "driver", "limit"),
     *("chosen", "flag", "detail", "remedy", "gpu_clock_held_back", "status", "reason", "hint", "clearly_fastest"),
-    *("known_how", "from_case_id", "to_case_id"),
+    *("case_ids", "known_how", "from_case_id", "to_case_id"),
+    *("check", "missing", "break_even_compile_cached", "break_even_rests_on_grade_c", "speedup_rests_on_grade_c"),
     *("environment_id", "fact", "value", "not_available"),
 }
 
@@ -55,7 +58,10 @@ def cpu(summary: Summary) -> dict[str, list[dict[str, str]]]:
 @pytest.fixture(scope="module")
 def on_gpu() -> Summary:
     rows = [row for row in cuda_summary().rows if row.status == "measured"]
-    return cuda_summary().model_copy(update={"energies": {row.case_id: metered(row) for row in rows}})
+    checks = {"STEAL": Check(rounds=3, of=3), "COTENANT": Check(rounds=2, of=3, missing="one look in round 2")}
+    checked = tuple(row.model_copy(update={"checks": checks}) for row in cuda_summary().rows)
+    energies = {row.case_id: metered(row) for row in rows}
+    return cuda_summary().model_copy(update={"energies": energies, "rows": checked})
 
 
 @pytest.fixture(scope="module")
@@ -146,11 +152,43 @@ def test_break_even_is_the_tables_figure(gpu: dict[str, list[dict[str, str]]], o
     assert len(cells) == len(told)
     for cell, line in zip(cells, told, strict=True):
         if line["break_even_requests"] in ("", "0"):
-            assert cell == (line["break_even"] or ("at once" if line["break_even_requests"] else "–"))
+            assert cell == (line["break_even"] or "–")
         else:
+            assert line["break_even"] == "repaid"
             exact = int(line["break_even_requests"])
-            assert float(cell.replace(",", "")) == pytest.approx(exact, rel=5e-3)
+            assert float(cell.partition(" [")[0].replace(",", "")) == pytest.approx(exact, rel=5e-3)
+            assert float(line["break_even_requests_ci95_low"]) < exact
+            assert exact < float(line["break_even_requests_ci95_high"]) + 1
+        assert line["break_even_compile_cached"] == ("" if cell == "–" else "False")
     assert any(float(line["engine_build_s"] or 0) > 0 for line in told)
+
+
+def test_intervals_too_wide_to_print_stand_in_full_and_ratios_to_grade_c_are_told(summary: Summary) -> None:
+    def wide(row: Row) -> Row:
+        ci95 = Interval(low=1.0, high=9e9)
+        return row.model_copy(
+            update={"latency_ns": row.latency_ns and row.latency_ns.model_copy(update={"ci95": ci95})}
+        )
+
+    baselines = {row.speedup.baseline for row in summary.rows if row.speedup}
+    disturbed = {"grade": "C", "flags": (Flag(name="DRIFT", detail="", remedy=""),)}
+    rows = [row.model_copy(update=disturbed) if row.case_id in baselines else wide(row) for row in summary.rows]
+    told = summary.model_copy(update={"rows": tuple(with_baseline_grades(rows))})
+    found = [line for line in tables_of(told)["results"] if line["grade"] != "F"]
+    assert {line["latency_median_ci95_high_ms"] for line in found if line["case_id"] not in baselines} == {"9000.0"}
+    for line in found:
+        assert line["speedup_rests_on_grade_c"] == str(line["case_id"] not in baselines)
+    (flat_line,) = [line for line in lines(flat.csv_text(told)) if line["case_id"] == "resnet50-openvino-cpu-fp32-b1"]
+    assert flat_line["speedup_baseline_grade"] == "C"
+
+
+def test_checks_are_told_row_by_row(gpu: dict[str, list[dict[str, str]]], on_gpu: Summary) -> None:
+    case_id = gpu["results"][0]["case_id"]
+    told = [line for line in gpu["checks"] if line["case_id"] == case_id]
+    found = [(line["check"], line["rounds"], line["of"], line["missing"]) for line in told]
+    assert found == [("STEAL", "3", "3", ""), ("COTENANT", "2", "3", "one look in round 2")]
+    (flat_line,) = [line for line in lines(flat.csv_text(on_gpu)) if line["case_id"] == case_id]
+    assert flat_line["checks"] == "STEAL 3/3 COTENANT 2/3"
 
 
 def test_a_gpus_figures(gpu: dict[str, list[dict[str, str]]], on_gpu: Summary) -> None:

@@ -8,7 +8,7 @@ from tests.synthetic_cuda import cuda_summary
 def metered(row: Row, joules: float = 2.5) -> Energy:
     return Energy(
         case_id=row.case_id,
-        plan_id="p",
+        settings_id="p",
         created_at="2026-11-28T00:00:00+00:00",
         environment_id=None,
         gpu="A Card",

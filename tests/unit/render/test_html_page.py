@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from harness.core import store
-from harness.core.schemas import Flag, Row, Summary
+from harness.core.schemas import Check, Flag, Row, Summary
 from harness.render import ranking
+from harness.render.document import document
 from harness.render.html.embedded import packed, plotly_js, program, style
 from harness.render.html.page import page
 from harness.render.html.stamp import shows
@@ -134,6 +135,18 @@ def test_flags_come_with_what_was_seen_and_what_to_do(summary: Summary) -> None:
     unmeasured = {row.reason for row in summary.rows if row.status != "measured"}
     assert unmeasured
     assert all(escaped(reason or "") in text for reason in unmeasured)
+
+
+def test_both_reports_say_which_checks_were_made(small: Summary) -> None:
+    checks = {"STEAL": Check(rounds=1, of=2, missing="one look in round 2")}
+    checked = small.model_copy(update={"rows": tuple(row.model_copy(update={"checks": checks}) for row in small.rows)})
+    text = page(checked, with_plots=False)
+    assert "<dt>checks made in</dt><dd>STEAL 1 of 2</dd>" in text
+    assert "one look in round 2" in text
+    assert "### Checks made\n\n| check" in document(checked, {})
+    assert "Checks made" not in document(small, {})
+    for guide in (text, document(checked, {})):
+        assert "A every check that applies was made and passed; the table of checks says for how many rounds" in guide
 
 
 def escaped(text: str) -> str:

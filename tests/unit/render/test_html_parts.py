@@ -8,11 +8,13 @@ import math
 import pytest
 
 from harness.core.schemas import Interval, Row, Speedup, Summary
+from harness.render import units
 from harness.render.html import prose
-from harness.render.html.dots import latency_plots, speedup_plots
+from harness.render.html.dots import NOTE, latency_plots, speedup_plots
 from harness.render.html.lines import cold_plots, throughput_plots
-from harness.render.html.plot import Plot, hover, tags
+from harness.render.html.plot import Plot, PlotGroup, hover, tags
 from harness.render.markdown import table
+from tests.synthetic_results import with_baseline_grades
 from tests.unit.render.test_tables import rows_of
 
 
@@ -57,16 +59,41 @@ def test_a_tail_far_beyond_the_medians_makes_the_scale_logarithmic(summary: Summ
 
 
 @pytest.mark.parametrize("tail", [1, 100], ids=["linear", "logarithmic"])
-def test_an_interval_of_decades_runs_out_of_the_latency_axis(summary: Summary, tail: float) -> None:
+def test_an_interval_of_decades_is_not_drawn_and_marked(summary: Summary, tail: float) -> None:
     row = next(row for row in rows_of(summary, "minilm-l6") if row.grade != "F")
     assert row.latency_ns is not None
     median = row.latency_ns.median
     update = {"ci95": Interval(low=median / 1e15, high=median * 1e15), "p95": median * tail}
     (plot,) = latency_plots([row.model_copy(update={"latency_ns": row.latency_ns.model_copy(update=update)})]).plots
-    low, high = plot.layout["xaxis"]["range"]
-    if plot.layout["xaxis"].get("type") == "log":
-        low, high = 10**low, 10**high
-    assert low < median / 1e6 < high < median / 1e6 * tail * 8
+    assert [trace["error_x"] for trace in plot.data if "error_x" in trace] == [{"visible": False}]
+    assert [trace["text"] for trace in plot.data if "text" in trace] == [[f"{units.significant(median / 1e6)} ↔"]]
+    (whole,) = latency_plots([row]).plots
+    assert [trace["error_x"]["type"] for trace in whole.data if "error_x" in trace] == ["data"]
+    assert "↔" in NOTE
+
+
+def test_what_rests_on_grade_c_or_a_warm_cache_says_so(summary: Summary) -> None:
+    rows = rows_of(summary, "resnet50")
+    cached = [
+        row.model_copy(update={"cold_ns": row.cold_ns and row.cold_ns.model_copy(update={"compile_cached": True})})
+        for row in rows
+    ]
+    baselines = {row.speedup.baseline for row in rows if row.speedup}
+    against = [row.model_copy(update={"grade": "C"}) if row.case_id in baselines else row for row in cached]
+    for found, marked in ((rows, False), (with_baseline_grades(against), True)):
+        speedups, colds = speedup_plots(found, "torch-eager"), cold_plots(found, "torch-eager")
+        assert speedups is not None
+        assert colds is not None
+        assert {"~" in text for text in texts(speedups) if text[-1].isdigit()} == {marked}
+        assert any("~" in text for text in texts(colds)) == marked
+        assert all(("cached" in text) == marked for text in texts(colds))
+        assert ("~" in speedups.note, "~" in colds.note, "Cached:" in colds.note) == (marked,) * 3
+        openvino = next(row for row in found if row.backend == "openvino")
+        assert ("×" in hover(openvino), "~" in hover(openvino)) == (True, marked)
+
+
+def texts(group: PlotGroup) -> list[str]:
+    return [text for plot in group.plots for trace in plot.data for text in trace.get("text", ())]
 
 
 def test_every_point_of_every_chart_names_its_row_for_the_filters(summary: Summary) -> None:

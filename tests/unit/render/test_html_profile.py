@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.core.schemas import Row, Summary
-from harness.core.schemas.profile_parts import OperatorRow
+from harness.core.schemas.profile_parts import LaunchGaps, OperatorRow
 from harness.measure.profiled import Profiled
 from harness.measure.shared_modules import NOT_TOLD
 from harness.measure.side_by_side import Line
@@ -109,7 +109,7 @@ def test_the_longest_operators_stand_there_and_the_rest_is_counted() -> None:
 @pytest.fixture
 def profiles(rows: dict[str, Row]) -> Profiles:
     names = (CASE, CASE.replace("torch-eager", "onnxruntime"), CASE.replace("torch-eager", "torch-compile"))
-    found = zip(names, (parts(), parts(GRAPH, plain_ns=6_500), parts((), plain_ns=8_000)), strict=True)
+    found = zip(names, (parts(), parts(GRAPH, plain_ns=6_500), parts((), plain_ns=7_500)), strict=True)
     return Profiles(
         "profiles", [Profiled(rows[name], model_profile(rows[name], told.plain_ns), told) for name, told in found]
     )
@@ -122,15 +122,16 @@ def test_cases_of_one_shape_share_a_scale_and_say_what_stands_in_no_part(profile
     assert [case.name for case in kin.cases] == ["torch-eager fp32", "onnxruntime fp32", "torch-compile fp32"]
     assert [part.name for part in eager.bar] == ["attention", "mlp", "other", "in no part"]
     assert sum(part.width for part in eager.bar) == pytest.approx(1)
-    assert sum(part.width for part in graph.bar) == pytest.approx(6_500 / 12_000, rel=1e-4)
+    assert sum(part.width for part in graph.bar) == pytest.approx(6_500 / 11_000, rel=1e-4)
     assert [(part.name, part.is_group) for part in compiled.bar] == [("operators", False), ("in no part", False)]
-    assert eager.bar[-1].text == "in no part 2.00 µs, 16.6%"
+    assert eager.bar[-1].text == "in no part 1.00 µs, 9.0%"
     assert dict(eager.facts)["achieved"] == "143 GFLOP/s, 50.0% of the best"
     assert "measured latency" in dict(eager.facts)
     assert [path for _, path in eager.links] == [
         f"profiles/{CASE}/{name}" for name in ("model.json", "parts.json", "parts.md", "a.trace.json")
     ]
-    assert "The parts sum to 10.0 µs" in eager.sums[0]
+    assert "Grade B. UNWATCHED" in eager.sums[0]
+    assert "The parts sum to 10.0 µs" in eager.sums[1]
     assert compiled.data["layers"] is None
     assert not compiled.crowded
 
@@ -189,17 +190,28 @@ def test_the_same_modules_of_two_backends_are_one_chart(profiles: Profiles) -> N
     assert "onnxruntime loses 500 ns here to torch-eager" in bars[2]["hovertext"][0]
 
 
+def test_a_profile_that_shows_nothing_is_marked_and_stands_in_no_chart(profiles: Profiles) -> None:
+    first, second, third = profiles.found
+    a_fifth = Profiled(second.row, second.model, parts(GRAPH, plain_ns=32_500, window_ns=32_500))
+    (kin,) = kins(Profiles("profiles", [first, a_fifth, third]))
+    assert [case.name for case in kin.cases][1] == "onnxruntime fp32 (unexplained)"
+    assert "nothing that was measured covers the difference" in kin.cases[1].sums[1]
+    assert kin.plots == []
+
+
 def test_the_time_in_which_no_kernel_ran_is_drawn_behind_the_kernels(profiles: Profiles) -> None:
     first, *others = profiles.found
     layers = tuple(layer.model_copy(update={"stream_ns": layer.self_ns}) for layer in MODULES)
     kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=10_000)
-    on_gpu = Profiled(first.row, first.model, parts(layers, operators=(kernel,), plain_ns=35_000))
+    gaps = LaunchGaps(window_ns=70_000, busy_ns=10_000, waited_ns=None, work_ns=10_000, kernels_ns=10_000)
+    told = parts(layers, operators=(kernel,), plain_ns=45_000, launch_gaps=gaps)
+    on_gpu = Profiled(first.row, model_profile(first.row, 35_000), told)
     (before,), (after,) = (kins(Profiles("profiles", [one, *others])) for one in (first, on_gpu))
     ((plain,), (hatched,)) = ([group.plots[0] for group in kin.plots] for kin in (before, after))
     idle = hatched.data[-2]
     assert len(hatched.data) == len(plain.data) + 1
     assert dict(zip(idle["y"], idle["x"], strict=True)) == {"torch-eager": pytest.approx(25.0), "onnxruntime": None}
-    assert "no kernel running for 25.0 µs" in idle["hovertext"][idle["y"].index("torch-eager")]
+    assert "no kernel running for 25.0 µs of its measured latency" in idle["hovertext"][idle["y"].index("torch-eager")]
     assert [kin.plots[0].note.endswith(stacked.NO_KERNEL) for kin in (before, after)] == [False, True]
 
 
@@ -226,7 +238,7 @@ def test_modules_of_one_backend_alone_are_no_chart(profiles: Profiles) -> None:
 def test_names_in_the_chart_are_text(rows: dict[str, Row], profiles: Profiles) -> None:
     evil = "<img src=x onerror=alert(1)>"
     first, second, _ = profiles.found
-    told = parts(tuple(row.model_copy(update={"parent": f"encoder.{evil}"}) for row in GRAPH))
+    told = parts(tuple(row.model_copy(update={"parent": f"encoder.{evil}"}) for row in GRAPH), plain_ns=6_500)
     found = [first, Profiled(second.row.model_copy(update={"backend": evil}), second.model, told)]
     (kin,) = kins(Profiles("profiles", found))
     (plot,) = kin.plots[0].plots

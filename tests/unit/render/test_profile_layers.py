@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from harness.core.schemas import Flag
 from harness.core.schemas.profile_parts import LayerRow, OperatorRow, PartsProfile
 from harness.measure.layer_choice import Choice
-from harness.render.profile_layers import groups_table, layers_table, operators_table, profile_text
+from harness.render.profile_layers import groups_table, layers_table, mark, operators_table, profile_text
 from harness.render.profile_terminal import terminal_layers
 
 
@@ -43,6 +44,9 @@ EAGER = PartsProfile(
     window_ns=20_400_000,
     plain_ns=20_000_000,
     notes=("A note.",),
+    grade="A",
+    ratios=(0.98, 1.0),
+    steady=True,
 )
 ORT = PartsProfile(
     layers=(
@@ -65,10 +69,48 @@ def lines(text: str) -> list[list[str]]:
 def test_a_case_begins_with_whether_its_parts_add_up() -> None:
     text = profile_text(EAGER, on_gpu=False, measured_ns=20_100_000)
     assert text.startswith(
+        "Grade A: a monitor watched it, and nothing disturbed it.\n\n"
         "The parts sum to 20.0 ms, 1.00 of the plain latency of 20.0 ms: adds up. Profiling changed the run by +2.0%. "
-        "The case's measured latency is 20.1 ms."
+        "The case's measured latency is 20.1 ms.\n\n"
+        "Profiled 2 times, each in a fresh process: the parts sum to 0.98 to 1.00 of the plain latency, a spread of "
+        "2.0%. The last one is shown."
     )
     assert text.endswith("- A note.")
+
+
+def test_what_was_measured_beside_the_parts_stands_with_what_it_makes_of_them() -> None:
+    stretched = EAGER.model_copy(update={"window_ns": 21_000_000, "plain_ns": 10_000_000})
+    text = profile_text(stretched, on_gpu=False)
+    assert "2.00 of the plain latency of 10.0 ms: explained, 0.95 with what was measured beside them." in text
+    assert "Profiler overhead: profiled runs took 2.10 times the plain latency." in text
+
+
+def test_a_profile_that_shows_nothing_is_marked_wherever_its_times_stand() -> None:
+    flag = Flag(name="COTENANT", detail="others used 0.9 CPUs", remedy="Stop them.")
+    disturbed = EAGER.model_copy(update={"grade": "C", "flags": (flag,)})
+    a_fifth = EAGER.model_copy(update={"plain_ns": 100_000_000, "window_ns": 100_000_000})
+    assert profile_text(disturbed, on_gpu=False).startswith(
+        "Grade C, so that nothing is concluded from its times. COTENANT: others used 0.9 CPUs. Stop them.\n\n"
+    )
+    assert [mark(one) for one in (EAGER, disturbed, a_fifth)] == ["", " (grade C)", " (unexplained)"]
+    rows = lines(groups_table({"a": EAGER, "b": disturbed, "c": a_fifth}))
+    assert rows[0] == ["group", "a ms", "b (grade C) ms", "c (unexplained) ms"]
+    assert terminal_layers("case", disturbed).startswith("case: layers, grade C (COTENANT), ")
+    assert "0.20 of the plain latency: unexplained" in terminal_layers("case", a_fifth).splitlines()[0]
+
+
+def test_a_profile_from_before_they_were_watched_says_so() -> None:
+    assert profile_text(ORT, on_gpu=False).startswith(
+        "Grade B. UNWATCHED: it was taken before profiles were watched and repeated. Profile it again: "
+        "`make profile FORCE=1`."
+    )
+
+
+def test_the_share_without_a_kernel_says_of_which_latency() -> None:
+    kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=6_000_000)
+    on_gpu = EAGER.model_copy(update={"layers": (), "operators": (kernel,)})
+    assert "Launch gaps: in 40.0% of the measured latency no kernel ran" in profile_text(on_gpu, True, 10_000_000)
+    assert "Launch gaps: in 70.0% of the plain latency no kernel ran" in profile_text(on_gpu, True)
 
 
 def test_layers_are_sorted_by_what_they_take_themselves_with_their_own_flops() -> None:

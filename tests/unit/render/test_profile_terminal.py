@@ -9,7 +9,7 @@ from tests.unit.render.test_profile_layers import EAGER, ORT
 
 def test_layers_stand_longest_first_and_add_up() -> None:
     assert terminal_layers("case", EAGER, top=2).splitlines() == [
-        "case: layers",
+        "case: layers, grade A, 1.00 of the plain latency: adds up, 2 repeats within 2.0%",
         "module or layer    kind    group        self ms    share",
         "-----------------  ------  ---------  ---------  -------",
         "mlp                Linear  mlp             12.0    60.0%",

@@ -12,6 +12,7 @@ from prometheus_client.samples import Sample
 from harness.core.schemas import CustomMetric, Row, Summary, Unavailable
 from harness.render.prometheus import metrics_text
 from tests.synthetic_cuda import cuda_summary
+from tests.synthetic_results import with_baseline_grades
 from tests.unit.render.test_energy import metered
 
 BASE_UNITS = ("_seconds", "_bytes", "_joules", "_ratio", "_per_second")
@@ -85,6 +86,14 @@ def test_percentiles_that_are_withheld_have_no_series(families: dict[str, list[S
 def test_names_end_in_base_units(families: dict[str, list[Sample]]) -> None:
     for name in {*families, *read(cuda_summary())} - {"inferometer_cases"}:
         assert name.endswith((*BASE_UNITS, "_info")), name
+
+
+def test_a_ratio_that_rests_on_grade_c_has_a_gauge_beside_it(summary: Summary) -> None:
+    baselines = {row.speedup.baseline for row in summary.rows if row.speedup}
+    rows = [row.model_copy(update={"grade": "C"}) if row.case_id in baselines else row for row in summary.rows]
+    found = read(summary.model_copy(update={"rows": tuple(with_baseline_grades(rows))}))
+    told = {sample.labels["case_id"] for sample in found["inferometer_speedup_rests_on_grade_c_info"]}
+    assert told == {sample.labels["case_id"] for sample in found["inferometer_speedup_ratio"]} - baselines
 
 
 def test_a_gpus_time_and_joules() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.core.schemas import Flag, Interval, Row, Summary
+from harness.core.schemas import ColdCosts, Flag, Interval, Row, Speedup, Summary
 from harness.render import advice_batch, advice_choice, recommend
 from harness.render.group import Group, Recommendation, listed
 from tests.synthetic_results import EFFICIENTNET, Synthetic, matrix
@@ -29,13 +29,15 @@ def row(backend: str, batch: int, ms: float, precision: str = "fp32", spread: fl
         update={"median": ms * 1e6, "ci95": ends, "p95": ms * 1.1e6, "process_medians": medians}
     )
     rate = batch / ms * 1e3
-    return found.model_copy(update={"latency_ns": latency, "throughput_per_s": rate, **changes})
+    rates = Interval(low=rate * (1 - spread), high=rate * (1 + spread))
+    timed = {"latency_ns": latency, "throughput_per_s": rate, "throughput_ci95": rates}
+    return found.model_copy(update={**timed, **changes})
 
 
 def one_process(found: Row) -> Row:
     assert found.latency_ns is not None
     update = {"ci95": None, "process_medians": (found.latency_ns.median,)}
-    return found.model_copy(update={"latency_ns": found.latency_ns.model_copy(update=update)})
+    return found.model_copy(update={"latency_ns": found.latency_ns.model_copy(update=update), "throughput_ci95": None})
 
 
 def group(*rows: Row, limit: float | None = None) -> Group:
@@ -199,6 +201,22 @@ def test_requests_that_repay_a_slower_start() -> None:
     assert named(advice_choice.start_up_cost, *rows) == {"torch-script fp32 b1", "torch-eager fp32 b1"}
 
 
+def test_a_start_whose_repayment_is_not_proven_is_no_advice() -> None:
+    eager = row("torch-eager", 1, 20, spread=0.05)
+
+    def text(ms: float, cached: bool = False, **changes: Any) -> str:
+        costs = ColdCosts(load=10**10, compile=1, compile_cached=cached, first_inference=0)
+        speedup = Speedup(ratio=2, ci95=None, baseline=eager.case_id, baseline_grade="A")
+        fast = row("torch-script", 1, ms, cold_ns=costs, speedup=speedup, **changes)
+        return said(advice_choice.start_up_cost, fast, eager)
+
+    assert "torch-script fp32 after at most" in text(15)
+    assert "Cached: a compile cache was warm" in text(10, cached=True)
+    assert "Cached" not in text(10)
+    assert text(19.9) == ""
+    assert text(10, latency_ns=one_process(row("torch-script", 1, 10)).latency_ns) == ""
+
+
 def test_no_start_up_rule_without_a_ranked_baseline() -> None:
     script, eager = BY_NAME["torch-script", "fp32", 1], BY_NAME["torch-eager", "fp32", 1]
     disturbed = Group("a model", (script,), {eager.case_id: eager.model_copy(update={"grade": "C"})}, None, None)
@@ -216,6 +234,9 @@ def test_disturbances_are_counted_once_a_cause() -> None:
     assert (found.about, found.rule, found.text) == ("The machine", "COTENANT", "in 1 of 2 rows. Stop it.")
     assert found.case_ids == (rows[0].case_id,)
     assert list(recommend.disturbed(rows[1:])) == []
+    twice = rows[0].model_copy(update={"flags": (flag, flag.model_copy(update={"detail": "on the GPU"}))})
+    (found,) = recommend.disturbed([twice, rows[1]])
+    assert found.text.startswith("in 1 of 2 rows.")
 
 
 def with_rows(*rows: Row) -> Summary:
@@ -242,6 +263,9 @@ def test_every_recommendation_of_a_realistic_report_names_rows_of_it(summary: Su
     found = recommend.recommend(summary)
     assert found
     assert all(one.case_ids and set(one.case_ids) <= ids for one in found)
+    disturbed = {found.case_id for found in summary.rows if found.grade == "C"}
+    on_c = [one for one in found if set(one.case_ids) & disturbed and one.about != "The machine"]
+    assert all("flagged" in one.text for one in on_c)
     golden("recommendations.md", recommend.recommendations_text(summary) + "\n")
 
 

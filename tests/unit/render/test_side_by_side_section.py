@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from harness.core.schemas.profile_parts import OperatorRow, PartsProfile
-from harness.measure.alike import alike
-from harness.measure.launch_gaps import LaunchGaps
+from harness.core.schemas.profile_parts import LaunchGaps, OperatorRow, PartsProfile
+from harness.measure.alike import alike, not_compared
 from harness.measure.side_by_side import Column, SideBySide, by_group, by_module, folded
 from harness.render.profile_section import profile_section
-from harness.render.side_by_side import doubts, gain_sentence, gains_table, gaps_line, side_by_side_section, title_of
-from tests.unit.measure.test_side_by_side import EAGER, FUSED, GRAPH, parts, profiled, row
+from harness.render.side_by_side import (
+    doubts,
+    gain_sentence,
+    gains_table,
+    gaps_line,
+    not_compared_section,
+    side_by_side_section,
+    title_of,
+)
+from tests.unit.measure.test_side_by_side import COTENANT, EAGER, FUSED, GRAPH, parts, profiled, row
 from tests.unit.render.test_profile_layers import lines
 
 MS = 1_000_000
@@ -138,35 +145,84 @@ def test_columns_of_kernels_alone_are_compared_like_with_like() -> None:
 
 def test_a_gpu_that_waits_is_told_with_and_without_the_profiler() -> None:
     kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=600)
-    column = Column("e", "torch-eager", parts(operators=(kernel,)).model_copy(update={"plain_ns": 1000}), None)
-    assert gaps_line(column, LaunchGaps(2000, 1250, 500, 1250, frozenset({"gemm"}))) == (
-        "torch-eager: GPU idle 37.5% of the traced window, 25.0% waiting for launches; 40.0% of the latency without a "
-        "profiler, which slows the host."
-    )
+    gaps = LaunchGaps(window_ns=2000, busy_ns=1250, waited_ns=500, work_ns=1250, kernels_ns=600)
+    told = parts(operators=(kernel,)).model_copy(update={"plain_ns": 1000, "launch_gaps": gaps})
+    text = "torch-eager: GPU idle 37.5% of the traced window, 25.0% waiting for launches; "
+    for latency_ns, share in ((None, "40.0% of the plain latency"), (1500, "60.0% of the measured latency")):
+        column = Column("e", "torch-eager", told, latency_ns)
+        assert gaps_line(column, gaps) == f"{text}{share}, without the profiler, which slows the host."
     layered = Column("t", "tensorrt", EAGER, None)
-    assert (
-        gaps_line(layered, LaunchGaps(2000, 1000, None, 1000, frozenset()))
-        == "tensorrt: GPU idle 50.0% of the traced window."
-    )
+    without = gaps.model_copy(update={"waited_ns": None})
+    assert gaps_line(layered, without) == "tensorrt: GPU idle 37.5% of the traced window."
 
 
 def test_a_section_has_its_conditions_above_each_table_and_its_image() -> None:
-    (found,) = alike([profiled("torch-eager", EAGER), profiled("onnxruntime", GRAPH), profiled("openvino", FUSED)])
-    gaps = {found.rows[0].case_id: LaunchGaps(100, 60, None, 60, frozenset())}
-    text = side_by_side_section(found, "Conditions: these.", "![chart](charts/a.png)", gaps)
+    gaps = LaunchGaps(window_ns=100, busy_ns=60, waited_ns=None, work_ns=60, kernels_ns=220)
+    eager = EAGER.model_copy(update={"launch_gaps": gaps})
+    (found,) = alike([profiled("torch-eager", eager), profiled("onnxruntime", GRAPH), profiled("openvino", FUSED)])
+    text = side_by_side_section(found, "Conditions: these.", "![chart](charts/a.png)")
     blocks = text.split("\n\n")
     assert blocks[0] == "### resnet50, fp32, batch 1: where openvino gains on torch-eager"
     assert blocks[2] == "![chart](charts/a.png)"
     tables = [place for place, block in enumerate(blocks) if block.startswith("|")]
     assert [blocks[place - 1] for place in tables] == ["Conditions: these."] * 2
-    assert blocks[-1] == "- torch-eager: GPU idle 40.0% of the traced window."
-    assert "Conditions: these.\n\n|" in side_by_side_section(found, "Conditions: these.", "", {})
+    assert blocks[-1].startswith("- torch-eager: GPU idle 40.0% of the traced window; ")
+    assert "Conditions: these.\n\n|" in side_by_side_section(found, "Conditions: these.", "")
+
+
+def test_profiles_that_show_nothing_are_named_below_the_sentence_and_stand_in_a_table_of_their_own() -> None:
+    a_fifth = GRAPH.model_copy(update={"plain_ns": 510})
+    cases = [profiled("torch-eager", EAGER), profiled("onnxruntime", a_fifth), profiled("openvino", FUSED)]
+    (found,) = alike(cases)
+    text = side_by_side_section(found, "Conditions: these.", "")
+    why = "onnxruntime, its parts are 0.20 of the plain latency, and nothing measured covers the difference."
+    assert f"Left out: {why}" in text
+    assert "onnxruntime ns" not in text
+    told = {one.model.case_id: one.parts for one in cases if one.parts}
+    alone = profile_section([one.model for one in cases], told, "profiles", [text])
+    assert "onnxruntime fp32 (unexplained) ns" in alone
+    assert "Nothing is concluded from the times of marked columns" in alone
+    (not_found,) = not_compared(cases[:2])
+    assert not_compared_section(not_found) == (
+        "### resnet50, fp32, batch 1: not side by side\n\n"
+        f"Fewer than two of these profiles can be relied on. Left out: {why}"
+    )
+
+
+def test_every_profile_stands_in_the_report_with_its_grade_and_how_it_adds_up() -> None:
+    repeated = EAGER.model_copy(update={"ratios": (0.96, 0.94), "steady": True})
+    disturbed = GRAPH.model_copy(update={"grade": "C", "flags": (COTENANT,), "ratios": (1.2, 0.96), "steady": False})
+    kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=60)
+    gaps = LaunchGaps(window_ns=200, busy_ns=60, waited_ns=None, work_ns=60, kernels_ns=60)
+    waits = FUSED.model_copy(update={"plain_ns": 100, "operators": (kernel,), "launch_gaps": gaps, "grade": None})
+    cases = [
+        profiled("torch-eager", repeated),
+        profiled("onnxruntime", disturbed),
+        profiled("tensorrt", waits, setting="graph"),
+    ]
+    told = {one.model.case_id: one.parts for one in cases if one.parts}
+    text = profile_section([one.model for one in cases], told, "profiles")
+    table = text[text.index("| model    | backend     | precision   |   batch | grade") :]
+    assert lines(table.partition("\n\n")[0])[2:] == [
+        ["resnet50", "torch-eager", "fp32", "1", "A", "0.95", "adds up", "2", "2.1%"],
+        ["resnet50", "onnxruntime", "fp32", "1", "C COTENANT", "0.95", "adds up", "2", "25.0%"],
+        ["resnet50", "tensorrt", "fp32", "1", "B UNWATCHED", "0.61", "explained, 1.01", "–", "–"],
+    ]
+    case_id = cases[1].model.case_id
+    assert f"- `{case_id}`: COTENANT: others ran. Stop them." in text
+    assert "taken before profiles were watched" not in text  # its flag says so, and each parts.md what to do
+
+
+def test_profiles_of_grade_b_are_named() -> None:
+    unwatched = GRAPH.model_copy(update={"grade": None})
+    (found,) = alike([profiled("torch-eager", EAGER), profiled("onnxruntime", unwatched)])
+    assert doubts(found.groups) == "Profiles of grade B: onnxruntime (UNWATCHED)."
 
 
 def test_a_title_leaves_settings_to_the_columns() -> None:
     (found,) = alike([profiled("torch-eager", EAGER), profiled("tensorrt", FUSED, setting="static+graph")])
     assert title_of(found) == "resnet50, fp32, batch 1: where tensorrt gains on torch-eager"
-    assert "tensorrt static+graph ns" in side_by_side_section(found, "", "", {})
+    assert "tensorrt static+graph ns" in side_by_side_section(found, "", "")
 
 
 def test_groups_are_not_told_twice() -> None:

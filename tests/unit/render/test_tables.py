@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path, PurePath
 
 import pytest
 
-from harness.core.schemas import ColdCosts, Interval, Row, Speedup, Summary
+from harness.core.schemas import Check, ColdCosts, Flag, Grade, Interval, Row, Speedup, Summary
 from harness.render import cold, ranking, remarks
 from harness.render.conditions import conditions, environment_table
 from harness.render.headline import headline
+from harness.render.headline_block import headline_block
 from harness.render.markdown import escape, table
 from harness.render.tables import latency_table, terminal_table
+from tests.synthetic_results import with_baseline_grades
 
 ROWS = dict[str, Row]
+
 Golden = Callable[[str, str], None]
 MODELS = ["minilm-l6", "efficientnet-lite0", "resnet50"]
 
@@ -23,7 +28,7 @@ def rows_of(summary: Summary, model: str) -> list[Row]:
 
 
 def cells(text: str, first: str) -> list[list[str]]:
-    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "|" in line]
     return [line for line in lines if line[0] == first]
 
 
@@ -110,7 +115,7 @@ def test_headline_names_winners_and_admits_doubt(summary: Summary, golden: Golde
         tied.append(row.model_copy(update={"latency_ns": latency}))
     text = headline(summary.model_copy(update={"rows": tuple(tied)}))
     assert "no clear winner: openvino bf16" in text
-    assert "fastest" not in text
+    assert "is fastest" not in text
 
 
 def test_headline_without_anything_to_rank(summary: Summary) -> None:
@@ -121,29 +126,48 @@ def test_headline_without_anything_to_rank(summary: Summary) -> None:
 NAME, BASELINE = "resnet50-torch-script-cpu-fp32-b1", "resnet50-torch-eager-cpu-fp32-b1"
 
 
-def with_cold(row: Row, load_s: float, median_ms: float, ci: tuple[float, float] | None = (1.5, 2.5)) -> Row:
+def with_cold(row: Row, load_s: float, ms: tuple[float, ...], *, cached: bool = False, grade: Grade = "A") -> Row:
+    """ms: the median, then both ends of its interval where it has one."""
     assert row.latency_ns is not None
-    costs = ColdCosts(load=int(load_s * 1e9), compile=None, compile_cached=None, first_inference=0)
-    latency = row.latency_ns.model_copy(update={"median": median_ms * 1e6})
-    interval = None if ci is None else Interval(low=ci[0], high=ci[1])
-    speedup = Speedup(ratio=2, ci95=interval, baseline=BASELINE)
-    return row.model_copy(update={"cold_ns": costs, "latency_ns": latency, "speedup": speedup})
+    costs = ColdCosts(load=int(load_s * 1e9), compile=None, compile_cached=cached, first_inference=0)
+    interval = Interval(low=ms[1] * 1e6, high=ms[2] * 1e6) if ms[1:] else None
+    latency = row.latency_ns.model_copy(update={"median": ms[0] * 1e6, "ci95": interval})
+    speedup = Speedup(ratio=2, ci95=None, baseline=BASELINE, baseline_grade=grade)
+    return row.model_copy(update={"cold_ns": costs, "latency_ns": latency, "speedup": speedup, "grade": "A"})
 
 
 @pytest.mark.parametrize(
-    ("load_s", "median_ms", "ci", "expected"),
+    ("load_s", "ms", "expected"),
     [
-        (2.0, 10, (1.5, 2.5), "100"),  # one second more, 10 ms saved a request
-        (1.0, 10, (1.5, 2.5), "at once"),
-        (2.0, 25, (0.5, 0.9), "never"),
-        (2.0, 19, (0.9, 1.2), "unclear"),
-        (2.0, 10, None, "100"),
+        (2.0, (10, 9.7, 10.3), "100 [96, 105]"),  # one second more, 10 ms saved a request
+        (2.0, (18, 17.5, 18.4), "at most 667"),  # 2 ms saved, 1.5 ms at least: 0.3 and 0.4 add up as squares
+        (2.0, (18, 17.0, 19.0), "at most 1,050"),
+        (1.0, (10, 9.7, 10.3), "at once"),
+        (2.0, (25, 24.0, 26.0), "never"),
+        (2.0, (19.5, 19.0, 20.0), "not proven"),
+        (2.0, (10,), "100 (no interval)"),
+        (2.0, (25,), "never"),
     ],
 )
-def test_break_even(rows: ROWS, load_s: float, median_ms: float, ci: tuple[float, float] | None, expected: str) -> None:
-    baseline = with_cold(rows[BASELINE], 1.0, 20)
-    assert cold.break_even(with_cold(rows[NAME], load_s, median_ms, ci), baseline, None) == expected
-    assert cold.break_even(baseline, baseline, None) == "–"
+def test_break_even(rows: ROWS, load_s: float, ms: tuple[float, ...], expected: str) -> None:
+    baseline = with_cold(rows[BASELINE], 1.0, (20, 19.7, 20.3))
+    found = cold.break_even(with_cold(rows[NAME], load_s, ms), baseline, None)
+    assert str(found) == expected
+    assert cold.break_even(baseline, baseline, None) is None
+
+
+def test_break_even_says_what_it_rests_on(rows: ROWS) -> None:
+    baseline, fast = with_cold(rows[BASELINE], 1.0, (20, 19.7, 20.3)), (10.0, 9.7, 10.3)
+    warm = with_cold(rows[NAME], 2.0, fast, cached=True)
+    assert str(cold.break_even(warm, baseline, None)) == "100 [96, 105] (cached)"
+    assert str(cold.break_even(with_cold(rows[NAME], 2.0, fast, grade="C"), baseline, None)) == "~100 [96, 105]"
+    by_id = {row.case_id: row for row in (warm, baseline)}
+    text = cold.cold_table([warm, baseline], by_id, None)
+    assert "(cached): a compile cache was warm" in text
+    assert ranking.DOUBT_MEANS not in text
+    text = cold.cold_table([with_cold(rows[NAME], 2.0, fast, grade="C")], by_id, None)
+    assert text.endswith(ranking.DOUBT_MEANS)
+    assert "(cached)" not in text
 
 
 def test_export_counts_only_for_rows_that_loaded_onnx(summary: Summary, rows: ROWS) -> None:
@@ -154,6 +178,57 @@ def test_export_counts_only_for_rows_that_loaded_onnx(summary: Summary, rows: RO
 
 def test_long_lists_of_flags_are_cut(summary: Summary) -> None:
     row = next(row for row in summary.rows if any(flag.name == "NOT_STEADY" for flag in row.flags))
-    text = remarks.flag_notes([row] * 50)
-    assert text.count("\n") == remarks.MAX_LISTED + 1
+    text = remarks.flag_notes([row.model_copy(update={"case_id": f"{row.case_id}-{number}"}) for number in range(50)])
+    listed = text.splitlines()
+    assert sum(line.startswith("  - ") for line in listed) == remarks.MAX_LISTED + 1
     assert "… and 30 more in summary.json" in text
+    assert cells(text, "NOT_STEADY")[0][1] == "50"
+
+
+def test_flags_count_rows(rows: ROWS) -> None:
+    same = (
+        Flag(name="COTENANT", detail="a CPU", remedy="Stop it."),
+        Flag(name="COTENANT", detail="GPU", remedy="Stop it."),
+    )
+    text = remarks.flag_notes([row.model_copy(update={"flags": same}) for row in (rows[NAME], rows[BASELINE])])
+    assert cells(text, "COTENANT") == [["COTENANT", "2", remarks.MEANINGS["COTENANT"], "Stop it."]]
+    assert text.count("  - ") == 4
+    assert remarks.flag_notes([]) == ""
+
+
+def test_every_flag_has_a_meaning() -> None:
+    source = "".join(path.read_text() for path in (Path(remarks.__file__).parents[1] / "measure").glob("*.py"))
+    raised = re.findall(r'finding\(\s*(?:"[ABCF]"|\w+|[^"]*?),\s*"([A-Z_]{4,})"|_in_rounds\(\s*"([A-Z_]+)"', source)
+    names = {name for pair in raised for name in pair if name}
+    assert len(names) > 20
+    assert names - {"CALIBRATION"} <= set(remarks.MEANINGS)
+
+
+def test_checks_say_in_how_many_rounds_they_were_made(rows: ROWS) -> None:
+    whole, part = Check(rounds=3, of=3), Check(rounds=2, of=3, missing="one look in round 2")
+    none = Check(rounds=0, of=3, missing="nobody watched")
+    first = rows[NAME].model_copy(update={"checks": {"STEAL": whole, "COTENANT": whole}})
+    second = rows[BASELINE].model_copy(update={"checks": {"STEAL": part, "COTENANT": none}})
+    text = remarks.checks_table([first, second])
+    assert cells(text, "STEAL") == [["STEAL", "2", "1", "1", "0", "5 of 6", "one look in round 2"]]
+    assert cells(text, "COTENANT") == [["COTENANT", "2", "1", "0", "1", "3 of 6", "nobody watched"]]
+    assert remarks.checks_table([rows[NAME]]) == ""
+
+
+def test_ratios_to_a_baseline_of_grade_c_are_marked_everywhere(summary: Summary) -> None:
+    marked = against_c(summary)
+    rows = rows_of(marked, "resnet50")
+    for text in (latency_table(rows), terminal_table(marked), headline_block(marked, PurePath("x"))):
+        speedups = [line for line in text.splitlines() if "openvino" in line and "bf16" in line]
+        assert speedups
+        assert all("~" in line for line in speedups)
+        assert text.endswith(ranking.DOUBT_MEANS)
+    assert "~" not in latency_table(rows_of(summary, "resnet50"))
+    assert ", ~4.84 times the speed of the baseline, which is grade C (95% CI" in headline(marked)
+
+
+def against_c(summary: Summary) -> Summary:
+    """Every baseline is grade C, as join leaves it."""
+    baselines = {row.speedup.baseline for row in summary.rows if row.speedup}
+    rows = [row.model_copy(update={"grade": "C"}) if row.case_id in baselines else row for row in summary.rows]
+    return summary.model_copy(update={"rows": tuple(with_baseline_grades(rows))})

@@ -52,6 +52,7 @@ def test_only_what_is_complete_is_100_per_cent(share: float | None, text: str) -
 def test_intervals_sizes_and_counts() -> None:
     assert units.interval(Interval(low=1.5e6, high=2e6), 1e6) == "[1.50, 2.00]"
     assert units.interval(None) == "–"
+    assert units.interval(Interval(low=0.5, high=0.7), end=units.percent) == "[50.0%, 70.0%]"
     assert units.mib(3 << 30) == "3,072"
     assert units.mib(None) == "–"
     assert [units.whole(number) for number in (6, 999, 12345)] == ["6", "999", "12,300"]
@@ -64,3 +65,14 @@ def test_different_numbers_of_one_thing_stand_before_its_name_once() -> None:
     assert units.either([1], "thread") == "1 thread"
     assert units.either([4, 1, 2, 1], "thread") == "1 or 2 or 4 threads"
     assert units.either([], "thread") == ""
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "printed"),
+    [(2.0, 3.0, True), (2.0, 3.01, False), (5.95e-15, 4.34e16, False), (0.0, 1.0, False), (-1.0, 1.0, False)],
+)
+def test_an_interval_wider_than_1_5_has_no_digits_and_no_bar(low: float, high: float, printed: bool) -> None:
+    found = Interval(low=low, high=high)
+    assert (units.interval(found) == units.WIDE) != printed
+    assert (units.to_scale(found) is found) == printed
+    assert units.WIDE == "[wider than ×1.5]"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.core.schemas import Block, Case, Measured, Row, SplitSamples, Summary
+from harness.core.schemas import Case, Measured, Row, SplitSamples, Summary
 from harness.render import charts, ranking, recommend
 from harness.render.document import document
 from harness.render.flat import csv_text
@@ -34,15 +34,16 @@ def ways(case: Case) -> list[Case]:
 
 def as_measured(case: Case, record: Measured) -> Measured:
     factor = FACTOR[f"{case.boundary} {case.mode}"]
-    times = tuple(int(value * factor) for value in record.latency_ns)
+    # Two in flight take longer each, and no longer together.
+    slowed = made.slowed(record, factor)
+    record, times = record if case.mode == "pipelined" else slowed, slowed.latency_ns
     update: dict[str, Any] = {"latency_ns": times}
     if case.boundary == "e2e":
         parts = (tuple(value // 5 for value in times), tuple(value // 100 for value in times))
         between = tuple(whole - b - a for whole, b, a in zip(times, *parts, strict=True))
         update["split_ns"] = SplitSamples(preprocess=parts[0], inference=between, postprocess=parts[1])
     if case.mode == "offline":
-        blocks = [Block(iterations=block.iterations, wall_ns=int(block.wall_ns * factor)) for block in record.blocks]
-        update |= {"latency_ns": (), "warmup_ns": (), "blocks": tuple(blocks)}
+        update |= {"latency_ns": (), "warmup_ns": ()}
     return record.model_copy(update=update)
 
 

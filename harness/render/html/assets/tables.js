@@ -1,6 +1,6 @@
 // --- tables ------------------------------------------------------------------------------------------------------
 const textOf = (cell) => cell?.dataset.value ?? cell?.textContent.trim() ?? "";
-const numberOf = (cell) => parseFloat(textOf(cell).replace(/^[[*]/, "").replaceAll(",", ""));
+const numberOf = (cell) => parseFloat(textOf(cell).replace(/^(?:[[*~]|at most )+/, "").replaceAll(",", ""));
 const firstRow = (unit) => unit.matches("tbody") ? unit.rows[0] : unit;
 // A case is a body of its own, with its reasons in a second row; elsewhere a case is a row.
 const unitsOf = (table) => table.matches(".cases") ? [...table.tBodies] : [...table.tBodies[0].rows];

@@ -1,0 +1,119 @@
+"""Modules that do something else than their label says, and backends that are held against inputs never seen before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.core import store
+from harness.core.layout import Models
+from harness.core.schemas import ExportRecord, Measured
+from tests.fixtures.stages import TINY, Folder
+
+pytestmark = pytest.mark.stages
+
+OWN = "module:tests.fixtures.models:"
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Folder:
+    return Folder(tmp_path, Models(tmp_path / "models"))
+
+
+def flags_of(folder: Folder) -> dict[tuple[str, str], set[str]]:
+    """By model and backend, the flags that void a row, or `failed`."""
+    void = {"EAGER_FALLBACK", "PLACEMENT", "PARITY_FAIL"}
+    return {
+        (row.model.removeprefix(OWN), row.backend): {"failed"}
+        if row.status == "failed"
+        else {flag.name for flag in row.flags} & void
+        for row in folder.summary().rows
+    }
+
+
+def test_modules_are_held_to_what_ran(own: Folder) -> None:
+    eager = {"backends": ["torch-eager"], "models": [OWN + name for name in ("casting", "lowering", "parameterless")]}
+    compiled = {"backends": ["torch-compile"], "models": [OWN + name for name in ("counting", "broken", "casting")]}
+    names = ("counting", "broken", "casting", "lowering", "parameterless")
+    own.plan(eager, compiled, models=tuple(OWN + name for name in names), parity_samples=8, threads=1)
+    exported = own("export")
+    assert exported.returncode == 0, exported.stderr
+    ran = own("run")
+    assert ran.returncode == 0, ran.stderr
+    assert flags_of(own) == {
+        ("counting", "torch-compile"): {"EAGER_FALLBACK"},
+        ("broken", "torch-compile"): {"EAGER_FALLBACK"},
+        ("casting", "torch-compile"): {"PLACEMENT"},
+        ("casting", "torch-eager"): {"PLACEMENT"},
+        ("lowering", "torch-eager"): {"PLACEMENT"},
+        ("parameterless", "torch-eager"): set(),
+    }
+
+
+def test_an_exporter_that_refuses_a_model_fails_only_the_rows_that_need_its_file(own: Folder) -> None:
+    plan = own.plan(
+        {"backends": ["torch-eager", "onnxruntime"]}, models=(TINY, f"{OWN}unexportable"), parity_samples=8, threads=1
+    )
+    exported = own("export")
+    assert exported.returncode == 10
+    assert f"Warning: {OWN}unexportable: no fp32 ONNX file." in exported.stderr
+    assert "Error: 1 of 2 models lack an ONNX file that rows of the plan need." in exported.stderr
+    again = own("export")
+    assert (again.returncode, again.stdout.count("up to date")) == (10, 2)
+    ran = own("run")
+    assert ran.returncode == 10, ran.stderr
+    assert f"{OWN}unexportable is not measured where its ONNX file is needed." in ran.stderr
+    assert flags_of(own) == {
+        ("tiny", "torch-eager"): set(),
+        ("tiny", "onnxruntime"): set(),
+        ("unexportable", "torch-eager"): set(),
+        ("unexportable", "onnxruntime"): {"failed"},
+    }
+    slug = next(model.slug for model in plan.models if model.name == f"{OWN}unexportable")
+    record = store.load(own.models.folder(slug).record, ExportRecord, "make export")
+    assert (set(record.refused), record.onnx) == ({"fp32"}, {})
+    assert record.refused["fp32"].error.startswith("The dynamo exporter failed: ")
+
+
+def test_a_model_that_torch_alone_runs_needs_no_exporter(own: Folder) -> None:
+    own.plan({"backends": ["torch-eager"]}, models=(f"{OWN}unexportable",))
+    exported = own("export")
+    assert exported.returncode == 0, exported.stderr
+    assert "Warning: " in exported.stderr
+    assert own("run").returncode == 0
+
+
+def test_a_reference_with_nan_is_refused(own: Folder) -> None:
+    own.plan({"backends": ["torch-eager"]}, models=(f"{OWN}undefined",), parity_samples=16)
+    done = own("export")
+    assert done.returncode != 0
+    error, hint = done.stderr.splitlines()
+    assert error == f"Error: The fp32 outputs of {OWN}undefined hold NaN: 16 of 64 values of `output`."
+    assert hint.startswith("Hint:  Mend the model")
+
+
+def test_every_backend_answers_inputs_that_it_never_saw(folder: Folder) -> None:
+    backends = ["torch-eager", "torch-script", "torch-compile", "onnxruntime", "openvino"]
+    blocks = [
+        {"backends": backends, "modes": ["sync", "offline"]},
+        {"backends": ["openvino"], "modes": ["pipelined"]},
+        {"backends": ["torch-eager", "openvino"], "precisions": ["bf16"], "batch_sizes": [6]},
+    ]
+    folder.plan(*blocks, models=(TINY,), threads=1)
+    assert folder("run").returncode == 0
+    records = folder.records()
+    assert len(records) == 2 * len(backends) + 3
+    for record in records.values():
+        assert isinstance(record, Measured)
+        assert record.repeats is not None
+        assert (record.case_id, record.repeats.missing) == (record.case_id, None)
+        # In bf16 two inputs may by chance have one answer; never all of them.
+        assert record.repeats.compared >= 8
+        assert record.repeats.unchanged <= record.repeats.compared // 4
+        assert len(record.repeats.fresh_ns) == len(record.repeats.repeated_ns) >= 8
+        assert record.outputs_time is not None
+        assert record.outputs_time.arrays == 1
+    for row in folder.summary().rows:
+        assert "LAZY_OUTPUTS" not in {flag.name for flag in row.flags}
+        assert row.checks["LAZY_OUTPUTS"].rounds == row.checks["LAZY_OUTPUTS"].of == 1

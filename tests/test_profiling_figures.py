@@ -1,0 +1,133 @@
+"""Every figure of docs/profiling.md and of decisions 15 and 21 about a published profile follows from its files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.core import store
+from harness.core.layout import Results
+from harness.core.schemas import Summary
+from harness.core.schemas.profile_memory import MemoryProfile
+from harness.core.schemas.profile_parts import PartsProfile
+from harness.measure.launch_gaps import idle_share
+from harness.measure.layer_sums import by_group, total
+from harness.measure.profile_grades import doubt, grade_of
+from harness.measure.profiled import Profiled, profiled_rows
+from harness.measure.reconcile import parts_total, reconcile
+from harness.render.units import percent
+
+ROOT = Path(__file__).parents[1]
+CPU = Results(ROOT / "results/published/epyc-2-vcpu/2026-11-28-profile")
+GPU = Results(ROOT / "results/published/h200/2026-11-29-profile")
+MS = 1e6
+
+
+def text_of(path: str) -> str:
+    return re.sub(r"\s+", " ", (ROOT / path).read_text())
+
+
+PROFILING = text_of("docs/profiling.md")
+
+
+def of(results: Results) -> dict[str, Profiled]:
+    summary = store.load(results.summary, Summary, "")
+    return {one.row.backend: one for one in profiled_rows(summary, results, pytest.fail)}
+
+
+def parts(one: Profiled) -> PartsProfile:
+    assert one.parts is not None
+    return one.parts
+
+
+def measured_ns(one: Profiled) -> float:
+    assert one.row.latency_ns is not None
+    return one.row.latency_ns.median
+
+
+def share_without_kernel(one: Profiled, measured: bool = True) -> float:
+    found = idle_share(parts(one), measured_ns(one) if measured else None)
+    assert found is not None
+    return found.share
+
+
+def test_where_openvino_gains_on_eager() -> None:
+    found = of(CPU)
+    eager, openvino = found["torch-eager"], found["openvino"]
+    slow, fast = (by_group(parts(one).layers) for one in (eager, openvino))
+    assert (
+        f"{(measured_ns(eager) - measured_ns(openvino)) / MS:.2f} ms less than PyTorch eager as measured" in PROFILING
+    )
+    assert f"{(total(eager.layers) - total(openvino.layers)) / MS:.2f} by the parts" in PROFILING
+    ratios = sorted(total(one.layers) / measured_ns(one) for one in found.values())
+    assert f"{ratios[0]:.2f} to {ratios[-1]:.2f} of the measured latencies" in PROFILING
+    assert f"{(slow['convolution'] - fast['convolution']) / MS:.2f} of it in convolutions" in PROFILING
+    assert f"{(slow['pooling'] - fast['pooling']) / MS:.2f} in pooling" in PROFILING
+    alone = slow["normalisation"] + slow["activation"] + slow["other"]
+    assert not {"normalisation", "activation", "other"} & set(fast)
+    assert f"{alone / MS:.2f} in what it fused" in PROFILING
+    sums = [reconcile(parts(one), False) for one in found.values()]
+    assert [one.outcome for one in sums if one] == ["adds up"] * 3
+    assert "The three profiles add up, with grade B" in PROFILING
+    assert {grade_of(parts(one)) for one in found.values()} == {"B"}
+    # Its grade is that of the summary as it is: other rules may raise or lower it, and this sentence with it.
+    assert ("OpenVINO's row itself has grade C." in PROFILING) == (openvino.row.grade == "C")
+
+
+def test_where_tensorrt_gains_on_eager() -> None:
+    found = of(GPU)
+    eager, compiled, ort, tensorrt = (found[n] for n in ("torch-eager", "torch-compile", "onnxruntime", "tensorrt"))
+    assert f"TensorRT is measured at {measured_ns(tensorrt) / 1e3:.0f} µs" in PROFILING
+    assert f"PyTorch eager at {measured_ns(eager) / MS:.2f} ms" in PROFILING
+    assert f"eager's take {(parts_total(parts(eager), True) or 0) / MS:.2f} ms a pass" in PROFILING
+    assert f"for {percent(share_without_kernel(eager))} of its measured latency none runs" in PROFILING
+    assert f"hardly such gaps ({percent(share_without_kernel(ort))})" in PROFILING
+    assert f"torch.compile's ({percent(share_without_kernel(compiled))} without a kernel)" in PROFILING
+    whole = (
+        f"{len(ort.layers)} nodes sum to {total(ort.layers) / measured_ns(ort):.2f} of its {measured_ns(ort) / MS:.2f}"
+    )
+    assert whole in PROFILING
+    first = next(row.self_ns for row in ort.layers if row.parent == "conv1")
+    copy, convolution = tensorrt.layers[:2]
+    assert f"first convolution takes {first / 1e3:.0f} µs" in PROFILING
+    assert f"({convolution.self_ns / 1e3:.1f} in TensorRT, after a copy of {copy.self_ns / 1e3:.1f}" in PROFILING
+    longest = max(parts(ort).operators, key=lambda row: row.self_device_ns or 0)
+    said = (
+        f"each of the {longest.calls:g} convolutions takes {(longest.self_device_ns or 0) / 1e3:.0f}, more than a third"
+    )
+    assert said in PROFILING
+    assert (longest.self_device_ns or 0) > sum(row.self_device_ns or 0 for row in parts(ort).operators) / 3
+    sums = reconcile(parts(tensorrt), True)
+    assert sums is not None
+    assert f"{len(tensorrt.layers)} layers sum to {total(tensorrt.layers) / measured_ns(tensorrt):.2f}" in PROFILING
+    assert f"and {sums.ratio:.2f} of the plain one" in PROFILING
+    assert f"took {1 + sums.overhead:.2f} times as long, and that explains the sum ({sums.corrected:.2f})" in PROFILING
+    assert f"was {parts(eager).plain_ns / measured_ns(eager):.2f} times the measured one" in PROFILING
+    assert "All four profiles stay explained" in PROFILING
+    assert [doubt(parts(one), True) for one in found.values()] == [None] * 4
+
+
+def test_the_peak_of_a_pass() -> None:
+    case_id = of(CPU)["torch-eager"].row.case_id
+    found = store.load(CPU.memory_profile(case_id), MemoryProfile, "")
+    mib = 1 << 20
+    assert f"activations alone {(found.activations_peak_bytes or 0) / mib:g} MiB" in PROFILING
+    assert f"the peak is {found.pass_peak_bytes / mib:.2f} MiB" in PROFILING
+    assert f"where activations have {found.at_peak['activations'] / mib:.2f} MiB" in PROFILING
+    assert f"= {found.alive_at_peak[0].size_bytes / mib:.2f} MiB)" in PROFILING
+
+
+def test_the_decisions_say_the_same() -> None:
+    profiles, bounds = text_of("docs/decisions/0015-profiles.md"), text_of("docs/decisions/0021-what-if.md")
+    found = of(GPU)
+    eager = found["torch-eager"]
+    ratios = {name: one.ratio for name in found if (one := reconcile(parts(found[name]), True))}
+    assert f"torch-eager {ratios['torch-eager']:.2f} and torch.compile {ratios['torch-compile']:.2f}" in profiles
+    assert f"TensorRT {ratios['tensorrt']:.2f}" in profiles
+    plain, measured = share_without_kernel(eager, measured=False), share_without_kernel(eager)
+    assert f"it is {plain:.0%}, of the latency that `run` measured {percent(measured)}" in profiles
+    assert f"took {parts(eager).plain_ns / measured_ns(eager):.2f} times as long" in profiles
+    assert f"had {1 / (1 - plain):.1f}× at most" in bounds
+    assert f"have {1 / (1 - measured):.2f}× against the measured one" in bounds
