@@ -5,8 +5,8 @@
 
 Copies plan, summary, report, charts, environments and the records of engines, limits and energy as they are and packs
 the raw samples; the README's blocks between markers are made from the copied summaries, one a machine, and a test holds
-them together. With --profile the folder ends in -profile, has the profiles too, and the README stays as it is. With
---again every published folder is aggregated and reported from its own raw samples by today's rules.
+them together. With --profile the folder ends in -profile (or in --label), has the profiles too, and the README stays as
+it is. With --again every published folder is aggregated and reported from its own raw samples by today's rules.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from pathlib import Path, PurePosixPath
 
 from harness.core import store
 from harness.core.layout import Models, Results
-from harness.core.schemas import Summary
+from harness.core.schemas import Plan, Summary
+from harness.planning.matrix import plan_id
 from harness.render.headline_block import headline_block
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,6 +41,7 @@ def main() -> None:
     parser.add_argument("--models-dir", type=Path, default=Path("models"))
     parser.add_argument("--machine")
     parser.add_argument("--again", action="store_true", help="aggregate every published folder by today's rules")
+    parser.add_argument("--label", default="", help="ends the folder's name where a machine has two runs of one day")
     parser.add_argument("--profile", action="store_true", help="publish the profiles of this run, and no headline")
     options = parser.parse_args()
     if options.again:
@@ -51,7 +53,8 @@ def main() -> None:
         parser.error("name the machine: --machine h100-sxm")
     summary = store.load(Results(options.results).summary, Summary, "make aggregate")
     day = (summary.measured_from or summary.created_at)[:10]
-    folder = PUBLISHED / options.machine / (f"{day}-profile" if options.profile else day)
+    label = options.label or ("profile" if options.profile else "")
+    folder = PUBLISHED / options.machine / (f"{day}-{label}" if label else day)
     copy(options.results, options.models_dir, summary, ROOT / folder)
     if options.profile:
         # TensorBoard's files say once more what the traces beside them say.
@@ -87,7 +90,7 @@ def again(folder: Path) -> None:
         results = aggregated(folder, Path(scratch))
         _stage("report", "--results", results)
         summary = store.load(Results(results).summary, Summary, "make aggregate")
-        for name in ("summary.json", "summary.csv", "report.md"):
+        for name in ("plan.json", "summary.json", "summary.csv", "report.md"):
             shutil.copy(results / name, folder / name)
         shutil.rmtree(folder / "charts")
         shutil.copytree(results / "charts", folder / "charts")
@@ -107,6 +110,9 @@ def aggregated(folder: Path, scratch: Path) -> Path:
     shutil.copytree(folder, results, ignore=shutil.ignore_patterns("charts", "engines", "raw.tar.xz"))
     with tarfile.open(folder / "raw.tar.xz") as archive:
         archive.extractall(results, filter="data")
+    plan = store.load(Results(folder).plan, Plan, "make plan")
+    # Plans from before had the id of their settings.
+    store.save(Results(results).plan, plan.model_copy(update={"plan_id": plan_id(plan)}))
     before = store.load(Results(folder).summary, Summary, "make aggregate")
     for export in before.exports.values():
         store.save(Models(models).folder(export.slug).record, export)

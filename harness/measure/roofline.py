@@ -235,7 +235,8 @@ def _judged(row: Row, work: Work | None, roof: Roof | CpuRoof | None) -> Row:
     found, check = above_roof(row, work, roof)
     bounds = bounds_of(row, roof)
     roofline = None if work is None or isinstance(bounds, str) else roofline_of(row, work, bounds)
-    return with_checks(row.model_copy(update={"roofline": roofline}), found, {ABOVE_ROOF: check})
+    # Work that was not counted has no bound: the check does not apply.
+    return with_checks(row.model_copy(update={"roofline": roofline}), found, {ABOVE_ROOF: check} if check.of else {})
 
 
 def _work(row: Row, exports: Mapping[str, ExportRecord]) -> Work | None:

@@ -215,7 +215,7 @@ def test_our_own_run_on_another_machine_names_what_differs(place: Place, monkeyp
     own = Results(place.results).claim("own-epyc")
     found = store.load(own.reproduction, Reproduction, "make reproduce")
     assert {row.verdict for row in found.rows} == {"NOT COMPARABLE"}
-    [row] = [row for row in found.rows if row.name == "resnet50-torch-eager-cpu-fp32-b1"]
+    [row] = [row for row in found.rows if row.name == "resnet50-torch-script-cpu-fp32-b1"]
     assert {"card", "machine.cpu"} <= {one.name for one in row.differences if one.refuses}
 
 

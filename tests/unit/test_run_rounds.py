@@ -36,7 +36,7 @@ class Crew:
 def ran(crew: Any, **settings: Any) -> int:
     plan = plan_of((RESNET,), CASES, rounds=2)
     plan = plan.model_copy(update={"measurement": plan.measurement.model_copy(update=settings)})
-    return run._measure_all(plan, schedule(CASES, 2, 1), Finished(), crew)
+    return run._measure_all(plan, schedule(CASES, 2, 1), Finished(), crew, 0.0)
 
 
 def test_rounds_go_on_to_the_limit() -> None:

@@ -33,7 +33,7 @@ def test_no_file_of_a_backend_is_left_out_of_the_table() -> None:
     shared |= {"peaks", "cpu_peaks"}  # what the stage `roof` measures with
     shared |= {"settings", "loads", "onnx_of", "cuda_libraries", "cuda_buffers", "full_memory"}
     shared |= {f"onnxruntime_{part}" for part in ("cuda", "session", "placement")}
-    shared |= {f"torch_{part}" for part in ("base", "place", "cpu", "cuda", "cuda_inputs", "graphs", "ran")}
+    shared |= {f"torch_{part}" for part in ("base", "place", "cpu", "cuda", "cuda_inputs", "graphs", "ran", "computed")}
     files = {path.stem for path in (ROOT / "harness/backends").glob("*.py")} - shared
     assert files == {name.replace("-", "_") for name in NAMES}
 

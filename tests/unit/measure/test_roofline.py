@@ -202,7 +202,7 @@ def test_rows_that_are_void_or_compute_nothing_stay_as_they_are(change: dict[str
 def test_the_check_does_not_apply_to_work_that_nobody_counted(change: dict[str, Any]) -> None:
     found = judged(row(1e-3, batch=100, **change))
     assert (found.grade, found.roofline, found.flags) == ("A", None, ())
-    assert found.checks == {"ABOVE_ROOF": Check(rounds=0, of=0, missing="the work of a pass was not counted")}
+    assert "ABOVE_ROOF" not in found.checks
 
 
 @pytest.mark.parametrize(
@@ -230,11 +230,11 @@ def test_a_check_that_applies_and_was_not_made_costs_the_a_and_names_itself(
     assert (seen.grade, seen.roofline) == ("B", None)
     assert [(flag.name, flag.detail) for flag in seen.flags] == [("UNCHECKED", f"ABOVE_ROOF not made ({why})")]
     rounds = found.latency_ns.rounds if found.latency_ns else 0
-    assert seen.checks == {"ABOVE_ROOF": Check(rounds=0, of=rounds, missing=why)}
+    assert seen.checks["ABOVE_ROOF"] == Check(rounds=0, of=rounds, missing=why)
 
 
 def test_a_check_that_was_made_says_in_how_many_rounds() -> None:
-    assert judged(row(2.0, batch=100)).checks == {"ABOVE_ROOF": Check(rounds=3, of=3, missing=None)}
+    assert judged(row(2.0, batch=100)).checks["ABOVE_ROOF"] == Check(rounds=3, of=3, missing=None)
 
 
 def test_work_is_found_by_sequence_length() -> None:

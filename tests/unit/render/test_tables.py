@@ -212,7 +212,7 @@ def test_checks_say_in_how_many_rounds_they_were_made(rows: ROWS) -> None:
     text = remarks.checks_table([first, second])
     assert cells(text, "STEAL") == [["STEAL", "2", "1", "1", "0", "5 of 6", "one look in round 2"]]
     assert cells(text, "COTENANT") == [["COTENANT", "2", "1", "0", "1", "3 of 6", "nobody watched"]]
-    assert remarks.checks_table([rows[NAME]]) == ""
+    assert remarks.checks_table([rows[NAME].model_copy(update={"checks": {}})]) == ""
 
 
 def test_ratios_to_a_baseline_of_grade_c_are_marked_everywhere(summary: Summary) -> None:
@@ -224,7 +224,7 @@ def test_ratios_to_a_baseline_of_grade_c_are_marked_everywhere(summary: Summary)
         assert all("~" in line for line in speedups)
         assert text.endswith(ranking.DOUBT_MEANS)
     assert "~" not in latency_table(rows_of(summary, "resnet50"))
-    assert ", ~4.84 times the speed of the baseline, which is grade C (95% CI" in headline(marked)
+    assert ", ~4.83 times the speed of the baseline, which is grade C (95% CI" in headline(marked)
 
 
 def against_c(summary: Summary) -> Summary:
