@@ -120,6 +120,8 @@ def _difference(loaded: Loaded, outputs: Arrays, reference: Arrays, compare: Com
     for key, values in reference.items():
         if outputs[key].shape != values.shape:
             return f"output `{key}` has shape {outputs[key].shape} and {values.shape}"
+        if values.dtype.kind == "f" and np.isnan(values).any():
+            return f"output `{key}` is NaN in one of them"
         parity = compare({key: np.atleast_1d(outputs[key])}, {key: np.atleast_1d(values)}, False)
         if parity.relative_l2 is None:
             return f"output `{key}` has {parity.nonfinite} infinities or NaN in other places"

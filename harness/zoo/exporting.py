@@ -87,6 +87,8 @@ def export_model(job: Job, step: Step, seconds: Mapping[str, float], compare: Co
         variants = _onnx_forms(job, loaded, example, step, refusals)
         with step("check"):
             trials = trials_of(loaded, job.planned.sequence_lengths, limits.threads())
+            for trial in trials:
+                check_comparable(job.info.name, trial.outputs)
             checks = _checks(job, loaded, trials, [*onnx, *variants], compare, refusals)
         module = _weights(job, loaded)
     return ExportRecord(
