@@ -73,7 +73,7 @@ def test_an_exporter_that_refuses_a_model_fails_only_the_rows_that_need_its_file
     slug = next(model.slug for model in plan.models if model.name == f"{OWN}unexportable")
     record = store.load(own.models.folder(slug).record, ExportRecord, "make export")
     assert (set(record.refused), record.onnx) == ({"fp32"}, {})
-    assert record.refused["fp32"].error.startswith("The dynamo exporter failed: ")
+    assert record.refused["fp32"].error.startswith("The dynamo exporter failed (opset ")
 
 
 def test_a_model_that_torch_alone_runs_needs_no_exporter(own: Folder) -> None:
