@@ -60,7 +60,7 @@ def collect(plan: Plan, results: Results, models: Models) -> dict[str, bytes]:
 def manifest_of(plan: Plan, files: dict[str, bytes], results: Results) -> Bundle:
     """The manifest of these files."""
     software = environment.collect({}).software
-    command = results.command.read_text().strip() if results.command.is_file() else None
+    command = results.command.read_text(encoding="utf-8").strip() if results.command.is_file() else None
     return Bundle(
         plan_id=plan.plan_id,
         inferometer=software.inferometer,

@@ -1,20 +1,34 @@
 """Export the plan's models: weights, ONNX files, real inputs and fp32 reference outputs, checked against each other.
 
 reads   results/plan.json, and the models' weights (packages, hub, your files)
-writes  models/<slug>/{weights.safetensors, *.onnx, inputs*.npz, reference*.npz, export.json}, or export-failed.json
+writes  models/<slug>/{weights.safetensors, *.onnx, inputs*.npz, reference*.npz, export.json},
+        or export-failed.{json,log}
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+import faulthandler
+import importlib
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import IO
 
 from harness.core import cli, store
 from harness.core.errors import CasesFailedError, ExportError, InferometerError, StorageError, UsageError
+from harness.core.extensions import reason
 from harness.core.layout import ModelFolder, Models, Results
 from harness.core.names import unknown_name
+from harness.core.orphans import die_with_parent
 from harness.core.schemas import ExportFailure, ExportRecord, Plan, PlannedModel, Precision
 from harness.measure.clock import now_ns
 from harness.parity import compare
@@ -39,7 +53,13 @@ def export(arguments: Sequence[str]) -> None:
     for planned in selected:
         folder = Models(given.models_dir).folder(planned.slug)
         try:
-            record = _export_one(plan, planned, folder, options, given.force)
+            record = None if given.force else _up_to_date(plan, planned, folder, options)
+            if record is None:
+                task = partial(_export_one, plan, planned, folder, options, given.force)
+                _in_own_process(task, planned.name, folder)
+                record = store.load(folder.record, ExportRecord, "make export")
+            else:
+                cli.say(f"{planned.name}: up to date")
         except StorageError:
             raise
         except InferometerError as error:
@@ -56,19 +76,100 @@ def export(arguments: Sequence[str]) -> None:
     _end(failed, partly, len(selected))
 
 
-def _export_one(plan: Plan, planned: PlannedModel, folder: ModelFolder, options: Options, force: bool) -> ExportRecord:
-    info, measurement = model_info(planned.name), plan.measurement
-    digest = request_digest(info, planned, measurement.seed, measurement.parity_samples, options)
-    earlier = None if force else intact_record(folder, digest)
-    if earlier is not None and covers(earlier, planned):
-        cli.say(f"{planned.name}: up to date")
-        return earlier
-    # torch and its relatives take seconds to import: only where there is something to do.
-    from harness.zoo.exporting import Job, export_model  # noqa: PLC0415
+def _in_own_process(task: Callable[[], None], name: str, folder: ModelFolder) -> None:
+    """Run a task in a fork: whatever a model's code does to its process ends that process alone.
 
+    Raises the InferometerError that the task raised, and ExportError where it raised something else or crashed;
+    folder.failure_log then holds where, if that is not our own diagnosis.
+    """
+    # Before the fork: else every model would import torch and its relatives again.
+    importlib.import_module("harness.zoo.exporting")
+    context = multiprocessing.get_context("fork")
+    receiving, sending = context.Pipe(duplex=False)
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stack:
+        process = context.Process(target=_answer, args=(task, name, folder.failure_log, stack, sending, os.getpid()))
+        process.start()
+        sending.close()
+        try:
+            # Not the pipe alone: a process that the model's code started may hold its other end open.
+            multiprocessing.connection.wait([receiving, process.sentinel])
+            ended = _received(receiving)
+            process.join()
+        except BaseException:
+            process.kill()
+            process.join()
+            raise
+        _keep_stack(stack, folder)
+    if ended is None:
+        raise ExportError(_ending(name, process.exitcode or 0), _look_into(folder.failure_log))
+    if isinstance(ended, InferometerError):
+        raise ended
+
+
+def _answer(task: Callable[[], None], name: str, log: Path, stack: IO[str], sending: Connection, parent: int) -> None:
+    """Run the task and send how it ended: True, or an InferometerError."""
+    die_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends this process
+    faulthandler.enable(stack)
+    ended: InferometerError | bool = True
+    try:
+        task()
+    except InferometerError as error:
+        ended = type(error)(error.problem, error.hint)
+        if error.__cause__ is not None:
+            traceback.print_exc(file=stack)
+    except BaseException as error:
+        # Also SystemExit, RecursionError and whatever else a model's code, and the libraries that read it, raise.
+        traceback.print_exc(file=stack)
+        ended = ExportError(f"The export of {name} raised {reason(error)}.", _look_into(log))
+    stack.flush()
+    sending.send(ended)
+
+
+def _received(receiving: Connection) -> InferometerError | bool | None:
+    """What the process sent; None where it ended before."""
+    try:
+        found: InferometerError | bool | None = receiving.recv() if receiving.poll() else None
+    except EOFError:
+        found = None
+    return found
+
+
+def _keep_stack(stack: IO[str], folder: ModelFolder) -> None:
+    stack.seek(0)
+    if text := stack.read():
+        store.save_bytes(folder.failure_log, text.encode(errors="replace"))
+
+
+def _ending(name: str, code: int) -> str:
+    if code < 0:
+        return f"The export of {name} crashed with signal {-code} ({signal.strsignal(-code)})."
+    return f"The export of {name} ended its own process with exit code {code}."
+
+
+def _look_into(log: Path) -> str:
+    return f"{log} holds where; build and call the model by itself in Python."
+
+
+def _up_to_date(plan: Plan, planned: PlannedModel, folder: ModelFolder, options: Options) -> ExportRecord | None:
+    found = intact_record(folder, _digest(plan, planned, options))
+    return found if found is not None and covers(found, planned) else None
+
+
+def _digest(plan: Plan, planned: PlannedModel, options: Options) -> str:
+    info, measurement = model_info(planned.name), plan.measurement
+    return request_digest(info, planned, measurement.seed, measurement.parity_samples, options)
+
+
+def _export_one(plan: Plan, planned: PlannedModel, folder: ModelFolder, options: Options, force: bool) -> None:
+    """Export one model; what an earlier export serves besides is made again with it."""
+    from harness.zoo.exporting import Job, export_model  # noqa: PLC0415 - torch and its relatives
+
+    measurement, digest = plan.measurement, _digest(plan, planned, options)
+    earlier = None if force else intact_record(folder, digest)
     batch_sizes = tuple(sorted({case.batch_size for case in plan.cases if case.model == planned.name}))
     job = Job(
-        info=info,
+        info=model_info(planned.name),
         planned=planned if earlier is None else merged(earlier, planned),
         batch_sizes=batch_sizes,
         seed=measurement.seed,
@@ -82,7 +183,6 @@ def _export_one(plan: Plan, planned: PlannedModel, folder: ModelFolder, options:
     record = export_model(job, watch.step, watch.seconds, compare)
     store.save(folder.record, record)
     cli.say(f"{planned.name}: {_told(record)}")
-    return record
 
 
 def _say_refused(plan: Plan, planned: PlannedModel, record: ExportRecord) -> bool:
@@ -90,17 +190,18 @@ def _say_refused(plan: Plan, planned: PlannedModel, record: ExportRecord) -> boo
     reasons: dict[str, list[str]] = {}
     for name, failure in record.refused.items():
         reasons.setdefault(f"{failure.error} {failure.hint}", []).append(name)
-    for reason, names in reasons.items():
-        cli.warn(f"{planned.name}: no {', '.join(names)} ONNX file. {reason}")
+    for why, names in reasons.items():
+        cli.warn(f"{planned.name}: no {', '.join(names)} ONNX file. {why}")
     own = [case for case in plan.cases if case.model == planned.name and case.skip_reason is None]
     return any(refusal_of(record, case) for case in own)
 
 
 def _forget_failure(folder: ModelFolder) -> None:
-    # Where there is none a folder that may only be read is no error.
-    if folder.failure.exists():
-        with store.translate_storage_errors(folder.failure):
-            folder.failure.unlink()
+    for path in (folder.failure, folder.failure_log):
+        # Where there is none a folder that may only be read is no error.
+        if path.exists():
+            with store.translate_storage_errors(path):
+                path.unlink()
 
 
 class Stopwatch:

@@ -27,7 +27,8 @@ def compare(outputs: Outputs, reference: Outputs, classifier: bool) -> Parity:
     Both map output name → array of shape (batch, …). relative_l2 is ‖o − r‖ / ‖r‖ over all elements of an
     output, the worst over outputs; max_abs and cosine likewise. item_relative_l2 and item_cosine are the same of the
     worst single item: a batch of 64 hides one that is wholly wrong. top1_agreement is the share of equal arg-max
-    over the last axis of the first output, for classifiers only.
+    over the last axis of the first output, for classifiers only. nonfinite counts what is NaN in the outputs, or
+    infinite on one side and not on the other; the same infinity on both sides is equal and in no distance.
 
     Raises ValueError when an output is missing or has another shape, and when the reference holds NaN: such outputs
     cannot be compared at all.
@@ -42,7 +43,7 @@ def compare(outputs: Outputs, reference: Outputs, classifier: bool) -> Parity:
             samples=samples, relative_l2=None, max_abs=None, cosine=None, top1_agreement=None, nonfinite=nonfinite
         )
     for name, sums in zip(reference, found, strict=True):
-        if np.isnan(sums.reference).any():
+        if sums.undefined:
             raise ValueError(f"the reference of output `{name}` holds NaN")
     top1 = None
     if classifier:
@@ -99,6 +100,16 @@ def _check_shapes(outputs: Outputs, reference: Outputs) -> None:
 Numbers = NDArray[np.float64]
 
 
+def _without_equal_infinities(ours: Numbers, theirs: Numbers) -> tuple[Numbers, Numbers, int]:
+    """Both with zeros where one of them is not finite, and the number of those places but where they hold the same
+    infinity (a mask of -inf is right) or the reference alone is NaN."""
+    finite = np.isfinite(ours) & np.isfinite(theirs)
+    if finite.all():
+        return ours, theirs, 0
+    lost = ~finite & (ours != theirs) & ~(np.isfinite(ours) & np.isnan(theirs))
+    return np.where(finite, ours, 0.0), np.where(finite, theirs, 0.0), int(np.count_nonzero(lost))
+
+
 @dataclass(frozen=True)
 class _Sums:
     """What the distances of one output are made of: sums of squares and products, one for each item."""
@@ -109,10 +120,12 @@ class _Sums:
     product: Numbers
     max_abs: float
     nonfinite: int
+    undefined: bool
+    """The reference holds NaN."""
 
     @classmethod
     def of(cls, output: NDArray[np.generic], reference: NDArray[np.generic], items: int) -> _Sums:
-        """Of two arrays of one shape; where the output is not finite, only how often.
+        """Of two arrays of one shape; where one of them alone is not finite, only how often.
 
         An array whose first axis is not that of the items counts as one item.
         """
@@ -120,17 +133,19 @@ class _Sums:
         rows = items if output.ndim and output.shape[0] == items else 1
         ours, theirs = output.reshape(rows, -1), reference.reshape(rows, -1)
         sums = np.zeros((4, rows))
-        max_abs, nonfinite = 0.0, 0
+        max_abs, nonfinite, undefined = 0.0, 0, False
         for some, columns in _pieces(*ours.shape):
             a = ours[some, columns].astype(np.float64)
             b = theirs[some, columns].astype(np.float64)
-            nonfinite += int(np.count_nonzero(~np.isfinite(a)))
+            undefined = undefined or bool(np.isnan(b).any())
+            a, b, lost = _without_equal_infinities(a, b)
+            nonfinite += lost
             if nonfinite == 0:
                 difference = a - b
                 for number, squares in enumerate((difference * difference, a * a, b * b, a * b)):
                     sums[number, some] += squares.sum(axis=1)
                 max_abs = max(max_abs, float(np.max(np.abs(difference))))
-        return cls(sums[0], sums[1], sums[2], sums[3], max_abs, nonfinite)
+        return cls(sums[0], sums[1], sums[2], sums[3], max_abs, nonfinite, undefined)
 
     def relative_l2(self) -> float:
         """‖o − r‖ / ‖r‖. A reference of zeros has no scale: any difference is then infinitely far, none is equal."""

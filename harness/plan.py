@@ -17,13 +17,14 @@ from harness.core import cli, devices, store
 from harness.core.errors import UsageError
 from harness.core.layout import Results
 from harness.core.lock import exclusive
-from harness.core.schemas import Boundary, Mode, Plan, Precision
+from harness.core.schemas import Boundary, Mode, Plan, Precision, Quantisation
 from harness.planning import amounts
-from harness.planning.config import read_config
+from harness.planning.config import Config, read_config
 from harness.planning.estimate import estimate, further_in_words, in_words
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import Overrides, apply
 from harness.render import units
+from harness.zoo.quantised_file import quantisation_of
 
 T = TypeVar("T")
 
@@ -51,8 +52,9 @@ def stage(arguments: Sequence[str]) -> None:
     digest = hashlib.sha256(options.config.read_bytes()).hexdigest()
     final = apply(config, chosen)
     devices.require(final.device)
-    make_plan(config.model_copy(update={"device": final.device}), str(options.config), digest)
-    plan = make_plan(final, str(options.config), digest, merge=True)
+    quantised = _quantised(final)
+    make_plan(config.model_copy(update={"device": final.device}), str(options.config), digest, quantised=quantised)
+    plan = make_plan(final, str(options.config), digest, merge=True, quantised=quantised)
     results = Results(options.results)
     # A run that began with other settings must not find its samples left out by this one at its end.
     with exclusive(results.lock):
@@ -61,6 +63,18 @@ def stage(arguments: Sequence[str]) -> None:
     for refused in BACKENDS.all_refused():
         cli.warn(f"{refused.problem} {refused.hint}")
     _describe(plan, results.plan, changed, options.list)
+
+
+def _quantised(config: Config) -> dict[str, Quantisation]:
+    """How the users' ONNX files among the models are quantised, of those that are."""
+    found = {}
+    for entry in config.models:
+        prefix, _, reference = entry.name.partition(":")
+        kind = quantisation_of(Path(reference)) if prefix == "onnx" else None
+        if kind is not None:
+            cli.say(f"{entry.name} is quantised already ({kind}): its rows are int8")
+            found[entry.name] = kind
+    return found
 
 
 def _parser() -> cli.Parser:

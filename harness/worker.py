@@ -28,6 +28,7 @@ from harness.backends.loads import artifacts, job_of
 from harness.backends.slowdown import slow_down, slowdown_of
 from harness.core import cli, environment, store
 from harness.core.errors import InferometerError, StorageError
+from harness.core.extensions import reason
 from harness.core.jobs import Ended, Entered, Event, Job, Ready, Started
 from harness.core.layout import Models, Results
 from harness.core.loaded_runtimes import loaded_runtimes
@@ -88,7 +89,7 @@ def _measure_and_exit(job: Job, emit: Callable[[Event], None]) -> NoReturn:
             record: Measured | Failed = _measured(job, results, enter)
         except StorageError:
             raise
-        except Exception as error:
+        except BaseException as error:  # a model's own code may also exit, or raise what is no Exception at all
             traceback.print_exc()
             record = _failed(job, error, phases[-1], log)
         store.save_raw(results.raw_file(job.case.case_id, job.round), record)
@@ -161,7 +162,7 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
     )
 
 
-def _failed(job: Job, error: Exception, phase: str, log: Path) -> Failed:
+def _failed(job: Job, error: BaseException, phase: str, log: Path) -> Failed:
     if isinstance(error, InferometerError):
         problem, hint = error.problem, error.hint
     elif isinstance(error, MemoryError):  # Python's and NumPy's, for the host; the GPU's libraries raise others
@@ -172,9 +173,7 @@ def _failed(job: Job, error: Exception, phase: str, log: Path) -> Failed:
         problem = f"{sys.executable} has no module {error.name}."
         hint = f"Install it there, or name another Python: make run BACKEND_PYTHONS={job.case.backend}=/path/to/python."
     else:
-        problem = (
-            f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else '(no message)'}"
-        )
+        problem = reason(error)
         hint = f"The whole story stands in {log}."
     sys.stderr.flush()
     return Failed(

@@ -148,7 +148,20 @@ class Backend(ABC):
 
 
 def construct(target: str, job: Job) -> Backend:
-    """The backend of a table entry's `module:Class`; imports its libraries."""
+    """The backend of a table entry's `module:Class`, its outputs with the batch first; imports its libraries."""
     module, _, name = target.partition(":")
     found: Backend = getattr(importlib.import_module(module), name)(job)
+    _give_batch_first(found, {spec.name: spec.batch_axis for spec in job.export.outputs if spec.batch_axis})
     return found
+
+
+def _give_batch_first(backend: Backend, axes: Mapping[str, int]) -> None:
+    """Let outputs() of this object have the batch as first axis, as the stored references do; axes: where it is."""
+    if not axes:
+        return
+    outputs = backend.outputs
+
+    def moved() -> dict[str, Array]:
+        return {name: np.moveaxis(values, axes.get(name, 0), 0) for name, values in outputs().items()}
+
+    backend.outputs = moved  # type: ignore[method-assign]  # every way of running asks the same object

@@ -10,7 +10,7 @@ import onnxruntime as ort
 
 from harness.backends.base import Array, Backend, Batch
 from harness.backends.onnxruntime_kernels import computing_kernels, quantised
-from harness.backends.ran import precision_of, weights_precision
+from harness.backends.ran import file_precision, precision_of
 from harness.core.schemas import Placement
 
 
@@ -81,13 +81,13 @@ class OnnxRuntime(Backend):
         options = self._session.get_session_options()
         census = self._artifact.dtype_census
         kernels: dict[str, int] = {}
-        if quantised(census):
+        if quantised(census) or self.job.case.precision == "int8":
             kernels = computing_kernels(
                 self.job.folder / self._artifact.path, self.job.batches[0], options.intra_op_num_threads
             )
         return Placement(
             device="cpu" if self._session.get_providers() == ["CPUExecutionProvider"] else "mixed",
-            precision=precision_of(kernels) if kernels else weights_precision(census),
+            precision=precision_of(kernels) if kernels else self._floating(),
             provider="+".join(self._session.get_providers()),
             settings={
                 "threads": options.intra_op_num_threads,
@@ -101,6 +101,13 @@ class OnnxRuntime(Backend):
     def build_facts(self) -> dict[str, str]:
         """ONNX Runtime's own build line."""
         return {"onnxruntime": ort.get_build_info()}
+
+    def _floating(self) -> str:
+        """Of the file, and of what goes in and comes out."""
+        session = self._session
+        return file_precision(
+            self._artifact, [port.type for port in session.get_inputs()], [port.type for port in session.get_outputs()]
+        )
 
     def _bind(self, batch: Batch) -> ort.IOBinding:
         binding = self._session.io_binding()

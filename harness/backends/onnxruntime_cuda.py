@@ -21,7 +21,7 @@ from harness.backends.cuda_buffers import Buffers, Tied
 from harness.backends.onnx_of import onnx_of
 from harness.backends.onnxruntime_placement import Ran, device_of, nodes_of, shares
 from harness.backends.onnxruntime_session import Provider, Wanted, capture_refused, open_session
-from harness.backends.ran import weights_precision
+from harness.backends.ran import file_precision
 from harness.core.schemas import Placement
 
 CUDA = "CUDAExecutionProvider"
@@ -32,6 +32,9 @@ _TYPES = {
     "tensor(int64)": np.int64,
     "tensor(int32)": np.int32,
     "tensor(bool)": np.bool_,
+    "tensor(uint8)": np.uint8,
+    "tensor(int8)": np.int8,
+    "tensor(double)": np.float64,
 }
 
 WARM_UP_RUNS = 3
@@ -143,7 +146,7 @@ class OnnxRuntimeOnGpu(Backend):
 
     def _told_by_first_run(self) -> Sequence[Ran]:
         """Its nodes; the session profiles nothing more."""
-        return nodes_of(json.loads(Path(self._session.end_profiling()).read_text()))
+        return nodes_of(json.loads(Path(self._session.end_profiling()).read_bytes()))
 
     def _providers(self) -> Sequence[Provider]:
         return [(CUDA, self._cuda_options(graph=bool(self.job.options.get("graph"))))]
@@ -186,5 +189,8 @@ class OnnxRuntimeOnGpu(Backend):
         return options
 
     def _precision(self, tf32: bool) -> str:
-        found = weights_precision(self._artifact.dtype_census)
+        session = self._session
+        found = file_precision(
+            self._artifact, [port.type for port in session.get_inputs()], [port.type for port in session.get_outputs()]
+        )
         return "tf32" if found == "fp32" and tf32 else found

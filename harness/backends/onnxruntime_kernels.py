@@ -52,7 +52,7 @@ def computing_kernels(file: Path, batch: Batch, threads: int) -> dict[str, int]:
         options.profile_file_prefix = str(Path(folder) / "profile")
         session = ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
         session.run(None, dict(batch))
-        events = json.loads(Path(session.end_profiling()).read_text())
+        events = json.loads(Path(session.end_profiling()).read_bytes())
     return count(
         event["args"]["op_name"]
         for event in events

@@ -18,6 +18,7 @@ import onnxruntime as ort
 
 from harness.backends import cuda_libraries
 from harness.core.errors import CaseError
+from harness.core.extensions import reason
 
 Provider = tuple[str, Mapping[str, str]]
 """Name and options."""
@@ -65,10 +66,10 @@ def open_session(wanted: Wanted) -> Any:
             )
     except RuntimeError as error:
         # Of TensorRT's libraries, Python's wrapper itself says no more than that they are missing.
-        reason = _missing(provider)
-        if reason is None:
+        why = _missing(provider)
+        if why is None:
             raise
-        raise _not_obtained(provider, reason) from error
+        raise _not_obtained(provider, why) from error
     if provider not in session.get_providers():
         raise _not_obtained(provider, _missing(provider) or "the log of this case says why")
     return session
@@ -82,9 +83,8 @@ def capture_refused() -> Iterator[None]:
     except Exception as error:  # its exceptions have no common base below Exception
         if isinstance(error, CaseError) or not _CAPTURE.search(str(error)):
             raise
-        reason = str(error).strip().splitlines()[-1].strip()[:300]
         raise CaseError(
-            f"ONNX Runtime cannot capture this model as a CUDA graph: {reason}",
+            f"ONNX Runtime cannot capture this model as a CUDA graph: {reason(error)}",
             "Choose its setting `plain` (SETTINGS=…; `settings:` in the configuration).",
         ) from error
 

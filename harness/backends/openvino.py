@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 import openvino as ov
 
 from harness.backends.base import Array, Backend, Batch
-from harness.backends.ran import precision_of
-from harness.core.schemas import Placement
+from harness.backends.ran import computing_layers, floating_precision, precision_of
+from harness.core.errors import CaseError
+from harness.core.schemas import Placement, TensorSpec
 
 _HINTS = {"fp32": ov.Type.f32, "bf16": ov.Type.bf16, "int8": ov.Type.f32}
 """What layers run in that are not quantised; quantised ones follow the file."""
-_NAMES = {"f32": "fp32", "bf16": "bf16", "f16": "fp16", "i8": "int8", "u8": "int8"}
-_COMPUTE = frozenset({"Convolution", "GroupConvolution", "FullyConnected", "MatMul", "ScaledDotProductAttention"})
+_PRODUCTS = frozenset(
+    {
+        *("Convolution", "Deconvolution", "GroupConvolution", "DeformableConvolution", "FullyConnected", "MatMul"),
+        *("ScaledDotProductAttention", "MHA", "RNNSeq", "RNNCell", "LLMMLP", "QKVProjection"),
+    }
+)
 """Execution-graph layers whose precision decides what the numbers were computed in."""
 
 
@@ -29,7 +35,11 @@ class OpenVino(Backend):
         artifact = self.job.export.onnx["int8" if self.job.case.precision == "int8" else "fp32"]
         self._core = ov.Core()
         self._model = self._core.read_model(self.job.folder / artifact.path)
-        self._model.reshape({name: list(array.shape) for name, array in self.job.batches[0].items()})
+        # Before compiling: the plugin gives a port the names of what it takes away behind it, too.
+        self._names = _matched(self._model.inputs, self.job.export.inputs)
+        self._answers = _matched(self._model.outputs, self.job.export.outputs)
+        first = self.job.batches[0]
+        self._model.reshape({place: list(first[name].shape) for place, name in enumerate(self._names)})
 
     def compile(self) -> None:
         """Compile for the CPU and make the request and a tensor per input batch."""
@@ -39,7 +49,7 @@ class OpenVino(Backend):
         self._requests = [self._compiled.create_infer_request() for _ in range(count)]
         self._request = self._requests[0]
         self._submitted = self._waited = 0
-        self._ports = [(port, port.get_any_name()) for port in self._compiled.inputs]
+        self._ports = list(zip(self._compiled.inputs, self._names, strict=True))
         self._tensors = [self._bound(batch) for batch in self.job.batches]
 
     def properties(self) -> dict[str, Any]:
@@ -90,29 +100,27 @@ class OpenVino(Backend):
 
     def outputs(self) -> dict[str, Array]:
         """Copies of the request's output tensors, by the export's names."""
-        specs = self.job.export.outputs
-        return {spec.name: self._request.get_output_tensor(i).data.copy() for i, spec in enumerate(specs)}
+        found = {name: self._request.get_output_tensor(i).data.copy() for i, name in enumerate(self._answers)}
+        return {spec.name: found[spec.name] for spec in self.job.export.outputs}
 
     def placement(self) -> Placement:
         """Precision by layer from the execution graph that really ran."""
         layers = [_layer(node) for node in self.executed()]
         census = Counter(precision for _, precision in layers)
-        computing = Counter(precision for kind, precision in layers if kind in _COMPUTE)
-        ran: Counter[str] = Counter()
-        for name, layers_of in (computing or census).items():
-            ran[_NAMES.get(name, name)] += layers_of
+        ran = computing_layers(layers, _PRODUCTS)
+        ports = [_types(ports) for ports in (self._compiled.inputs, self._compiled.outputs)]
         read = self._compiled.get_property
         return Placement(
             device="+".join(read("EXECUTION_DEVICES")).lower(),
-            precision=precision_of(ran),
+            precision=precision_of(ran) if ran else floating_precision(*ports),
             provider="OpenVINO CPU plugin",
             settings={
                 "threads": int(read("INFERENCE_NUM_THREADS")),
                 "streams": int(read("NUM_STREAMS")),
                 "requests": len(self._requests),
                 "precision_hint": str(read("INFERENCE_PRECISION_HINT").get_type_name()),
-                "computing_layers": sum(computing.values()),
-                "integer_layers": ran["int8"],
+                "computing_layers": sum(ran.values()),
+                "integer_layers": ran.get("int8", 0),
             },
             dtype_census=dict(census),
         )
@@ -123,6 +131,32 @@ class OpenVino(Backend):
     def build_facts(self) -> dict[str, str]:
         """OpenVINO's own version line."""
         return {"openvino": ov.get_version()}
+
+
+def matched(ports: Sequence[Collection[str]], names: Sequence[str]) -> tuple[str, ...]:
+    """Which of the export's tensors each port is. ports: the names of each, in the order of the graph.
+
+    A port may have several names, or others than the file's: OpenVINO takes Identity and Dropout away and keeps any of
+    their names. What no name tells, the order does, which is the file's. CaseError where the numbers differ.
+    """
+    if len(ports) != len(names):
+        raise CaseError(
+            f"OpenVINO's graph has {len(ports)} tensors where the ONNX file has {len(names)}: {', '.join(names)}.",
+            "Leave openvino out of this model's backends.",
+        )
+    found = [next((name for name in names if name in own), None) for own in ports]
+    if len(set(found) - {None}) < sum(name is not None for name in found):
+        return tuple(names)  # two ports of one name: only the order is left
+    rest = iter([name for name in names if name not in found])
+    return tuple(next(rest) if name is None else name for name in found)
+
+
+def _matched(ports: Sequence[Any], specs: Sequence[TensorSpec]) -> tuple[str, ...]:
+    return matched([port.get_names() for port in ports], [spec.name for spec in specs])
+
+
+def _types(ports: Sequence[Any]) -> Counter[str]:
+    return Counter(str(port.get_element_type().get_type_name()) for port in ports)
 
 
 def _layer(node: Any) -> tuple[str, str]:

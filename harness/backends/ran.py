@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+
+from harness.core.schemas import NO_FLOATS, OnnxArtifact
 
 
 def precision_of(layers: Mapping[str, int]) -> str:
@@ -16,11 +19,60 @@ def precision_of(layers: Mapping[str, int]) -> str:
     return "+".join(sorted(name for name, count in layers.items() if count)) or "none"
 
 
-def weights_precision(census: Mapping[str, int]) -> str:
-    """`census`: weight elements by ONNX type → the floating type that holds most of them.
+_NOT_COMPUTED = frozenset(
+    {"Const", "Input", "Output", "Parameter", "Result", "Reorder", "Convert", "ShapeOf", "Range", "Broadcast"}
+)
+"""Layers of OpenVINO's execution graph that hold, carry, convert or shape what others compute."""
 
-    A handful of fp32 scalars in an fp16 file does not make it fp32.
+_INTEGER = frozenset({"i8", "u8"})
+"""In a layer that multiplies these are a quantised network, elsewhere pixels and masks."""
+
+
+def computing_layers(layers: Iterable[tuple[str, str]], products: Collection[str]) -> dict[str, int]:
+    """(type, runtime precision) of each layer of an OpenVINO graph → number of computing layers by precision.
+
+    products: types of layers that multiply, which decide where there are any. Else all count that compute
+    floating-point numbers. Empty where none does.
     """
-    names = {"float": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-    floating = {names[element]: count for element, count in census.items() if element in names}
-    return max(floating, key=lambda name: floating[name], default="none")
+    ran = [(kind, precision) for kind, precision in layers if kind not in _NOT_COMPUTED]
+    multiplying = [precision for kind, precision in ran if kind in products]
+    known = [name for name in multiplying if name in _FLOATING or name in _INTEGER]
+    found = known or [precision for _, precision in ran if precision in _FLOATING]
+    return dict(Counter("int8" if name in _INTEGER else _FLOATING[name] for name in found))
+
+
+def floating_precision(*evidence: Mapping[str, int]) -> str:
+    """The floating type that most elements have, of the first evidence that knows one.
+
+    evidence, best first: numbers of elements or tensors by type, in the words of ONNX (`float16`), of ONNX Runtime
+    (`tensor(float)`), of OpenVINO (`f32`) or of PyTorch (`torch.bfloat16`). Weights come first; a model without any is
+    known by its values, inputs or outputs. Integers are no evidence: ids, shapes and masks are integers in any
+    precision. A handful of fp32 scalars in an fp16 file does not make it fp32.
+
+    `integers` where nothing is a floating-point number.
+    """
+    for types in evidence:
+        floating: Counter[str] = Counter()
+        for name, count in types.items():
+            if name in _FLOATING and count:
+                floating[_FLOATING[name]] += count
+        if floating:
+            return max(floating, key=lambda name: floating[name])
+    return NO_FLOATS
+
+
+def file_precision(file: OnnxArtifact, inputs: Iterable[str], outputs: Iterable[str]) -> str:
+    """The floating type of an ONNX file: of its weights, or without any, of what its nodes give, takes or answers.
+
+    inputs, outputs: their types in ONNX Runtime's words.
+    """
+    return floating_precision(file.value_census, file.dtype_census, Counter(inputs), Counter(outputs))
+
+
+_WORDS: Mapping[str, tuple[str, ...]] = {
+    "fp32": ("float", "tensor(float)", "f32", "float32", "torch.float32"),
+    "fp16": ("float16", "tensor(float16)", "f16", "torch.float16"),
+    "bf16": ("bfloat16", "tensor(bfloat16)", "bf16", "torch.bfloat16"),
+    "fp64": ("double", "tensor(double)", "f64", "float64", "torch.float64"),
+}
+_FLOATING: Mapping[str, str] = {word: name for name, words in _WORDS.items() for word in words}

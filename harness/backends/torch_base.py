@@ -14,7 +14,7 @@ from harness.backends.base import Array, Backend, Batch, Job
 from harness.backends.torch_computed import computed_in
 from harness.backends.torch_cpu import OnCpu
 from harness.backends.torch_place import Call, Place, Tensors
-from harness.core.schemas import Placement
+from harness.core.schemas import NO_FLOATS, Placement
 from harness.zoo.build import build_module
 
 _DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -99,11 +99,9 @@ class TorchBackend(Backend):
         }
 
     def placement(self) -> Placement:
-        """Devices and element types of the module's own parameters, and what its products were computed in.
-
-        A module without parameters is where its answer is.
-        """
-        tensors: Sequence[torch.Tensor] = tuple(self._module.parameters()) or self._results()
+        """Devices and element types of the module's own parameters, or of its other tensors where it has none, and what
+        its products were computed in."""
+        tensors = self._evidence()
         census = Counter({str(dtype): 0 for dtype in {tensor.dtype for tensor in tensors}})
         for tensor in tensors:
             census[str(tensor.dtype)] += math.prod(tensor.shape)
@@ -112,11 +110,26 @@ class TorchBackend(Backend):
         words, unseen = self._computed_in()
         return Placement(
             device="+".join(sorted({tensor.device.type for tensor in tensors})),
-            precision=self._ran_precision("+".join(sorted({self._place.precision(names), *words} - {""}))),
+            precision=self._ran_precision("+".join(sorted({self._place.precision(names), *words} - {""})) or NO_FLOATS),
             provider=self.provider,
-            settings={**self._place.settings(self._module), **unseen, **self._settings()},
+            settings={**self._place.settings(self._module), **unseen, **self._copied(), **self._settings()},
             dtype_census=dict(census),
         )
+
+    def _copied(self) -> dict[str, str | int | float | bool]:
+        """Inputs that every call copies first, because the module works on them in place."""
+        written = self.job.export.written_inputs
+        return {"inputs_copied": "+".join(written)} if written else {}
+
+    def _evidence(self) -> list[torch.Tensor]:
+        """What shows in which precision the module ran: its floating-point parameters, or those of its buffers, inputs
+        or results, whichever there are first; everything where none is floating."""
+        inputs = [tensor for tensor in self._inputs.sets[0] if isinstance(tensor, torch.Tensor)]
+        results = [tensor for tensor in self._results() if isinstance(tensor, torch.Tensor)]
+        parameters: list[torch.Tensor] = [*self._module.parameters()]
+        groups = (parameters, [*self._module.buffers()], inputs, results)
+        floating = [group for group in groups if any(tensor.is_floating_point() for tensor in group)]
+        return floating[0] if floating else [tensor for group in groups for tensor in group]
 
     def build_facts(self) -> dict[str, str]:
         """Facts about this PyTorch that change numbers where it ran."""

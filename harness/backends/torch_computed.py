@@ -6,7 +6,6 @@ parameters as they are.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from harness.zoo.work import PRODUCTS
+from harness.zoo.work import is_product
 
 LEAST_SHARE = 0.01
 """Of the FLOPs of a pass: less, as the angles of rotary embeddings in fp32, says nothing about the whole."""
@@ -53,7 +52,7 @@ class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if packet in flop_registry:
                 flops = int(flop_registry[packet](*args, **(kwargs or {}), out_val=answer))
                 self.flops[self._word(tensors[-1].dtype)] += flops
-            elif PRODUCTS & set(re.split(r"[\d_]+", packet.__name__)):
+            elif is_product(packet.__name__):
                 self.flops[self._word(tensors[-1].dtype)] += _about(tensors)
         return answer
 

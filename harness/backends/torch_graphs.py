@@ -8,6 +8,7 @@ import torch
 
 from harness.backends.torch_place import Call, Tensors
 from harness.core.errors import CaseError
+from harness.core.extensions import reason
 
 
 class Replay:
@@ -29,7 +30,7 @@ class Replay:
             raise
         except RuntimeError as error:
             raise CaseError(
-                f"A pass could not be captured in a CUDA graph: {str(error).strip().splitlines()[0]}",
+                f"A pass could not be captured in a CUDA graph: {reason(error)}",
                 "Choose a setting without a graph for this backend (SETTINGS=…; `settings:` in the configuration).",
             ) from error
         self._replay = self._graph.replay

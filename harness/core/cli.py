@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import errno
+import io
 import os
 import shlex
 import sys
@@ -81,6 +83,7 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
     """Run a stage: two lines and an exit code for a user's mistake, a traceback for ours."""
     # ONNX Runtime (1.29 and later) reports model names and hashes over the network unless told before its import.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    write_anything()
     try:
         stage(sys.argv[1:] if arguments is None else arguments)
         print(end="", flush=True)
@@ -101,6 +104,25 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
         with suppress(OSError):
             traceback.print_exc()
         raise SystemExit(CRASHED) from None
+
+
+_PLAIN = str.maketrans({"×": "x", "±": "+-", "…": "...", "·": "-", "–": "-", "µ": "u", "≥": ">=", "≤": "<=", "→": "->"})
+"""What stands for a character of ours on a terminal that has only ASCII."""
+
+
+def write_anything() -> None:
+    """Let no character fail on a terminal or in a file that is not UTF-8: those that it lacks are written otherwise."""
+    codecs.register_error("plain", _plain)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="plain")
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lost = error.object[error.start : error.end]
+    return lost.translate(_PLAIN).encode("ascii", "replace").decode(), error.end
 
 
 def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -5,6 +5,7 @@ https://packaging.python.org/en/latest/specifications/entry-points/
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
@@ -62,6 +63,41 @@ def _is_shadowed(distribution: metadata.Distribution, name: str) -> bool:
 
 
 def reason(error: BaseException) -> str:
-    """`ImportError: no module named x`, on one line."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    """`ImportError: no module named x`, on one line, and what it was raised from.
+
+    All of the message but colours and line breaks: libraries open with what failed and end with why. The middle of a
+    very long one is left out. Of an exception that was raised from another, its first line and the whole other one are
+    said, unless it repeats that one shortly.
+    """
+    cause = error
+    seen = {id(error)}
+    while cause.__cause__ is not None and id(cause.__cause__) not in seen:
+        cause = cause.__cause__
+        seen.add(id(cause))
+    whole, inner = _message(error), _message(cause)
+    if cause is error or (inner in whole and len(whole) <= _LONGEST):
+        return _named(error, _shortened(whole))
+    return f"{_named(error, _shortened(_message(error, lines=1)))} Caused by {_named(cause, _shortened(inner))}"
+
+
+_COLOURS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)?|[\x00-\x08\x0b-\x1f\x7f]")
+"""ECMA-48 control sequences (colours, links) and other control characters, line breaks and tabs apart."""
+
+_LONGEST = 1200
+"""Characters of a message of a library. torch.onnx explains itself in several thousand, with the cause in the middle of
+the exception that it was raised from."""
+
+
+def _message(error: BaseException, lines: int | None = None) -> str:
+    """The message on one line; its first lines where only some are wanted."""
+    found = [" ".join(line.split()) for line in _COLOURS.sub("", str(error)).splitlines()]
+    return " ".join([line for line in found if line][:lines])
+
+
+def _shortened(text: str) -> str:
+    half = _LONGEST // 2
+    return text if len(text) <= _LONGEST else f"{text[:half].rstrip()} … {text[-half:].lstrip()}"
+
+
+def _named(error: BaseException, text: str) -> str:
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

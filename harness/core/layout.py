@@ -1,7 +1,7 @@
 """Where every file lives: with model_files.py, the only module that spells a directory.
 
 models/<slug>/{model.onnx, model-fp16.onnx, model-int8.onnx, weights.safetensors, inputs*.npz, reference*.npz,
-               export.json}                   or export-failed.json
+               export.json}                   or export-failed.{json,log}
 models/<slug>/engines/<name>.{plan,json}      models/timing-cache/<TensorRT>-<GPU>.cache
 models/<slug>/module.pkl                      of a module that harness.api was given
 models/<slug>/{raw-inputs*.npz, reference*-e2e.npz, tokenizer/}     for the e2e boundary

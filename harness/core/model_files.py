@@ -35,6 +35,11 @@ class ModelFolder:
         return self.root / "export-failed.json"
 
     @property
+    def failure_log(self) -> Path:
+        """The stack of what went wrong in the last export."""
+        return self.root / "export-failed.log"
+
+    @property
     def weights(self) -> Path:
         return self.root / "weights.safetensors"
 

@@ -198,12 +198,22 @@ def translate_storage_errors(path: Path) -> Iterator[None]:
                 f"The disk is full: {path} could not be written.",
                 "Free some space and run the same command again; what was measured is kept.",
             ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
+        refused = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
+        if error.errno in refused and _is_about(error, path):
             raise StorageError(
                 f"{path} could not be written: {error.strerror}.",
                 "Make the folder writable, or name others: `make bench RESULTS=<folder> MODELS_DIR=<folder>`.",
             ) from error
         raise
+
+
+def _is_about(error: OSError, path: Path) -> bool:
+    """Whether the operating system refused this path, its neighbours or a folder above it, and no file elsewhere, which
+    a model's own code may have asked for meanwhile."""
+    if not isinstance(error.filename, str | bytes | os.PathLike):
+        return True
+    refused, ours = Path(os.fsdecode(error.filename)).absolute(), path.absolute()
+    return ours.parent in (refused, *refused.parents) or refused in ours.parents
 
 
 def let_others_read(path: Path) -> None:

@@ -51,4 +51,4 @@ def save_trace(path: Path, process: str, spans: Iterable[Span]) -> None:
     ]
     with translate_storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"traceEvents": [named, *events], "displayTimeUnit": "ms"}))
+        path.write_text(json.dumps({"traceEvents": [named, *events], "displayTimeUnit": "ms"}), encoding="utf-8")

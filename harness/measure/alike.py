@@ -26,7 +26,12 @@ class Alike:
     @property
     def shape(self) -> str:
         """What they have in common, in words: `minilm-l6, fp32, batch 1, sequence 128`."""
-        return _shape(self.rows[0])
+        return f"{self.rows[0].model}, {self.setting}"
+
+    @property
+    def setting(self) -> str:
+        """The same without the model: `fp32, batch 1, sequence 128`."""
+        return _setting(self.rows[0])
 
 
 @dataclass(frozen=True)
@@ -78,8 +83,12 @@ def _compared(kin: Sequence[Profiled]) -> Alike | NotCompared | None:
 
 
 def _shape(row: Row) -> str:
+    return f"{row.model}, {_setting(row)}"
+
+
+def _setting(row: Row) -> str:
     length = (f"sequence {row.sequence_length}",) if row.sequence_length else ()
-    return ", ".join((row.model, row.precision, f"batch {row.batch_size}", *length))
+    return ", ".join((row.precision, f"batch {row.batch_size}", *length))
 
 
 def _column(one: Profiled) -> Column:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.core.schemas import Case, Flag, Gate, Grade, Interval, Latency, Measured, Parity, Row
+from harness.core.schemas import NO_FLOATS, Case, Flag, Gate, Grade, Interval, Latency, Measured, Parity, Row
 from harness.measure import stats, typical
 
 MAX_INTERVAL_HALF_WIDTH = 0.05
@@ -129,7 +129,9 @@ def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], chec
         detail = "the outputs of the timed run were not compared with the reference"
         return [finding("C", "PARITY_UNCHECKED", detail, f"Export `{case.model}` again, then run it again.")]
     if parity.nonfinite:
-        detail = f"{parity.nonfinite} output values are NaN or infinite"
+        detail = (
+            f"{parity.nonfinite} output values are NaN, or infinite where the reference is not or the other way round"
+        )
         remedy = f"Use a wider precision than {case.precision} for `{case.model}`, or look for an overflow in it."
         return [finding("F", "NONFINITE", detail, remedy)]
     if checks.gate is None:
@@ -162,7 +164,14 @@ def _gate(case: Case, parity: Parity, gate: Gate, judge_top1: bool) -> list[Find
 
 def _placement(case: Case, records: Sequence[Measured]) -> list[Finding]:
     # A device is `cuda:1` where there are several: the plan only says which kind.
-    ran = {(record.placement.device.partition(":")[0], record.placement.precision) for record in records}
+    # No label of a precision is wrong of a model without floating-point numbers.
+    ran = {
+        (
+            record.placement.device.partition(":")[0],
+            case.precision if record.placement.precision == NO_FLOATS else record.placement.precision,
+        )
+        for record in records
+    }
     wrong = sorted(ran - {(case.device, case.precision)})
     if not wrong:
         return []

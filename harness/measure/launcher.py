@@ -187,5 +187,8 @@ def process_environment(threads: int, own: bool) -> dict[str, str]:
         "OPENBLAS_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
+        # Jobs and answers are UTF-8, whatever the terminal is.
+        "PYTHONUTF8": "1",
+        "PYTHONIOENCODING": "utf-8",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), inherited])),
     }

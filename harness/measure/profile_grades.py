@@ -127,4 +127,4 @@ def _unchecked(unmade: Mapping[str, str]) -> list[Finding]:
     if not names:
         return []
     detail = "; ".join(f"{', '.join(of)} not judged ({why})" for why, of in names.items())
-    return [finding("B", "UNCHECKED", detail, "Profile more inferences: `make profile FORCE=1 RUNS=200`.")]
+    return [finding("B", "UNCHECKED", detail, "Profile more inferences: `make profile FORCE=1 PROFILE_RUNS=200`.")]

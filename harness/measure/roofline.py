@@ -164,9 +164,10 @@ def with_rooflines(rows: Sequence[Row], exports: Mapping[str, ExportRecord], roo
 
 
 def roofline_of(row: Row, work: Work, bounds: Bounds) -> Roofline | None:
-    """The roofline of a row; None where the time of a pass is not known, or no copy was measured."""
+    """The roofline of a row; None where the time of a pass is not known, no copy was measured, or nothing of its
+    products was counted."""
     time_ns, copies = pass_ns(row), bounds.copy_bytes_per_s
-    if time_ns is None or copies is None:
+    if time_ns is None or copies is None or (work.uncounted and not work.flops_per_item):
         return None
     flops, traffic = row.batch_size * work.flops_per_item, least_bytes(work, row.precision, row.batch_size)
     flops_share = flops / bounds.flops_per_s * 1e9 / time_ns
@@ -179,6 +180,7 @@ def roofline_of(row: Row, work: Work, bounds: Bounds) -> Roofline | None:
         flops_share=flops_share,
         bytes_share=bytes_share,
         limit=_limit(row, flops_share, 0.0 if cached else bytes_share),
+        at_least=bool(work.uncounted),
     )
 
 
@@ -269,7 +271,7 @@ def least_bytes(work: Work, precision: Precision, batch_size: int) -> int:
 
 def _told_apart(row: Row, fixed_share: float | None) -> Row:
     """A row below both limits, with `launch` or `kernels` by how much of its time is fixed; None where nobody knows."""
-    if row.roofline is None or row.roofline.limit is not None or fixed_share is None:
+    if row.roofline is None or row.roofline.limit is not None or row.roofline.at_least or fixed_share is None:
         return row
     limit: Limit = "launch" if fixed_share >= MIN_FIXED_SHARE else "kernels"
     return row.model_copy(update={"roofline": row.roofline.model_copy(update={"limit": limit})})

@@ -16,3 +16,8 @@ def is_calibration(row: Row) -> bool:
 def median_ns(row: Row) -> float:
     """The headline of one batch in ns; infinite where nothing was measured, so that such a row is never the fastest."""
     return row.latency_ns.median if row.latency_ns else math.inf
+
+
+def slug_of(row: Row) -> str:
+    """The folder name of the row's model, with which its case id begins: unique, short and of plain characters."""
+    return row.case_id.rpartition(f"-{row.backend}-{row.device}-{row.precision}-b")[0] or row.model

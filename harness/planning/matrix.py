@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
 from harness.backends import BACKENDS, BackendInfo, backend_info
 from harness.core.errors import ConfigError
-from harness.core.schemas import Boundary, Case, Device, Measurement, Mode, Plan, PlannedModel, Precision
+from harness.core.schemas import Boundary, Case, Device, Measurement, Mode, Plan, PlannedModel, Precision, Quantisation
 from harness.core.store import digest_of
 from harness.engines.request import VARIANT as ENGINE_VARIANT
 from harness.planning.config import Block, Config, ModelEntry
@@ -22,17 +22,25 @@ METHOD_VERSION = 2
 """Raised when the measuring itself changes so much that samples before and after may not be joined."""
 
 
-def make_plan(config: Config, source: str, config_sha256: str, merge: bool = False) -> Plan:
+def make_plan(
+    config: Config,
+    source: str,
+    config_sha256: str,
+    merge: bool = False,
+    quantised: Mapping[str, Quantisation] | None = None,
+) -> Plan:
     """Expand a configuration. Raises ConfigError for unknown names, empty selections, duplicates, impossible blocks.
 
-    With `merge`, equal cases of two blocks become one: command-line choices may make blocks overlap.
+    With `merge`, equal cases of two blocks become one: command-line choices may make blocks overlap. quantised: how
+    the users' files are quantised that are so already; their cases are int8, whatever a block asks for.
     """
     try:
         backend_info(config.report.baseline_backend)
     except ConfigError as error:
         raise ConfigError(f"{source}: report.baseline_backend: {error.problem}", error.hint) from None
     models = _models(config, source)
-    cases = _unique(_expand(config, models, source), source, merge)
+    own = quantised or {}
+    cases = _unique(_expand(config, models, source, own), source, merge, own)
     needed = {case.model for case in cases}
     plan = Plan(
         plan_id="unnamed",
@@ -111,7 +119,7 @@ def _models(config: Config, source: str) -> Models:
     return found
 
 
-def _expand(config: Config, models: Models, source: str) -> Iterator[Case]:
+def _expand(config: Config, models: Models, source: str, quantised: Mapping[str, Quantisation]) -> Iterator[Case]:
     for index, block in enumerate(config.matrix):
         where = f"{source}: matrix[{index}]"
         selected = _selected(block, models, where)
@@ -120,18 +128,25 @@ def _expand(config: Config, models: Models, source: str) -> Iterator[Case]:
         for name in selected:
             entry, info = models[name]
             for backend, table in backends:
-                yield from _of_backend(block, entry, info, backend, table, config.device)
+                yield from _of_backend(block, entry, info, backend, table, config.device, quantised.get(name))
 
 
 def _of_backend(
-    block: Block, entry: ModelEntry, info: ModelInfo, backend: str, table: BackendInfo, device: Device
+    block: Block,
+    entry: ModelEntry,
+    info: ModelInfo,
+    backend: str,
+    table: BackendInfo,
+    device: Device,
+    quantised: Quantisation | None,
 ) -> Iterator[Case]:
     """Every combination of a block's lists for one model and backend."""
     settings = settings_of(block, table, device, info.kind)
     usual = next(iter(table.settings_on(device)))
     lengths = block.sequence_lengths if info.kind == "text" else (None,)
-    for precision, boundary, mode in product(block.precisions, block.boundaries, block.modes):
-        skip = _skip_reason(table, info, device, precision)
+    precisions: Sequence[Precision] = block.precisions if quantised is None else ("int8",)
+    for precision, boundary, mode in product(precisions, block.boundaries, block.modes):
+        skip = _skip_reason(table, info, device, precision, quantised or info.quantisation)
         skip = skip or skipped(backend, table, info, device, boundary, mode)
         for batch_size, length, setting in product(block.batch_sizes, lengths, settings):
             way = "" if setting == usual else setting
@@ -191,7 +206,9 @@ def _backends_on(device: Device) -> list[str]:
     return [name for name, table in BACKENDS.items() if device in table.precisions]
 
 
-def _skip_reason(table: BackendInfo, info: ModelInfo, device: Device, precision: Precision) -> str | None:
+def _skip_reason(
+    table: BackendInfo, info: ModelInfo, device: Device, precision: Precision, quantisation: Quantisation
+) -> str | None:
     if table.artifact != "none" and not info.exportable:
         return "work of known duration is no model: only the spin backend runs it"
     if table.artifact == "module" and not info.has_module:
@@ -199,14 +216,14 @@ def _skip_reason(table: BackendInfo, info: ModelInfo, device: Device, precision:
     if precision not in table.precisions[device]:
         return table.not_offered.get(precision, f"{precision} is not offered on {device}")
     if precision == "int8":
-        return table.not_quantised.get(info.quantisation)
+        return table.not_quantised.get(quantisation)
     return None
 
 
-def _unique(cases: Iterable[Case], source: str, merge: bool) -> list[Case]:
+def _unique(cases: Iterable[Case], source: str, merge: bool, quantised: Collection[str]) -> list[Case]:
     found: dict[str, Case] = {}
     for case in cases:
-        if case.case_id in found and not merge:
+        if case.case_id in found and not merge and case.model not in quantised:
             raise ConfigError(
                 f"{source}: the case {case.case_id} stands twice.",
                 "Two blocks of the matrix overlap: take the combination out of one of them.",

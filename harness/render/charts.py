@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from harness.core.schemas import Row, Summary
 from harness.measure.alike import Alike
+from harness.measure.rows import slug_of
 from harness.render import ranking, ways
 from harness.render.canvas import save
 from harness.render.chart_cold import cold_figure
@@ -72,7 +73,8 @@ def select(summary: Summary) -> Selection:
     for key, rows in tables[:MAX_TABLES]:
         if drawn and rows_drawn + len(rows) > MAX_ROWS:
             break
-        charts += _charts_of(summary, key, rows, planned.get(key, []), _stem(key, key[0] in several))
+        stem = _stem((slug_of(rows[0]), *key[1:]), key[0] in several)
+        charts += _charts_of(summary, key, rows, planned.get(key, []), stem)
         drawn, rows_drawn = drawn + 1, rows_drawn + len(rows)
     note = f"Charts are drawn for the first {drawn} of {len(tables):,} tables; the tables hold every row."
     return Selection(tuple(charts), note if drawn < len(tables) else "")
@@ -82,7 +84,7 @@ def of_layers(summary: Summary, compared: Sequence[Alike]) -> list[Chart]:
     """A chart for each of the first comparisons of profiles, in their order; their tables say the same of all."""
     return [
         Chart(
-            _stem((found.shape, found.rows[0].weights, "layers"), several=True),
+            _stem((slug_of(found.rows[0]), found.setting, found.rows[0].weights, "layers"), several=True),
             title_of(found),
             None,
             partial(layers_figure, title_of(found), found.groups, short_conditions(summary, found.rows)),
@@ -125,5 +127,6 @@ def _what(rows: Sequence[Row]) -> str:
 
 
 def _stem(key: Sequence[str], several: bool) -> str:
-    """A file name for the charts of a table: the model's, with the rest where a model has several tables."""
+    """A file name for the charts of a table: the model's slug, which no other model has and every file system takes,
+    with the rest where a model has several tables."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(key) if several else key[0]).strip("-.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness.core.schemas import Precision, Summary
-from harness.core.schemas.profile import ModelProfile
+from harness.core.schemas.profile import ModelProfile, OnnxCount
 from harness.core.schemas.profile_parts import LayerRow, OperatorRow, PartsProfile
 from harness.measure.alike import alike
 from harness.measure.launch_gaps import idle_share
@@ -29,7 +29,7 @@ def profile_models(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
             "trainable_parameters": one.trainable_parameters,
             "macs_per_item": one.macs,
             "flops_per_item": one.flops,
-            "onnx_macs_per_item": one.onnx_count.macs if one.onnx_count else None,
+            "onnx_macs_per_item": _counted(one.onnx_count),
             "convention": one.convention,
             "counted_by": one.counted_by,
             "not_counted": "; ".join(one.uncounted),
@@ -39,6 +39,11 @@ def profile_models(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
         }
         for weights, one in _models(found, by_length=True)
     ]
+
+
+def _counted(count: OnnxCount | None) -> int | None:
+    """None, and no 0, where only operators that were not counted hold products."""
+    return None if count is None or (count.uncounted and not count.macs) else count.macs
 
 
 _IN_MEMORY: Sequence[Precision] = ("fp32", "fp16", "bf16")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from harness.core.schemas.profile import FileSize, ModelProfile
+from harness.core.schemas.profile import FileSize, ModelProfile, OnnxCount
 from harness.render import units
 from harness.render.markdown import escape, table
 from harness.render.units import ABSENT
@@ -12,7 +12,7 @@ from harness.render.units import ABSENT
 
 def progress_line(found: ModelProfile) -> str:
     """One case in one line, for the terminal."""
-    cost = f"{_millions(found.parameters)} M parameters, {_giga(found.macs)} GMAC an item"
+    cost = f"{_millions(found.parameters)} M parameters, {_work(found.macs, 1e9, found, 4)} GMAC an item"
     return (
         f"{found.case_id}: {cost}, at most {units.in_mib(found.activation_measured_bytes)} MiB allocated, "
         f"{units.in_mib(found.activation_alone_bytes)} of activations alone, "
@@ -58,8 +58,28 @@ def _giga(number: float | None) -> str:
     return units.significant(None if number is None else number / 1e9, digits=4)
 
 
+def _work(number: float | None, unit: float, found: ModelProfile, digits: int = 3) -> str:
+    """A figure that rests on the counted products: at least so much where some operators were not counted, and none
+    where no other holds any."""
+    if found.uncounted and not number:
+        return ABSENT
+    text = units.significant(_per(number, unit), digits=digits)
+    return f"at least {text}" if found.uncounted else text
+
+
 def _millions(number: float | None) -> str:
     return units.significant(None if number is None else number / 1e6)
+
+
+def _best_share(found: ModelProfile) -> str:
+    share = found.achieved.peak_share
+    return f"at least {units.percent(share)}" if found.uncounted and share else units.percent(share or None)
+
+
+def _by_onnx(count: OnnxCount | None) -> str:
+    if count is None or (count.uncounted and not count.macs):
+        return ABSENT
+    return f"at least {_giga(count.macs)}" if count.uncounted else _giga(count.macs)
 
 
 _MODEL: Mapping[str, Callable[[ModelProfile], str]] = {
@@ -67,9 +87,9 @@ _MODEL: Mapping[str, Callable[[ModelProfile], str]] = {
     "seq": _length,
     "M parameters": lambda found: _millions(found.parameters),
     "trainable": lambda found: _millions(found.trainable_parameters),
-    "GMAC an item": lambda found: _giga(found.macs),
-    "GFLOP an item": lambda found: _giga(found.flops),
-    "GMAC by ONNX": lambda found: _giga(found.onnx_count.macs if found.onnx_count else None),
+    "GMAC an item": lambda found: _work(found.macs, 1e9, found, 4),
+    "GFLOP an item": lambda found: _work(found.flops, 1e9, found, 4),
+    "GMAC by ONNX": lambda found: _by_onnx(found.onnx_count),
     "MiB in fp32": lambda found: units.in_mib(found.weight_bytes.get("fp32")),
     "in fp16, bf16": lambda found: units.in_mib(found.weight_bytes.get("fp16")),
 }
@@ -80,15 +100,15 @@ _CASE: Mapping[str, Callable[[ModelProfile], str]] = {
     "precision": lambda found: found.precision,
     "batch": lambda found: str(found.batch_size),
     "seq": _length,
-    "GFLOP": lambda found: _giga(found.flops_per_batch),
+    "GFLOP": lambda found: _work(found.flops_per_batch, 1e9, found, 4),
     "MB at least": lambda found: _millions(found.least_bytes),
-    "FLOP a byte": lambda found: units.significant(found.flops_per_byte),
+    "FLOP a byte": lambda found: _work(found.flops_per_byte, 1, found),
     "MiB at most": lambda found: units.in_mib(found.activation_measured_bytes),
     "activations MiB": lambda found: units.in_mib(found.activation_alone_bytes),
     "estimated": lambda found: units.in_mib(found.activation_estimated_bytes),
     "latency ms": lambda found: units.significant(_per(found.achieved.latency_ns, 1e6)),
-    "GFLOP/s": lambda found: units.significant(_per(found.achieved.flops_per_s, 1e9)),
-    "of the best": lambda found: units.percent(found.achieved.peak_share),
+    "GFLOP/s": lambda found: _work(found.achieved.flops_per_s, 1e9, found),
+    "of the best": _best_share,
     "items/s": lambda found: units.significant(found.achieved.items_per_s),
     "tokens/s": lambda found: units.significant(found.achieved.tokens_per_s),
 }

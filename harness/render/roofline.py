@@ -61,14 +61,15 @@ def _line(row: Row, by_length: bool, with_setting: bool) -> list[str]:
     roofline = row.roofline
     assert roofline is not None  # noqa: S101 - chosen by roofline_table
     time_ns, scale = pass_ns(row), 1 if row.device == "cpu" else 1e3
+    part = "at least " if roofline.at_least else ""
     return [
         *(row.backend, row.precision),
         *([row.setting] if with_setting else []),
         str(row.batch_size),
         *([str(row.sequence_length or ABSENT)] if by_length else []),
-        units.significant(roofline.flops / 1e9),
-        units.significant(roofline.flops / time_ns / scale if time_ns else None),
-        units.percent(roofline.flops_share),
+        part + units.significant(roofline.flops / 1e9),
+        part + units.significant(roofline.flops / time_ns / scale if time_ns else None),
+        part + units.percent(roofline.flops_share),
         units.significant(roofline.bytes / 1e6),
         units.percent(roofline.bytes_share),
         roofline.limit or ABSENT,

@@ -51,6 +51,7 @@ _TINT = 0.35
 
 RC: Any = {
     "font.family": "DejaVu Sans",
+    "text.parse_math": False,  # a `$` in the name of a model is no formula
     "font.size": 9.0,
     "axes.titlesize": 9.5,
     "axes.titleweight": "bold",

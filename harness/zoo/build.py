@@ -7,15 +7,18 @@ family (torchvision, transformers) are imported when one of its models is built.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
 
 from harness.core import store
 from harness.core.errors import CaseError
+from harness.core.extensions import reason
 from harness.core.schemas import ExportRecord
 from harness.zoo import ModelInfo, model_info
 from harness.zoo.loaded import Family
@@ -35,10 +38,31 @@ def build_module(record: ExportRecord, folder: Path) -> nn.Module:
         load_model(module, folder / record.module.path, strict=True)
     except (OSError, RuntimeError, ValueError, KeyError, SafetensorError) as error:
         raise CaseError(
-            f"{record.model} could not be rebuilt from {folder}: {error}",
+            f"{record.model} could not be rebuilt from {folder}: {reason(error)}",
             f"Export it again: `python -m harness.export --models {record.model} --force`.",
         ) from error
-    return frozen(module)
+    names = [spec.name for spec in record.inputs]
+    return with_own_inputs(frozen(module), names, record.written_inputs)
+
+
+class OwnInputs(nn.Module):
+    """A module that works on its inputs in place, given copies of them at each call."""
+
+    def __init__(self, module: nn.Module, written: tuple[int, ...]) -> None:
+        super().__init__()
+        self.module = module
+        self.written = written
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        """Copy what the module writes to, and call it."""
+        return self.module(*(one.clone() if place in self.written else one for place, one in enumerate(inputs)))
+
+
+def with_own_inputs(module: nn.Module, names: Sequence[str], written: Collection[str]) -> nn.Module:
+    """The module itself, or one around it that keeps the named inputs as they are for the next call."""
+    if not written:
+        return module
+    return OwnInputs(module, tuple(place for place, name in enumerate(names) if name in written)).eval()
 
 
 def save_weights(module: nn.Module, path: Path) -> None:
@@ -49,7 +73,9 @@ def save_weights(module: nn.Module, path: Path) -> None:
 
 def frozen(module: nn.Module) -> nn.Module:
     """The module in fp32 and eval mode, without gradients."""
-    return module.float().eval().requires_grad_(False)
+    for parameter in module.parameters():  # ScriptModule has no requires_grad_() of its own
+        parameter.requires_grad_(False)
+    return module.float().eval()
 
 
 def family_of(info: ModelInfo) -> Family:

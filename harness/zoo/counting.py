@@ -10,11 +10,13 @@ import torch
 from numpy.typing import NDArray
 from onnx.shape_inference import InferenceError
 
+from harness.core.extensions import reason
 from harness.core.schemas import Case, ExportRecord, Work
 from harness.core.schemas.profile import Counts, OnnxCount
 from harness.zoo import complexity, model_info
 from harness.zoo.build import family_of
-from harness.zoo.onnx_complexity import OnnxGraph, live_bytes, open_graph, products_of
+from harness.zoo.onnx_complexity import OnnxGraph, live_bytes, open_graph
+from harness.zoo.onnx_products import products_of
 
 AGREE = 0.001
 """Relative difference of two counts up to which they are called equal."""
@@ -61,15 +63,18 @@ def counts_of(case: Case, export: ExportRecord, folder: Path, batch: Item) -> Co
 
 
 def _products(work: Work | None, counted: OnnxCount | None) -> Counts:
-    """The multiply-adds: torch's where it counted, else the graph's. Everything else is empty."""
-    macs: int | None = None
-    by: str | None = None
-    uncounted: tuple[str, ...] = ()
+    """The multiply-adds: torch's where it counted all, else the graph's where that did, else those of which there are
+    more. None where only operators that were not counted hold any. Everything else is empty."""
+    found: list[tuple[int, str, tuple[str, ...]]] = []
     if work is not None:
-        macs, by = work.flops_per_item // 2, "torch's FlopCounterMode, attention in separate products"
-        uncounted = work.uncounted
-    elif counted is not None:
-        macs, by, uncounted = counted.macs, "the ONNX graph", counted.uncounted
+        found.append(
+            (work.flops_per_item // 2, "torch's FlopCounterMode, attention in separate products", work.uncounted)
+        )
+    if counted is not None:
+        found.append((counted.macs, "the ONNX graph", counted.uncounted))
+    macs, by, uncounted = max(found, key=lambda one: (not one[2], bool(one[2]) and one[0]), default=(None, None, ()))
+    if not macs and uncounted:
+        macs, by = None, None
     return Counts(
         parameters=None,
         trainable_parameters=None,
@@ -102,7 +107,7 @@ def _graph(export: ExportRecord, folder: Path, item: Item, notes: list[str]) -> 
     try:
         return open_graph(folder / export.onnx["fp32"].path, {name: array.shape for name, array in item.items()})
     except InferenceError as error:
-        notes.append(f"the ONNX graph was not counted: {str(error).strip().splitlines()[0]}")
+        notes.append(f"the ONNX graph was not counted: {reason(error)}")
         return None
 
 
@@ -112,8 +117,8 @@ def _onnx_count(file: str, graph: OnnxGraph) -> OnnxCount:
 
 
 def _compared(work: Work | None, counted: OnnxCount | None) -> list[str]:
-    """Where the two counts differ, in words; empty where they agree or one of them is missing."""
-    if work is None or counted is None:
+    """Where the two counts differ, in words; empty where they agree, or one of them is missing or a part."""
+    if work is None or counted is None or work.uncounted or counted.uncounted:
         return []
     macs = work.flops_per_item // 2
     if abs(counted.macs - macs) <= AGREE * macs:

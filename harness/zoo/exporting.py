@@ -25,13 +25,15 @@ from harness.core.schemas import (
 )
 from harness.zoo import ModelInfo, int8, onnx_file, onnx_forms
 from harness.zoo.build import family_of, save_weights
+from harness.zoo.diagnosis import check_comparable, diagnosed
 from harness.zoo.exporting_raw import raw_inputs
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Request
 from harness.zoo.onnx_check import Compare, Trial, check_file, trials_of
 from harness.zoo.onnx_forms import Step
-from harness.zoo.reference import in_chunks, reference_of, refuse_nan
+from harness.zoo.reference import in_chunks, reference_of
 from harness.zoo.request import Options, artifact, versions
 from harness.zoo.specs import tensor_specs
+from harness.zoo.stored import write_arrays
 from harness.zoo.work import work_of
 
 _EXAMPLES = 2
@@ -74,6 +76,7 @@ def export_model(job: Job, step: Step, seconds: Mapping[str, float], compare: Co
         with step("inputs"):
             inputs = {length: _real_inputs(job, loaded, length) for length in job.lengths}
         with step("reference"):
+            loaded = _diagnosed(job, loaded, inputs[job.lengths[0]].arrays, compare)
             _write_references(job, loaded, inputs)
         raw = _raw_inputs(job, loaded, inputs, step)
         with step("work"):
@@ -84,6 +87,8 @@ def export_model(job: Job, step: Step, seconds: Mapping[str, float], compare: Co
         variants = _onnx_forms(job, loaded, example, step, refusals)
         with step("check"):
             trials = trials_of(loaded, job.planned.sequence_lengths, limits.threads())
+            for trial in trials:
+                check_comparable(job.info.name, trial.outputs)
             checks = _checks(job, loaded, trials, [*onnx, *variants], compare, refusals)
         module = _weights(job, loaded)
     return ExportRecord(
@@ -96,7 +101,8 @@ def export_model(job: Job, step: Step, seconds: Mapping[str, float], compare: Co
         classifier=loaded.classifier,
         parameters=None if loaded.module is None else sum(p.numel() for p in loaded.module.parameters()),
         inputs=tensor_specs([t.inputs for t in trials], loaded.input_names, loaded.fixed_batch),
-        outputs=tensor_specs([t.outputs for t in trials], loaded.output_names, loaded.fixed_batch),
+        outputs=tensor_specs([t.outputs for t in trials], loaded.output_names, loaded.fixed_batch, loaded.batch_axes),
+        written_inputs=loaded.written_inputs,
         module=module,
         onnx={name: file for name, file in onnx.items() if name not in refusals.found},
         onnx_variants={name: file for name, file in variants.items() if name not in refusals.found},
@@ -142,16 +148,22 @@ def _real_inputs(job: Job, loaded: Loaded, length: int | None) -> Inputs:
             f"Only {len(rows)} of {job.samples} inputs of {job.planned.name} differ.",
             "Give more or larger example inputs, or set a smaller `parity_samples`, 8 at least.",
         )
-    np.savez(job.folder.inputs(length), allow_pickle=False, **made.arrays)
+    write_arrays(job.folder.inputs(length), made.arrays)
     return made
+
+
+def _diagnosed(job: Job, loaded: Loaded, inputs: Arrays, compare: Compare) -> Loaded:
+    """The model with the batch axis of each output. Raises ExportError for what is wrong with the model itself."""
+    answer = reference_of(loaded, limits.threads())
+    return dataclasses.replace(loaded, batch_axes=diagnosed(job.info.name, loaded, answer, inputs, compare))
 
 
 def _write_references(job: Job, loaded: Loaded, inputs: Mapping[int | None, Inputs]) -> None:
     answer = reference_of(loaded, limits.threads())
     for length, made in inputs.items():
         outputs = in_chunks(answer, made.arrays, loaded.fixed_batch)
-        refuse_nan(outputs, job.planned.name)
-        np.savez(job.folder.reference(length), allow_pickle=False, **outputs)
+        check_comparable(job.info.name, outputs)
+        write_arrays(job.folder.reference(length), outputs)
 
 
 def _raw_inputs(
@@ -200,13 +212,17 @@ def _source_of(name: str) -> str:
 def _onnx_files(
     job: Job, loaded: Loaded, example: Arrays, step: Step, refusals: _Refusals
 ) -> dict[Precision, OnnxArtifact]:
-    """The fp32 file, which every other one is made from, and those the plan asks for besides."""
+    """The fp32 file, which every other one is made from, and those the plan asks for besides. A user's file that is
+    quantised already is taken as it is."""
     fp32 = job.folder.onnx("fp32")
     files: dict[Precision, OnnxArtifact] = {}
     with refusals.attempt("fp32"):
         with step("onnx"):
             how = onnx_file.write_fp32(loaded, example, fp32, job.options)
         files["fp32"] = _onnx_artifact(fp32, how)
+        if loaded.quantised is not None:
+            own = f"{loaded.quantised}, as the user's file has it"
+            return {**files, "int8": files["fp32"].model_copy(update={"quantisation": own})}
         if "fp16" in job.planned.onnx_precisions:
             with refusals.attempt("fp16"), step("onnx-fp16"):
                 onnx_file.write_fp16(fp32, job.folder.onnx("fp16"))
@@ -247,11 +263,13 @@ def _checks(
 ) -> tuple[OnnxCheck, ...]:
     """Every ONNX file, by its precision or the name of its form, on every trial."""
     found: list[OnnxCheck] = []
-    for name in names:
-        if name in refusals.found:  # made from a file that is wrong
+    # A quantised file of the user's is both its fp32 and its int8 file, and checked once.
+    sources = {"fp32" if loaded.quantised and name == "int8" else name: name for name in names}
+    for source, name in sources.items():
+        if source in refusals.found:  # made from a file that is wrong
             continue
-        file, precision = job.folder.onnx(name), onnx_forms.precision_of(name)
-        with refusals.attempt(name):
+        file, precision = job.folder.onnx(source), onnx_forms.precision_of(name)
+        with refusals.attempt(source):
             found += check_file(file, precision, loaded, trials, compare, limits.threads())
     return tuple(found)
 
@@ -270,6 +288,7 @@ def _onnx_artifact(path: Path, exporter: str) -> OnnxArtifact:
         exporter=exporter,
         opset=onnx_file.opset_of(path),
         dtype_census=onnx_file.dtype_census(path),
+        value_census=onnx_file.value_census(path),
         external_data=artifact(beside) if beside.is_file() else None,
     )
 

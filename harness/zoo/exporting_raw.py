@@ -10,10 +10,12 @@ from harness.core import limits
 from harness.core.errors import ExportError
 from harness.core.layout import ModelFolder
 from harness.core.schemas import Artifact, RawInputs
+from harness.zoo.diagnosis import check_comparable
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Raw
 from harness.zoo.raw import in_hand, prepare_of, save_items
-from harness.zoo.reference import in_chunks, reference_of, refuse_nan, relative_l2
+from harness.zoo.reference import in_chunks, reference_of, relative_l2
 from harness.zoo.request import artifact
+from harness.zoo.stored import write_arrays
 
 MAX_JPEG_DISTANCE = 0.1
 """Largest relative L2 between a picture's inputs by way of JPEG and without: quality 95 gave 0.04 over the sample
@@ -71,6 +73,6 @@ def _reference(loaded: Loaded, raw: Raw, prepared: Arrays, folder: ModelFolder, 
         # The ids are the very same, so the outputs are as well.
         return artifact(folder.reference(length))
     outputs = in_chunks(reference_of(loaded, limits.threads()), prepared, loaded.fixed_batch)
-    refuse_nan(outputs, folder.root.name)
-    np.savez(folder.raw_reference(length), allow_pickle=False, **outputs)
+    check_comparable(folder.root.name, outputs)
+    write_arrays(folder.raw_reference(length), outputs)
     return artifact(folder.raw_reference(length))

@@ -15,7 +15,7 @@ def forward(module: nn.Module, arguments: Sequence[torch.Tensor]) -> tuple[torch
     """The outputs of a module, a single one as a tuple too. Raises ConfigError where its forward raises."""
     try:
         answer = module(*arguments)
-    except Exception as error:  # whatever the module's own code raises
+    except (Exception, SystemExit) as error:  # whatever the module's own code raises
         given = ", ".join(f"{str(one.dtype).removeprefix('torch.')}{list(one.shape)}" for one in arguments)
         raise ConfigError(
             f"The forward of {type(module).__name__} raised {reason(error)} (its inputs: {given}).",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.errors import ConfigError, HubError, InferometerError
+from harness.core.extensions import reason
 from harness.zoo.loaded import Request
 from harness.zoo.pickled import tensors_only
 from harness.zoo.quiet import quiet
@@ -132,18 +133,18 @@ def _translated(request: Request, what: str) -> Iterator[None]:
     except InferometerError:
         raise
     except Exception as error:  # whatever a damaged file makes its reader raise: IndexError for a torn pickle
-        reason = str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
-        if "custom code" in reason:
+        why = reason(error).rstrip(".")
+        if "custom code" in why:
             raise ConfigError(
                 f"{info.name} needs code from its repository, which is never run.",
                 "Write a function that builds the model and name that: `module:<python path>:<function>`.",
             ) from error
         if Path(info.reference).is_dir():
             raise HubError(
-                f"The {what} of {info.name} could not be read: {reason}.",
+                f"The {what} of {info.name} could not be read: {why}.",
                 "Save the model there again: `save_pretrained`, of the model and of its tokenizer.",
             ) from error
         way_out = f"Set `weights: seeded` for {info.name}, or name a local copy: `hf:<local folder>`."
         raise HubError(
-            f"The {what} of {info.name} could not be fetched from {info.reference}: {reason}.", way_out
+            f"The {what} of {info.name} could not be fetched from {info.reference}: {why}.", way_out
         ) from error

@@ -18,6 +18,7 @@ import onnx
 
 from harness.core.environment import cpu_flags
 from harness.core.errors import ExportError
+from harness.core.extensions import reason
 from harness.zoo import onnx_file
 from harness.zoo.loaded import Arrays, Inputs, Loaded
 from harness.zoo.quiet import quiet
@@ -112,9 +113,8 @@ def _write(source: Path, target: Path, quantised: Callable[[Path, Path, Mapping[
             quantised(prepared, made, {"use_external_data_format": large})
             onnx_file.save(onnx.load(made), target)
     except Exception as error:  # the quantiser raises whatever its passes raise
-        reason = str(error).strip().split("\n")[0][:300]
         raise ExportError(
-            f"{source} could not be quantised to int8: {type(error).__name__}: {reason}", "Leave int8 out of its rows."
+            f"{source} could not be quantised to int8: {reason(error)}", "Leave int8 out of its rows."
         ) from error
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.core.schemas import Answer, Preparation, Weights
+from harness.core.schemas import Answer, Preparation, Quantisation, Weights
 from harness.zoo import ModelInfo
 
 if TYPE_CHECKING:
@@ -49,6 +49,9 @@ class Loaded:
     sequence_inputs: names of the inputs whose axis 1 is the sequence; empty where nothing has a sequence.
     max_sequence: longest sequence the model has positions for.
     fixed_batch: the only batch size that a user's ONNX file takes; None where it is free.
+    batch_axes: axis of each output that is the batch, where it is not the first (harness/zoo/diagnosis.py).
+    quantised: how a user's ONNX file is quantised already; None where it is not.
+    written_inputs: those that the module works on in place; every call gets copies of them.
     heads, hidden_size: of a transformer's attention, as its configuration has them; None for other models.
     attention: what PyTorch computes the attention by; set_attention chooses it. None where there is no choice.
     """
@@ -66,6 +69,9 @@ class Loaded:
     set_attention: Callable[[str], None] | None = None
     onnx_file: Path | None = None
     fixed_batch: int | None = None
+    batch_axes: Mapping[str, int] = field(default_factory=dict)
+    quantised: Quantisation | None = None
+    written_inputs: tuple[str, ...] = ()
     heads: int | None = None
     hidden_size: int | None = None
 

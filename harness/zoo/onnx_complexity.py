@@ -1,36 +1,26 @@
-"""Products of an ONNX graph, counted from its own shapes: a second opinion on what torch counts on the module.
+"""An ONNX graph with the shape of every tensor, and what its tensors hold at once.
 
-A node's multiply-adds follow from the shapes of its inputs and outputs (ONNX operator specification); shapes come from
-onnx.shape_inference once the graph's inputs have the extents of one case.
+Shapes come from onnx.shape_inference once the graph's inputs have the extents of one case; a model's own functions are
+put in the place of their calls first.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import onnx
-from onnx import TensorProto, helper, shape_inference
+import onnx.inliner
+from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 from harness.core.errors import MalformedFileError
 from harness.core.extensions import reason
+from harness.zoo.quiet import quiet
 
 Shape = tuple[int, ...]
-
-# fmt: off
-_PRODUCTS = frozenset((
-    "Attention", "ConvInteger", "DeformConv", "DynamicQuantizeMatMul", "FusedConv", "FusedGemm", "FusedMatMul", "GRU",
-    "LSTM", "MatMulInteger", "MatMulNBits", "MultiHeadAttention", "QAttention", "QLinearConv", "QLinearMatMul", "RNN",
-))
-# fmt: on
-"""Operators that consist of products and are not counted here. As in harness/zoo/work.py, activations, normalisations
-and poolings are left out of the count by convention."""
-
-_SUBGRAPHS = frozenset(("If", "Loop", "Scan", "SequenceMap"))
 
 
 @dataclass(frozen=True)
@@ -43,6 +33,8 @@ class OnnxGraph:
     inputs: frozenset[str]
     outputs: frozenset[str]
     weights: frozenset[str]
+    scalars: Mapping[str, int] = field(default_factory=dict)
+    """Constants of one whole number or truth value: how often a loop runs, which branch is taken."""
 
 
 @dataclass(frozen=True)
@@ -51,19 +43,6 @@ class Live:
 
     peak: int
     unknown: int
-
-
-@dataclass(frozen=True)
-class OnnxProducts:
-    """Multiply-adds by operator type, and what is missing from them, in words."""
-
-    macs: Mapping[str, int]
-    uncounted: tuple[str, ...]
-
-    @property
-    def total(self) -> int:
-        """Multiply-adds of the whole graph."""
-        return sum(self.macs.values())
 
 
 def open_graph(path: Path, extents: Mapping[str, Shape]) -> OnnxGraph:
@@ -77,23 +56,83 @@ def open_graph(path: Path, extents: Mapping[str, Shape]) -> OnnxGraph:
         raise MalformedFileError(
             f"{path} cannot be read ({reason(error)}).", "Run `make export`: it makes the file again."
         ) from error
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)
     _resolve(model.graph, extents)
-    graph = shape_inference.infer_shapes(model, data_prop=True).graph
-    weights = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    kinds = {tensor.name: tensor.data_type for tensor in graph.initializer}
-    shapes: dict[str, Shape] = dict(weights)
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        if _is_known(value):
-            shapes[value.name] = tuple(axis.dim_value for axis in value.type.tensor_type.shape.dim)
-            kinds[value.name] = value.type.tensor_type.elem_type
+    found = shape_inference.infer_shapes(model, data_prop=True).graph
+    values = _known_values(found)
+    if any(name and name not in values for node in found.node for name in node.output):
+        # onnx knows its own operators alone, and gives up earlier.
+        values = {**_known_values(_symbolically_inferred(model)), **values}
+    return _graph_of(found, values)
+
+
+def _graph_of(graph: Any, values: Mapping[str, tuple[Shape, int]]) -> OnnxGraph:
+    """With the shapes of every subgraph as well: in ONNX no value has the name of one in a graph around it."""
+    graphs = [graph, *_subgraphs(graph.node)]
+    tensors = [tensor for one in graphs for tensor in one.initializer]
     return OnnxGraph(
         nodes=tuple(graph.node),
-        shapes=shapes,
-        bytes_of={name: math.ceil(math.prod(shape) * _bits(kinds[name]) / 8) for name, shape in shapes.items()},
+        shapes={name: shape for name, (shape, _) in values.items()},
+        bytes_of={
+            name: math.ceil(math.prod(shape) * _bits(kind) / 8) for name, (shape, kind) in values.items() if kind
+        },
         inputs=frozenset(value.name for value in graph.input),
         outputs=frozenset(value.name for value in graph.output),
-        weights=frozenset(weights),
+        weights=frozenset(tensor.name for tensor in graph.initializer),
+        scalars=_scalars(graphs, tensors),
     )
+
+
+def _known_values(graph: Any) -> dict[str, tuple[Shape, int]]:
+    """(shape, element type) of each value of the graph and its subgraphs whose shape is known."""
+    found: dict[str, tuple[Shape, int]] = {}
+    for one in (graph, *_subgraphs(graph.node)):
+        found |= {tensor.name: (tuple(tensor.dims), tensor.data_type) for tensor in one.initializer}
+        for value in (*one.input, *one.value_info, *one.output):
+            if _is_known(value):
+                tensor = value.type.tensor_type
+                found[value.name] = (tuple(axis.dim_value for axis in tensor.shape.dim), tensor.elem_type)
+    return found
+
+
+def _symbolically_inferred(model: Any) -> Any:
+    """The graph as ONNX Runtime's tool infers it, which knows ONNX Runtime's own operators too."""
+    # sympy and more: only where it is needed.
+    from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference  # noqa: PLC0415
+
+    try:
+        with quiet():
+            tool = SymbolicShapeInference(2**31 - 1, auto_merge=False, guess_output_rank=False, verbose=0)
+            tool._preprocess(model)
+            # Its infer_shapes() does just this, but where a shape stays unknown saves the model in the current folder.
+            while tool.run_:
+                tool._infer_impl()
+            tool._update_output_from_vi()
+            return tool.out_mp_.graph
+    except Exception:  # whatever its rules raise for a graph that they do not know; nodes without shapes are named
+        return model.graph
+
+
+def _subgraphs(nodes: Iterable[Any]) -> Iterator[Any]:
+    for node in nodes:
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                if graph.node or graph.output:
+                    yield graph
+                    yield from _subgraphs(graph.node)
+
+
+def _scalars(graphs: Iterable[Any], tensors: Iterable[Any]) -> dict[str, int]:
+    whole = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
+    named = [(tensor.name, tensor) for tensor in tensors]
+    for node in (node for graph in graphs for node in graph.node if node.op_type == "Constant"):
+        named += [(node.output[0], entry.t) for entry in node.attribute if entry.name == "value"]
+    return {
+        name: int(numpy_helper.to_array(tensor).reshape(-1)[0])
+        for name, tensor in named
+        if tensor.data_type in whole and math.prod(tensor.dims) == 1 and tensor.data_location != TensorProto.EXTERNAL
+    }
 
 
 def _resolve(graph: Any, extents: Mapping[str, Shape]) -> None:
@@ -107,35 +146,20 @@ def _resolve(graph: Any, extents: Mapping[str, Shape]) -> None:
             if axis.HasField("dim_param"):
                 symbols[axis.dim_param] = extent
             axis.dim_value = extent
-    for value in (*graph.value_info, *graph.output):
-        for axis in value.type.tensor_type.shape.dim:
-            if axis.dim_param in symbols:
-                axis.dim_value = symbols[axis.dim_param]
-    known = [value for value in graph.value_info if _is_known(value)]
-    del graph.value_info[:]
-    graph.value_info.extend(known)
+    for one in (graph, *_subgraphs(graph.node)):
+        inner = [] if one is graph else [*one.input]
+        for value in (*inner, *one.value_info, *one.output):
+            for axis in value.type.tensor_type.shape.dim:
+                if axis.dim_param in symbols:
+                    axis.dim_value = symbols[axis.dim_param]
+        known = [value for value in one.value_info if _is_known(value)]
+        del one.value_info[:]
+        one.value_info.extend(known)
 
 
 def _is_known(value: Any) -> bool:
     tensor = value.type.tensor_type
     return tensor.HasField("shape") and all(axis.HasField("dim_value") for axis in tensor.shape.dim)
-
-
-def products_of(graph: OnnxGraph) -> OnnxProducts:
-    """Count every node that multiplies matrices or convolves; those that cannot be counted are named."""
-    macs: Counter[str] = Counter()
-    missing: Counter[str] = Counter()
-    for node in graph.nodes:
-        count = _COUNTS.get(node.op_type)
-        if count is None:
-            if node.op_type in _PRODUCTS | _SUBGRAPHS:
-                missing[f"{node.op_type}: not counted"] += 1
-            continue
-        try:
-            macs[node.op_type] += count(node, graph.shapes)
-        except KeyError:
-            missing[f"{node.op_type}: shape not known"] += 1
-    return OnnxProducts(dict(macs), tuple(f"{number} x {what}" for what, number in sorted(missing.items())))
 
 
 def live_bytes(graph: OnnxGraph) -> Live:
@@ -158,47 +182,3 @@ def _bits(kind: int) -> int:
     if kind in (TensorProto.INT4, TensorProto.UINT4):
         return 4
     return 8 * int(helper.tensor_dtype_to_np_dtype(kind).itemsize)
-
-
-def _attribute(node: Any, name: str, otherwise: Any) -> Any:
-    found = next((entry for entry in node.attribute if entry.name == name), None)
-    return otherwise if found is None else helper.get_attribute_value(found)
-
-
-def _conv(node: Any, shapes: Mapping[str, Shape]) -> int:
-    """Each output element sums over input channels of its group and the kernel: weight is (out, in / groups, k…)."""
-    return math.prod(shapes[node.output[0]]) * math.prod(shapes[node.input[1]][1:])
-
-
-def _conv_transpose(node: Any, shapes: Mapping[str, Shape]) -> int:
-    """Each input element goes to the output channels of its group and the kernel: weight is (in, out / groups, k…)."""
-    return math.prod(shapes[node.input[0]]) * math.prod(shapes[node.input[1]][1:])
-
-
-def _gemm(node: Any, shapes: Mapping[str, Shape]) -> int:
-    left = shapes[node.input[0]]
-    inner = left[0] if _attribute(node, "transA", 0) else left[1]
-    return math.prod(shapes[node.output[0]]) * inner
-
-
-def _matmul(node: Any, shapes: Mapping[str, Shape]) -> int:
-    return math.prod(shapes[node.output[0]]) * shapes[node.input[0]][-1]
-
-
-def _einsum(node: Any, shapes: Mapping[str, Shape]) -> int:
-    """One multiply-add for every combination of the indices, where two operands meet."""
-    terms, *_ = _attribute(node, "equation", b"").decode().replace(" ", "").split("->")
-    letters = terms.split(",")
-    if len(letters) != 2 or "." in terms:
-        raise KeyError(node.name)
-    pairs = [zip(term, shapes[name], strict=True) for term, name in zip(letters, node.input, strict=True)]
-    return math.prod({letter: extent for pair in pairs for letter, extent in pair}.values())
-
-
-_COUNTS: Mapping[str, Callable[[Any, Mapping[str, Shape]], int]] = {
-    "Conv": _conv,
-    "ConvTranspose": _conv_transpose,
-    "Gemm": _gemm,
-    "MatMul": _matmul,
-    "Einsum": _einsum,
-}

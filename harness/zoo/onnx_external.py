@@ -10,6 +10,7 @@ import onnx
 
 from harness.core.confine import inside
 from harness.core.errors import ExportError, MalformedFileError
+from harness.core.extensions import reason
 
 
 def external_locations(path: Path) -> set[str]:
@@ -20,7 +21,10 @@ def external_locations(path: Path) -> set[str]:
     try:
         model = onnx.load(path, load_external_data=False)
     except Exception as error:  # protobuf's DecodeError has no common base with onnx's own below Exception
-        raise ExportError(f"{path} cannot be read as ONNX: {str(error)[:200]}", "Check the file.") from error
+        raise ExportError(
+            f"{path} ({path.stat().st_size:,} bytes) cannot be read as ONNX: {reason(error)}",
+            "Is it a whole ONNX file? A download may have stopped, or have saved a page of text (git lfs pull).",
+        ) from error
     return {_location(tensor) for tensor in _tensors(model) if tensor.data_location == onnx.TensorProto.EXTERNAL}
 
 
@@ -31,12 +35,17 @@ def check_external_data(path: Path) -> None:
     """
     for location in sorted(external_locations(path)):
         try:
-            inside(path.parent, location)
+            beside = inside(path.parent, location)
         except MalformedFileError as error:
             raise ExportError(
                 f"{path} keeps weights in {location!r}, which is outside its folder.",
                 "Do not load it unless you made it; else save it again with its weights beside it.",
             ) from error
+        if not beside.is_file():
+            raise ExportError(
+                f"{path} keeps weights in {location!r}, and there is no {beside}.",
+                f"Put {location} beside {path.name}.",
+            )
 
 
 def _location(tensor: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ import onnx
 import torch
 
 from harness.core.errors import ExportError
+from harness.core.extensions import reason
+from harness.zoo.build import OwnInputs, with_own_inputs
 from harness.zoo.loaded import Arrays, Loaded
 from harness.zoo.onnx_external import external_locations
 from harness.zoo.quiet import quiet
@@ -27,8 +30,8 @@ def write_fp32(loaded: Loaded, examples: Arrays, path: Path, options: Options) -
     if loaded.onnx_file is not None:
         _copy(loaded.onnx_file, path)
         return "the user's file"
-    module = loaded.require_module()
-    arguments = tuple(torch.from_numpy(examples[name]) for name in loaded.input_names)
+    module = with_own_inputs(loaded.require_module(), loaded.input_names, loaded.written_inputs)
+    arguments = tuple(torch.from_numpy(examples[name].copy()) for name in loaded.input_names)
     axes = _dynamo(loaded, module) if options.exporter == "dynamo" else _torchscript(loaded)
     try:
         with quiet(), torch.no_grad(), _attention(loaded, options.attention) as attention:
@@ -42,10 +45,10 @@ def write_fp32(loaded: Loaded, examples: Arrays, path: Path, options: Options) -
                 **axes,
             )
     except Exception as error:  # the exporters raise whatever the model's code and their passes raise
-        reason = str(error).strip().split("\n")[0][:300]
         other = "torchscript" if options.exporter == "dynamo" else "dynamo"
         raise ExportError(
-            f"The {options.exporter} exporter failed: {type(error).__name__}: {reason}", f"Try `--exporter {other}`."
+            f"The {options.exporter} exporter failed (opset {options.opset}): {reason(error)}",
+            f"Try `--exporter {other}`.",
         ) from error
     return options.exporter if attention is None else f"{options.exporter}, attention {attention}"
 
@@ -78,7 +81,9 @@ def _dynamo(loaded: Loaded, module: torch.nn.Module) -> dict[str, Any]:
         {0: batch, 1: sequence} if name in loaded.sequence_inputs else {0: batch} for name in loaded.input_names
     )
     large = sum(tensor.nbytes for tensor in module.state_dict().values()) > _BESIDE_BYTES
-    return {"dynamo": True, "dynamic_shapes": shapes, "external_data": large, "verbose": False}
+    # A forward of `*inputs` has one parameter.
+    given = (shapes,) if isinstance(module, OwnInputs) else shapes
+    return {"dynamo": True, "dynamic_shapes": given, "external_data": large, "verbose": False}
 
 
 def _torchscript(loaded: Loaded) -> dict[str, Any]:
@@ -109,7 +114,9 @@ def write_fp16(source: Path, target: Path) -> None:
             # The exporter's notes on intermediate types still say fp32, which the checker takes for a contradiction.
             del converted.model.graph.value_info[:]
     except Exception as error:
-        raise ExportError(f"{source} could not be converted to fp16: {error}", "Leave fp16 out of its rows.") from error
+        raise ExportError(
+            f"{source} could not be converted to fp16: {reason(error)}", "Leave fp16 out of its rows."
+        ) from error
     save(converted.model, target)
 
 
@@ -144,7 +151,7 @@ def check_onnx(path: Path) -> None:
     try:
         onnx.checker.check_model(str(path), full_check=True)
     except Exception as error:
-        raise ExportError(f"{path} is not valid ONNX: {str(error)[:300]}", "Try the other `--exporter`.") from error
+        raise ExportError(f"{path} is not valid ONNX: {reason(error)}", "Try the other `--exporter`.") from error
 
 
 def opset_of(path: Path) -> int:
@@ -163,3 +170,24 @@ def dtype_census(path: Path) -> dict[str, int]:
             elements *= extent
         census[name] = census.get(name, 0) + elements
     return census
+
+
+_CARRYING = frozenset(("Cast", "CastLike", "Constant", "ConstantOfShape", "Identity", "Range", "Shape", "Size"))
+"""Nodes that hold or convert what others compute."""
+
+
+def value_census(path: Path) -> dict[str, int]:
+    """Number of tensors by element type that the nodes of a file give; empty where it has floating-point weights, which
+    say more, and where onnx cannot infer the types."""
+    model = onnx.load(path, load_external_data=False)
+    kinds = onnx.TensorProto
+    floating = (kinds.FLOAT, kinds.FLOAT16, kinds.BFLOAT16, kinds.DOUBLE)
+    if any(tensor.data_type in floating and sum(tensor.dims) > 1 for tensor in model.graph.initializer):
+        return {}
+    try:
+        graph = onnx.shape_inference.infer_shapes(model).graph
+    except Exception:  # its errors have no common base, and the file's ports are evidence, too
+        return {}
+    types = {value.name: value.type.tensor_type.elem_type for value in (*graph.value_info, *graph.output)}
+    made = [name for node in graph.node if node.op_type not in _CARRYING for name in node.output if types.get(name)]
+    return dict(Counter(str(kinds.DataType.Name(types[name])).lower() for name in made))

@@ -7,6 +7,7 @@ fused     a transformer's layers as ONNX Runtime's own operators (onnx_variants.
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
@@ -57,7 +58,10 @@ def write_all(
                 with attempt(fp16):
                     onnx_file.write_fp16(folder.onnx(fp32), folder.onnx(fp16))
                     made[fp16] = made[fp32] + ", onnxruntime.transformers.float16"
-            if int8_ in names:
+            if int8_ in names and loaded.quantised is not None:
+                shutil.copyfile(folder.onnx(fp32), folder.onnx(int8_))
+                made[int8_] = made[fp32]
+            elif int8_ in names:
                 with attempt(int8_):
                     how = int8.write_symmetric(folder.onnx(fp32), folder.onnx(int8_), calibration())
                     made[int8_] = f"{made[fp32]}, onnxruntime.quantization: {how}"

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 
 from harness.core.errors import ExportError
+from harness.core.extensions import reason
 from harness.zoo.loaded import Arrays, Loaded
 from harness.zoo.onnx_file import save
 from harness.zoo.onnx_masks import MASK, read_masks
@@ -53,7 +54,7 @@ def write_fused(source: Path, target: Path, loaded: Loaded) -> str:
             )
             fused.topological_sort()
     except Exception as error:  # the optimizer raises whatever its passes raise
-        raise ExportError(f"{source} could not be fused: {type(error).__name__}: {error}", _LEAVE_OUT) from error
+        raise ExportError(f"{source} could not be fused: {reason(error)}", _LEAVE_OUT) from error
     found = count_fused(fused.model.graph)
     if "Attention" not in found:
         raise ExportError(

@@ -21,7 +21,7 @@ from harness.core.errors import ConfigError, MalformedFileError, MissingInputErr
 from harness.core.layout import ModelFolder
 from harness.zoo import ModelInfo
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Request
-from harness.zoo.own_module import loaded, vary
+from harness.zoo.own_module import initialised, loaded, vary
 
 _AGAIN = "Make the profiler again: harness.api.ModelProfiler writes the file."
 
@@ -29,7 +29,7 @@ _AGAIN = "Make the profiler again: harness.api.ModelProfiler writes the file."
 def load(request: Request) -> Loaded:
     """The module and its inputs. Raises MissingInputError, MalformedFileError or ConfigError as _read does."""
     module, given = _read(request.info, request.folder)
-    examples = tuple(torch.from_numpy(np.asarray(values)) for values in given.values())
+    examples = _tensors(given)
 
     def make_inputs(samples: int, sequence: int | None) -> Inputs:
         del sequence
@@ -40,7 +40,12 @@ def load(request: Request) -> Loaded:
 
 def architecture(info: ModelInfo, folder: Path) -> nn.Module:
     """The module as it was handed over; the exported weights, which are the same, are loaded over."""
-    return _read(info, folder)[0]
+    module, given = _read(info, folder)
+    return initialised(module, _tensors(given))
+
+
+def _tensors(given: Arrays) -> tuple[torch.Tensor, ...]:
+    return tuple(torch.from_numpy(np.asarray(values)) for values in given.values())
 
 
 def rotation(given: Mapping[str, NDArray[np.generic]], samples: int) -> Inputs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from harness.core.errors import ExportError, UsageError
+from harness.core.errors import UsageError
 from harness.zoo.forward import forward
 from harness.zoo.loaded import Arrays, Loaded
 from harness.zoo.onnx_run import open_session, run_session
@@ -23,18 +23,24 @@ _CHUNK = 8
 
 
 def reference_of(loaded: Loaded, threads: int) -> Answer:
-    """The function that computes the reference outputs of a loaded model with this many threads, in full fp32."""
+    """The function that computes the reference outputs of a loaded model with this many threads, in full fp32, each
+    with its batch axis first."""
     if loaded.onnx_file is not None:
         session = open_session(loaded.onnx_file, threads, level="ORT_DISABLE_ALL")
-        return lambda arrays: run_session(session, arrays)
+        return lambda arrays: batch_first(run_session(session, arrays), loaded.batch_axes)
     module = loaded.require_module()
     torch.set_num_threads(threads)
     _compute_exactly()
-    return lambda arrays: _torch_outputs(module, arrays, loaded)
+    return lambda arrays: batch_first(_torch_outputs(module, arrays, loaded), loaded.batch_axes)
+
+
+def batch_first(outputs: Arrays, axes: Mapping[str, int]) -> Arrays:
+    """Outputs with their batch axis moved to the front; views."""
+    return {key: np.moveaxis(values, axes.get(key, 0), 0) if values.ndim else values for key, values in outputs.items()}
 
 
 def _compute_exactly() -> None:
-    """Undo what the code of a model that was exported before in this process may have lowered."""
+    """Undo what the code of a model may have lowered."""
     torch.set_float32_matmul_precision("highest")
     kinds: list[Any] = [getattr(torch.backends.mkldnn, name, None) for name in ("conv", "rnn")]
     for kind in kinds:
@@ -61,17 +67,6 @@ def in_chunks(answer: Answer, arrays: Arrays, fixed_batch: int | None) -> Arrays
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def refuse_nan(outputs: Arrays, model: str) -> None:
-    """Raise ExportError where a reference holds NaN: no answer could be held against it."""
-    for name, values in outputs.items():
-        count = int(np.count_nonzero(np.isnan(values))) if np.issubdtype(values.dtype, np.floating) else 0
-        if count:
-            raise ExportError(
-                f"The fp32 outputs of {model} hold NaN: {count:,} of {values.size:,} values of `{name}`.",
-                "Mend the model, its weights or its example inputs: with NaN as the reference nothing can be checked.",
-            )
-
-
 def relative_l2(values: NDArray[np.generic], reference: NDArray[np.generic]) -> float:
     """‖v − r‖ / ‖r‖ of two arrays of one shape, computed in double precision."""
     one, other = np.asarray(values, dtype=np.float64), np.asarray(reference, dtype=np.float64)
@@ -80,5 +75,6 @@ def relative_l2(values: NDArray[np.generic], reference: NDArray[np.generic]) -> 
 
 def _torch_outputs(module: nn.Module, arrays: Arrays, loaded: Loaded) -> Arrays:
     with torch.inference_mode():
-        outputs = forward(module, [torch.from_numpy(arrays[name]) for name in loaded.input_names])
+        # Copies: a module that works on its inputs in place must not change what others are given after it.
+        outputs = forward(module, [torch.from_numpy(arrays[name].copy()) for name in loaded.input_names])
     return {name: output.numpy() for name, output in zip(loaded.output_names, outputs, strict=True)}

@@ -14,7 +14,7 @@ from harness.core.schemas import Artifact, ExportRecord, PlannedModel
 from harness.zoo import ModelInfo
 
 _LIBRARIES = ("torch", "torchvision", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy")
-_FORMAT = 4
+_FORMAT = 5
 """Raised when the code of an export changes what it writes, so that old files are made anew."""
 
 
@@ -114,7 +114,7 @@ def _fingerprint(info: ModelInfo) -> list[str]:
     if prefix == "module":
         try:
             found = importlib.util.find_spec(info.reference.partition(":")[0])
-        except ImportError:
+        except (Exception, SystemExit):  # it imports the packages around the module; the export says what they raise
             found = None
         files = [] if found is None or found.origin is None else [Path(found.origin)]
     elif prefix == "onnx":

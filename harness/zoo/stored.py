@@ -22,3 +22,11 @@ def read_arrays(path: Path) -> Arrays:
         raise MalformedFileError(
             f"{path} cannot be read ({reason(error)}).", "Run `make export`: it makes the file again."
         ) from error
+
+
+def write_arrays(path: Path, arrays: Arrays) -> None:
+    """Write arrays as NumPy's npz. numpy.savez takes them as keywords, and refuses an array of the name `file`."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, values in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, np.asanyarray(values), allow_pickle=False)

@@ -6,8 +6,9 @@ So attention is computed in separate products while counting, and put back as it
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,14 +22,65 @@ from harness.core.schemas import Work
 from harness.zoo.forward import forward
 from harness.zoo.loaded import Arrays, Inputs, Loaded
 
+Shape = Sequence[int]
+
 # fmt: off
-PRODUCTS = frozenset((
-    "addbmm", "addmm", "addmv", "attention", "baddbmm", "bmm", "cdist", "conv", "convolution", "dot", "fft", "gru",
-    "linear", "lstm", "mm", "mv", "rnn", "transformer", "vdot",
+_PRODUCTS = frozenset((
+    "addbmm", "addmm", "addmv", "attention", "baddbmm", "bmm", "cdist", "cholesky", "conv", "convolution", "dot",
+    "eigh", "fft", "gemm", "gru", "inv", "inverse", "linear", "lstm", "lu", "matmul", "matrix", "mm", "mv", "pinv",
+    "qr", "rnn", "solve", "svd", "transformer", "vdot",
 ))
 # fmt: on
 """Words in the names of operators that consist of products: where the counter does not know one, too little is counted.
-Activations, normalisations and poolings are left out of FLOPs by convention, here as in published figures."""
+Activations, normalisations, poolings and interpolations are left out of FLOPs by convention, here as in published
+figures."""
+
+_OURS = frozenset(("aten", "prim", "prims"))
+_WITHOUT_PRODUCTS = frozenset(("nms", "roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool"))
+"""Operators of torchvision that pick or interpolate. What those of other libraries do is not known."""
+
+
+def _recurrent_flops(values: Shape, weight: Shape, recurrent: Shape, *_: Any, **__: Any) -> int:
+    """One layer in one direction: each of (steps, batch, features) meets both matrices (gates x hidden, features)."""
+    return 2 * math.prod(values[:-1]) * (math.prod(weight) + math.prod(recurrent))
+
+
+def _bilinear_flops(first: Shape, weight: Shape, second: Shape, *_: Any, **__: Any) -> int:
+    """x W y for each output: x by each of (out, in1, in2), then the result by y."""
+    del first
+    return 2 * math.prod(second[:-1]) * (math.prod(weight) + weight[0] * weight[2])
+
+
+def _deformable_flops(values: Shape, weight: Shape, *_: Any, out_shape: Shape, **__: Any) -> int:
+    """As a convolution's: (out, in / groups, kernel…). Where the samples are taken is interpolation."""
+    del values
+    return 2 * math.prod(out_shape) * math.prod(weight[1:])
+
+
+def _distance_flops(first: Shape, second: Shape, *_: Any, out_shape: Shape, **__: Any) -> int:
+    """A difference, squared and added, for each feature of each pair."""
+    del second
+    return 2 * math.prod(out_shape) * first[-1]
+
+
+def _matrix_vector_flops(*shapes: Any, out_shape: Shape = (), **__: Any) -> int:
+    """A matrix by a vector, or two vectors: all elements of the first of them."""
+    del out_shape
+    return 2 * int(math.prod(next(shape for shape in shapes if shape)))
+
+
+def _flops() -> dict[Any, Callable[..., int]]:
+    """Formulas for operators that PyTorch's counter lacks, by operator; torchvision's only where it is loaded."""
+    found: dict[Any, Callable[..., int]] = {
+        torch.ops.aten.mkldnn_rnn_layer: _recurrent_flops,
+        torch.ops.aten._trilinear: _bilinear_flops,
+        torch.ops.aten._cdist_forward: _distance_flops,
+        **dict.fromkeys((torch.ops.aten.mv, torch.ops.aten.dot, torch.ops.aten.vdot), _matrix_vector_flops),
+    }
+    if hasattr(torch.ops.torchvision, "deform_conv2d"):
+        found[torch.ops.torchvision.deform_conv2d] = _deformable_flops
+    return found
+
 
 _WINOGRAD_KERNELS = ((3, 3), (5, 5))
 """Kernel sizes for which cuDNN offers Winograd's algorithm (cuDNN, CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED)."""
@@ -52,10 +104,11 @@ def work_of(loaded: Loaded, inputs: Mapping[int | None, Inputs]) -> tuple[Work, 
 
 def _count(module: nn.Module, names: tuple[str, ...], length: int | None, arrays: Arrays) -> Work:
     item = {name: arrays[name][:1] for name in names}
-    counter, seen = FlopCounterMode(display=False), _Seen()
+    formulas = _flops()
+    counter, seen = FlopCounterMode(display=False, custom_mapping=formulas), _Seen(frozenset(formulas))
     # The counter takes composite operators apart; what it hands on is seen by the mode around it.
     with seen, counter:
-        outputs = forward(module, [torch.from_numpy(item[name]) for name in names])
+        outputs = forward(module, [torch.from_numpy(item[name].copy()) for name in names])
     return Work(
         sequence_length=length,
         flops_per_item=int(counter.get_total_flops()),
@@ -98,8 +151,9 @@ def _unfused(loaded: Loaded) -> Iterator[None]:
 class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Watches the operators that really run: which products the counter misses, which convolutions need fewer."""
 
-    def __init__(self) -> None:
+    def __init__(self, counted: Collection[Any]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._counted = counted
         self.uncounted: set[str] = set()
         self.winograd_flops = 0
 
@@ -109,13 +163,26 @@ class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run the operator and look at it."""
         answer = func(*args, **(kwargs or {}))
         packet = func._overloadpacket
+        if packet in self._counted:
+            return answer
         if packet not in flop_registry:
-            name = packet.__name__
-            if PRODUCTS & set(re.split(r"[\d_]+", name)):
-                self.uncounted.add(name)
+            if _may_multiply(func.namespace, packet.__name__):
+                self.uncounted.add(packet.__name__)
         elif packet in _CONVOLUTIONS and _is_winograd(*args):
             self.winograd_flops += int(flop_registry[packet](*args, **(kwargs or {}), out_val=answer))
         return answer
+
+
+def _may_multiply(namespace: str, name: str) -> bool:
+    return is_product(name) if namespace in _OURS else name not in _WITHOUT_PRODUCTS
+
+
+def is_product(name: str) -> bool:
+    """Whether an operator of PyTorch's consists of products, by its name."""
+    words = set(re.split(r"[\d_]+", name))
+    if "upsample" in words:  # upsample_linear1d
+        return False
+    return bool(_PRODUCTS & words or ("linalg" in words and "norm" not in words))
 
 
 def _is_winograd(

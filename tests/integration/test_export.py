@@ -302,7 +302,7 @@ def test_several_failures_have_two_lines_each_and_a_summary(tmp_path: Path) -> N
         "no file absent.onnx",
         "returned str",
         "module:own_models:raising raised KeyError: 'no such file'.",
-        "The forward of Refusing raised RuntimeError: this forward (its inputs: float32[4, 3]).",
+        "The forward of Refusing raised RuntimeError: this forward fails (its inputs: float32[4, 3]).",
         "no folder ./absent",
         "length 600 of minilm-l6; it has positions for 512",
         "Did you mean `resnet50`?",

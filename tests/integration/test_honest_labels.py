@@ -73,7 +73,7 @@ def test_an_exporter_that_refuses_a_model_fails_only_the_rows_that_need_its_file
     slug = next(model.slug for model in plan.models if model.name == f"{OWN}unexportable")
     record = store.load(own.models.folder(slug).record, ExportRecord, "make export")
     assert (set(record.refused), record.onnx) == ({"fp32"}, {})
-    assert record.refused["fp32"].error.startswith("The dynamo exporter failed: ")
+    assert record.refused["fp32"].error.startswith("The dynamo exporter failed (opset ")
 
 
 def test_a_model_that_torch_alone_runs_needs_no_exporter(own: Folder) -> None:
@@ -89,8 +89,9 @@ def test_a_reference_with_nan_is_refused(own: Folder) -> None:
     done = own("export")
     assert done.returncode != 0
     error, hint = done.stderr.splitlines()
-    assert error == f"Error: The fp32 outputs of {OWN}undefined hold NaN: 16 of 64 values of `output`."
-    assert hint.startswith("Hint:  Mend the model")
+    assert error.startswith(f"Error: Output `output` of {OWN}undefined is NaN in ")
+    assert "nothing can be compared with it" in error
+    assert hint.startswith("Hint:  Look for 0/0")
 
 
 def test_every_backend_answers_inputs_that_it_never_saw(folder: Folder) -> None:

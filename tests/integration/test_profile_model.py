@@ -55,8 +55,9 @@ def test_text_models_count_both_products_of_attention(
 
 @pytest.mark.parametrize("name", ["resnet18", "minilm-l6", "vit_b_16"])
 def test_the_exported_graph_counts_the_same(name: str, tmp_path: Path) -> None:
-    from harness.zoo.onnx_complexity import open_graph, products_of
+    from harness.zoo.onnx_complexity import open_graph
     from harness.zoo.onnx_file import write_fp32
+    from harness.zoo.onnx_products import products_of
     from harness.zoo.request import Options
 
     options = Options(exporter="dynamo", opset=20, output_name=None, max_length=None, cache=None)

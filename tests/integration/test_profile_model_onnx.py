@@ -71,6 +71,22 @@ def test_counts_that_disagree_are_both_told(export: ExportRecord, tmp_path: Path
     assert "torch has 1,000 multiply-adds an item, the ONNX graph 1,200" in found.count_notes[0]
 
 
+def test_the_graph_counts_what_torch_cannot_and_nothing_counted_is_no_zero(
+    export: ExportRecord, tmp_path: Path
+) -> None:
+    from harness.zoo.counting import counts_of
+
+    blind = WORK.model_copy(update={"flops_per_item": 0, "uncounted": ("mystery",)})
+    found = counts_of(case(), export.model_copy(update={"work": (blind,)}), tmp_path, BATCH)
+    assert (found.macs, found.counted_by, found.uncounted) == (1_200, "the ONNX graph", ())
+    assert not any("disagree" in note for note in found.count_notes)
+    alone = counts_of(case(), export.model_copy(update={"work": (blind,), "onnx": {}}), tmp_path, BATCH)
+    assert (alone.macs, alone.flops, alone.uncounted) == (None, None, ("mystery",))
+    part = blind.model_copy(update={"flops_per_item": 2_000})
+    some = counts_of(case(), export.model_copy(update={"work": (part,), "onnx": {}}), tmp_path, BATCH)
+    assert (some.macs, some.uncounted) == (1_000, ("mystery",))
+
+
 def test_an_export_without_an_fp32_file_says_so(export: ExportRecord, tmp_path: Path) -> None:
     from harness.zoo.counting import counts_of
 

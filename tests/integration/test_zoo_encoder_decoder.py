@@ -130,8 +130,9 @@ def test_its_onnx_file_answers_alike_in_every_library(tmp_path: Path) -> None:
     from transformers import T5Config
 
     from harness.zoo import model_info, transformer
-    from harness.zoo.onnx_complexity import open_graph, products_of
+    from harness.zoo.onnx_complexity import open_graph
     from harness.zoo.onnx_file import write_fp32
+    from harness.zoo.onnx_products import products_of
     from harness.zoo.request import Options
     from harness.zoo.work import work_of
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,19 +100,99 @@ def test_a_users_onnx_file_has_no_work() -> None:
     assert count(loaded_of(None, ("pixel_values",)), {None: image()}) == ()
 
 
-def test_operators_that_the_counter_does_not_know_are_named() -> None:
-    class Recurrent(torch.nn.Module):  # type: ignore[name-defined,misc]
+def module_work(module: object, *shapes: tuple[int, ...]) -> Work:
+    """Of a module of fp32 inputs, counted for one item."""
+    names = tuple(f"input_{place}" for place in range(len(shapes)))
+    inputs = Inputs({name: np.ones((2, *shape), np.float32) for name, shape in zip(names, shapes, strict=True)}, "ones")
+    return count(loaded_of(module, names), {None: inputs})[0]
+
+
+class First(torch.nn.Module):  # type: ignore[name-defined,misc]
+    """The first answer of another module."""
+
+    def __init__(self, module: object) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, values: object) -> object:
+        """Without its states."""
+        return self.module(values)[0]
+
+
+@pytest.mark.parametrize(
+    ("make", "shapes", "macs"),
+    [
+        # 12 steps x 4 gates of 32 x (20 inputs + 32 hidden), then the same with 32 inputs
+        (
+            lambda: First(torch.nn.LSTM(20, 32, num_layers=2, batch_first=True)),
+            [(12, 20)],
+            12 * 128 * (20 + 32) + 12 * 128 * 64,
+        ),
+        (
+            lambda: First(torch.nn.LSTM(20, 32, bidirectional=True, batch_first=True)),
+            [(12, 20)],
+            2 * 12 * 128 * (20 + 32),
+        ),
+        (lambda: First(torch.nn.GRU(20, 32, batch_first=True)), [(12, 20)], 12 * 96 * (20 + 32)),
+        (lambda: First(torch.nn.RNN(20, 32, batch_first=True)), [(12, 20)], 12 * 32 * (20 + 32)),
+        # x W for each of 8 outputs, and the result by y
+        (lambda: torch.nn.Bilinear(16, 24, 8), [(16,), (24,)], 8 * 16 * 24 + 8 * 24),
+        # the norm of a 10 x 32 matrix: one product with each side's vector, one of the two vectors
+        (
+            lambda: torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(32, 10)),
+            [(32,)],
+            32 * 10 + 10 * 32 + 10,
+        ),
+        (lambda: torch.nn.Upsample(scale_factor=2, mode="linear"), [(3, 8)], 0),
+        (lambda: torch.nn.Softmax(-1), [(8,)], 0),
+    ],
+)
+def test_layers_by_hand(make: Callable[[], Any], shapes: list[tuple[int, ...]], macs: int) -> None:
+    work = module_work(make().eval(), *shapes)
+    assert (work.flops_per_item, work.uncounted) == (2 * macs, ())
+
+
+def test_a_deformable_convolution_by_hand() -> None:
+    operators = pytest.importorskip("torchvision.ops")
+
+    class Deformed(torch.nn.Module):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:
             super().__init__()
-            self.cell = torch.nn.LSTM(8, 8, batch_first=True)
+            self.convolution = operators.DeformConv2d(3, 8, 3, padding=1)
+
+        def forward(self, values: Any) -> object:
+            return self.convolution(values, torch.zeros(len(values), 18, 10, 10))
+
+    work = module_work(Deformed().eval(), (3, 10, 10))
+    assert (work.flops_per_item, work.uncounted) == (2 * 8 * 100 * 27, ())
+
+
+def test_operators_that_the_counter_does_not_know_are_named() -> None:
+    class Transformed(torch.nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(8, 8)
 
         def forward(self, values: object) -> object:
-            return torch.fft.rfft(self.cell(values)[0])
+            return torch.fft.rfft(self.linear(values)).abs() + torch.linalg.det(torch.eye(3))
 
-    inputs = Inputs({"values": np.zeros((2, 4, 8), np.float32)}, "zeros")
-    (work,) = count(loaded_of(Recurrent().eval(), ("values",)), {None: inputs})
+    work = module_work(Transformed().eval(), (8,))
+    assert work.flops_per_item == 2 * 64
     assert "_fft_r2c" in work.uncounted
-    assert any("lstm" in name or "rnn" in name for name in work.uncounted)
+    assert any("linalg" in name or "lu" in name for name in work.uncounted)
+
+
+def test_an_operator_of_another_library_is_named() -> None:
+    @torch.library.custom_op("inferometer_test::mystery", mutates_args=())
+    def mystery(values: torch.Tensor) -> torch.Tensor:  # type: ignore[name-defined]
+        return values.clone()
+
+    class Mysterious(torch.nn.Module):  # type: ignore[name-defined,misc]
+        def forward(self, values: Any) -> object:
+            return mystery(values)
+
+    work = module_work(Mysterious(), (8,))
+    assert (work.flops_per_item, work.uncounted) == (0, ("mystery",))
 
 
 def test_a_table_that_is_also_the_output_layer_is_read_and_winograds_convolutions_are_told() -> None:

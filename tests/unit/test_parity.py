@@ -233,3 +233,27 @@ def test_comparing_makes_no_large_arrays() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < reference.nbytes / 2
+
+
+INF = math.inf
+
+
+def test_the_same_infinities_in_the_same_places_are_equal_and_in_no_distance() -> None:
+    reference = np.array([[1.0, -INF, 2.0, INF]], np.float32)
+    found = one(np.array([[1.0, -INF, 2.5, INF]], np.float32), reference)
+    assert (found.nonfinite, found.max_abs) == (0, 0.5)
+    assert found.relative_l2 == pytest.approx(0.5 / math.sqrt(5))
+
+
+@pytest.mark.parametrize(
+    ("output", "reference"),
+    [(-INF, INF), (INF, 1.0), (1.0, -INF), (-3.4e38, -INF), (math.nan, math.nan), (math.nan, 1.0), (INF, math.nan)],
+)
+def test_an_infinity_on_one_side_and_every_nan_are_lost(output: float, reference: float) -> None:
+    found = one(np.array([[1.0, output]]), np.array([[1.0, reference]]))
+    assert (found.nonfinite, found.relative_l2) == (1, None)
+
+
+def test_infinities_alone_have_no_distance() -> None:
+    found = one(np.array([[INF, -INF]]), np.array([[INF, -INF]]))
+    assert (found.nonfinite, found.relative_l2, found.cosine) == (0, 0.0, 1.0)

@@ -32,7 +32,7 @@ def peak_bytes(job: Job) -> tuple[int, str]:
     with tempfile.TemporaryDirectory(prefix="inferometer-") as scratch:
         backend = Watched(job, Path(scratch))
         ready(backend)
-        return peak_of(runs_of(json.loads(backend.end_profiling().read_text()))), _BY
+        return peak_of(runs_of(json.loads(backend.end_profiling().read_bytes()))), _BY
 
 
 def peak_of(runs: Sequence[Run]) -> int:

@@ -78,5 +78,5 @@ def _profiled(job: Job, runs: int) -> tuple[list[int], list[Any], Graph]:
         backend = Watched(job, Path(scratch))
         ready(backend)
         spans = [span_of(backend, index) for index in range(runs)]
-        events = json.loads(backend.end_profiling().read_text())
+        events = json.loads(backend.end_profiling().read_bytes())
         return spans, events, read_graph(backend.graph)

@@ -23,6 +23,7 @@ from harness.backends.profiles.onnxruntime_launches import LEAST, on_gpu
 from harness.backends.profiles.plain import plain_ns, ready
 from harness.backends.profiles.torch_operators import TRACE, operators
 from harness.core.errors import StorageError
+from harness.core.extensions import reason
 from harness.core.schemas.profile_parts import LayerRow, PartsProfile
 
 NODES_TRACE = "nodes.pt.trace.json"
@@ -40,7 +41,7 @@ class _Watched(OnnxRuntimeOnGpu):
     def events(self) -> tuple[Sequence[Event], int]:
         """The profile, and when its times begin, in ns of the Unix epoch. Nothing more is profiled."""
         begin = int(self._session.get_profiling_start_time_ns())
-        return json.loads(Path(self._session.end_profiling()).read_text()), begin
+        return json.loads(Path(self._session.end_profiling()).read_bytes()), begin
 
     def _wanted(self, folder: Path) -> Wanted:
         return replace(super()._wanted(self._folder), graph=self.graph)
@@ -83,8 +84,7 @@ def _nodes(job: Job, folder: Path, runs: int) -> _Nodes:
     except StorageError:
         raise
     except Exception as error:  # kernels are told all the same, and this reason is shown with them
-        reason = (str(error).strip() or "no reason given").splitlines()[0][:300]
-        return _Nodes((), (f"No layers: {type(error).__name__}: {reason}",))
+        return _Nodes((), (f"No layers: {reason(error)}",))
 
 
 def _told(job: Job, folder: Path, runs: int) -> _Nodes:

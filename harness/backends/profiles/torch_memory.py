@@ -119,7 +119,7 @@ def _events(running: TorchBackend) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
         seen.export_chrome_trace(str(trace))
-        events: list[dict[str, Any]] = json.loads(trace.read_text())["traceEvents"]
+        events: list[dict[str, Any]] = json.loads(trace.read_bytes())["traceEvents"]
     return events
 
 

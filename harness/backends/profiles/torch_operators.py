@@ -61,7 +61,7 @@ def operators(backend: Backend, folder: Path, runs: int, name: str = TRACE) -> O
     with translate_storage_errors(path):
         folder.mkdir(parents=True, exist_ok=True)
         profiler.export_chrome_trace(str(path))
-        trace = json.loads(path.read_text())
+        trace = json.loads(path.read_bytes())
     trace.pop("traceName", None)  # where the file lay, which is nothing of the profile
     save_bytes(path, json.dumps(trace, separators=(",", ":")).encode())
     events = trace["traceEvents"]

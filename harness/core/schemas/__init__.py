@@ -62,6 +62,7 @@ from harness.core.schemas.export import (
 )
 from harness.core.schemas.plan import Case, EngineOptions, Gate, Measurement, Plan, PlannedModel, ReportOptions
 from harness.core.schemas.raw import (
+    NO_FLOATS,
     Block,
     Clock,
     ColdCosts,
@@ -118,6 +119,7 @@ from harness.core.schemas.vocabulary import (
 
 __all__ = [
     "ELEMENT_BYTES",
+    "NO_FLOATS",
     "Answer",
     "Artifact",
     "Better",

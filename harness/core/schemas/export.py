@@ -23,6 +23,9 @@ class OnnxArtifact(Artifact):
     opset: int
     dtype_census: dict[str, int]
     """Number of weight elements by ONNX element type: what precision the file really holds."""
+    value_census: dict[str, int] = {}
+    """Of a file without floating-point weights: number of tensors by element type that its nodes give, casts and
+    constants apart."""
     external_data: Artifact | None = None
     """Weights in a file of their own beside it, where one file would pass protobuf's limit of 2 GiB."""
     quantisation: str | None = None
@@ -39,6 +42,8 @@ class TensorSpec(Record):
     name: str
     dtype: str
     shape: tuple[int | str, ...]
+    batch_axis: int = 0
+    """Of an output: which axis is the batch. Stored references have it first."""
 
 
 class ImagePreparation(Record):
@@ -148,6 +153,8 @@ class ExportRecord(Record):
     parameters: int | None
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    written_inputs: tuple[str, ...] = ()
+    """Inputs that the module works on in place: each call of a PyTorch backend copies them first, inside the clock."""
     module: Artifact | None
     """Weights for the PyTorch backends; None for a user's ONNX file, which has no module."""
     onnx: dict[Precision, OnnxArtifact]

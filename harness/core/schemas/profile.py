@@ -28,7 +28,8 @@ class Counts(Record):
     parameters_by_type: dict[str, int]
     """By class of the module that owns them."""
     macs: int | None
-    """Multiply-adds of one item; None where nobody could count, and `count_notes` says why."""
+    """Multiply-adds of one item, at least so many where something is `uncounted`. None where nothing could be counted;
+    then `count_notes` or `uncounted` say why."""
     flops: int | None
     counted_by: str | None
     uncounted: tuple[str, ...]

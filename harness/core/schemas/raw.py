@@ -48,11 +48,16 @@ class Parity(Record):
         return self.relative_l2 if self.item_relative_l2 is None else self.item_relative_l2
 
 
+NO_FLOATS = "integers"
+"""Placement.precision of a model in which nothing is a floating-point number: no precision is a wrong label of it."""
+
+
 class Placement(Record):
     """What really ran, read from the session, graph or module; never from the request."""
 
     device: str
     precision: str
+    """One of the plan's words, several of them joined by `+`, NO_FLOATS, or in words what ran instead."""
     provider: str
     settings: dict[str, str | int | float | bool]
     """Settings that decide speed: threads, streams, layout, graph breaks, …"""

@@ -120,6 +120,8 @@ class Roofline(Record):
     limit: Limit | None
     """What bounds the row; None on a GPU where that would take another batch size to tell, on a CPU where neither
     arithmetic nor memory is near."""
+    at_least: bool = False
+    """Some operators were not counted: flops and flops_share are a part of all, and a low share bounds nothing."""
 
 
 class Flag(Record):

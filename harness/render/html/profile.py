@@ -194,16 +194,22 @@ def _facts(found: ModelProfile) -> Iterable[tuple[str, str]]:
     def figure(value: float | None, unit: str, divisor: float = 1) -> str:
         return "" if value is None else f"{units.significant(value / divisor)} {unit}".strip()
 
+    def work(value: float | None, unit: str, divisor: float = 1) -> str:
+        """A figure that rests on the counted products, which may be a part of all."""
+        if found.uncounted:
+            return f"at least {figure(value, unit, divisor)}" if value else ""
+        return figure(value, unit, divisor)
+
     best = "" if achieved.peak_share is None else f", {units.percent(achieved.peak_share)} of the best"
     known = {
         "measured latency": "" if achieved.latency_ns is None else units.duration(achieved.latency_ns),
         "throughput": figure(achieved.items_per_s, "items/s"),
         "tokens": figure(achieved.tokens_per_s, "tokens/s"),
-        "work": figure(found.flops_per_batch, "GFLOP", giga),
-        "achieved": rate + best if (rate := figure(achieved.flops_per_s, "GFLOP/s", giga)) else "",
+        "work": work(found.flops_per_batch, "GFLOP", giga),
+        "achieved": rate + best if (rate := work(achieved.flops_per_s, "GFLOP/s", giga)) else "",
         "parameters": figure(found.parameters, "M", million),
         "least bytes moved": figure(found.least_bytes, "MB", million),
-        "intensity": figure(found.flops_per_byte, "FLOP a byte"),
+        "intensity": work(found.flops_per_byte, "FLOP a byte"),
         "allocated at most": figure(found.activation_measured_bytes, "MiB", units.MIB),
         "activations of it": figure(found.activation_alone_bytes, "MiB", units.MIB),
         "activations, estimated": figure(found.activation_estimated_bytes, "MiB", units.MIB),

@@ -89,7 +89,7 @@ def test_a_name_that_files_or_tables_could_not_bear_is_refused(site: Path, name:
 
 
 BROKEN = {
-    "raises": ("raise OSError('first line\\nsecond line')\n", "cannot be used: OSError: first line."),
+    "raises": ("raise OSError('first line\\nsecond line')\n", "cannot be used: OSError: first line second line."),
     "leaves": ("raise SystemExit(3)\n", "cannot be used: SystemExit: 3."),
     "says_nothing": ("raise ValueError\n", "cannot be used: ValueError."),
     "lacks_it": ("", "AttributeError: module 'plugin_lacks_it' has no attribute 'FINE'."),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.backends.ran import precision_of
+from harness.backends.ran import computing_layers, file_precision, floating_precision, precision_of
+from harness.core.schemas import NO_FLOATS, OnnxArtifact
 
 
 @pytest.mark.parametrize(
@@ -47,3 +48,62 @@ def test_a_file_is_quantised_where_most_of_its_weights_are(census: dict[str, int
     from harness.backends.onnxruntime_kernels import quantised
 
     assert quantised(census) is expected
+
+
+PRODUCTS = {"FullyConnected", "MatMul", "RNNSeq"}
+
+
+@pytest.mark.parametrize(
+    ("layers", "word"),
+    [
+        ([("FullyConnected", "f32"), ("Const", "i32"), ("Reshape", "i32")], "fp32"),
+        ([("FullyConnected", "bf16"), ("MVN", "f32"), ("Const", "f32")], "bf16"),
+        ([("FullyConnected", "f32"), ("FullyConnected", "bf16")], "bf16+fp32"),
+        ([("RNNSeq", "f32"), ("Const", "i32"), ("Gather", "i64")], "fp32"),
+        ([("MVN", "f32"), ("Const", "i32"), ("Input", "f32")], "fp32"),
+        ([("MVN", "bf16"), ("Convert", "f32"), ("Output", "f32")], "bf16"),
+        ([("MVN", "bf16"), ("Subgraph", "f32")], "bf16+fp32"),
+        ([("Subgraph", "u8"), ("Reduce", "f32"), ("Gather", "i32")], "fp32"),
+        ([("MatMul", "i32"), ("Softmax", "f32")], "fp32"),
+        ([("FullyConnected", "u8"), ("FullyConnected", "i8"), ("MatMul", "f32")], "int8"),
+    ],
+)
+def test_layers_of_openvino_without_constants_shapes_and_ids(layers: list[tuple[str, str]], word: str) -> None:
+    assert precision_of(computing_layers(layers, PRODUCTS)) == word
+
+
+def test_a_graph_that_computes_nothing_is_known_by_its_ports() -> None:
+    assert computing_layers([("Input", "f32"), ("Output", "f32")], PRODUCTS) == {}
+    assert floating_precision({"i64": 1}, {"f32": 1}) == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("evidence", "word"),
+    [
+        ([{"float": 1000, "float16": 3}], "fp32"),
+        ([{"float16": 1000, "float": 3, "int64": 9000}], "fp16"),
+        ([{"int64": 7}, {"tensor(float)": 1}], "fp32"),
+        ([{"int64": 7}, {"tensor(int64)": 1}, {"tensor(float16)": 2}], "fp16"),
+        ([{"double": 8}], "fp64"),
+        ([{"int64": 7}, {"tensor(bool)": 1}], NO_FLOATS),
+        ([], NO_FLOATS),
+    ],
+)
+def test_integers_are_no_evidence_of_a_precision(evidence: list[dict[str, int]], word: str) -> None:
+    assert floating_precision(*evidence) == word
+
+
+def test_what_the_nodes_of_a_file_without_weights_give_says_more_than_its_ports() -> None:
+    """An fp16 file keeps fp32 inputs and outputs."""
+    file = OnnxArtifact(
+        path="model-fp16.onnx",
+        sha256="",
+        size_bytes=1,
+        exporter="",
+        opset=20,
+        dtype_census={"float": 1},
+        value_census={"float16": 3},
+    )
+    assert file_precision(file, ["tensor(float)"], ["tensor(float)"]) == "fp16"
+    weights = {"dtype_census": {"float16": 12}, "value_census": {}}
+    assert file_precision(file.model_copy(update=weights), ["tensor(float)"], ["tensor(float)"]) == "fp16"

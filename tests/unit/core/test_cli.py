@@ -156,6 +156,24 @@ def test_who_imports_the_package_keeps_the_hook_of_its_own() -> None:
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_no_terminal_lacks_a_character_that_ends_a_stage(encoding: str) -> None:
+    code = (
+        "from harness.core import cli\n"
+        "def stage(arguments):\n"
+        "    cli.say('2.92× ±5% … modèle 模型')\n"
+        "    cli.warn('5 µs')\n"
+        "cli.main(stage, [])\n"
+    )
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "LC_ALL": "C"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.decode(encoding)
+    assert "2.92" in said
+    assert "??" in said, "characters without a stand-in are question marks"
+    assert encoding != "ascii" or said.startswith("2.92x +-5% ... mod?le")
+
+
 def test_a_command_names_the_folders_that_are_not_the_usual_ones() -> None:
     assert cli.make("run", Path("results"), Path("models")) == "make run"
     assert cli.make("run", Path("r/a b"), Path("/m")) == "make run RESULTS='r/a b' MODELS_DIR=/m"

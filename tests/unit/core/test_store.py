@@ -267,6 +267,16 @@ def test_a_digest_depends_on_every_part_and_not_on_key_order() -> None:
     assert len({store.digest_of(1), store.digest_of("1"), store.digest_of(1, 1), store.digest_of([1])}) == 4
 
 
+def test_a_refused_file_elsewhere_is_no_fault_of_our_folder(tmp_path: Path) -> None:
+    """A model's own code may ask for a file while its folder is written."""
+    ours = tmp_path / "models" / "mine" / "export.json"
+    with pytest.raises(PermissionError), store.translate_storage_errors(ours):
+        raise PermissionError(errno.EACCES, "Permission denied", "/data/weights.bin")
+    for refused in (ours, ours.parent / "model.onnx", ours.parent, tmp_path / "models", None):
+        with pytest.raises(StorageError), store.translate_storage_errors(ours):
+            raise PermissionError(errno.EACCES, "Permission denied", None if refused is None else str(refused))
+
+
 # --- files of format 1, which had one id for the plan and for its settings -----------------------------------------
 
 FORMAT_1 = Path(__file__).parents[2] / "golden/format-1"

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from harness.core.schemas import Block, Clock, ColdCosts, Flag, Gate, Grade, Interval, Measured
+from harness.core.schemas import NO_FLOATS, Block, Clock, ColdCosts, Flag, Gate, Grade, Interval, Measured
 from harness.measure import grades, summarise
 from harness.measure.grades import Checks, Finding
 from tests.synthetic_results import EFFICIENTNET, Synthetic, case_of, measured, parity_of
@@ -132,6 +132,15 @@ def test_placement_elsewhere_voids_even_in_one_round(field: str, ran: str) -> No
     found = findings(records)["PLACEMENT"]
     assert found.caps_at == "F"
     assert ran.partition(":")[0] in found.flag.detail
+
+
+def test_a_model_without_floating_point_numbers_has_no_wrong_precision() -> None:
+    integers = {"precision": NO_FLOATS}
+    records = [r.model_copy(update={"placement": r.placement.model_copy(update=integers)}) for r in quiet()]
+    assert "PLACEMENT" not in findings(records)
+    elsewhere = {"precision": NO_FLOATS, "device": "cuda"}
+    records = [r.model_copy(update={"placement": r.placement.model_copy(update=elsewhere)}) for r in quiet()]
+    assert findings(records)["PLACEMENT"].caps_at == "F"
 
 
 def test_int8_that_ran_in_fp32_says_what_to_leave_out() -> None:

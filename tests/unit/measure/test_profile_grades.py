@@ -134,7 +134,7 @@ def test_one_too_short_to_be_judged_is_capped_and_names_the_checks() -> None:
     found = graded(WHOLE, usage(0.2, others_percent=90.0), 2, False, TWO)
     assert (found.grade, [flag.name for flag in found.flags]) == ("B", ["UNCHECKED"])
     assert found.flags[0].detail.startswith("COTENANT, STEAL not judged (")
-    assert "RUNS=200" in found.flags[0].remedy
+    assert "PROFILE_RUNS=200" in found.flags[0].remedy
     assert doubt(found, False) is None
 
 

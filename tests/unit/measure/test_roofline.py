@@ -259,6 +259,20 @@ def test_limits_of_another_card_are_told_apart() -> None:
     assert "another GPU (A Card)" in (other_card(ROOF, [on_card("A Card"), on_card("B Card")]) or "")
 
 
+def test_a_part_of_the_work_is_a_lower_bound_and_none_of_it_no_roofline() -> None:
+    part = WORK.model_copy(update={"uncounted": ("_fft_r2c",)})
+    found = judged(row(0.4, batch=1), part).roofline
+    assert found is not None
+    assert (found.at_least, found.limit) == (True, None)
+    grown = with_rooflines(
+        [row(2.0, batch=1), row(16.0, batch=8, case_id="larger")],
+        {RESNET.name: export_record(RESNET).model_copy(update={"work": (part,)})},
+        ROOF,
+    )
+    assert [one.roofline.limit for one in grown if one.roofline] == [None, None], "not called slow kernels"
+    assert judged(row(0.4, batch=1), part.model_copy(update={"flops_per_item": 0})).roofline is None
+
+
 def on_cpu(median_ms: float, **changes: Any) -> Row:
     """A row on a CPU with 2 threads, fp32 unless told, grade A: 7 GFLOP take 17.5 ms at least."""
     assert BASE.latency_ns is not None

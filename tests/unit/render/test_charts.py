@@ -266,13 +266,30 @@ def test_backends_keep_their_look_between_processes() -> None:
     assert len({(found.colour, found.marker) for found in style.LOOKS.values()}) == len(style.LOOKS)
 
 
-def test_names_of_files_are_safe() -> None:
-    hub = FakeModel("hf-name", "text", "pretrained", 1e6, 1e5)
-    cases = matrix((hub,), backends=("torch-eager", "openvino"), batch_sizes=(1,), bf16=())
-    summary = Synthetic(models=(hub,), cases=cases, rounds=2, samples=20).summary()
-    rows = tuple(row.model_copy(update={"model": "hf:org/name"}) for row in summary.rows)
-    summary = summary.model_copy(update={"rows": rows})
-    assert [chart.name for chart in charts.select(summary).charts][1] == "hf-org-name-latency"
+def of_own_models(*names: tuple[str, str]) -> Summary:
+    """A summary of models with these (slug, name)."""
+    models = tuple(FakeModel(slug, "text", "pretrained", 1e6, 1e5) for slug, _ in names)
+    cases = matrix(models, backends=("torch-eager", "openvino"), batch_sizes=(1,), bf16=())
+    summary = Synthetic(models=models, cases=cases, rounds=2, samples=20).summary()
+    full = dict(names)
+    rows = tuple(row.model_copy(update={"model": full[row.model]}) for row in summary.rows)
+    return summary.model_copy(update={"rows": rows})
+
+
+def test_models_whose_names_read_alike_have_a_chart_each() -> None:
+    alike = of_own_models(("onnx-model-59f1d0", "onnx:a/model.onnx"), ("onnx-a-model-7d2f0b", "onnx:a-model.onnx"))
+    names = [chart.name for chart in charts.select(alike).charts]
+    assert len(set(names)) == len(names)
+    assert {"onnx-model-59f1d0-latency", "onnx-a-model-7d2f0b-latency"} < set(names)
+
+
+@pytest.mark.parametrize("name", ["onnx:" + "long/" * 52 + "model.onnx", "onnx:a$_$^.onnx", "onnx:modèle ü.onnx"])
+def test_no_name_of_a_model_costs_a_chart(name: str) -> None:
+    found = charts.select(of_own_models(("onnx-model-59f1d0", name))).charts
+    assert len(found) > 2
+    for chart in found:
+        assert len(chart.name) < 200
+        assert png(chart.draw())
 
 
 def test_the_start_up_chart_shows_whole_intervals_but_no_wide_ones(summary: Summary) -> None:

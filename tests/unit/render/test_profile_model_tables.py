@@ -71,6 +71,29 @@ def test_what_is_missing_or_disagrees_is_said_once_with_whom_it_concerns() -> No
     assert "- torch-eager, onnxruntime: activations, not measured: why" in lines
 
 
+def test_a_part_of_the_products_is_at_least_so_much_and_none_is_no_zero() -> None:
+    part = EAGER.model_copy(update={"uncounted": ("_fft_r2c",), "onnx_count": COUNT})
+    lines = model_tables([part], {}).splitlines()
+    model = next(line for line in lines if line.startswith("| resnet50") and "at least" in line)
+    assert "| at least 3.500" in model.replace("  ", "")
+    assert "at least 3.400" in model  # GMAC by ONNX
+    assert "at least 3.500 GMAC an item" in progress_line(part)
+
+    none = part.model_copy(
+        update={
+            "macs": 0,
+            "flops": 0,
+            "flops_per_batch": 0,
+            "flops_per_byte": 0.0,
+            "onnx_count": COUNT.model_copy(update={"macs": 0}),
+        }
+    )
+    text = model_tables([none], {})
+    assert "GMAC" not in text.partition("| model")[2], "a column in which nothing is known is left out"
+    assert "not counted: operator _fft_r2c" in text
+    assert "– GMAC an item" in progress_line(none)
+
+
 def test_a_line_for_the_terminal() -> None:
     assert progress_line(ORT) == (
         f"{ORT.case_id}: 25.0 M parameters, 3.500 GMAC an item, at most – MiB allocated, "

@@ -1,0 +1,118 @@
+"""Models of kinds that users have: one that cannot be measured says why and stops no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeGuard
+
+import pytest
+
+from harness.core import store
+from harness.core.errors import ExportError
+from harness.core.layout import Models
+from harness.core.schemas import Failed, Measured, Row
+from tests.fixtures.stages import Folder
+
+pytestmark = pytest.mark.stages
+
+ODD = "module:tests.fixtures.odd_models:"
+ONE = {"backends": ["torch-eager"]}
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Folder]:
+    """A results folder with a models folder of its own, which must leave no process behind."""
+    found = Folder(tmp_path, Models(tmp_path / "models"))
+    yield found
+    assert found.orphans() == []
+
+
+def bench(folder: Folder, *names: str, backends: tuple[str, ...] = ("torch-eager",)) -> dict[str, Row]:
+    """Plan, export, run, aggregate and report; by model (of one backend), or `model backend`."""
+    folder.plan({"backends": list(backends)}, models=names)
+    assert folder("export").returncode in (0, 8, 10)
+    ran = folder("run")
+    assert ran.returncode in (0, 10), ran.stderr
+    rows = folder.summary().rows
+    reported = folder("report", "--no-charts")
+    assert reported.returncode == 0, reported.stderr
+    short = {row.case_id: row.model.removeprefix(ODD) for row in rows}
+    return {short[row.case_id] if len(backends) == 1 else f"{short[row.case_id]} {row.backend}": row for row in rows}
+
+
+def test_what_a_models_code_does_to_its_process_is_its_own_failed_row(own: Folder) -> None:
+    names = ("crashing", "leaving", "endless", "exits", "no_exception", "refused_file", "leaving_late", "plain")
+    rows = bench(own, *(f"{ODD}{name}" for name in names))
+    said = {name: row.reason or row.status for name, row in rows.items()}
+    assert "crashed with signal 11" in said["crashing"]
+    assert "ended its own process with exit code 0" in said["leaving"]
+    assert "RecursionError" in said["endless"]
+    assert "SystemExit: there is no GPU here" in said["exits"]
+    assert "NoException: not even an Exception" in said["no_exception"]
+    assert "Permission denied: '/data/weights.bin'" in said["refused_file"]
+    assert "SystemExit: no licence here" in said["leaving_late"]
+    assert said["plain"] == "measured"
+    crash = own.models.folder(rows["crashing"].case_id.partition("-torch")[0]).failure_log.read_text()
+    assert "odd_models.py" in crash
+
+
+@pytest.mark.parametrize("names", [("softmax", "digits", "states", "lazy"), ("in_place", "masked", "pixels")])
+def test_odd_modules_are_measured_by_every_backend(names: tuple[str, ...], own: Folder) -> None:
+    backends = ("torch-eager", "torch-script", "onnxruntime", "openvino")
+    rows = bench(own, *(f"{ODD}{name}" for name in names), backends=backends)
+    assert len(rows) == len(names) * len(backends)
+    sound = {name for name, row in rows.items() if row.status == "measured" and row.grade != "F"}
+    lost = {name: row.reason or [flag.detail for flag in row.flags] for name, row in rows.items() if name not in sound}
+    assert lost == {}
+    copied = [record.placement.settings.get("inputs_copied") for record in own.records().values() if is_torch(record)]
+    assert [name for name in copied if name] == ["x"] * 2 * ("in_place" in names), "said where it works on its input"
+
+
+def is_torch(record: Measured | Failed) -> TypeGuard[Measured]:
+    return isinstance(record, Measured) and record.placement.provider in ("ATen", "TorchScript")
+
+
+def test_a_wrong_precision_stays_void(own: Folder) -> None:
+    """Without weights too: bf16 is what the label says and fp32 what runs where a backend has no bf16 for it."""
+    own.plan({"backends": ["torch-eager"], "precisions": ["fp32", "bf16"]}, models=(f"{ODD}softmax",))
+    assert own("export").returncode == 0
+    own("run")
+    assert {row.precision: row.grade != "F" for row in own.summary().rows} == {"fp32": True, "bf16": True}
+    for (case_id, number), record in own.records().items():
+        assert isinstance(record, Measured)
+        assert record.placement.precision == ("bf16" if "bf16" in case_id else "fp32")
+        swapped = {"fp32": "bf16", "bf16": "fp32"}[record.placement.precision]
+        placement = record.placement.model_copy(update={"precision": swapped})
+        store.save_raw(own.results.raw_file(case_id, number), record.model_copy(update={"placement": placement}))
+    assert {row.grade for row in own.summary().rows} == {"F"}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("noisy", ("draws random numbers", "output `output` differs", "dropout: training=False")),
+        ("counting", ("keeps a state from one call to the next", "set it back")),
+        ("coupled", ("depends on the rest of its batch", "In training mode: `norm` (BatchNorm1d)")),
+        (
+            "averaged",
+            ("Output `output_1`", "no batch axis: its shape is (4,) for one item", "leave `output_1` out"),
+        ),
+        ("not_a_number", ("Output `output`", "is NaN in", "logarithm of a negative number")),
+    ],
+)
+def test_a_model_is_diagnosed_before_an_exporter_is_blamed(name: str, words: tuple[str, ...], tmp_path: Path) -> None:
+    from harness.parity import compare
+    from harness.zoo import model_info
+    from harness.zoo.build import family_of
+    from harness.zoo.diagnosis import diagnosed
+    from harness.zoo.loaded import Request
+    from harness.zoo.reference import reference_of
+
+    info = model_info(ODD + name)
+    loaded = family_of(info).load(Request(info, "own", 0, None, tmp_path))
+    with pytest.raises(ExportError) as caught:
+        diagnosed(info.name, loaded, reference_of(loaded, 1), loaded.make_inputs(8, None).arrays, compare)
+    said = f"{caught.value.problem} {caught.value.hint}"
+    assert all(word in said for word in words), said
+    assert "exporter" not in said

@@ -1,0 +1,163 @@
+"""ONNX files of kinds that users have: measured by every backend that reads them, or refused with the reason."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from harness.core.errors import ExportError
+from harness.core.layout import Models
+from tests.fixtures import odd_onnx as files
+from tests.fixtures.stages import ROOT, Folder
+
+pytestmark = pytest.mark.stages
+
+BACKENDS = ("onnxruntime", "openvino")
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Folder]:
+    """A results folder with a models folder of its own, which must leave no process behind."""
+    found = Folder(tmp_path, Models(tmp_path / "models"))
+    yield found
+    assert found.orphans() == []
+
+
+def test_odd_files_are_measured_and_have_a_chart_each(own: Folder) -> None:
+    """On a terminal that has only ASCII, from a path that is longer than a file's name may be."""
+    inside = os.path.relpath(own.root, ROOT)
+    long = own.root / "/".join(["f" * 50] * 9)[: 270 - len(inside)] / "modèle.onnx"
+    paths = [
+        files.linear(own.root / "a/model.onnx"),
+        files.linear(own.root / "a-model.onnx", x="model/in:0", y="model.out/Identity:0"),
+        files.linear(long, x="file", y="allow_pickle"),
+        *(files.behind_identity(own.root / "identity.onnx"), files.pooling(own.root / "pool.onnx")),
+        *(files.pixels(own.root / "pixels.onnx"), files.lookups(own.root / "ids.onnx")),
+        *(files.states(own.root / "states.onnx"), files.quantised(own.root / "quantised.onnx")),
+    ]
+    assert 265 < len(os.path.relpath(long, ROOT)) < 290
+    own.environment = {"PYTHONIOENCODING": "ascii", "LANG": "C", "LC_ALL": "C"}
+    names = [f"onnx:{os.path.relpath(path, ROOT)}" for path in paths]
+    plan = own.plan({"backends": list(BACKENDS), "precisions": ["fp32"]}, models=tuple(names))
+    exported = own("export")
+    assert exported.returncode == 0, exported.stderr
+    ran = own("run")
+    assert ran.returncode == 0, ran.stderr
+    rows = own.summary().rows
+    assert len(rows) == len(paths) * len(BACKENDS)
+    sound = {row.case_id for row in rows if row.status == "measured" and row.grade != "F"}
+    lost = {row.case_id: row.reason or [flag.detail for flag in row.flags] for row in rows if row.case_id not in sound}
+    assert lost == {}
+    assert {row.precision for row in rows if "quantised" in row.case_id} == {"int8"}
+    assert {row.precision for row in rows if "quantised" not in row.case_id} == {"fp32"}
+
+    reported = own("report", "--print")
+    assert reported.returncode == 0, reported.stderr
+    charts = {path.name for path in own.results.charts.glob("*-latency.png")}
+    assert charts == {f"{model.slug}-latency.png" for model in plan.models}
+
+
+def damaged(path: Path) -> Path:
+    content = files.linear(path).read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    return path
+
+
+def without_weights(path: Path) -> Path:
+    files.linear(path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    path.with_name("weights.bin").unlink()
+    return path
+
+
+def of_nodes(*nodes: Any) -> Callable[[Path], Path]:
+    def write(path: Path) -> Path:
+        return files.save(
+            path,
+            nodes,
+            [files.info("x", ["N", 8])],
+            [files.info("y", ["N", 8])],
+            [files.weight("w", 8, 8), files.constant("half", np.float32(0.5)), files.constant("yes", True)],
+        )
+
+    return write
+
+
+REFUSED: dict[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
+    "an IR version that is too new": (
+        lambda path: files.linear(path, ir_version=99),
+        ("IR version 99, opset 17", "max supported IR version", "m.ir_version = 10"),
+    ),
+    "an operator set that is too new": (
+        lambda path: files.linear(path, opset=99),
+        ("opset 99", "convert_version"),
+    ),
+    "an operator that nobody knows": (
+        of_nodes(helper.make_node("Sparkle", ["x"], ["y"])),
+        ("No Op registered for Sparkle", "no such operator"),
+    ),
+    "half a file": (damaged, ("cannot be read as ONNX", "A download may have stopped")),
+    "weights that are not there": (without_weights, ("keeps weights in 'weights.bin'", "Put weights.bin beside")),
+    "random numbers": (
+        of_nodes(helper.make_node("RandomNormalLike", ["x"], ["r"]), helper.make_node("Add", ["x", "r"], ["y"])),
+        ("draws random numbers", "In the file: RandomNormalLike"),
+    ),
+    "dropout at work": (
+        of_nodes(helper.make_node("Dropout", ["x", "half", "yes"], ["y"])),
+        ("draws random numbers", "Dropout in training mode"),
+    ),
+    "NaN": (of_nodes(helper.make_node("Log", ["x"], ["y"])), ("Output `y`", "is NaN in")),
+    "no batch axis": (
+        of_nodes(helper.make_node("ReduceMean", ["x"], ["y"], keepdims=0)),
+        ("Output `y`", "no batch axis: its shape is () for one item"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_file_is_refused_with_what_is_the_matter_and_no_word_of_an_exporter(case: str, tmp_path: Path) -> None:
+    write, words = REFUSED[case]
+    path = write(tmp_path / "model.onnx")
+    with pytest.raises(ExportError) as caught:
+        diagnose(path)
+    said = f"{caught.value.problem} {caught.value.hint}"
+    assert all(word in said for word in words), said
+    assert "exporter" not in said
+
+
+def diagnose(path: Path) -> None:
+    """What an export asks of a file before it writes anything."""
+    from harness.parity import compare
+    from harness.zoo import model_info, own_onnx
+    from harness.zoo.diagnosis import diagnosed
+    from harness.zoo.loaded import Request
+    from harness.zoo.reference import reference_of
+
+    info = model_info(f"onnx:{path}")
+    loaded = own_onnx.load(Request(info, "own", 0, None, path.parent))
+    diagnosed(info.name, loaded, reference_of(loaded, 1), loaded.make_inputs(8, None).arrays, compare)
+
+
+def test_values_are_made_up_for_every_type_within_what_the_graph_looks_up(tmp_path: Path) -> None:
+    from harness.zoo import model_info, own_onnx
+    from harness.zoo.loaded import Request
+
+    def inputs(path: Path) -> tuple[Any, str]:
+        loaded = own_onnx.load(Request(model_info(f"onnx:{path}"), "own", 0, None, tmp_path))
+        made = loaded.make_inputs(16, None)
+        (values,) = made.arrays.values()
+        return values, made.source
+
+    image, source = inputs(files.pixels(tmp_path / "pixels.onnx"))
+    assert (image.dtype, image.shape) == ("uint8", (16, 8, 8, 3))
+    assert image.max() > 200
+    assert "from 0 to 255" in source
+    ids, source = inputs(files.lookups(tmp_path / "ids.onnx"))
+    assert (ids.dtype, ids.shape) == ("int64", (16, 128))
+    assert 0 <= ids.min() < ids.max() <= 99
+    assert "its free axes (seq) taken as 128" in source

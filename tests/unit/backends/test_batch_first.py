@@ -1,0 +1,60 @@
+"""Outputs that a model gives with another axis first reach every comparison with the batch first."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.backends.base import Array, Backend, Job, construct
+from harness.backends.batches import nothing_exported
+from harness.core.schemas import Placement, TensorSpec
+from tests.synthetic_results import MINILM, case_of
+
+
+class Answering(Backend):
+    """Answers with a batch of four items, first and second axis."""
+
+    def load(self) -> None:
+        """Nothing."""
+
+    def select(self, index: int) -> None:
+        """Nothing."""
+
+    def infer(self) -> None:
+        """Nothing."""
+
+    def outputs(self) -> dict[str, Array]:
+        """Two outputs."""
+        return {"y": np.zeros((4, 3)), "h": np.arange(2 * 4 * 5).reshape(2, 4, 5)}
+
+    def placement(self) -> Placement:
+        """None."""
+        raise NotImplementedError
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> Job:
+    module = types.ModuleType("answering")
+    module.Answering = Answering  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "answering", module)
+    case = case_of(MINILM, "onnxruntime", "fp32", 4)
+    return Job(case, nothing_exported(case), Path(), (), 1, Path())
+
+
+def test_the_batch_is_moved_to_the_front(job: Job) -> None:
+    specs = (
+        TensorSpec(name="y", dtype="float32", shape=("batch", 3)),
+        TensorSpec(name="h", dtype="float32", shape=(2, "batch", 5), batch_axis=1),
+    )
+    moved = Job(job.case, job.export.model_copy(update={"outputs": specs}), Path(), (), 1, Path())
+    found = construct("answering:Answering", moved).outputs()
+    assert (found["y"].shape, found["h"].shape) == ((4, 3), (4, 2, 5))
+    assert found["h"][3, 1].tolist() == [35, 36, 37, 38, 39]
+
+
+def test_where_every_batch_is_first_nothing_is_put_between(job: Job) -> None:
+    assert construct("answering:Answering", job).outputs.__func__ is Answering.outputs  # type: ignore[attr-defined]

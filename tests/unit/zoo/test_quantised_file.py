@@ -1,0 +1,68 @@
+"""Whether a file is quantised, from its bytes; and what a plan makes of one that is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+onnx = pytest.importorskip("onnx")
+
+from onnx import helper  # noqa: E402
+
+from harness.core.schemas import Quantisation  # noqa: E402
+from harness.planning.config import parse_config  # noqa: E402
+from harness.planning.matrix import make_plan  # noqa: E402
+from harness.zoo.quantised_file import quantisation_of  # noqa: E402
+from tests.fixtures import odd_onnx as files  # noqa: E402
+
+
+def of_node(kind: str, path: Path) -> Path:
+    made = helper.make_node(kind, ["x", "w"], ["y"])
+    return files.save(path, [made], [files.info("x", ["N", 8])], [files.info("y", ["N", 4])])
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("QuantizeLinear", "static"),
+        ("QLinearMatMul", "static"),
+        ("DynamicQuantizeLinear", "dynamic"),
+        ("MatMulInteger", "dynamic"),
+        ("DequantizeLinear", None),
+        ("MatMul", None),
+    ],
+)
+def test_operators_tell(kind: str, expected: Quantisation | None, tmp_path: Path) -> None:
+    assert quantisation_of(of_node(kind, tmp_path / "m.onnx")) == expected
+
+
+def test_a_name_that_only_reads_like_an_operator_does_not(tmp_path: Path) -> None:
+    assert quantisation_of(files.linear(tmp_path / "m.onnx", x="QuantizeLinear", y="after_QuantizeLinear")) is None
+
+
+def test_what_cannot_be_read_is_not_quantised(tmp_path: Path) -> None:
+    (tmp_path / "empty.onnx").touch()
+    assert quantisation_of(tmp_path / "empty.onnx") is None
+    assert quantisation_of(tmp_path / "absent.onnx") is None
+    assert quantisation_of(tmp_path) is None
+
+
+def test_its_cases_are_int8_once_whatever_the_blocks_ask_for() -> None:
+    data = {
+        "models": ["onnx:q.onnx", "onnx:plain.onnx"],
+        "matrix": [
+            {"backends": ["torch-eager", "onnxruntime", "openvino"], "precisions": ["fp32", "bf16"]},
+            {"backends": ["onnxruntime"], "precisions": ["int8"]},
+        ],
+    }
+    config = parse_config(data, "my.yaml")
+    for kind in ("static", "dynamic"):
+        plan = make_plan(config, "my.yaml", "", quantised={"onnx:q.onnx": kind})  # type: ignore[dict-item]
+        own = {case.backend: case.skip_reason for case in plan.cases if case.model == "onnx:q.onnx"}
+        assert {case.precision for case in plan.cases if case.model == "onnx:q.onnx"} == {"int8"}
+        assert own["onnxruntime"] is None
+        assert own["torch-eager"] == "an ONNX file has no PyTorch module to run"
+        assert (own["openvino"] is None) == (kind == "static")
+        others = {case.precision for case in plan.cases if case.model == "onnx:plain.onnx"}
+        assert others == {"fp32", "bf16", "int8"}
