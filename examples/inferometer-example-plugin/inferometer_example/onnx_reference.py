@@ -9,7 +9,7 @@ from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
 from harness.backends.base import Array, Backend, Batch
-from harness.backends.ran import weights_precision
+from harness.backends.ran import floating_precision
 from harness.core.schemas import Placement
 
 
@@ -46,7 +46,7 @@ class OnnxReference(Backend):
             census[TensorProto.DataType.Name(tensor.data_type).lower()] += math.prod(tensor.dims)
         return Placement(
             device="cpu",
-            precision=weights_precision(census),
+            precision=floating_precision(census),
             provider="onnx.reference, NumPy",
             settings={"nodes": len(self._evaluator.rt_nodes_)},
             dtype_census=dict(census),
