@@ -250,7 +250,7 @@ def test_why_nodes_are_not_told_stands_with_the_kernels(
     monkeypatch.setattr(sys.modules["harness.backends.profiles.onnxruntime_on_gpu"], "exported_graph", fails)
     found = on_a_gpu(tmp_path)
     assert found.layers == ()
-    assert found.notes == ("No layers: RuntimeError: a reason",)
+    assert found.notes == ("No layers: RuntimeError: a reason and more of it",)
     assert [row.name for row in found.operators] == ["gemm"]
 
 

@@ -48,7 +48,7 @@ def test_a_forward_that_raises_is_named_with_what_it_was_given(items: int, where
     with pytest.raises(ConfigError) as raised:
         where()  # type: ignore[operator]
     assert raised.value.problem == (
-        f"The forward of Picky raised ValueError: four, not {items} (its inputs: float32[{items}, 2])."
+        f"The forward of Picky raised ValueError: four, not {items} at a time (its inputs: float32[{items}, 2])."
     )
     assert "any size" in raised.value.hint
 
