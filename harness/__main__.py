@@ -95,7 +95,7 @@ def _stages(results: Path, models: Path, of_plan: Sequence[str]) -> int:
     on_gpu = load(Results(results).plan, Plan, "make plan").device == "cuda"
     if on_gpu and not goes_on_after("build_engine", code := _stage("build_engine", *both)):
         return code
-    if code := _stage("roof", *place):
+    if not goes_on_after("roof", code := _stage("roof", *place)):
         return code
     measured = _stage("run", *both, "--began", str(began))
     if not goes_on_after("run", measured):

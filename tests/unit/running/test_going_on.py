@@ -20,6 +20,7 @@ MAKEFILE = (Path(__file__).parents[3] / "Makefile").read_text()
         ("export", 10, True),
         ("export", 8, False),
         ("build_engine", 5, True),
+        ("roof", 5, True),
         ("run", 10, True),
         ("run", 130, False),
     ],
@@ -33,6 +34,7 @@ def test_make_goes_on_after_the_same_exit_codes() -> None:
     export = {code for code in range(256) if goes_on_after("export", code)}
     lists = re.findall(r"case \$\$code in ([\d|]+)\) ;;", MAKEFILE)
     found = [{int(code) for code in one.split("|")} for one in lists]
-    assert found == [export, engines] * 2, "bench and profile"
+    roof = {code for code in range(256) if goes_on_after("roof", code)}
+    assert found == [export, engines, roof, export, engines], "bench and profile"
     run = {code for code in range(256) if goes_on_after("run", code)}
     assert {int(code) for code in re.findall(r"\$\$code -ne (\d+)", MAKEFILE)} == run
