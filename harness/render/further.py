@@ -74,7 +74,7 @@ def further(summary: Summary, planned: Mapping[str, str]) -> str:
     words = [f"{name}={shlex.quote(value)}" for name, value in {**planned, **limits}.items()]
     time = f", about {minutes} min" if lives_ns else ""
     after = f" For {lost} of them {MANY_ROUNDS} rounds would not be enough." if lost else ""
-    return f"{said} More rounds make them surer: `{' '.join(['make bench', *words])}`{time}.{after}"
+    return f"{said} More rounds narrow them: `{' '.join(['make bench', *words])}`{time}.{after}"
 
 
 def _width(row: Row) -> float:
