@@ -9,7 +9,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from harness.core.schemas import Case, Check, Grade, Interval, Measured, OutputsTime, Repeats
+from harness.measure.checks import check_of
 from harness.measure.grades import Finding, finding
+from harness.measure.stats import median
 from harness.measure.typical import batch_ns
 
 REPEATS = "REPEATS_FASTER"
@@ -45,9 +47,13 @@ _OLD = "measured before there was this check"
 def skipped_work(case: Case, records: Sequence[Measured]) -> tuple[list[Finding], Checks]:
     """Findings about the rounds of one case, and by the name of each flag in how many of them it was looked for."""
     found = [*_repeats(case, records), *_outputs(case, records)]
+    too_few = _too_few(records)
     return found, {
-        REPEATS: _check([_repeats_missing(one) for one in records], _too_few(records)),
-        OUTPUTS: _check([None if case.boundary == "e2e" or one.outputs_time is not None else _OLD for one in records]),
+        # Pairs that are too few decide nothing: then the check was made in no round.
+        REPEATS: check_of([_repeats_missing(one) or too_few for one in records]),
+        OUTPUTS: check_of(
+            [None if case.boundary == "e2e" or one.outputs_time is not None else _OLD for one in records]
+        ),
     }
 
 
@@ -133,7 +139,7 @@ def _outputs(case: Case, records: Sequence[Measured]) -> list[Finding]:
     record, time = hit[0]
     detail = (
         f"outputs() took {_us(min(time.outputs_ns))} or more beside {_us(batch_ns(record))} in the clock, where a "
-        f"copy of the same arrays takes {_us(_middle(time.copy_ns))} ({len(hit)} of {len(timed)} rounds)"
+        f"copy of the same arrays takes {_us(median(time.copy_ns))} ({len(hit)} of {len(timed)} rounds)"
     )
     remedy = f"infer() and synchronize() of {case.backend} must do all of the work: outputs() may only copy its result."
     caps_at: Grade = "C" if 2 * len(hit) >= len(timed) else "B"
@@ -142,19 +148,7 @@ def _outputs(case: Case, records: Sequence[Measured]) -> list[Finding]:
 
 def _beyond_copying_ns(time: OutputsTime, array_ns: int) -> float:
     # The shortest call: one that waits for a CPU is not lazy, and lazy work takes its time in each call.
-    return min(time.outputs_ns) - COPIES * _middle(time.copy_ns) - array_ns * time.arrays
-
-
-def _middle(times_ns: Sequence[int]) -> float:
-    ordered = sorted(times_ns)
-    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
-
-
-def _check(missing: Sequence[str | None], altogether: str | None = None) -> Check:
-    """missing: why each round has none; altogether: why those that were made decide nothing."""
-    reasons = dict.fromkeys(reason for reason in [*missing, altogether] if reason is not None)
-    made = 0 if altogether else sum(reason is None for reason in missing)
-    return Check(rounds=made, of=len(missing), missing="; ".join(reasons) or None)
+    return min(time.outputs_ns) - COPIES * median(time.copy_ns) - array_ns * time.arrays
 
 
 def _us(time_ns: float) -> str:
