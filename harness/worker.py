@@ -128,7 +128,7 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
     # What computes nothing shows the harness's own cost and is judged by no share of CPU time.
     settings = job.measurement if info.computes else job.measurement.model_copy(update={"min_s": 0.0})
     seed = (job.measurement.seed, job.round, zlib.crc32(case.case_id.encode()))
-    found = run_session(backend, mode, reference, export.classifier, settings, enter, batches.inputs, seed)
+    found = run_session(backend, mode, reference, export.classifier, settings, enter, batches.inputs, seed, job.round)
     enter("record")
     facts = {**backend.build_facts(), **loaded_runtimes(), **environment.plugin_fact(info.plugin)}
     where = environment.collect(facts, case.device, info.recorded)

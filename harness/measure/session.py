@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,6 +35,12 @@ Outputs = Mapping[str, NDArray[np.generic]]
 
 KEPT_OUTPUTS = 8
 """Outputs of timed iterations that are kept for the check after the loop: the latest blocks'."""
+
+LATER_SHARE = 8
+"""Rounds after the first compare one batch in so many before timing …"""
+
+LEAST_CHECKED = 8
+"""… but no fewer than so many batches, or all where there are fewer."""
 
 KEPT_BYTES = 16 << 20
 """Fewer than that many where they are larger together, one at least: they count as memory of the backend."""
@@ -128,18 +134,19 @@ def run_session(
     enter: Callable[[str], None],
     inputs: Sequence[Outputs] = (),
     seed: Sequence[int] = (0,),
+    round_number: int = 1,
 ) -> Measurements:
     """Measure one case.
 
     mode: how the backend's batches are run; reference(i): the fp32 outputs for batch i; enter: told the name
     of each phase as it begins, so that a crash can be placed. inputs: the arrays of the batches, in which the repeat
     check writes; seed: decides by how much each block is longer than asked, and the new inputs of the repeat check;
-    another one for each process.
+    another one for each process. round_number: from 1; decides which batches are compared before timing.
     """
     baseline_rss_bytes = memory.resident_bytes()
     cold = _start_cold(backend, mode, enter)
     enter("reference check")
-    before = parity.worst(_check_all(backend, mode, reference, classifier))
+    before = parity.worst(_compared(backend, mode, reference, classifier, batches_to_check(mode.batches, round_number)))
     _quiet_collector()
     enter("warm-up")
     watch = CpuWatch()
@@ -209,9 +216,19 @@ def _start_cold(backend: Session, mode: Mode, enter: Callable[[str], None]) -> C
     )
 
 
-def _check_all(backend: Session, mode: Mode, reference: Callable[[int], Outputs], classifier: bool) -> list[Parity]:
+def batches_to_check(batches: int, round_number: int) -> range:
+    """Which batches a process compares with the reference before timing: all in round 1, and one in LATER_SHARE in each
+    later round, others in each, so that as many rounds cover all. What a process answers while it is timed is compared
+    besides. Of a slow model, comparing 64 answers takes longer than timing it."""
+    step = 1 if round_number == 1 else max(1, min(LATER_SHARE, batches // LEAST_CHECKED))
+    return range((round_number - 1) % step, batches, step)
+
+
+def _compared(
+    backend: Session, mode: Mode, reference: Callable[[int], Outputs], classifier: bool, batches: Iterable[int]
+) -> list[Parity]:
     found = []
-    for index in range(mode.batches):
+    for index in batches:
         mode.choose(index)
         mode.once()
         outputs = backend.outputs()

@@ -150,30 +150,25 @@ def cold_of(records: Sequence[Measured]) -> ColdCosts:
 def worst_parity(records: Sequence[Measured]) -> Parity | None:
     """The largest distance from the reference that any round showed, before or during timing, figure by figure.
 
-    A share of equal answers needs many of them: each round counts with that of its larger check, which is the one of
-    all inputs unless batches are large. Eight answers, of which int8 may change one, would judge by chance.
+    A share of equal answers needs many of them: it is that of the checks of the most inputs, which are those of all
+    inputs in round 1 unless batches are large. Eight answers, of which int8 may change one, would judge by chance.
     """
     found = [parity for record in records for parity in (record.parity_before, record.parity_timed) if parity]
     if not found:
         return None
     lost = any(parity.nonfinite for parity in found)
-    top1 = [share for record in records if (share := _top1(record)) is not None]
+    shares = [(parity.samples, parity.top1_agreement) for parity in found if parity.top1_agreement is not None]
+    most = max((samples for samples, _ in shares), default=0)
     cosines = [parity.cosine for parity in found if parity.cosine is not None]
     return Parity(
         samples=min(parity.samples for parity in found),
         relative_l2=None if lost else max((p.relative_l2 for p in found if p.relative_l2 is not None), default=None),
         max_abs=None if lost else max((p.max_abs for p in found if p.max_abs is not None), default=None),
         cosine=None if lost else min(cosines, default=None),
-        top1_agreement=min(top1, default=None),
+        top1_agreement=min((share for samples, share in shares if samples == most), default=None),
         nonfinite=max(parity.nonfinite for parity in found),
         **worst_item(found),
     )
-
-
-def _top1(record: Measured) -> float | None:
-    found = [(p.samples, p.top1_agreement) for p in (record.parity_before, record.parity_timed) if p]
-    shares = [(-samples, share) for samples, share in found if share is not None]
-    return min(shares)[1] if shares else None
 
 
 def round_medians(row: Row, records: Sequence[Measured]) -> dict[int, float]:

@@ -6,7 +6,7 @@ from harness.backends import backend_info
 from harness.core.schemas import Measurement, Plan
 
 START_S = 1.5
-"""Fork, load and the reference check of a small model, as seen on two cores; large models take longer."""
+"""Fork, load and the reference check of a small model, as measured on two cores; large models take longer."""
 COMPILE_S = 30.0
 """First torch.compile of a model of ResNet-50's size on two cores; later rounds find it cached."""
 

@@ -100,6 +100,7 @@ def test_top1_is_that_of_the_larger_check_and_of_the_worst_round() -> None:
     assert top1((parity(64, 0.9), parity(8, 0.5))) == 0.9
     assert top1((parity(64, 0.9), parity(128, 0.8))) == 0.8
     assert top1((parity(64, 0.9), parity(64, 0.7)), (parity(64, 1.0), parity(8, 0.1))) == 0.7
+    assert top1((parity(64, 0.9), parity(8, 1.0)), (parity(8, 0.5), parity(8, 0.5))) == 0.9
 
 
 def test_distance_is_unknown_where_an_output_was_not_finite() -> None:
