@@ -215,7 +215,7 @@ audit: .venv-audit/.installed ## Ask for known vulnerabilities of the lock file'
 	@touch $@
 
 test: $(VENV)/.installed ## Run the tests
-	@$(VENV)/bin/python -m pytest
+	@$(VENV)/bin/python -m pytest -n logical --maxprocesses 4 --dist loadgroup
 
 check: $(VENV)/.installed ## Lint, format, types and import contracts
 	@$(VENV)/bin/ruff check .
