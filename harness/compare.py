@@ -16,14 +16,15 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness.comparison import thresholds
+from harness.comparison.thresholds import Threshold
 from harness.core import cli, store
 from harness.core.errors import MissingInputError, NotComparableError, RegressionError, UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Comparison, Side, Summary
 from harness.core.timestamps import utc_now
-from harness.measure import changes, comparison, thresholds
+from harness.measure import changes, comparison
 from harness.measure.comparison import EQUIVALENCE, Margins
-from harness.measure.thresholds import Threshold
 from harness.render import comparison as tables
 from harness.render import github
 from harness.render.conditions import short_conditions

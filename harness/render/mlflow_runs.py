@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from harness.core.schemas import Row, Summary
 from harness.render.csv_besides import against_limits, joules
 from harness.render.csv_lines import RESTS_ON_C, Line, sound_rows, where, who
-from harness.render.csv_results import cold_costs, faithfulness, speed
+from harness.render.csv_results import cold_costs
+from harness.render.figures import ANSWERS, CSV_UNITS, MEMORY, SPEED, columns
 
 PREFIX = "inferometer."
 """Of our tags, among those of MLflow and of others."""
@@ -44,9 +45,7 @@ def case_runs(summary: Summary) -> list[MlflowRun]:
 def _case_run(summary: Summary, row: Row, by_id: dict[str, Row]) -> MlflowRun:
     metered = summary.energies.get(row.case_id)
     figures: Line = {
-        **speed(row),
-        **faithfulness(row),
-        "peak_memory_bytes": row.memory_bytes,
+        **columns((*SPEED, *ANSWERS, *MEMORY), row, CSV_UNITS),
         **cold_costs(summary, row, by_id),
         **against_limits(summary, row),
         **(joules(metered) if metered else {}),

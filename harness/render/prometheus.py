@@ -7,17 +7,14 @@ that a series ends where its figure does; `inferometer_cases` counts them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from harness.core.schemas import DeviceTimes, Interval, Latency, Row, Summary
+from harness.core.schemas import Row, Summary
 from harness.core.timestamps import since_1970_s
 from harness.render.csv_lines import sound_rows, where, who
-from harness.render.ranking import is_doubtful
-from harness.render.units import SECOND
-
-Figure = Callable[[Row], float | None]
+from harness.render.figures import BASE_UNITS, FIGURES, Figure
 
 _PREFIX = "inferometer_"
 
@@ -26,9 +23,10 @@ def metrics_text(summary: Summary) -> bytes:
     """Everything, in the summary's order: the same summary gives the same bytes."""
     registry = CollectorRegistry()
     rows = sound_rows(summary)
-    for name, (text, figure) in GAUGES.items():
-        found = [(row, value) for row in rows if (value := figure(row)) is not None]
-        _fill(registry, name, text, [(_labels(row), value) for row, value in found])
+    for figure in FIGURES:
+        for name, text, value in _gauges(figure):
+            found = [(_labels(row), number) for row in rows if (number := value(row)) is not None]
+            _fill(registry, name, text, found)
     joules = [(row, summary.energies[row.case_id]) for row in rows if row.case_id in summary.energies]
     for name, text, field in _ENERGIES:
         _fill(registry, name, text, [(_labels(row), getattr(energy, field)) for row, energy in joules])
@@ -52,6 +50,24 @@ def _fill(
     gauge = Gauge(_PREFIX + name, text, [*samples[0][0]], registry=registry)
     for labels, value in samples:
         (gauge.labels(**labels) if labels else gauge).set(value)
+
+
+def _gauges(figure: Figure) -> Iterator[tuple[str, str, Callable[[Row], float | None]]]:
+    """(name behind the prefix, help, value) of a figure and of both ends of its interval; nothing for a text."""
+    if figure.kind == "mark":
+        yield f"{figure.key}_info", figure.doc, lambda row: 1.0 if figure.value(row) is True else None
+    if figure.kind not in BASE_UNITS:
+        return
+    unit, size = BASE_UNITS[figure.kind]
+
+    def base(value: object) -> float | None:
+        return value / size if isinstance(value, (int, float)) else None
+
+    yield f"{figure.key}{unit}", figure.doc, lambda row: base(figure.value(row))
+    if figure.interval is not None:
+        text = f"{figure.doc} 95% interval over processes."
+        yield f"{figure.key}_ci95_low{unit}", text, lambda row: base(getattr(figure.ends(row), "low", None))
+        yield f"{figure.key}_ci95_high{unit}", text, lambda row: base(getattr(figure.ends(row), "high", None))
 
 
 def _custom(summary: Summary, rows: Sequence[Row]) -> list[tuple[Mapping[str, str], float]]:
@@ -81,66 +97,6 @@ def _graded(row: Row) -> dict[str, str]:
 def _texts(found: Mapping[str, object]) -> dict[str, str]:
     return {name: "" if value is None else str(value) for name, value in found.items()}
 
-
-def _seconds(value_ns: float | None) -> float | None:
-    return None if value_ns is None else value_ns / SECOND.ns
-
-
-def _latency(figure: Callable[[Latency], float | None]) -> Figure:
-    """Of rows whose batches have one."""
-
-    def read(row: Row) -> float | None:
-        return _seconds(figure(row.latency_ns)) if row.latency_ns and row.mode != "offline" else None
-
-    return read
-
-
-def _batch_time(row: Row) -> float | None:
-    return _seconds(row.latency_ns.median) if row.latency_ns and row.mode == "offline" else None
-
-
-def _device(figure: Callable[[DeviceTimes], float | None]) -> Figure:
-    return lambda row: _seconds(figure(row.device_ns)) if row.device_ns else None
-
-
-def _cold(name: str) -> Figure:
-    return lambda row: _seconds(getattr(row.cold_ns, name)) if row.cold_ns else None
-
-
-def _end(found: Interval | None, name: str) -> float | None:
-    return getattr(found, name) if found else None
-
-
-GAUGES: Mapping[str, tuple[str, Figure]] = {
-    "latency_median_seconds": ("Latency of a batch: median of the process medians.", _latency(lambda it: it.median)),
-    "latency_median_ci95_low_seconds": ("Its 95% interval over processes.", _latency(lambda it: _end(it.ci95, "low"))),
-    "latency_median_ci95_high_seconds": (
-        "Its 95% interval over processes.",
-        _latency(lambda it: _end(it.ci95, "high")),
-    ),
-    "latency_p50_seconds": ("The same as the median.", _latency(lambda it: it.p50)),
-    "latency_p90_seconds": ("90th percentile, median over processes.", _latency(lambda it: it.p90)),
-    "latency_p95_seconds": ("95th percentile, median over processes.", _latency(lambda it: it.p95)),
-    "latency_p99_seconds": ("99th percentile, median over processes.", _latency(lambda it: it.p99)),
-    "batch_time_seconds": ("Offline mode: what a batch takes of a block's time.", _batch_time),
-    "device_median_seconds": ("The same inferences by the GPU's event clock.", _device(lambda it: it.device)),
-    "enqueue_seconds": ("Host time until a batch was submitted to the GPU.", _device(lambda it: it.enqueue)),
-    "throughput_items_per_second": (
-        "Items by wall time of the timed loop, median over processes.",
-        lambda row: row.throughput_per_s,
-    ),
-    "speedup_ratio": ("Against the baseline backend.", lambda row: row.speedup.ratio if row.speedup else None),
-    "speedup_rests_on_grade_c_info": (
-        "1 where the case or its baseline is grade C; absent elsewhere.",
-        lambda row: 1.0 if is_doubtful(row) else None,
-    ),
-    "relative_l2_ratio": ("Distance from fp32 PyTorch.", lambda row: row.parity.relative_l2 if row.parity else None),
-    "peak_memory_bytes": ("Peak resident memory of the case's process.", lambda row: row.memory_bytes),
-    "load_seconds": ("Loading the model in a fresh process.", _cold("load")),
-    "compile_seconds": ("Compiling the model.", _cold("compile")),
-    "first_inference_seconds": ("The first inference after that.", _cold("first_inference")),
-}
-"""Name behind the prefix → help and figure."""
 
 _ENERGIES = (
     ("energy_per_batch_joules", "Of the GPU alone, its idle power subtracted.", "joules_per_inference"),

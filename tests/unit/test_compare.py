@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from harness import compare
+from harness.comparison import thresholds
 from harness.core import cli, store
 from harness.core.errors import (
     MalformedFileError,
@@ -28,15 +29,17 @@ from harness.core.layout import Results
 from harness.core.schemas import (
     Case,
     Clock,
+    ColdCosts,
     Comparison,
     DeviceTimes,
     Failed,
     Interval,
     Judgement,
     Measured,
+    Part,
+    Split,
     Summary,
 )
-from harness.measure import thresholds
 from harness.measure.comparison import Margins
 from harness.measure.comparison import compare as compare_rows
 from harness.measure.grades import UNCERTAIN, finding
@@ -441,19 +444,41 @@ def test_a_threshold_that_matches_nothing_is_a_mistake(after: Summary, selector:
 def with_device(found: Summary) -> Summary:
     """As if every row had run on a GPU."""
     clock = Clock(name="CUDA events", resolution_ns=500.0, overhead_ns=1_000)
-    times = DeviceTimes(clock=clock, device=2e6, device_ci95=Interval(low=1.9e6, high=2.1e6), enqueue=1e4)
+    ci95 = Interval(low=1.9e6, high=2.1e6)
+    times = DeviceTimes(clock=clock, device=2e6, device_ci95=ci95, enqueue=1e4, h2d=1e5, compute=1.8e6, d2h=1e5)
     rows = tuple(row.model_copy(update={"device_ns": times}) for row in found.rows)
+    return found.model_copy(update={"rows": rows})
+
+
+def with_every_figure(found: Summary, metric: str) -> Summary:
+    """Rows that have a text's length, a GPU's times, compiling, and the parts of e2e; in mode offline for its time."""
+    part = Part(median_ns=1e6, share=0.3)
+    more = {
+        "sequence_length": 8,
+        "split": Split(preprocess=part, inference=part, postprocess=part),
+        "cold_ns": ColdCosts(load=1, compile=1, first_inference=1, compile_cached=False),
+        "mode": "offline" if metric.startswith("batch_time") else "sync",
+    }
+    rows = tuple(row.model_copy(update=more) for row in with_device(found).rows)
     return found.model_copy(update={"rows": rows})
 
 
 @pytest.mark.parametrize("metric", thresholds.METRICS)
 def test_every_metric_has_a_figure_and_both_outcomes(metric: str) -> None:
-    current = with_device(summary(3, samples=MANY_SAMPLES))
+    current = with_every_figure(summary(3, samples=MANY_SAMPLES), metric)
     unit = next(unit for unit in thresholds.UNITS[thresholds.METRICS[metric].quantity] if unit)
     name = "resnet50/openvino/fp32"
-    high, low = (judged(current, f"{name}:{metric}{sign}0.001{unit}")[SLOWED] for sign in (">", "<"))
+    high, low = (judged(current, f"{name}:{metric}{sign}0{unit}")[SLOWED] for sign in (">", "<"))
     assert (high.outcome, low.outcome) == ("PASS", "FAIL")
     assert high.value == low.value
+
+
+def test_rows_that_cannot_have_a_figure_are_not_judged_beside_those_that_have_it() -> None:
+    current = summary(3, samples=MANY_SAMPLES)
+    offline = [row.model_copy(update={"mode": "offline"}) if row.case_id == SLOWED else row for row in current.rows]
+    mixed = current.model_copy(update={"rows": tuple(offline)})
+    assert set(judged(mixed, "batch_time_median>0ms")) == {SLOWED}
+    assert SLOWED not in judged(mixed, "latency_median>0ms")
 
 
 def test_the_figure_is_the_rows_own(after: Summary) -> None:

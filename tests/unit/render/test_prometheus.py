@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from harness.core.schemas import CustomMetric, Row, Summary, Unavailable
+from harness.render.figures import FIGURES
 from harness.render.prometheus import metrics_text
 from tests.synthetic_cuda import cuda_summary
 from tests.synthetic_results import with_baseline_grades
@@ -84,7 +85,8 @@ def test_percentiles_that_are_withheld_have_no_series(families: dict[str, list[S
 
 
 def test_names_end_in_base_units(families: dict[str, list[Sample]]) -> None:
-    for name in {*families, *read(cuda_summary())} - {"inferometer_cases"}:
+    counts = {"inferometer_cases", "inferometer_rounds", "inferometer_samples"}
+    for name in {*families, *read(cuda_summary())} - counts:
         assert name.endswith((*BASE_UNITS, "_info")), name
 
 
@@ -114,7 +116,7 @@ def test_a_row_in_offline_mode_has_a_time_per_batch_and_no_latency(summary: Summ
     rows = tuple(row.model_copy(update={"mode": "offline"}) for row in summary.rows)
     found = read(summary.model_copy(update={"rows": rows}))
     assert not [name for name in found if "latency" in name]
-    assert found["inferometer_batch_time_seconds"]
+    assert found["inferometer_batch_time_median_seconds"]
 
 
 def test_hostile_names_come_back_as_they_were(summary: Summary) -> None:
@@ -153,7 +155,20 @@ def test_every_gauge_is_documented() -> None:
     rows = tuple(row.model_copy(update={"mode": "offline"}) for row in cuda_summary().rows)
     energies = {row.case_id: metered(row) for row in rows}
     found = read(cuda_summary().model_copy(update={"rows": rows, "energies": energies})) | read(cuda_summary())
-    assert {name.removeprefix("inferometer_") for name in found} <= listed
+    of_rows = {f"{figure.key}{end}" for figure in FIGURES for end in ("", "_ci95_low", "_ci95_high")}
+    names = {name.removeprefix("inferometer_") for name in found}
+    units = "_seconds|_per_second|_bytes|_share_ratio|_ratio|_info"
+    assert {name for name in names if re.sub(f"({units})$", "", name) not in of_rows} <= listed
+    assert {"latency_median_seconds", "throughput_items_ci95_low_per_second", "enqueue_seconds"} <= names
+
+
+def test_intervals_are_gauges_beside_their_figure(families: dict[str, list[Sample]], rows: dict[str, Row]) -> None:
+    lows = {one.labels["case_id"]: one.value for one in families["inferometer_latency_p90_ci95_low_seconds"]}
+    for case_id, low in lows.items():
+        latency = rows[case_id].latency_ns
+        assert latency is not None
+        assert low == latency.percentile_ci95["p90"].low / 1e9
+    assert lows
 
 
 def test_figures_of_plugins_have_their_name_and_unit_as_labels(summary: Summary) -> None:

@@ -9,17 +9,18 @@ minilm-l6/openvino/fp32/b1/s128/e2e:…      further parts: precision, batch, se
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import accumulate
 from typing import Literal
 
 from harness.core.errors import UsageError
-from harness.core.schemas import DeviceTimes, Interval, Judgement, Quantity, Row
+from harness.core.schemas import Interval, Judgement, Quantity, Row
 from harness.measure import grades
 from harness.measure.rows import is_calibration
 from harness.measure.stats import PERCENTILE_MIN_SAMPLES, least_in_process
+from harness.render.figures import FIGURES, Figure, Kind
 
 UNITS: Mapping[Quantity, Mapping[str, float]] = {
     "ns": {"ns": 1, "us": 1e3, "µs": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9},
@@ -34,15 +35,13 @@ _FORM = re.compile(
 )
 _EXAMPLES = "--threshold 'latency_p50<100ms', --threshold 'minilm-l6/onnxruntime:throughput>=1000/s'"
 
-Figure = tuple[float | None, Interval | None]
-
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure of a row: what it counts, and how it and its interval are found."""
+    """A figure of a row, and what a limit on it is written in."""
 
     quantity: Quantity
-    of: Callable[[Row], Figure]
+    figure: Figure
 
 
 @dataclass(frozen=True)
@@ -97,10 +96,10 @@ def parse_share(option: str, text: str) -> float:
 
 
 def judge(threshold: Threshold, rows: Sequence[Row]) -> list[Judgement]:
-    """Every row that the threshold speaks of; UsageError where there is none.
+    """Every row that the threshold is about; UsageError where there is none.
 
     Backends that compute nothing are never meant. Neither, as long as another row is, are skipped rows, which cannot be
-    measured here at all, and for a latency those of the offline mode, which has none.
+    measured here at all, and rows that have no such figure, as those of the mode offline have no latency.
     """
     computing = [row for row in rows if not is_calibration(row)]
     meant = [row for row in computing if threshold.selector is None or _selects(threshold.selector, row)]
@@ -119,7 +118,7 @@ def _selects(selector: str, row: Row) -> bool:
 
 def _judged(threshold: Threshold, row: Row) -> Judgement:
     metric = METRICS[threshold.metric]
-    value, interval = metric.of(row)
+    value, interval = _figure(metric, row)
     reason = (
         _unsound(row)
         or _rests_on_c(threshold.metric, row)
@@ -158,8 +157,8 @@ def _rests_on_c(name: str, row: Row) -> str | None:
 
 
 def _pointless(name: str, row: Row) -> bool:
-    """True where the mode has no such figure: offline waits for blocks, not for batches."""
-    return METRICS[name].quantity == "ns" and row.mode == "offline"
+    """True where the boundary, mode or device of a row has no such figure."""
+    return not METRICS[name].figure.applies(row)
 
 
 def _withheld(name: str, row: Row) -> str:
@@ -183,27 +182,17 @@ def _operator(text: str) -> Literal["<", "<=", ">", ">="]:
     raise AssertionError(text)  # the pattern admits no other
 
 
-def _device(found: DeviceTimes | None) -> Figure:
-    return (None, None) if found is None else (found.device, found.device_ci95)
+def _figure(metric: Metric, row: Row) -> tuple[float | None, Interval | None]:
+    value = metric.figure.value(row)
+    return (value, metric.figure.ends(row)) if isinstance(value, (int, float)) else (None, None)
 
 
-def _latency(name: str) -> Metric:
-    def of(row: Row) -> Figure:
-        latency = row.latency_ns
-        if latency is None or row.mode == "offline":
-            return None, None
-        value: float | None = getattr(latency, name)
-        over_processes = name in ("median", "p50")
-        return value, latency.ci95 if over_processes else latency.percentile_ci95.get(name)
-
-    return Metric("ns", of)
-
+_QUANTITIES: Mapping[Kind, Quantity] = {"time": "ns", "rate": "per_s", "bytes": "bytes", "ratio": "ratio"}
+_SHORT = {"throughput_items": "throughput", "peak_memory": "memory"}
 
 METRICS: Mapping[str, Metric] = {
-    **{f"latency_{name}": _latency(name) for name in ("median", "p50", "p90", "p95", "p99", "max", "mean")},
-    "device_median": Metric("ns", lambda row: _device(row.device_ns)),
-    "throughput": Metric("per_s", lambda row: (row.throughput_per_s, row.throughput_ci95)),
-    "memory": Metric("bytes", lambda row: (row.memory_bytes, None)),
-    "speedup": Metric("ratio", lambda row: (row.speedup.ratio, row.speedup.ci95) if row.speedup else (None, None)),
+    _SHORT.get(figure.key, figure.key): Metric(_QUANTITIES[figure.kind], figure)
+    for figure in FIGURES
+    if figure.kind in _QUANTITIES
 }
-"""Name → figure."""
+"""Name → figure: every time, rate, size and ratio of a row."""
