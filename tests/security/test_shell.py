@@ -150,10 +150,9 @@ def dangers(source: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_source_calls_a_shell_or_loads_code_from_data(path: Path) -> None:
-    allowed = ["pickle.loads"] if path == ROOT / HANDED_OVER else []
-    assert dangers(path.read_text()) == allowed
+def test_no_source_calls_a_shell_or_loads_code_from_data() -> None:
+    found = {str(path.relative_to(ROOT)): calls for path in SOURCES if (calls := dangers(path.read_text()))}
+    assert found == {HANDED_OVER: ["pickle.loads"]}
 
 
 def test_the_rule_sees_what_it_forbids() -> None:
