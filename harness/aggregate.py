@@ -16,6 +16,7 @@ from harness.backends import BACKENDS
 from harness.core import cli, store
 from harness.core.errors import CasesFailedError, FormatError, MissingInputError
 from harness.core.layout import Models, Results
+from harness.core.portable import portable, portable_failure
 from harness.core.schemas import (
     CpuRoof,
     Energy,
@@ -55,9 +56,10 @@ def stage(arguments: Sequence[str]) -> None:
 
     def load(case_id: str, round_number: int) -> Measured | Failed | None:
         try:
-            return store.load_raw(results.raw_file(case_id, round_number))
+            found = store.load_raw(results.raw_file(case_id, round_number))
         except MissingInputError:
             return None
+        return portable_failure(found) if isinstance(found, Failed) else found
 
     def load_usage(case_id: str, round_number: int) -> Usage | None:
         try:
@@ -82,7 +84,9 @@ def stage(arguments: Sequence[str]) -> None:
     energies = load_energies(plan, results, notes)
     metrics, problems = installed_metrics()
     notes.other += problems
-    summary = with_custom(summary.model_copy(update={"energies": energies, "notes": notes.lines()}), metrics)
+    summary = with_custom(
+        summary.model_copy(update={"energies": energies, "notes": tuple(map(portable, notes.lines()))}), metrics
+    )
     lost = no_longer_measured(before, summary)
     if lost and not options.force:
         raise MissingInputError(*_in_words(lost, before, results, models))

@@ -40,6 +40,7 @@ from harness.core.layout import ExportFiles, ModelFolder, Models, Results
 from harness.core.lock import exclusive
 from harness.core.names import unknown_name
 from harness.core.orphans import die_with_parent
+from harness.core.portable import portable
 from harness.core.schemas import ExportFailure, ExportRecord, Plan, PlannedModel, Precision
 from harness.measure.clock import now_ns
 from harness.parity import compare
@@ -71,7 +72,7 @@ def export(arguments: Sequence[str]) -> None:
             raise
         except InferometerError as error:
             # `run` tells it in the model's rows.
-            store.save(own.failure, ExportFailure(error=error.problem, hint=error.hint))
+            store.save(own.failure, ExportFailure(error=portable(error.problem), hint=portable(error.hint)))
             if len(selected) == 1:
                 raise
             cli.say(f"{planned.name}: not exported")
@@ -246,7 +247,7 @@ def _export_one(asked: _Asked) -> Ended:
         except InferometerError as error:
             raise type(error)(_by_name(error.problem, staged), _by_name(error.hint, staged)) from error.__cause__
         refused = {
-            name: ExportFailure(error=_by_name(why.error, staged), hint=_by_name(why.hint, staged))
+            name: ExportFailure(error=portable(_by_name(why.error, staged)), hint=portable(_by_name(why.hint, staged)))
             for name, why in record.refused.items()
         }
         name = name_of(staged, record.request_sha256)
