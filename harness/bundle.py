@@ -103,7 +103,8 @@ def _of_results(plan: Plan, results: Results) -> Iterator[Path]:
     yield from (results.summary, results.summary_csv, results.report)
     yield from results.charts.glob("*.png")
     yield from results.environments.glob("*.json")
-    yield from results.exports.glob("*/*.json")
+    for planned in plan.models:
+        yield from results.export(planned.slug).root.glob("*.json")
     for case in plan.cases:
         yield from results.raw_case(case.case_id).glob("*.json")
         yield results.energy_file(case.case_id)
