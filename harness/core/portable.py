@@ -27,12 +27,11 @@ def portable_path(path: str) -> str:
 
     `Path.expanduser` reads both back.
     """
-    given = Path(path)
+    given, here, home = Path(path), _here(), _home()
     if not given.is_absolute():
         return path
-    if given.is_relative_to(Path.cwd()):
-        return f"./{given.relative_to(Path.cwd()).as_posix()}"
-    home = _home()
+    if here and given.is_relative_to(here):
+        return f"./{given.relative_to(here).as_posix()}"
     return f"~/{given.relative_to(home).as_posix()}" if home and given.is_relative_to(home) else path
 
 
@@ -45,10 +44,18 @@ def portable_failure(record: Failed) -> Failed:
 
 def _roots() -> list[tuple[str, str]]:
     """(folder, what stands for it), inner ones first."""
-    found = {str(Path.cwd()): "", str(_CHECKOUT): ""}
-    if (home := _home()) is not None:
+    found = {str(root): "" for root in (_here(), _CHECKOUT) if root}
+    if home := _home():
         found.setdefault(str(home), "~")
-    return sorted(((root, instead) for root, instead in found.items() if root != "/"), key=lambda one: -len(one[0]))
+    return sorted(found.items(), key=lambda one: -len(one[0]))
+
+
+def _here() -> Path | None:
+    try:
+        here = Path.cwd()
+    except OSError:  # it was removed
+        return None
+    return here if here != Path("/") else None
 
 
 def _home() -> Path | None:

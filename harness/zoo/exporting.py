@@ -83,7 +83,8 @@ def identify(job: Job, step: Step) -> Identified:
             prefix, _, reference = job.info.name.partition(":")
             origin = reference.partition(":")[0] if prefix == "module" else ""
             sources, built = identity.built(loaded.require_module(), origin, before)
-        digest = request_digest(job.info, job.planned, job.seed, job.samples, job.options, {**built, **sources})
+            built |= {f"source {name}": digest for name, digest in sources.items()}
+        digest = request_digest(job.info, job.planned, job.seed, job.samples, job.options, built)
     return Identified(loaded, digest, sources)
 
 
