@@ -22,7 +22,7 @@ BUDGET      ?=#? time of the whole command after which no further round begins, 
 #- Files: read by every stage
 RESULTS     ?= results#? folder of results
 MODELS_DIR  ?= models#? folder of exported models
-FORCE       ?=#? 1: measure and export again what is there (export, engines, roof, run, energy, profile, reproduce, bench)
+FORCE       ?=#? 1: measure and export again what is there (export, engines, roof, run, energy, profile, reproduce, bench); replace a summary by a poorer one (aggregate, bundle)
 
 #- Comparing and checking
 BASELINE    ?=#? compare: earlier results folder, or its summary.json
@@ -108,7 +108,7 @@ ENERGY = $(STAGE).energy $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEN
 PROFILE = $(STAGE).profile_ops $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force) \
           --layers "$$LAYERS" $(if $(DEPTH),--depth "$$DEPTH") $(if $(PROFILE_RUNS),--runs "$$PROFILE_RUNS")
 ASKED = $(strip $(DEVICE) $(MODELS) $(BACKENDS) $(PRECISIONS) $(BATCHES) $(SEQ_LENGTHS) $(SETTINGS))
-AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR"
+AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
 REPORT = $(STAGE).report $(PLACE)
 COMPARE = $(STAGE).compare $(PLACE) $(if $(BASELINE),--baseline "$$BASELINE") --threshold "$$THRESHOLD" \
           $(if $(MAX_REGRESSION),--max-regression "$$MAX_REGRESSION")
@@ -139,7 +139,8 @@ bench: where ## Do everything: plan, export, engines on a GPU, roof, run, aggreg
 	@code=0; $(ROOF) || code=$$?; case $$code in 0|5) ;; *) exit $$code ;; esac  # 5: no limits here; rows say so
 	@code=0; $(MEASURE) || code=$$?; \
 	if [ $$code -ne 0 ] && [ $$code -ne 10 ]; then exit $$code; fi; \
-	$(AGGREGATE); $(REPORT) --print; exit $$code  # 10: some cases failed; the report says which
+	poorer=0; $(AGGREGATE) || poorer=$$?; case $$poorer in 0|10) ;; *) exit $$poorer ;; esac; \
+	$(REPORT) --print; exit $$((code ? code : poorer))  # 10: some cases failed, or rows were given up; the report says which
 
 plan: where ## Expand the configuration into cases and say about how long they take
 	@$(PLAN) --list
@@ -189,9 +190,9 @@ endif
 bundle verify share: $(if $(filter system,$(WHERE)),,$(VENV)/.installed)
 
 bundle: ## Pack one run, from plan to report, into one archive with checksums: results/<plan_id>.tar.xz
-	@$(HERE).aggregate $(PLACE) --models-dir "$$MODELS_DIR"
-	@$(HERE).report $(PLACE)
-	@$(HERE).bundle $(PLACE) --models-dir "$$MODELS_DIR"
+	@code=0; $(HERE).aggregate $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force) || code=$$?; \
+	case $$code in 0|10) ;; *) exit $$code ;; esac; \
+	$(HERE).report $(PLACE); $(HERE).bundle $(PLACE) --models-dir "$$MODELS_DIR"; exit $$code  # 10: rows were given up
 
 verify: ## Check a bundle and make its report again, byte for byte (BUNDLE)
 	@$(HERE).verify $(if $(BUNDLE),--bundle "$$BUNDLE")

@@ -119,8 +119,8 @@ def main() -> None:
     parser.add_argument("--backends", nargs="+", default=[backend for backend, _ in PAIRS], help="only these")
     options = parser.parse_args()
     plan = store.load(Results(options.results).plan, Plan, "make plan")
-    folder = Models(options.models_dir).folder("resnet50").root
-    store.load(folder / "export.json", ExportRecord, "make export")
+    models, path = Models(options.models_dir), Results(options.results).export("resnet50").record
+    folder = models.folder("resnet50", store.load(path, ExportRecord, "make export").folder).root
     threads = limits.threads()
     machine = environment.collect({}).machine
     print(f"{machine.cpu}, {threads} threads, {options.pairs} alternating pairs, ResNet-50 batch 1 fp32\n")
@@ -137,6 +137,7 @@ def main() -> None:
                 threads=threads,
                 results=scratch,
                 models=str(options.models_dir),
+                export=str(path),
             )
             forked = Worker(backend, threads, results.worker_log(backend))
             pairs = [

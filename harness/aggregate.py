@@ -1,8 +1,10 @@
 """Join the plan with the raw records: a row for every planned case, measured, skipped, failed or missing.
 
-reads   results/plan.json, raw/<case>/<round>.json and .usage.json, environments/*.json, roof.json, energy/*.json,
-        models/<slug>/export.json and the records of its engines
+reads   results/plan.json, exports/<slug>/export.json, raw/<case>/<round>.json and .usage.json, environments/*.json,
+        roof.json, energy/*.json, summary.json of before; models/<slug>/engines/*.json
 writes  results/summary.json, summary.csv
+
+A summary that has more measured rows is not replaced, unless --force is given; then the exit code is 10.
 """
 
 from __future__ import annotations
@@ -12,18 +14,19 @@ from collections.abc import Sequence
 
 from harness.backends import BACKENDS
 from harness.core import cli, store
-from harness.core.errors import FormatError, MissingInputError
-from harness.core.layout import ModelFolder, Models, Results
+from harness.core.errors import CasesFailedError, FormatError, MissingInputError
+from harness.core.layout import Models, Results
+from harness.core.portable import portable, portable_failure
 from harness.core.schemas import (
     CpuRoof,
     Energy,
     Environment,
-    ExportFailure,
     ExportRecord,
     Failed,
     Measured,
     Plan,
     Roof,
+    Row,
     Summary,
     Usage,
 )
@@ -32,6 +35,7 @@ from harness.measure.custom import installed_metrics, with_custom
 from harness.measure.join import join
 from harness.measure.notes import Notes
 from harness.planning.built_engines import built_engines
+from harness.planning.exports import another_request, export_files, failure_of, recorded_export
 from harness.render import units
 from harness.render.flat import csv_text
 
@@ -39,20 +43,23 @@ from harness.render.flat import csv_text
 def stage(arguments: Sequence[str]) -> None:
     """Read, join, write."""
     parser = cli.parser("harness.aggregate", __doc__)
+    parser.add_argument("--force", action="store_true", help="replace a summary that has more measured rows, too")
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
     results = Results(options.results)
     plan = store.load(results.plan, Plan, "make plan")
     notes = Notes()
     models = Models(options.models_dir)
-    exports = load_exports(plan, models, notes)
+    before = load_before(results)
+    exports, absent = load_exports(plan, results, models, notes, before)
     environments = load_environments(results, notes)
 
     def load(case_id: str, round_number: int) -> Measured | Failed | None:
         try:
-            return store.load_raw(results.raw_file(case_id, round_number))
+            found = store.load_raw(results.raw_file(case_id, round_number))
         except MissingInputError:
             return None
+        return portable_failure(found) if isinstance(found, Failed) else found
 
     def load_usage(case_id: str, round_number: int) -> Usage | None:
         try:
@@ -72,39 +79,84 @@ def stage(arguments: Sequence[str]) -> None:
         created_at=utc_now(),
         engines={slug: built_engines(models.folder(slug), notes.other) for slug in exports},
         roof=load_roof(plan, results, notes),
+        absent=absent,
     )
     energies = load_energies(plan, results, notes)
     metrics, problems = installed_metrics()
     notes.other += problems
-    summary = with_custom(summary.model_copy(update={"energies": energies, "notes": notes.lines()}), metrics)
+    summary = with_custom(
+        summary.model_copy(update={"energies": energies, "notes": tuple(map(portable, notes.lines()))}), metrics
+    )
+    lost = no_longer_measured(before, summary)
+    if lost and not options.force:
+        raise MissingInputError(*_in_words(lost, before, results, models))
     store.save(results.summary, summary)
     store.save_bytes(results.summary_csv, csv_text(summary).encode())
     _say(summary, results)
+    if lost:
+        raise CasesFailedError(
+            f"{units.count(len(lost), 'row')} of the summary before {'are' if len(lost) > 1 else 'is'} lost.",
+            f"The report gives the reason of each; `{cli.make('run', results.root, models.root)}` measures them again.",
+        )
 
 
-def load_exports(plan: Plan, models: Models, notes: Notes) -> dict[str, ExportRecord]:
-    """Export records by slug; what cannot be read goes into the notes, MissingInputError where none can be."""
-    exports: dict[str, ExportRecord] = {}
-    problems: list[FormatError | MissingInputError] = []
-    for model in (model for model in plan.models if model.exported):
-        folder = models.folder(model.slug)
-        try:
-            exports[model.slug] = store.load(folder.record, ExportRecord, "make export")
-        except (FormatError, MissingInputError) as error:
-            problems.append(error)
-            notes.other.append(_why_not(model.name, folder) or f"{error.problem} {error.hint}")
-    if problems and not exports:
-        raise problems[0]
-    return exports
-
-
-def _why_not(model: str, folder: ModelFolder) -> str | None:
-    """What `export` itself said of a model that it did not export."""
+def load_before(results: Results) -> Summary | None:
+    """The summary that is there; None where there is none of this format."""
     try:
-        told = store.load(folder.failure, ExportFailure, "make export")
+        return store.load(results.summary, Summary, "make aggregate")
     except (FormatError, MissingInputError):
         return None
-    return f"{model} was not exported. {told.error} {told.hint}"
+
+
+def no_longer_measured(before: Summary | None, now: Summary) -> list[Row]:
+    """Rows that were measured before and now have no sample that counts. What the plan no longer asks for is not lost,
+    nor is a row that was measured again and failed."""
+    if before is None:
+        return []
+    measured = {row.case_id for row in before.rows if row.status == "measured"}
+    return [row for row in now.rows if row.case_id in measured and row.status == "missing"]
+
+
+def _in_words(lost: Sequence[Row], before: Summary | None, results: Results, models: Models) -> tuple[str, str]:
+    """(problem, hint)"""
+    measured = 0 if before is None else sum(row.status == "measured" for row in before.rows)
+    again, anyway = (cli.make(target, results.root, models.root) for target in ("run", "aggregate"))
+    return (
+        f"{results.summary} has {measured} measured rows, and {len(lost)} of them would be missing now, as "
+        f"{lost[0].case_id}: {lost[0].reason}. It was left as it is.",
+        f"Measure them again: `{again}`; or give them up: `{anyway} FORCE=1`.",
+    )
+
+
+def load_exports(
+    plan: Plan, results: Results, models: Models, notes: Notes, before: Summary | None = None
+) -> tuple[dict[str, ExportRecord], dict[str, str]]:
+    """The exports that the results were measured on, by slug, and why the other models have none.
+
+    What cannot be read goes into the notes; MissingInputError or FormatError is raised where none can be. Results of
+    earlier versions have no record of their own: theirs is the one in the summary that was made of them.
+    """
+    exports: dict[str, ExportRecord] = {}
+    problems: dict[str, FormatError | MissingInputError] = {}
+    for planned in (planned for planned in plan.models if planned.exported):
+        files = export_files(planned.slug, results, models)
+        earlier = None if before is None else before.exports.get(planned.name)
+        own = files.root == results.export(planned.slug).root
+        if earlier is not None and not own and another_request(earlier, plan, planned) is None:
+            exports[planned.slug] = earlier
+            continue
+        try:
+            failure = failure_of(files)
+            if failure is not None:
+                notes.other.append(f"{planned.name} was not exported. {failure.problem} {failure.hint}")
+            exports[planned.slug] = recorded_export(plan, planned, files)
+        except (FormatError, MissingInputError) as error:
+            problems[planned.slug] = error
+            if not files.failure.is_file():
+                notes.other.append(f"{error.problem} {error.hint}")
+    if problems and not exports:
+        raise next(iter(problems.values()))
+    return exports, {slug: error.problem for slug, error in problems.items()}
 
 
 def load_environments(results: Results, notes: Notes) -> dict[str, Environment]:

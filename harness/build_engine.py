@@ -1,6 +1,6 @@
 """Build the TensorRT engines that the plan needs, each checked against the fp32 reference on this very GPU.
 
-reads   results/plan.json, models/<slug>/export.json and the ONNX files, inputs and references that it names
+reads   results/plan.json, exports/<slug>/export.json and the ONNX files, inputs and references that it names
 writes  models/<slug>/engines/<name>.{plan,json}, models/timing-cache/<TensorRT>-<GPU>.cache
 """
 
@@ -33,6 +33,7 @@ from harness.core.schemas import (
 from harness.engines import request as requests
 from harness.engines.request import Options, Place
 from harness.measure.clock import now_ns
+from harness.planning.exports import export_of
 from harness.planning.interpreters import interpreters
 
 Wanted = Sequence[tuple[Case, Options]]
@@ -57,12 +58,14 @@ def stage(arguments: Sequence[str]) -> None:
         _continue_in(others[backend], options)
     devices.require(plan.device)
     place = _here()
-    models = Models(options.models_dir)
+    results, models = Results(options.results), Models(options.models_dir)
     failures: list[str] = []
     for slug, cases in wanted.items():
         try:
-            failures += _of_model(plan, slug, cases, place, models, options)
-        except (FormatError, MissingInputError) as error:
+            planned = next(planned for planned in plan.models if planned.slug == slug)
+            export = export_of(plan, planned, results, models)
+            failures += _of_model(plan, export, cases, place, models, options)
+        except (ExportError, FormatError, MissingInputError) as error:
             failures.append(f"{slug}: {error.problem} {error.hint}")
     if failures:
         raise ExportError(
@@ -118,13 +121,12 @@ class _Model:
 
 
 def _of_model(
-    plan: Plan, slug: str, cases: Wanted, place: Place, models: Models, flags: argparse.Namespace
+    plan: Plan, export: ExportRecord, cases: Wanted, place: Place, models: Models, flags: argparse.Namespace
 ) -> list[str]:
     """Build the engines of one model; returns what went wrong, one line an engine."""
     from harness.engines import api  # noqa: PLC0415
 
-    folder = models.folder(slug)
-    export = store.load(folder.record, ExportRecord, "make export")
+    slug, folder = export.slug, models.folder(export.slug, export.folder)
     typed = api.strongly_typed()
     problems = []
     source: dict[Precision, OnnxArtifact] = {}
@@ -161,7 +163,7 @@ def _is_current(folder: ModelFolder, name: str, key: str) -> bool:
         record = store.load(folder.engine_record(name), EngineRecord, "make engines")
     except (FormatError, MissingInputError):
         return False
-    file = folder.root / record.engine.path
+    file = folder.home / record.engine.path
     return record.key == key and file.is_file() and store.sha256_file(file) == record.engine.sha256
 
 
@@ -195,7 +197,15 @@ def _checked(model: _Model, record: EngineRecord) -> Parity | None:
     case, options = _check_case(model, record.request)
     batches = load_batches(model.folder.root, model.export, case, model.plan.measurement.parity_samples)
     job = Job(
-        case, model.export, model.folder.root, batches.inputs, 1, model.folder.compile_cache, options, engine=record
+        case,
+        model.export,
+        model.folder.root,
+        batches.inputs,
+        1,
+        model.folder.compile_cache,
+        options,
+        engine=record,
+        engine_folder=model.folder.home,
     )
     backend = construct(BACKENDS[case.backend].target, job)
     found = []

@@ -1,8 +1,8 @@
 """Pack one run, with all that its report was made of, into one archive with checksums.
 
-reads   results/plan.json, command.txt, raw/, environments/, roof.json, energy/, profiles/, selftest.{json,md},
-        summary.{json,csv}, report.md, charts/; models/<slug>/export.json and records of engines; the configuration
-        and the lock file
+reads   results/plan.json, command.txt, exports/, raw/, environments/, roof.json, energy/, profiles/,
+        selftest.{json,md}, summary.{json,csv}, report.md, charts/; models/<slug>/engines/*.json; the configuration and
+        the lock file
 writes  results/<plan_id>.tar.xz
 """
 
@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from harness.core import archive, cli, environment, store
 from harness.core.confine import inside
-from harness.core.errors import UsageError
+from harness.core.errors import FormatError, UsageError
 from harness.core.layout import BUNDLE_MANIFEST, Models, Results
-from harness.core.schemas import Bundle, BundledFile, Environment, Plan, Summary
+from harness.core.portable import portable
+from harness.core.schemas import Bundle, BundledFile, Environment, Failed, Plan, Summary
 
 _CHECKOUT = Path(__file__).parents[1]
 _LOCKS = {"cpu": "constraints.txt", "cuda": "constraints-cuda.txt"}
@@ -37,6 +39,7 @@ def stage(arguments: Sequence[str]) -> None:
         )
     store.read_bytes(results.report, "make report")
     files = collect(plan, results, models) | _checkout_files(plan)
+    _warn_of_folders(files)
     manifest = manifest_of(plan, files, results)
     files[BUNDLE_MANIFEST] = store.encoded(manifest)
     packed = archive.pack(files, f"inferometer-{plan.plan_id}")
@@ -50,11 +53,31 @@ def stage(arguments: Sequence[str]) -> None:
 def collect(plan: Plan, results: Results, models: Models) -> dict[str, bytes]:
     """Content by path in the bundle. Raises MalformedFileError where a link leads out of results/ or models/."""
     found = {f"results/{path.relative_to(results.root)}": path for path in _of_results(plan, results)}
-    found |= {f"models/{path.relative_to(models.root)}": path for path in _of_models(plan, models)}
+    found |= {f"models/{path.relative_to(models.root)}": path for path in _of_models(plan, results, models)}
     for path in found.values():
         root = results.root if path.is_relative_to(results.root) else models.root
         inside(root, path.relative_to(root).as_posix())
-    return {name: path.read_bytes() for name, path in found.items() if path.is_file()}
+    return {name: _content(path, results) for name, path in found.items() if path.is_file()}
+
+
+def _content(path: Path, results: Results) -> bytes:
+    """Of a file; failed records of earlier versions without the folders of this machine that they name."""
+    if path.is_relative_to(results.raw) and not path.name.endswith(".usage.json"):
+        with suppress(FormatError):  # a damaged file is packed as it is: aggregate named it
+            record = store.load_raw(path)
+            if isinstance(record, Failed):
+                return store.encoded_raw(record)
+    return path.read_bytes()
+
+
+def _warn_of_folders(files: Mapping[str, bytes]) -> None:
+    texts = {name: content.decode(errors="replace") for name, content in files.items() if not name.endswith(".png")}
+    telling = [name for name, text in sorted(texts.items()) if portable(text) != text]
+    if telling:
+        cli.warn(
+            f"{telling[0]}{' and others name' if len(telling) > 1 else ' names'} folders of this machine: an earlier "
+            "version wrote them. `make plan` again, and measure again what names them."
+        )
 
 
 def manifest_of(plan: Plan, files: dict[str, bytes], results: Results) -> Bundle:
@@ -80,23 +103,26 @@ def _of_results(plan: Plan, results: Results) -> Iterator[Path]:
     yield from (results.summary, results.summary_csv, results.report)
     yield from results.charts.glob("*.png")
     yield from results.environments.glob("*.json")
+    for planned in plan.models:
+        yield from results.export(planned.slug).root.glob("*.json")
     for case in plan.cases:
         yield from results.raw_case(case.case_id).glob("*.json")
         yield results.energy_file(case.case_id)
         yield from (results.model_profile(case.case_id), results.parts_profile(case.case_id))
 
 
-def _of_models(plan: Plan, models: Models) -> Iterator[Path]:
+def _of_models(plan: Plan, results: Results, models: Models) -> Iterator[Path]:
     for model in plan.models:
         folder = models.folder(model.slug)
-        yield folder.record
+        if not results.export(model.slug).record.is_file():
+            yield folder.record
         yield from folder.engines.glob("*.json")
 
 
 def _checkout_files(plan: Plan) -> dict[str, bytes]:
     """The configuration as planned and the lock file; a warning says which of them is no longer to be had."""
     files = {}
-    config = Path(plan.config)
+    config = Path(plan.config).expanduser()
     if config.is_file() and store.sha256_file(config) == plan.config_sha256:
         files["config.yaml"] = config.read_bytes()
     else:

@@ -4,7 +4,7 @@ Before the first case the card's idle power is read; then every case runs back t
 seconds, and the card's own energy counter is read at both ends. Settings that `run` tried and dropped are left out.
 Nothing is ever set on the card.
 
-reads   results/plan.json, results/raw/<case_id>/1.json, models/<model>/export.json and the files that it names; NVML
+reads   results/plan.json, results/raw/<case_id>/1.json, exports/<slug>/export.json and the files that it names; NVML
 writes  results/energy/<case_id>.json; the timings of this pass below results/energy/runs/
 """
 
@@ -25,6 +25,7 @@ from harness.core.schemas import Case, Energy, Failed, Measured, Plan
 from harness.measure.energy import MIN_WINDOW_S, Spent, energy_of, metered_cases, settings_for
 from harness.measure.launcher import Worker
 from harness.measure.tuning import FIRST_ROUND, losers
+from harness.planning.exports import export_files
 from harness.planning.interpreters import interpreters
 from harness.planning.part import of_models
 from harness.planning.resume import Finished
@@ -134,6 +135,7 @@ class _Pass:
             threads=self._threads,
             results=str(runs.root),
             models=str(self._models.root),
+            export=str(export_files(case.slug, self._results, self._models).record),
             engines=self._plan.engines,
         )
         record = measure_turn(job, self._worker(case.backend, runs), runs, meter)

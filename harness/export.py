@@ -1,8 +1,8 @@
 """Export the plan's models: weights, ONNX files, real inputs and fp32 reference outputs, checked against each other.
 
 reads   results/plan.json, and the models' weights (packages, hub, your files)
-writes  models/<slug>/{weights.safetensors, *.onnx, inputs*.npz, reference*.npz, export.json},
-        or export-failed.{json,log}
+writes  models/<slug>/<export>/{weights.safetensors, *.onnx, inputs*.npz, reference*.npz, export.json}, and its record
+        once more as results/exports/<slug>/export.json; or export-failed.{json,log} there
 """
 
 from __future__ import annotations
@@ -18,23 +18,36 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
 
 from harness.core import cli, store
-from harness.core.errors import CasesFailedError, ExportError, InferometerError, StorageError, UsageError
+from harness.core.content_addressed import name_of, publish, share_equal_files, staging
+from harness.core.errors import (
+    CasesFailedError,
+    ExportError,
+    FormatError,
+    InferometerError,
+    MissingInputError,
+    StorageError,
+    UsageError,
+)
 from harness.core.extensions import reason
-from harness.core.layout import ModelFolder, Models, Results
+from harness.core.layout import ExportFiles, ModelFolder, Models, Results
+from harness.core.lock import exclusive
 from harness.core.names import unknown_name
 from harness.core.orphans import die_with_parent
+from harness.core.portable import portable
 from harness.core.schemas import ExportFailure, ExportRecord, Plan, PlannedModel, Precision
 from harness.measure.clock import now_ns
 from harness.parity import compare
 from harness.planning.exports import refusal_of
 from harness.zoo import model_info
-from harness.zoo.request import Options, covers, intact_record, merged, request_digest
+from harness.zoo.identity import is_built
+from harness.zoo.request import Options, covers, intact_record, request_digest
 
 DEFAULT_EXPORTER = "dynamo"
 DEFAULT_OPSET = 20
@@ -49,45 +62,101 @@ def export(arguments: Sequence[str]) -> None:
         raise UsageError(f"--max-length {given.max_length} leaves no token.", "At least 1: --max-length 128.")
     options = Options(given.exporter, given.opset, given.output_name, given.max_length, given.cache_dir)
     selected = _selected(plan, given.models)
+    results, models = Results(given.results), Models(given.models_dir)
     failed = partly = 0
     for planned in selected:
-        folder = Models(given.models_dir).folder(planned.slug)
+        own = results.export(planned.slug)
         try:
-            record = None if given.force else _up_to_date(plan, planned, folder, options)
-            if record is None:
-                task = partial(_export_one, plan, planned, folder, options, given.force)
-                _in_own_process(task, planned.name, folder)
-                record = store.load(folder.record, ExportRecord, "make export")
-            else:
-                cli.say(f"{planned.name}: up to date")
+            record = _exported(_Asked(plan, planned, own, models, options, given.force))
         except StorageError:
             raise
         except InferometerError as error:
             # `run` tells it in the model's rows.
-            store.save(folder.failure, ExportFailure(error=error.problem, hint=error.hint))
+            store.save(own.failure, ExportFailure(error=portable(error.problem), hint=portable(error.hint)))
             if len(selected) == 1:
                 raise
             cli.say(f"{planned.name}: not exported")
             cli.show(error)
             failed += 1
         else:
-            _forget_failure(folder)
+            _keep(record, own, results)
             partly += _say_refused(plan, planned, record)
     _end(failed, partly, len(selected))
 
 
-def _in_own_process(task: Callable[[], None], name: str, folder: ModelFolder) -> None:
+@dataclass(frozen=True)
+class _Asked:
+    """One model of the plan, and what is there of it. own: the record that the results have already."""
+
+    plan: Plan
+    planned: PlannedModel
+    own: ExportFiles
+    models: Models
+    options: Options
+    force: bool
+
+    def up_to_date(self, digest: str) -> ExportRecord | None:
+        """An export that answers the same request, the results' own first: it is named by its content, so that nobody
+        has changed it since."""
+        if self.force:
+            return None
+        slug = self.planned.slug
+        try:
+            own = store.load(self.own.record, ExportRecord, "make export").folder
+        except (FormatError, MissingInputError):
+            own = None
+        there = [*([self.models.folder(slug, own)] if own else []), *self.models.exports(slug)]
+        found = (intact_record(folder, digest) for folder in there)
+        return next((record for record in found if record and covers(record, self.planned)), None)
+
+
+def _exported(asked: _Asked) -> ExportRecord:
+    """The record of the model's export, made where there is none."""
+    plan, planned, slug = asked.plan, asked.planned, asked.planned.slug
+    info, measurement = model_info(planned.name), plan.measurement
+    record: ExportRecord | None = None
+    if not is_built(info):
+        digest = request_digest(info, planned, measurement.seed, measurement.parity_samples, asked.options)
+        record = asked.up_to_date(digest)
+    if record is None:
+        name, made = _in_own_process(partial(_export_one, asked), planned.name, asked.own)
+        record = store.load(asked.models.folder(slug, name).record, ExportRecord, "make export")
+        if made:
+            store.save(asked.models.folder(slug).record, record)
+            return record
+    cli.say(f"{planned.name}: up to date")
+    return record
+
+
+def _keep(record: ExportRecord, own: ExportFiles, results: Results) -> None:
+    """Say in the results which export they are measured on; not while they are measured on another one."""
+    for path in (own.failure, own.failure_log):
+        # Where there is none a folder that may only be read is no error.
+        if path.exists():
+            with store.translate_storage_errors(path):
+                path.unlink()
+    if own.record.is_file() and own.record.read_bytes() == store.encoded(record):
+        return
+    with exclusive(results.lock):
+        store.save(own.record, record)
+
+
+Ended = tuple[str, bool]
+"""Name of the export's folder, and whether it was made just now."""
+
+
+def _in_own_process(task: Callable[[], Ended], name: str, files: ExportFiles) -> Ended:
     """Run a task in a fork: whatever a model's code does to its process ends that process alone.
 
     Raises the InferometerError that the task raised, and ExportError where it raised something else or crashed;
-    folder.failure_log then holds where, if that is not our own diagnosis.
+    files.failure_log then holds where, if that is not our own diagnosis.
     """
     # Before the fork: else every model would import torch and its relatives again.
     importlib.import_module("harness.zoo.exporting")
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stack:
-        process = context.Process(target=_answer, args=(task, name, folder.failure_log, stack, sending, os.getpid()))
+        process = context.Process(target=_answer, args=(task, name, files.failure_log, stack, sending, os.getpid()))
         process.start()
         sending.close()
         try:
@@ -99,21 +168,22 @@ def _in_own_process(task: Callable[[], None], name: str, folder: ModelFolder) ->
             process.kill()
             process.join()
             raise
-        _keep_stack(stack, folder)
+        _keep_stack(stack, files)
     if ended is None:
-        raise ExportError(_ending(name, process.exitcode or 0), _look_into(folder.failure_log))
+        raise ExportError(_ending(name, process.exitcode or 0), _look_into(files.failure_log))
     if isinstance(ended, InferometerError):
         raise ended
+    return ended
 
 
-def _answer(task: Callable[[], None], name: str, log: Path, stack: IO[str], sending: Connection, parent: int) -> None:
-    """Run the task and send how it ended: True, or an InferometerError."""
+def _answer(task: Callable[[], Ended], name: str, log: Path, stack: IO[str], sending: Connection, parent: int) -> None:
+    """Run the task and send its result, or an InferometerError."""
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends this process
     faulthandler.enable(stack)
-    ended: InferometerError | bool = True
+    ended: InferometerError | Ended
     try:
-        task()
+        ended = task()
     except InferometerError as error:
         ended = type(error)(error.problem, error.hint)
         if error.__cause__ is not None:
@@ -126,19 +196,19 @@ def _answer(task: Callable[[], None], name: str, log: Path, stack: IO[str], send
     sending.send(ended)
 
 
-def _received(receiving: Connection) -> InferometerError | bool | None:
+def _received(receiving: Connection) -> InferometerError | Ended | None:
     """What the process sent; None where it ended before."""
     try:
-        found: InferometerError | bool | None = receiving.recv() if receiving.poll() else None
+        found: InferometerError | Ended | None = receiving.recv() if receiving.poll() else None
     except EOFError:
         found = None
     return found
 
 
-def _keep_stack(stack: IO[str], folder: ModelFolder) -> None:
+def _keep_stack(stack: IO[str], files: ExportFiles) -> None:
     stack.seek(0)
     if text := stack.read():
-        store.save_bytes(folder.failure_log, text.encode(errors="replace"))
+        store.save_bytes(files.failure_log, text.encode(errors="replace"))
 
 
 def _ending(name: str, code: int) -> str:
@@ -151,38 +221,60 @@ def _look_into(log: Path) -> str:
     return f"{log} holds where; build and call the model by itself in Python."
 
 
-def _up_to_date(plan: Plan, planned: PlannedModel, folder: ModelFolder, options: Options) -> ExportRecord | None:
-    found = intact_record(folder, _digest(plan, planned, options))
-    return found if found is not None and covers(found, planned) else None
+def _export_one(asked: _Asked) -> Ended:
+    """Export one model into a new folder that gets its name from what is in it."""
+    from harness.zoo.exporting import Job, export_model, identify  # noqa: PLC0415 - torch and its relatives
 
-
-def _digest(plan: Plan, planned: PlannedModel, options: Options) -> str:
-    info, measurement = model_info(planned.name), plan.measurement
-    return request_digest(info, planned, measurement.seed, measurement.parity_samples, options)
-
-
-def _export_one(plan: Plan, planned: PlannedModel, folder: ModelFolder, options: Options, force: bool) -> None:
-    """Export one model; what an earlier export serves besides is made again with it."""
-    from harness.zoo.exporting import Job, export_model  # noqa: PLC0415 - torch and its relatives
-
-    measurement, digest = plan.measurement, _digest(plan, planned, options)
-    earlier = None if force else intact_record(folder, digest)
-    batch_sizes = tuple(sorted({case.batch_size for case in plan.cases if case.model == planned.name}))
-    job = Job(
-        info=model_info(planned.name),
-        planned=planned if earlier is None else merged(earlier, planned),
-        batch_sizes=batch_sizes,
-        seed=measurement.seed,
-        samples=measurement.parity_samples,
-        request_sha256=digest,
-        folder=folder,
-        options=options,
-    )
-    cli.say(f"{planned.name}: exporting ({planned.weights} weights)")
+    plan, planned, models, measurement = asked.plan, asked.planned, asked.models, asked.plan.measurement
+    home = models.folder(planned.slug).root
     watch = Stopwatch()
-    record = export_model(job, watch.step, watch.seconds, compare)
-    store.save(folder.record, record)
+    with staging(home) as staged:
+        job = Job(
+            info=model_info(planned.name),
+            planned=planned,
+            batch_sizes=tuple(sorted({case.batch_size for case in plan.cases if case.model == planned.name})),
+            seed=measurement.seed,
+            samples=measurement.parity_samples,
+            folder=ModelFolder(staged, home),
+            options=asked.options,
+        )
+        try:
+            identified = identify(job, watch.step)
+            if is_built(job.info) and (found := asked.up_to_date(identified.request_sha256)) and found.folder:
+                return found.folder, False
+            cli.say(f"{planned.name}: exporting ({planned.weights} weights)")
+            record = export_model(job, identified, watch.step, watch.seconds, compare)
+        except InferometerError as error:
+            raise type(error)(_by_name(error.problem, staged), _by_name(error.hint, staged)) from error.__cause__
+        refused = {
+            name: ExportFailure(error=portable(_by_name(why.error, staged)), hint=portable(_by_name(why.hint, staged)))
+            for name, why in record.refused.items()
+        }
+        name = name_of(staged, record.request_sha256)
+        record = record.model_copy(update={"folder": name, "refused": refused})
+        _publish(record, staged, models)
     cli.say(f"{planned.name}: {_told(record)}")
+    return name, True
+
+
+def _by_name(text: str, staged: Path) -> str:
+    """A message without the folder that is renamed afterwards, or gone."""
+    return text.replace(f"{staged}{os.sep}", "")
+
+
+def _publish(record: ExportRecord, staged: Path, models: Models) -> None:
+    """Put the staged folder beside the other exports, where it is not there already."""
+    target = models.folder(record.slug, record.folder)
+    share_equal_files(staged, [other.root for other in models.exports(record.slug)])
+    store.save(ModelFolder(staged).record, record)
+    try:
+        publish(staged, target.root)
+    except FileExistsError:
+        if intact_record(target, record.request_sha256) is not None:
+            return
+        with staging(staged.parent) as damaged:  # removed when the block ends
+            target.root.rename(damaged / "damaged")
+            publish(staged, target.root)
 
 
 def _say_refused(plan: Plan, planned: PlannedModel, record: ExportRecord) -> bool:
@@ -194,14 +286,6 @@ def _say_refused(plan: Plan, planned: PlannedModel, record: ExportRecord) -> boo
         cli.warn(f"{planned.name}: no {', '.join(names)} ONNX file. {why}")
     own = [case for case in plan.cases if case.model == planned.name and case.skip_reason is None]
     return any(refusal_of(record, case) for case in own)
-
-
-def _forget_failure(folder: ModelFolder) -> None:
-    for path in (folder.failure, folder.failure_log):
-        # Where there is none a folder that may only be read is no error.
-        if path.exists():
-            with store.translate_storage_errors(path):
-                path.unlink()
 
 
 class Stopwatch:

@@ -17,6 +17,7 @@ from harness.core import cli, devices, store
 from harness.core.errors import UsageError
 from harness.core.layout import Results
 from harness.core.lock import exclusive
+from harness.core.portable import portable, portable_path
 from harness.core.schemas import Boundary, Mode, Plan, Precision, Quantisation
 from harness.planning import amounts
 from harness.planning.config import Config, read_config
@@ -50,16 +51,19 @@ def stage(arguments: Sequence[str]) -> None:
     )
     config = read_config(options.config)
     digest = hashlib.sha256(options.config.read_bytes()).hexdigest()
-    final = apply(config, chosen)
+    final = apply(config, chosen).portable()
+    config = config.portable()
+    source = portable_path(str(options.config))
     devices.require(final.device)
     quantised = _quantised(final)
-    make_plan(config.model_copy(update={"device": final.device}), str(options.config), digest, quantised=quantised)
-    plan = make_plan(final, str(options.config), digest, merge=True, quantised=quantised)
+    make_plan(config.model_copy(update={"device": final.device}), source, digest, quantised=quantised)
+    plan = make_plan(final, source, digest, merge=True, quantised=quantised)
     results = Results(options.results)
     # A run that began with other settings must not find its samples left out by this one at its end.
     with exclusive(results.lock):
         changed = store.save(results.plan, plan)
-        store.save_bytes(results.command, f"{shlex.join(['python', '-m', 'harness.plan', *arguments])}\n".encode())
+        words = ["python", "-m", "harness.plan", *map(portable, arguments)]
+        store.save_bytes(results.command, f"{shlex.join(words)}\n".encode())
     for refused in BACKENDS.all_refused():
         cli.warn(f"{refused.problem} {refused.hint}")
     _describe(plan, results.plan, changed, options.list)
@@ -70,7 +74,7 @@ def _quantised(config: Config) -> dict[str, Quantisation]:
     found = {}
     for entry in config.models:
         prefix, _, reference = entry.name.partition(":")
-        kind = quantisation_of(Path(reference)) if prefix == "onnx" else None
+        kind = quantisation_of(Path(reference).expanduser()) if prefix == "onnx" else None
         if kind is not None:
             cli.say(f"{entry.name} is quantised already ({kind}): its rows are int8")
             found[entry.name] = kind
@@ -79,7 +83,7 @@ def _quantised(config: Config) -> dict[str, Quantisation]:
 
 def _parser() -> cli.Parser:
     parser = cli.parser("harness.plan", __doc__)
-    parser.add_argument("--config", type=Path, default=Path("configs/quickstart.yaml"))
+    parser.add_argument("--config", type=cli.path, default=Path("configs/quickstart.yaml"))
     parser.add_argument("--device", choices=("cpu", "cuda"), help="instead of the configuration's")
     text = "comma-separated, instead of the configuration's"
     parser.add_argument("--models", type=_list(str), default=(), help=f"{text}; `name@seeded` names the weights")

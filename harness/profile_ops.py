@@ -41,6 +41,7 @@ from harness.measure.layer_choice import Choice, near_names, unmatched
 from harness.measure.profile_grades import graded, until_steady
 from harness.measure.traced import with_launch_gaps
 from harness.planning.built_engines import built_engines
+from harness.planning.exports import export_files, export_of
 from harness.planning.interpreters import interpreters
 from harness.planning.part import of_models
 from harness.planning.profiled import files_of, profiled_cases
@@ -180,8 +181,8 @@ class _Pass:
         return True
 
     def _model_level(self, case: Case) -> ModelProfile:
-        folder = self.models.folder(case.slug)
         export = self._export(case)
+        folder = self.models.folder(case.slug, export.folder)
         counts = self._counted(case)
         memory = MeasuredMemory.model_validate_json(self._ask("memory", case, own=True))
         rows = self.summary.rows if self.summary else ()
@@ -217,7 +218,8 @@ class _Pass:
         return graded(parts, watched[-1], self._threads(case), on_gpu, environment)
 
     def _export(self, case: Case) -> ExportRecord:
-        return store.load(self.models.folder(case.slug).record, ExportRecord, "make export")
+        planned = next(planned for planned in self.plan.models if planned.name == case.model)
+        return export_of(self.plan, planned, self.results, self.models)
 
     def _counted(self, case: Case) -> Counts:
         """Of an item, and so the same for every backend and batch."""
@@ -255,6 +257,7 @@ class _Pass:
             threads=self._threads(case),
             results=str(self.results.root),
             models=str(self.models.root),
+            export=str(export_files(case.slug, self.results, self.models).record),
             engines=self.plan.engines,
         )
         return ProfileJob(level=level, job=job, runs=self.runs)

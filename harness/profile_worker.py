@@ -1,6 +1,6 @@
 """profile_worker: the process that profiles one case. Started by `profile_ops`, a fresh one for each level of a case.
 
-reads   one job, a JSON line, from standard input; models/<model>/export.json and the files that it names
+reads   one job, a JSON line, from standard input; results/exports/<slug>/export.json and the files that it names
 writes  the phases that it comes to and then its answer, one record, a JSON line each, to standard output;
         results/profiles/<case_id>/{memory.json,memory.pickle,*.trace.json}, results/environments/*.json
 """
@@ -20,12 +20,12 @@ from harness.backends.base import Batch, construct
 from harness.backends.base import Job as BackendJob
 from harness.backends.batches import load_batches
 from harness.backends.full_memory import out_of_memory, tells_full_memory
-from harness.backends.loads import job_of
+from harness.backends.loads import export_of, job_of
 from harness.backends.profiles import plain
 from harness.core import cli, environment, store
 from harness.core.errors import CaseError, UnavailableError
 from harness.core.jobs import Entered
-from harness.core.layout import ModelFolder, Models, Results
+from harness.core.layout import ModelFolder, Results
 from harness.core.orphans import die_with_parent
 from harness.core.schemas import ExportRecord, Record
 from harness.core.schemas.profile import Counts, MeasuredMemory
@@ -47,8 +47,7 @@ def stage(arguments: Sequence[str]) -> None:
     try:
         _prepare(asked)
         plain.listen(lambda phase: _say(answers, Entered(phase=phase)))
-        folder = Models(asked.models).folder(case.slug)
-        export = store.load(folder.record, ExportRecord, "make export")
+        export, folder = export_of(asked.job)
         batches = load_batches(folder.root, export, case, asked.job.measurement.parity_samples).inputs
         answer = _LEVELS[asked.level](asked, export, folder, batches)
     except Exception as error:

@@ -89,7 +89,7 @@ def _measured(config: Config, place: Results, options: argparse.Namespace) -> Su
     _stage("build_engine", [*folders, *pythons, *force])
     _stage("roof", [*where, *force])
     _stage("run", [*folders, *pythons, *force])
-    _stage("aggregate", folders)
+    _stage("aggregate", [*folders, *force])
     _stage("report", where)
     return store.load(place.summary, Summary, "make reproduce")
 

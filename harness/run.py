@@ -1,6 +1,6 @@
 """run: measure every case of the plan, each in a fresh process per round, and keep the raw samples.
 
-reads   results/plan.json, models/<model>/export.json and the files that it names, models/<model>/engines/*.json
+reads   results/plan.json, exports/<slug>/export.json and the files that it names, models/<slug>/engines/*.json
 writes  results/raw/<case_id>/<round>.json, results/environments/<id>.json; results/running.json meanwhile
 """
 
@@ -18,7 +18,7 @@ from harness.measure.clock import now_ns, unix_s
 from harness.measure.tuning import FIRST_ROUND, losers
 from harness.planning.adaptive import further_turns, is_over_budget
 from harness.planning.built_engines import built_engines
-from harness.planning.exports import read_exports
+from harness.planning.exports import Exports, keep_exports, read_exports
 from harness.planning.interpreters import interpreters
 from harness.planning.part import of_models
 from harness.planning.resume import Finished, finished_turns
@@ -50,15 +50,19 @@ def stage(arguments: Sequence[str]) -> None:
     results, models = Results(options.results), Models(options.models_dir)
     plan = of_models(store.load(results.plan, Plan, "make plan"), options.models)
     devices.require(plan.device)
-    exports = read_exports(plan, models)
+    exports = read_exports(plan, results, models)
     with exclusive(results.lock):
+        keep_exports(exports, results)
         settings = plan.measurement
         turns = schedule(plan.cases, max(settings.rounds, settings.max_rounds or 0), settings.seed)
         if options.force:
             _forget(turns, results)
-            _forget_compiled(turns, models)
+            _forget_compiled(turns, exports, models)
         damaged: list[str] = []
-        engines = {name: built_engines(models.folder(export.slug), damaged) for name, export in exports.found.items()}
+        engines = {
+            name: built_engines(models.folder(export.slug, export.folder), damaged)
+            for name, export in exports.found.items()
+        }
         done = finished_turns(plan, turns, exports.found, results, frozenset(others), engines)
         for note in (*damaged, *done.notes):
             cli.warn(note)
@@ -112,10 +116,12 @@ def _lost(turn: Turn, plan: Plan, done: Finished) -> bool:
     return number > FIRST_ROUND and case.tuned and case.case_id in losers(plan.cases, done.medians, done.unsound)
 
 
-def _forget_compiled(turns: Sequence[Turn], models: Models) -> None:
+def _forget_compiled(turns: Sequence[Turn], exports: Exports, models: Models) -> None:
     """Take away compiled code as well, so that a forced run shows the full cost of compiling."""
-    for case_id, slug in {(case.case_id, case.slug) for _, case in turns}:
-        shutil.rmtree(models.folder(slug).compile_cache / case_id, ignore_errors=True)
+    for case_id, model in {(case.case_id, case.model) for _, case in turns}:
+        if model in exports.found:
+            export = exports.found[model]
+            shutil.rmtree(models.folder(export.slug, export.folder).compile_cache / case_id, ignore_errors=True)
 
 
 def _forget(turns: Sequence[Turn], results: Results) -> None:

@@ -3,7 +3,7 @@
 What is compared with each other still runs on one card, one case at a time. Nothing is measured that `run` does not
 measure: this stage only starts other stages, each with a card and CPUs of its own, and puts their records together.
 
-reads   results/plan.json, models/<slug>/export.json
+reads   results/plan.json, exports/<slug>/export.json
 writes  what build_engine and run write; meanwhile results/cards/<card>/…
 """
 
@@ -150,7 +150,8 @@ def share(plan: Plan, model: str, source: Results, target: Results) -> None:
     with store.translate_storage_errors(target.root):
         target.root.mkdir(parents=True, exist_ok=True)
         own = [source.raw_case(case.case_id) for case in plan.cases if case.model == model]
-        for folder in (*own, source.environments):
+        slugs = [planned.slug for planned in plan.models if planned.name == model]
+        for folder in (*own, source.environments, *(source.export(slug).root for slug in slugs)):
             if folder.is_dir():
                 shutil.copytree(folder, target.root / folder.relative_to(source.root), dirs_exist_ok=True)
 

@@ -3,7 +3,7 @@
 The server imports the backend's libraries once and does nothing else, so that a case starts in milliseconds and
 still has an address space, a thread pool and library state of its own (docs/decisions/0004-fresh-processes.md).
 
-reads   jobs, one JSON line each, from standard input; models/<model>/export.json and the files that it names
+reads   jobs, one JSON line each, from standard input; results/exports/<slug>/export.json and the files that it names
 writes  results/raw/<case_id>/<round>.{json,log}, results/environments/<id>.json; events to standard output
 """
 
@@ -24,7 +24,7 @@ from harness.backends import backend_info
 from harness.backends.base import construct
 from harness.backends.batches import NO_BATCHES, load_batches, load_raw_batches, nothing_exported
 from harness.backends.full_memory import out_of_memory, tells_full_memory
-from harness.backends.loads import artifacts, job_of
+from harness.backends.loads import artifacts, export_of, job_of
 from harness.backends.slowdown import slow_down, slowdown_of
 from harness.core import cli, environment, store
 from harness.core.errors import InferometerError, StorageError
@@ -33,7 +33,7 @@ from harness.core.jobs import Ended, Entered, Event, Job, Ready, Started
 from harness.core.layout import Models, Results
 from harness.core.loaded_runtimes import loaded_runtimes
 from harness.core.orphans import die_with_parent
-from harness.core.schemas import ExportRecord, Failed, Measured
+from harness.core.schemas import Failed, Measured
 from harness.core.timestamps import utc_now
 from harness.measure.clock import calibrate
 from harness.measure.endtoend import EndToEnd
@@ -107,11 +107,11 @@ def _measure_and_exit(job: Job, emit: Callable[[Event], None]) -> NoReturn:
 
 def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measured:
     case, started_at = job.case, utc_now()
-    folder, info = Models(Path(job.models)).folder(case.slug), backend_info(case.backend)
+    info = backend_info(case.backend)
     if info.artifact == "none":
-        export, batches = nothing_exported(case), NO_BATCHES
+        export, folder, batches = nothing_exported(case), Models(Path(job.models)).folder(case.slug), NO_BATCHES
     else:
-        export = store.load(folder.record, ExportRecord, "make export")
+        export, folder = export_of(job)
         batches = load_batches(folder.root, export, case, job.measurement.parity_samples)
     given = job_of(job, export, folder, batches.inputs)
     backend = construct(info.target_on(case.device), given)

@@ -60,7 +60,7 @@ class Run:
         """What the device can do at most, rounds of fresh processes, and their summary."""
         self._stage("roof", models=False)
         self._stage("run", *self._forced())
-        self._stage("aggregate")
+        self._stage("aggregate", *self._forced())
         return load(self.results.summary, Summary, "make aggregate")
 
     def profile(self, plan: Plan, num_runs: int | None) -> list[Found]:

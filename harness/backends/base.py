@@ -31,6 +31,7 @@ class Job:
     cache: a folder where compiled code may be kept between processes.
     options: of the case's setting (harness.backends.Setting).
     engine: what `build_engine` made for the case; None where the backend loads none.
+    engine_folder: where the path of its file begins; None: in `folder`.
     process: names this process among all of a run.
     """
 
@@ -42,6 +43,7 @@ class Job:
     cache: Path
     options: Mapping[str, str | int | bool] = field(default_factory=dict)
     engine: EngineRecord | None = None
+    engine_folder: Path | None = None
     process: str = ""
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from harness.backends import backend_info
 from harness.backends.base import Batch
@@ -10,8 +11,8 @@ from harness.backends.base import Job as BackendJob
 from harness.backends.onnx_of import onnx_of
 from harness.core import store
 from harness.core.jobs import Job
-from harness.core.layout import ModelFolder
-from harness.core.schemas import Case, EngineRecord, ExportRecord
+from harness.core.layout import ModelFolder, Models
+from harness.core.schemas import SOURCES, Case, EngineRecord, ExportRecord
 from harness.engines.request import Options, engine_for, options_of
 
 
@@ -23,7 +24,26 @@ def job_of(job: Job, export: ExportRecord, folder: ModelFolder, batches: Sequenc
     engine = engine_of(case, options_of(job.engines, options), export, folder) if needs_engine else None
     process = f"{job.measurement.seed}/{case.case_id}/{job.round}"
     cache = folder.compile_cache
-    return BackendJob(case, export, folder.root, batches, job.threads, cache, options, engine=engine, process=process)
+    return BackendJob(
+        case,
+        export,
+        folder.root,
+        batches,
+        job.threads,
+        cache,
+        options,
+        engine=engine,
+        engine_folder=folder.home,
+        process=process,
+    )
+
+
+def export_of(job: Job) -> tuple[ExportRecord, ModelFolder]:
+    """The export of a job, and the folder of its files. Raises FormatError or MissingInputError."""
+    models = Models(Path(job.models))
+    path = models.folder(job.case.slug).record if job.export is None else Path(job.export)
+    export = store.load(path, ExportRecord, "make export")
+    return export, models.folder(job.case.slug, export.folder)
 
 
 def engine_of(case: Case, options: Options, export: ExportRecord, folder: ModelFolder) -> EngineRecord:
@@ -32,7 +52,7 @@ def engine_of(case: Case, options: Options, export: ExportRecord, folder: ModelF
 
     records = [store.load(path, EngineRecord, "make engines") for path in sorted(folder.engines.glob("*.json"))]
     found = engine_for(case, options, export, records, here())
-    store.check_artifact(folder.root, found.engine, "make engines")
+    store.check_artifact(folder.home, found.engine, "make engines")
     return found
 
 
@@ -52,4 +72,5 @@ def artifacts(export: ExportRecord, case: Case, engine: EngineRecord | None = No
         files += onnx_of(export, case.precision, variant).files()
     if kind == "module" and export.module is not None:
         files.append(export.module)
-    return {file.path: file.sha256 for file in files}
+    sources = {SOURCES: export.sources_sha256} if kind == "module" and export.sources_sha256 else {}
+    return {**{file.path: file.sha256 for file in files}, **sources}

@@ -49,7 +49,8 @@ class TensorRt(Backend):
         self._cuda = Cuda(copies_apart=self.job.slots > 1)
         self.stream, self.copy_streams = self._cuda.stream, self._cuda.copy_streams
         self._runtime = trt.Runtime(self._log)
-        self._engine = self._runtime.deserialize_cuda_engine((self.job.folder / self._record.engine.path).read_bytes())
+        file = (self.job.engine_folder or self.job.folder) / self._record.engine.path
+        self._engine = self._runtime.deserialize_cuda_engine(file.read_bytes())
         if self._engine is None:
             raise self._refused("was not deserialised")
         self._context = self._engine.create_execution_context()

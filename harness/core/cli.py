@@ -60,7 +60,12 @@ def _folder(text: str) -> Path:
         raise UsageError(
             "The name of a folder is empty.", "Leave RESULTS and MODELS_DIR out, or name one: RESULTS=results."
         )
-    return Path(text)
+    return path(text)
+
+
+def path(text: str) -> Path:
+    """A path of the command line; `~` is the home folder, as command.txt may have it."""
+    return Path(text).expanduser()
 
 
 def add_models(target: argparse.ArgumentParser) -> None:

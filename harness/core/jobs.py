@@ -19,6 +19,8 @@ class Job(Record):
     threads: int
     results: str
     models: str
+    export: str | None = None
+    """Path of the record of the export to be measured; None: of the latest one of the model."""
     engines: EngineOptions = EngineOptions()
 
 

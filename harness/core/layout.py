@@ -1,12 +1,14 @@
 """Where every file lives: with model_files.py, the only module that spells a directory.
 
-models/<slug>/{model.onnx, model-fp16.onnx, model-int8.onnx, weights.safetensors, inputs*.npz, reference*.npz,
-               export.json}                   or export-failed.{json,log}
+models/<slug>/<export>/{model.onnx, model-fp16.onnx, model-int8.onnx, weights.safetensors, inputs*.npz, reference*.npz,
+               export.json}                   never changed once there; <export> is a hash of the files
+models/<slug>/<export>/{raw-inputs*.npz, reference*-e2e.npz, tokenizer/}     for the e2e boundary
+models/<slug>/export.json                     of the latest export
 models/<slug>/engines/<name>.{plan,json}      models/timing-cache/<TensorRT>-<GPU>.cache
 models/<slug>/module.pkl                      of a module that harness.api was given
-models/<slug>/{raw-inputs*.npz, reference*-e2e.npz, tokenizer/}     for the e2e boundary
 results/plan.json
 results/command.txt                           command line of the plan stage
+results/exports/<slug>/export.json            of the export that is measured; or export-failed.{json,log}
 results/environments/<environment_id>.json
 results/raw/<case_id>/<round>.usage.json      what the monitor saw meanwhile
 results/raw/<case_id>/<round>.json            and <round>.log while a case runs or after it failed
@@ -30,9 +32,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.core.model_files import ModelFolder, Models
+from harness.core.model_files import ExportFiles, ModelFolder, Models
 
-__all__ = ["BUNDLE_MANIFEST", "ModelFolder", "Models", "Results"]
+__all__ = ["BUNDLE_MANIFEST", "ExportFiles", "ModelFolder", "Models", "Results"]
 
 BUNDLE_MANIFEST = "manifest.json"
 """Of a bundle, at the top of its folder."""
@@ -62,6 +64,14 @@ class Results:
     @property
     def running(self) -> Path:
         return self.root / "running.json"
+
+    @property
+    def exports(self) -> Path:
+        return self.root / "exports"
+
+    def export(self, slug: str) -> ExportFiles:
+        """Of a model: the record of the export that these results are measured on, or why there is none."""
+        return ExportFiles(self.exports / slug)
 
     @property
     def raw(self) -> Path:

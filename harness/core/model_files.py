@@ -12,8 +12,16 @@ class Models:
 
     root: Path
 
-    def folder(self, slug: str) -> ModelFolder:
-        return ModelFolder(self.root / slug)
+    def folder(self, slug: str, export: str | None = None) -> ModelFolder:
+        """The files of one export of a model; without its name the model's own folder, as of earlier versions."""
+        home = self.root / slug
+        return ModelFolder(home) if export is None else ModelFolder(home / export, home)
+
+    def exports(self, slug: str) -> list[ModelFolder]:
+        """Every export of a model that is there, the latest first."""
+        home = self.root / slug
+        records = sorted(home.glob("*/export.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+        return [ModelFolder(path.parent, home) for path in records if not path.parent.name.startswith(".")]
 
     def timing_cache(self, tensorrt: str, gpu: str) -> Path:
         """What TensorRT learned about kernels; it belongs to a version and a type of GPU."""
@@ -21,8 +29,8 @@ class Models:
 
 
 @dataclass(frozen=True)
-class ModelFolder:
-    """The files of one exported model."""
+class ExportFiles:
+    """What an export says of itself: in a model's folder, and in each results folder that is measured on it."""
 
     root: Path
 
@@ -39,6 +47,18 @@ class ModelFolder:
         """The stack of what went wrong in the last export."""
         return self.root / "export-failed.log"
 
+
+@dataclass(frozen=True)
+class ModelFolder(ExportFiles):
+    """The files of one export. shared: the model's own folder, where exports lie beside each other."""
+
+    shared: Path | None = None
+
+    @property
+    def home(self) -> Path:
+        """Where what belongs to no single export lies: engines, and the module that harness.api was given."""
+        return self.root if self.shared is None else self.shared
+
     @property
     def weights(self) -> Path:
         return self.root / "weights.safetensors"
@@ -53,7 +73,7 @@ class ModelFolder:
 
     @property
     def engines(self) -> Path:
-        return self.root / "engines"
+        return self.home / "engines"
 
     def engine(self, name: str) -> Path:
         return self.engines / f"{name}.plan"

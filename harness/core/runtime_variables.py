@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from harness.core.portable import portable
+
 VARIABLES = "runtime variables"
 """Name of the build fact."""
 
@@ -32,5 +34,5 @@ _OWN = frozenset(
 def runtime_variables(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
     """{VARIABLES: settings as the shell has them}; empty where none is set."""
     names = (name for name in sorted(variables) if name.startswith(_LIBRARIES) or name in _ALONE)
-    told = [f"{name}={variables[name]}" for name in names if name not in _OWN]
+    told = [f"{name}={portable(variables[name])}" for name in names if name not in _OWN]
     return {VARIABLES: ", ".join(told)} if told else {}

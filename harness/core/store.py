@@ -22,6 +22,7 @@ from harness.core.errors import (
     OlderFormatError,
     StorageError,
 )
+from harness.core.portable import portable_failure
 from harness.core.schemas import Artifact, ExportRecord, Failed, Measured, RawBase, RawRecord
 
 R = TypeVar("R", bound=BaseModel)
@@ -107,9 +108,15 @@ def read_bytes(path: Path, made_by: str) -> bytes:
 
 def save_raw(path: Path, record: Measured | Failed) -> None:
     """Write a raw record sealed with the sha256 of its own bytes, so that damage is found later."""
+    save_bytes(path, encoded_raw(record))
+
+
+def encoded_raw(record: Measured | Failed) -> bytes:
+    """A raw record as it stands in its file, where it names no folder of this machine."""
+    record = portable_failure(record) if isinstance(record, Failed) else record
     payload = record.model_dump_json().encode()
     digest = hashlib.sha256(payload).hexdigest().encode()
-    save_bytes(path, _SEAL_HEAD + digest + _SEAL_JOIN + payload + _SEAL_TAIL)
+    return _SEAL_HEAD + digest + _SEAL_JOIN + payload + _SEAL_TAIL
 
 
 def load_raw(path: Path) -> Measured | Failed:

@@ -72,7 +72,7 @@ def _built(
         sm=place.sm,
         driver=place.driver,
         engine=Artifact(
-            path=str(path.relative_to(folder.root)), sha256=store.sha256_file(path), size_bytes=len(built.engine)
+            path=str(path.relative_to(folder.home)), sha256=store.sha256_file(path), size_bytes=len(built.engine)
         ),
         build_s=seconds,
         parity=UNCHECKED,

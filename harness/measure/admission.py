@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.core.allocator import ALLOCATOR
 from harness.core.runtime_variables import VARIABLES
-from harness.core.schemas import Case, EngineRecord, Environment, ExportRecord, Failed, Measured
+from harness.core.schemas import SOURCES, Case, EngineRecord, Environment, ExportRecord, Failed, Measured
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ def known_artifacts(export: ExportRecord | None, engines: Iterable[EngineRecord]
     files += [record.engine for record in engines if record.request.onnx_sha256 in current]
     files += [export.module] if export.module else []
     files += [file for inputs in export.input_sets for file in inputs.files()]
-    return {file.path: file.sha256 for file in files}
+    code = {SOURCES: export.sources_sha256} if export.sources_sha256 else {}
+    return {**{file.path: file.sha256 for file in files}, **code}
 
 
 def other_settings(record: Measured | Failed, settings_id: str) -> str | None:

@@ -47,11 +47,13 @@ def join(
     created_at: str,
     engines: Mapping[str, Sequence[EngineRecord]] = MappingProxyType({}),
     roof: Roof | CpuRoof | None = None,
+    absent: Mapping[str, str] = MappingProxyType({}),
 ) -> Summary:
     """A row for every planned case, in plan order.
 
     exports, engines: by slug. environments: by id. calibration: names of backends that compute nothing. notes: what was
     already found unusable; what this function leaves out is added. roof: limits of the device, if they were measured.
+    absent: by slug, why there is no export that the records could be held against.
     """
     agreed = _references(plan, environments, load)
     artifacts = {slug: admission.known_artifacts(export, engines.get(slug, ())) for slug, export in exports.items()}
@@ -62,7 +64,12 @@ def join(
     started: list[str] = []
     for case in plan.cases:
         records = _records(
-            plan, case, load, artifacts=artifacts.get(case.slug), machine=(environments, agreed), notes=notes
+            plan,
+            case,
+            load,
+            artifacts=artifacts.get(case.slug, absent.get(case.slug)),
+            machine=(environments, agreed),
+            notes=notes,
         )
         records = witnessed(records, load_usage, environments, notes)
         checks = checks_for(plan, case, exports.get(case.slug), calibration)
@@ -146,7 +153,7 @@ def _records(
     case: Case,
     load: Load,
     *,
-    artifacts: Mapping[str, str] | None,
+    artifacts: Mapping[str, str] | str | None,
     machine: tuple[Mapping[str, Environment], References],
     notes: Notes,
 ) -> CaseRecords:
@@ -195,13 +202,15 @@ def _refusal(record: Measured | Failed, settings_id: str, case_id: str, number: 
 def _foreign(
     record: Measured,
     case: Case,
-    artifacts: Mapping[str, str] | None,
+    artifacts: Mapping[str, str] | str | None,
     environments: Mapping[str, Environment],
     agreed: References,
 ) -> str | None:
-    if artifacts is None and record.artifacts:
-        return "the model's export.json cannot be read, so what was measured cannot be told"
-    return admission.foreign_artifact(record, artifacts or {}) or admission.foreign_machine(
+    if isinstance(artifacts, str | None):
+        if record.artifacts:
+            return f"what was measured cannot be told: {(artifacts or 'there is no export').rstrip('.')}"
+        artifacts = {}
+    return admission.foreign_artifact(record, artifacts) or admission.foreign_machine(
         record.environment_id, case, environments, agreed
     )
 

@@ -14,6 +14,7 @@ from harness.core.errors import ConfigError
 from harness.core.names import unknown_name
 from harness.core.schemas import Boundary, Device, EngineOptions, Gate, Measurement, Mode, Precision, ReportOptions
 from harness.planning import yaml_file
+from harness.zoo.sources import portable_name
 
 Positive = Annotated[int, Field(ge=1)]
 
@@ -66,6 +67,13 @@ class Config(_Section):
     gates: dict[Precision, Gate] = {}
     report: ReportOptions = ReportOptions()
     engines: EngineOptions = EngineOptions()
+
+    def portable(self) -> Config:
+        """The same with no folder of this machine in the names of models (harness/core/portable.py)."""
+        entries = [entry.model_copy(update={"name": portable_name(entry.name)}) for entry in self.models]
+        names = [None if block.models is None else tuple(map(portable_name, block.models)) for block in self.matrix]
+        blocks = [block.model_copy(update={"models": own}) for block, own in zip(self.matrix, names, strict=True)]
+        return self.model_copy(update={"models": tuple(entries), "matrix": tuple(blocks)})
 
     def all_gates(self) -> dict[Precision, Gate]:
         """The default gates with the file's own laid over them."""

@@ -7,25 +7,31 @@ from dataclasses import dataclass
 
 from harness.backends import backend_info
 from harness.core import store
-from harness.core.errors import ExportError, FormatError, InferometerError, MissingInputError
-from harness.core.layout import ModelFolder, Models
-from harness.core.schemas import Case, ExportFailure, ExportRecord, Plan
+from harness.core.errors import ExportError, FormatError, InferometerError, MalformedFileError, MissingInputError
+from harness.core.layout import ExportFiles, Models, Results
+from harness.core.schemas import Case, ExportFailure, ExportRecord, Plan, PlannedModel
 from harness.planning.matrix import onnx_files
 
 
 @dataclass(frozen=True)
 class Exports:
-    """By model name. found: records whose files are intact. absent: why the other models have none."""
+    """By model name. found: records whose files are intact. absent: why the other models have none.
+
+    samples: different inputs that every case needs.
+    """
 
     found: Mapping[str, ExportRecord]
     absent: Mapping[str, InferometerError]
+    samples: int = 0
 
     def reason_against(self, case: Case) -> InferometerError | None:
         """Why a case cannot be measured; None where it can, also without an export where its backend needs none."""
         if backend_info(case.backend).artifact == "none":
             return None
         record = self.found.get(case.model)
-        return self.absent.get(case.model) if record is None else refusal_of(record, case)
+        if record is None:
+            return self.absent.get(case.model)
+        return refusal_of(record, case) or inputs_lack(record, case, self.samples)
 
 
 def refusal_of(export: ExportRecord, case: Case) -> ExportError | None:
@@ -36,28 +42,93 @@ def refusal_of(export: ExportRecord, case: Case) -> ExportError | None:
     return ExportError(refused[0].error, refused[0].hint) if refused and len(refused) == len(names) else None
 
 
-def read_exports(plan: Plan, models: Models) -> Exports:
+def inputs_lack(export: ExportRecord, case: Case, samples: int) -> MissingInputError | None:
+    """What an export has no inputs for, of what a case asks for: its sequence length, as many samples, or raw items."""
+    own = [one for one in export.input_sets if one.sequence_length == case.sequence_length and one.samples >= samples]
+    lengths = "" if case.sequence_length is None else f" of sequence length {case.sequence_length}"
+    if not own:
+        problem = f"The export of {export.model} has no {samples} inputs{lengths}."
+    elif case.boundary == "e2e" and own[0].raw is None:
+        problem = f"The export of {export.model} has no raw inputs{lengths}, which the e2e boundary starts from."
+    else:
+        return None
+    return MissingInputError(problem, "Run `make export` again: the plan has changed since.")
+
+
+def another_request(export: ExportRecord, plan: Plan, planned: PlannedModel) -> str | None:
+    """What an export was made for that is not what the plan asks for; None where it answers the plan's request.
+
+    Which sequence lengths and files it has is asked case by case.
+    """
+    pairs = [(export.model, planned.name), (f"{export.weights} weights", f"{planned.weights} weights")]
+    if export.request is not None:  # earlier versions did not keep it
+        pairs.append((f"seed {export.request.seed}", f"seed {plan.measurement.seed}"))
+    return next((f"it is of {theirs}, and the plan asks for {ours}" for theirs, ours in pairs if theirs != ours), None)
+
+
+def export_files(slug: str, results: Results, models: Models) -> ExportFiles:
+    """Where the export of a model is described: in the results that are measured on it.
+
+    Results without one, as of earlier versions, are measured on the latest export of the model.
+    """
+    own = results.export(slug)
+    return own if own.record.is_file() or own.failure.is_file() else models.folder(slug)
+
+
+def export_of(plan: Plan, planned: PlannedModel, results: Results, models: Models) -> ExportRecord:
+    """The export that a model's results are measured on.
+
+    Raises ExportError with what `export` said where it failed, MissingInputError or FormatError where there is none,
+    and MalformedFileError where it answers another request than the plan's.
+    """
+    files = export_files(planned.slug, results, models)
+    failure = failure_of(files)
+    if failure is not None:
+        raise failure
+    return recorded_export(plan, planned, files)
+
+
+def failure_of(files: ExportFiles) -> ExportError | None:
+    """What `export` said where it failed the last time. Raises FormatError where that cannot be read."""
+    if not files.failure.is_file():
+        return None
+    told = store.load(files.failure, ExportFailure, "make export")
+    return ExportError(told.error, told.hint)
+
+
+def recorded_export(plan: Plan, planned: PlannedModel, files: ExportFiles) -> ExportRecord:
+    """The record of a model's export. Raises as export_of does, but for an export that failed afterwards."""
+    record = store.load(files.record, ExportRecord, "make export")
+    why = another_request(record, plan, planned)
+    if why is not None:
+        raise MalformedFileError(f"{files.record} answers another request: {why}.", "Run `make export` again.")
+    return record
+
+
+def read_exports(plan: Plan, results: Results, models: Models) -> Exports:
     """The plan's exports, with their files checked against their hashes.
 
     Raises the first reason where no model has an export and `export` did not say why: nobody ran it yet.
     """
     found: dict[str, ExportRecord] = {}
     absent: dict[str, InferometerError] = {}
-    for model in (model for model in plan.models if model.exported):
+    for planned in (planned for planned in plan.models if planned.exported):
         try:
-            found[model.name] = _intact(models.folder(model.slug))
+            record = export_of(plan, planned, results, models)
+            store.check_artifacts(models.folder(record.slug, record.folder).root, record)
         except (ExportError, FormatError, MissingInputError) as error:
-            absent[model.name] = error
+            absent[planned.name] = error
+        else:
+            found[planned.name] = record
     reasons = list(absent.values())
     if reasons and not found and not any(isinstance(reason, ExportError) for reason in reasons):
         raise reasons[0]
-    return Exports(found, absent)
+    return Exports(found, absent, plan.measurement.parity_samples)
 
 
-def _intact(folder: ModelFolder) -> ExportRecord:
-    if folder.failure.is_file():
-        told = store.load(folder.failure, ExportFailure, "make export")
-        raise ExportError(told.error, told.hint)
-    record = store.load(folder.record, ExportRecord, "make export")
-    store.check_artifacts(folder.root, record)
-    return record
+def keep_exports(exports: Exports, results: Results) -> None:
+    """Say in the results which exports they are measured on, where `export` was made for others."""
+    for record in exports.found.values():
+        own = results.export(record.slug)
+        if not own.record.is_file():
+            store.save(own.record, record)

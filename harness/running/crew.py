@@ -14,6 +14,7 @@ from harness.core.layout import Models, Results
 from harness.core.schemas import Failed, Measured, Plan
 from harness.measure.launcher import Worker
 from harness.measure.typical import batch_ns, batches
+from harness.planning.exports import export_files
 from harness.planning.schedule import Turn
 from harness.planning.settings import threads_of
 from harness.render.progress import RunProgress
@@ -89,6 +90,7 @@ class Crew:
             threads=threads_of(case, self._threads),
             results=str(self._results.root),
             models=str(self._models.root),
+            export=str(export_files(case.slug, self._results, self._models).record),
             engines=self._plan.engines,
         )
         self._presence.turn(job, self.progress.done, self.progress.total)

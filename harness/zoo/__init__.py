@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from harness.core.errors import ConfigError
 from harness.core.names import unknown_name
@@ -212,7 +213,7 @@ def _own(name: str, prefix: str, slug: str, reference: str) -> ModelInfo:
         weight_source=f"{weight_source} {reference}",
         package=None,
         family=family,
-        reference=reference,
+        reference=str(Path(reference).expanduser()) if reference.startswith("~") else reference,
         preprocessing=hub,
     )
 

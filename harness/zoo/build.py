@@ -21,6 +21,7 @@ from harness.core.errors import CaseError
 from harness.core.extensions import reason
 from harness.core.schemas import ExportRecord
 from harness.zoo import ModelInfo, model_info
+from harness.zoo.identity import changed_sources
 from harness.zoo.loaded import Family
 
 
@@ -41,6 +42,12 @@ def build_module(record: ExportRecord, folder: Path) -> nn.Module:
             f"{record.model} could not be rebuilt from {folder}: {reason(error)}",
             f"Export it again: `python -m harness.export --models {record.model} --force`.",
         ) from error
+    changed = changed_sources(record.sources)
+    if changed:
+        raise CaseError(
+            f"{record.model} is not what was exported: {', '.join(sorted(changed))} changed since.",
+            "Run `make export`: it exports the model as it is now.",
+        )
     names = [spec.name for spec in record.inputs]
     return with_own_inputs(frozen(module), names, record.written_inputs)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,12 +12,14 @@ from pathlib import Path
 import numpy as np
 
 from harness.core import limits, store
+from harness.core.confine import inside
 from harness.core.errors import ExportError, UsageError
 from harness.core.layout import ModelFolder
 from harness.core.schemas import (
     Artifact,
     ExportFailure,
     ExportRecord,
+    ExportRequest,
     InputSet,
     OnnxArtifact,
     OnnxCheck,
@@ -23,7 +27,7 @@ from harness.core.schemas import (
     Precision,
     RawInputs,
 )
-from harness.zoo import ModelInfo, int8, onnx_file, onnx_forms
+from harness.zoo import ModelInfo, identity, int8, onnx_file, onnx_forms
 from harness.zoo.build import family_of, save_weights
 from harness.zoo.diagnosis import check_comparable, diagnosed
 from harness.zoo.exporting_raw import raw_inputs
@@ -31,7 +35,7 @@ from harness.zoo.loaded import Arrays, Inputs, Loaded, Request
 from harness.zoo.onnx_check import Compare, Trial, check_file, trials_of
 from harness.zoo.onnx_forms import Step
 from harness.zoo.reference import in_chunks, reference_of
-from harness.zoo.request import Options, artifact, versions
+from harness.zoo.request import Options, artifact, request_digest, versions
 from harness.zoo.specs import tensor_specs
 from harness.zoo.stored import write_arrays
 from harness.zoo.work import work_of
@@ -42,14 +46,13 @@ _EXAMPLES = 2
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """One model to export, and where to."""
+    """One model to export, and the new folder to write it into."""
 
     info: ModelInfo
     planned: PlannedModel
     batch_sizes: tuple[int, ...]
     seed: int
     samples: int
-    request_sha256: str
     folder: ModelFolder
     options: Options
 
@@ -59,20 +62,50 @@ class Job:
         return self.planned.sequence_lengths or (None,)
 
 
-def export_model(job: Job, step: Step, seconds: Mapping[str, float], compare: Compare) -> ExportRecord:
+@dataclasses.dataclass(frozen=True)
+class Identified:
+    """A model that was loaded, the digest of the request that it answers, and the sources of a user's module."""
+
+    loaded: Loaded
+    request_sha256: str
+    sources: Mapping[str, str]
+
+
+def identify(job: Job, step: Step) -> Identified:
+    """Load the model and say what it is. Raises HubError, ConfigError, UsageError, ExportError or StorageError."""
+    with store.translate_storage_errors(job.folder.root), step("load"):
+        _bring_pickled(job)
+        before = frozenset(sys.modules)
+        loaded = load_model(job)
+        sources: dict[str, str] = {}
+        built: dict[str, str] = {}
+        if identity.is_built(job.info):
+            prefix, _, reference = job.info.name.partition(":")
+            origin = reference.partition(":")[0] if prefix == "module" else ""
+            sources, built = identity.built(loaded.require_module(), origin, before)
+            built |= {f"source {name}": digest for name, digest in sources.items()}
+        digest = request_digest(job.info, job.planned, job.seed, job.samples, job.options, built)
+    return Identified(loaded, digest, sources)
+
+
+def _bring_pickled(job: Job) -> None:
+    """Copy the module that harness.api left beside the exports: an export has all that rebuilds it."""
+    pickled = job.folder.pickled.name
+    if job.folder.home != job.folder.root and (job.folder.home / pickled).is_file():
+        shutil.copyfile(inside(job.folder.home, pickled), job.folder.pickled)
+
+
+def export_model(
+    job: Job, identified: Identified, step: Step, seconds: Mapping[str, float], compare: Compare
+) -> ExportRecord:
     """Write the model's files and return their record, which the caller saves.
 
     The reason why an ONNX file cannot be made, or is not what the model is, goes into the record: PyTorch needs none.
 
     `step` fills `seconds`. Raises HubError, ConfigError, UsageError, ExportError or StorageError.
     """
+    loaded = identified.loaded
     with store.translate_storage_errors(job.folder.root):
-        job.folder.root.mkdir(parents=True, exist_ok=True)
-        with step("load"):
-            loaded = load_model(job)
-        # Without its record a folder counts as not exported: a crash from here on leaves nothing that looks whole.
-        # What is refused before, as a sequence that is too long, takes nothing from plans that were exported.
-        job.folder.record.unlink(missing_ok=True)
         with step("inputs"):
             inputs = {length: _real_inputs(job, loaded, length) for length in job.lengths}
         with step("reference"):
@@ -92,7 +125,16 @@ def export_model(job: Job, step: Step, seconds: Mapping[str, float], compare: Co
             checks = _checks(job, loaded, trials, [*onnx, *variants], compare, refusals)
         module = _weights(job, loaded)
     return ExportRecord(
-        request_sha256=job.request_sha256,
+        request_sha256=identified.request_sha256,
+        request=ExportRequest(
+            seed=job.seed,
+            exporter=job.options.exporter,
+            opset=job.options.opset,
+            output_name=job.options.output_name,
+            max_length=job.options.max_length,
+            attention=job.options.attention,
+        ),
+        sources=dict(identified.sources),
         model=job.info.name,
         slug=job.planned.slug,
         weights=job.planned.weights,

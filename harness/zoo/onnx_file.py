@@ -17,6 +17,7 @@ from harness.core.extensions import reason
 from harness.zoo.build import OwnInputs, with_own_inputs
 from harness.zoo.loaded import Arrays, Loaded
 from harness.zoo.onnx_external import external_locations
+from harness.zoo.onnx_traces import strip_traces
 from harness.zoo.quiet import quiet
 from harness.zoo.request import Options
 
@@ -50,6 +51,7 @@ def write_fp32(loaded: Loaded, examples: Arrays, path: Path, options: Options) -
             f"The {options.exporter} exporter failed (opset {options.opset}): {reason(error)}",
             f"Try `--exporter {other}`.",
         ) from error
+    strip_traces(path)
     return options.exporter if attention is None else f"{options.exporter}, attention {attention}"
 
 

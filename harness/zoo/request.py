@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,10 +11,10 @@ from harness.core import store
 from harness.core.errors import FormatError, MissingInputError
 from harness.core.layout import ModelFolder
 from harness.core.schemas import Artifact, ExportRecord, PlannedModel
-from harness.zoo import ModelInfo
+from harness.zoo import ModelInfo, identity
 
 _LIBRARIES = ("torch", "torchvision", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy")
-_FORMAT = 5
+_FORMAT = 6
 """Raised when the code of an export changes what it writes, so that old files are made anew."""
 
 
@@ -33,14 +33,22 @@ class Options:
     attention: str = "eager"
 
 
-def request_digest(info: ModelInfo, planned: PlannedModel, seed: int, samples: int, options: Options) -> str:
+def request_digest(
+    info: ModelInfo,
+    planned: PlannedModel,
+    seed: int,
+    samples: int,
+    options: Options,
+    built: Mapping[str, str] | None = None,
+) -> str:
     """Hash of everything that decides what the files hold.
 
     Sequence lengths and precisions are left out: a record that covers more than a plan asks for still serves it.
+    built: what a user's module is, which only building it tells (identity.py).
     """
     asked = [planned.name, planned.slug, planned.weights, seed, samples]
     how = [options.exporter, options.opset, options.output_name, options.max_length, options.attention]
-    return store.digest_of(_FORMAT, asked, how, versions(), _fingerprint(info))
+    return store.digest_of(_FORMAT, asked, how, versions(), identity.files(info, options.cache), dict(built or {}))
 
 
 def intact_record(folder: ModelFolder, request: str) -> ExportRecord | None:
@@ -62,19 +70,6 @@ def covers(record: ExportRecord, planned: PlannedModel) -> bool:
     files = set(planned.onnx_precisions) <= {*record.onnx, *record.refused}
     variants = set(planned.onnx_variants) <= {*record.onnx_variants, *record.refused}
     return raw and files and variants and set(planned.sequence_lengths or (None,)) <= lengths
-
-
-def merged(record: ExportRecord, planned: PlannedModel) -> PlannedModel:
-    """The plan's wishes and those that the record serves: two plans in turn do not undo each other's export."""
-    lengths = {entry.sequence_length for entry in record.input_sets if entry.sequence_length is not None}
-    return planned.model_copy(
-        update={
-            "sequence_lengths": tuple(sorted(lengths | set(planned.sequence_lengths))),
-            "onnx_precisions": tuple(dict.fromkeys((*record.onnx, *planned.onnx_precisions))),
-            "onnx_variants": tuple(dict.fromkeys((*record.onnx_variants, *planned.onnx_variants))),
-            "raw_inputs": planned.raw_inputs or any(entry.raw is not None for entry in record.input_sets),
-        }
-    )
 
 
 def artifacts_of(record: ExportRecord) -> list[Artifact]:
@@ -106,21 +101,3 @@ def versions() -> dict[str, str]:
 def _is_intact(folder: Path, entry: Artifact) -> bool:
     path = folder / entry.path
     return path.is_file() and path.stat().st_size == entry.size_bytes and store.sha256_file(path) == entry.sha256
-
-
-def _fingerprint(info: ModelInfo) -> list[str]:
-    """Hashes of the user's own files behind a model, so that a changed file is exported anew."""
-    prefix = info.name.partition(":")[0]
-    if prefix == "module":
-        try:
-            found = importlib.util.find_spec(info.reference.partition(":")[0])
-        except (Exception, SystemExit):  # it imports the packages around the module; the export says what they raise
-            found = None
-        files = [] if found is None or found.origin is None else [Path(found.origin)]
-    elif prefix == "onnx":
-        file = Path(info.reference)
-        files = [file, file.with_name(f"{file.name}.data")]
-    else:
-        folder = Path(info.reference)
-        files = sorted(folder.iterdir()) if prefix == "hf" and folder.is_dir() else []
-    return [f"{file.name}:{store.sha256_file(file)}" for file in files if file.is_file()]

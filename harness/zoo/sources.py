@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from harness.core.errors import ConfigError
+from harness.core.portable import portable_path
 
 _FORMS = {
     "torchvision": (r"[a-z0-9_]+", "`torchvision:<name>`, for example torchvision:resnet34"),
@@ -45,6 +46,12 @@ def parse_source(name: str) -> Source | None:
     if not clean or re.fullmatch(pattern, reference, re.ASCII) is None:
         raise ConfigError(f"Model {name!r} names no source that can be loaded.", f"Write {form}.")
     return Source(prefix, reference, _slug(prefix, reference))
+
+
+def portable_name(name: str) -> str:
+    """The name of a model without folders of this machine: `hf:` and `onnx:` with a path as portable_path has it."""
+    prefix, colon, reference = name.partition(":")
+    return f"{prefix}:{portable_path(reference)}" if colon and prefix in ("hf", "onnx") else name
 
 
 def is_folder_reference(reference: str) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from harness.core import store
+from harness.core.layout import Models, Results
 from harness.core.schemas import Case, ExportRecord, Measurement, Plan, PlannedModel, Precision, ReportOptions, Weights
 from harness.zoo import model_info
 
@@ -129,11 +130,16 @@ def write_own_onnx(path: Path, batch: int | str) -> None:
 
 
 def record_of(folder: Path, model: str) -> ExportRecord:
-    return store.load(folder / "models" / model_info(model).slug / "export.json", ExportRecord, "test")
+    return store.load(Results(folder / "results").export(model_info(model).slug).record, ExportRecord, "test")
+
+
+def root_of(folder: Path, model: str) -> Path:
+    record = record_of(folder, model)
+    return Models(folder / "models").folder(record.slug, record.folder).root
 
 
 def arrays_of(folder: Path, model: str, file: str) -> dict[str, np.ndarray]:
-    with np.load(folder / "models" / model_info(model).slug / file) as stored:
+    with np.load(root_of(folder, model) / file) as stored:
         return dict(stored)
 
 
@@ -162,7 +168,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", NAMES)
 def test_record_matches_the_files(exported: Path, name: str) -> None:
     record = record_of(exported, name)
-    root = exported / "models" / record.slug
+    root = root_of(exported, name)
     artifacts = [*record.onnx.values(), *(entry.inputs for entry in record.input_sets)]
     for artifact in [*artifacts, *([record.module] if record.module else [])]:
         assert store.sha256_file(root / artifact.path) == artifact.sha256
@@ -192,7 +198,7 @@ def test_text_has_dynamic_axes_and_real_inputs(exported: Path) -> None:
 def test_onnx_file_names_its_axes_and_holds_its_precision(exported: Path) -> None:
     import onnx
 
-    root = exported / "models" / "minilm-l6"
+    root = root_of(exported, "minilm-l6")
     assert "attention eager" in record_of(exported, "minilm-l6").onnx["fp32"].exporter
     inputs = onnx.load(root / "model.onnx").graph.input
     assert [[dim.dim_param for dim in entry.type.tensor_type.shape.dim] for entry in inputs] == [
@@ -219,7 +225,7 @@ def test_module_is_rebuilt_to_the_same_outputs(exported: Path, name: str, monkey
 
     monkeypatch.syspath_prepend(str(exported))
     record = record_of(exported, name)
-    root = exported / "models" / record.slug
+    root = root_of(exported, name)
     module = build_module(record, root)
     assert not module.training
     assert not any(parameter.requires_grad for parameter in module.parameters())
@@ -256,7 +262,7 @@ def test_second_run_exports_nothing_and_damage_is_repaired(exported: Path, tmp_p
     again = run_export(folder)
     assert again.returncode == 0
     assert again.stdout.count("up to date") == len(MODELS)
-    damaged = next(folder.glob("models/onnx-own-*/reference.npz"))
+    damaged = next(folder.glob("models/onnx-own-*/*/reference.npz"))
     damaged.write_bytes(damaged.read_bytes()[:-8])
     repaired = run_export(folder)
     assert repaired.returncode == 0, repaired.stderr

@@ -12,7 +12,7 @@ from harness.core import store
 from harness.core.layout import Models
 from harness.core.schemas import ExportRecord, OnnxArtifact, Row
 from harness.zoo.loaded import Inputs
-from tests.fixtures.stages import TINY, Folder
+from tests.fixtures.stages import TINY, Folder, latest_export
 
 pytestmark = pytest.mark.stages
 
@@ -46,7 +46,7 @@ def record_of(folder: Folder, model: str) -> ExportRecord:
 
 def file_of(folder: Folder, model: str) -> tuple[OnnxArtifact, Path]:
     record = record_of(folder, model)
-    return record.onnx["int8"], folder.models.folder(record.slug).root / record.onnx["int8"].path
+    return record.onnx["int8"], folder.models.folder(record.slug, record.folder).root / record.onnx["int8"].path
 
 
 @pytest.mark.parametrize("model", [TEXT, PICTURES])
@@ -134,11 +134,11 @@ def test_another_precision_under_the_label_is_void(exported: Folder, tmp_path: P
     folder = Folder(tmp_path, Models(tmp_path / "models"))
     folder.plan({**INT8, "backends": ["onnxruntime", "openvino"]}, models=(PICTURES,))
     shutil.copytree(exported.models.root, folder.models.root)
-    where = folder.models.folder(PICTURES)
-    record = record_of(folder, PICTURES)
+    where, record = latest_export(folder.models, PICTURES)
     posing = record.onnx["fp32"].model_copy(update={"path": "model-int8.onnx"})
     shutil.copyfile(where.root / "model.onnx", where.root / "model-int8.onnx")
-    store.save(where.record, record.model_copy(update={"onnx": {**record.onnx, "int8": posing}}))
+    changed = record.model_copy(update={"onnx": {**record.onnx, "int8": posing}})
+    store.save(folder.models.folder(PICTURES).record, changed)
     assert folder("run").returncode == 0
     for row in folder.summary().rows:
         assert row.grade == "F", row.case_id
@@ -170,7 +170,7 @@ def calibration(folder: Folder) -> Inputs:
 
 def test_calibration_inputs_are_none_of_the_parity_inputs(exported: Folder) -> None:
     made = calibration(exported)
-    with np.load(exported.models.folder(PICTURES).root / "inputs.npz") as stored:
+    with np.load(latest_export(exported.models, PICTURES)[0].inputs(None)) as stored:
         judged = {sample.tobytes() for sample in stored["pixel_values"]}
     calibrated = {sample.tobytes() for sample in made.arrays["pixel_values"]}
     assert len(calibrated) == 64

@@ -14,17 +14,16 @@ import pytest
 from harness.backends import backend_info
 from harness.backends.base import Backend, Job
 from harness.backends.batches import BatchSet, load_batches
-from harness.core import store
 from harness.core.layout import Models
-from harness.core.schemas import Case, ExportRecord
+from harness.core.schemas import Case
+from tests.fixtures.stages import latest_export
 
 pytestmark = pytest.mark.stages
 
 
 def prepared(exports: Models, backend: str) -> tuple[Any, BatchSet]:
     """A backend that has not loaded yet, and its batches with their reference."""
-    record = next(exports.root.glob("*tiny*/export.json"))
-    export = store.load(record, ExportRecord, "make export")
+    place, export = latest_export(exports, "*tiny*")
     case = Case(
         case_id="test",
         model=export.model,
@@ -38,8 +37,8 @@ def prepared(exports: Models, backend: str) -> tuple[Any, BatchSet]:
         mode="sync",
         weights=export.weights,
     )
-    batches = load_batches(record.parent, export, case, 16)
-    job = Job(case, export, record.parent, batches.inputs, 1, record.parent / "cache")
+    batches = load_batches(place.root, export, case, 16)
+    job = Job(case, export, place.root, batches.inputs, 1, place.compile_cache)
     module, _, name = backend_info(backend).target.partition(":")
     made: Backend = getattr(importlib.import_module(module), name)(job)
     return made, batches

@@ -53,7 +53,7 @@ def test_what_a_models_code_does_to_its_process_is_its_own_failed_row(own: Folde
     assert "Permission denied: '/data/weights.bin'" in said["refused_file"]
     assert "SystemExit: no licence here" in said["leaving_late"]
     assert said["plain"] == "measured"
-    crash = own.models.folder(rows["crashing"].case_id.partition("-torch")[0]).failure_log.read_text()
+    crash = own.results.export(rows["crashing"].case_id.partition("-torch")[0]).failure_log.read_text()
     assert "odd_models.py" in crash
 
 

@@ -203,7 +203,7 @@ def test_a_profile_of_fewer_runs_or_of_another_export_is_made_anew(folder: Folde
     asked = ["--runs=2", "--runs=3", "", "--runs=2"]
     found = [(changed("profile_ops", *filter(None, [word])).returncode, runs()) for word in asked]
     assert found == [(0, 2), (0, 3), (0, 3), (0, 3)]
-    record = next(changed.models.root.glob("*tiny*/export.json"))
+    record = next(changed.models.root.glob("*tiny*/export.json"))  # these results have none of their own
     export = store.load(record, ExportRecord, "")
     store.save(record, export.model_copy(update={"request_sha256": "0" * 64}))
     assert changed("profile_ops", "--runs", "2").returncode == 0

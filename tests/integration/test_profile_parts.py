@@ -22,7 +22,7 @@ from harness.core.schemas.profile_parts import OperatorRow, PartsProfile
 from harness.measure.layer_sums import by_group, total
 from tests.fixtures.computing_gpu import FakeGpu
 from tests.fixtures.onnxruntime_gpu import NODE_US, START_NS, Runtime, install
-from tests.fixtures.stages import ROOT
+from tests.fixtures.stages import ROOT, latest_export
 
 pytestmark = pytest.mark.stages
 
@@ -54,7 +54,7 @@ found = getattr(importlib.import_module(module), name)(job, batches, out, runs)
 
 def profiled(backend: str, exports: Models, out: Path, batch: int = 2) -> PartsProfile:
     """In a process of its own, as the stage does it."""
-    folder = next(path.parent for path in exports.root.glob("*tiny*/export.json"))
+    folder = latest_export(exports, "*tiny*")[0].root
     out.mkdir(exist_ok=True)
     command = [sys.executable, "-c", PROFILE, backend, str(folder), str(out), str(RUNS), str(batch)]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=300)

@@ -18,7 +18,7 @@ from harness.core.jobs import EVENT, Ready
 from harness.core.layout import Models, Results
 from harness.core.schemas import Failed, Measured
 from harness.measure.launcher import Worker
-from tests.fixtures.stages import POLLUTING, ROOT, TINY, Folder, two_lines, until
+from tests.fixtures.stages import POLLUTING, ROOT, TINY, Folder, latest_export, two_lines, until
 
 pytestmark = pytest.mark.stages
 
@@ -404,13 +404,8 @@ def test_without_an_export_make_export_is_the_hint(folder: Folder, stage: str) -
 def test_an_export_whose_files_changed_is_refused(folder: Folder) -> None:
     plan = folder.plan(ONNX)
     ours = Models(folder.root / "models")
-    original = folder.models.folder(plan.models[0].slug).root
-    copy = ours.folder(plan.models[0].slug).root
-    copy.mkdir(parents=True)
-    for file in original.iterdir():
-        if file.is_file():
-            (copy / file.name).write_bytes(file.read_bytes())
-    (copy / "model.onnx").write_bytes(b"something else")
+    shutil.copytree(folder.models.root, ours.root)
+    latest_export(ours, plan.models[0].slug)[0].onnx("fp32").write_bytes(b"something else")
     folder.models = ours
     done = folder("run")
     assert done.returncode == 4

@@ -45,7 +45,8 @@ def test_a_failed_export_is_two_lines_and_the_others_go_on(own: Folder) -> None:
 
 def test_a_model_that_is_exported_after_all_is_measured(own: Folder) -> None:
     plan = own.plan({"backends": ["torch-eager"]}, models=(TINY,))
-    failure = own.models.folder(plan.models[0].slug).failure
+    failure = own.results.export(plan.models[0].slug).failure
+    failure.parent.mkdir(parents=True)
     failure.write_text('{"schema_version": 1, "error": "It failed.", "hint": "Mend it."}')
     assert own("run").returncode == 10
     assert [(row.status, row.reason, row.hint) for row in own.summary().rows] == [
@@ -79,7 +80,7 @@ def test_a_model_whose_folder_is_gone_keeps_what_was_measured(own: Folder) -> No
     own.plan(EAGER_AND_NOOP, models=(TINY, POLLUTING), rounds=2)
     ran = own("run")
     assert ran.returncode == 10
-    assert "export.json does not exist. Run `make export` first." in ran.stderr
+    assert "is missing. Run `make export`: it makes the file again." in ran.stderr
     kinds = {(case, number): type(record) for (case, number), record in own.records().items() if tiny.slug in case}
     eager, noop = f"{tiny.slug}-torch-eager-cpu-fp32-b1", f"{tiny.slug}-noop-cpu-fp32-b1"
     assert kinds == {(eager, 1): Measured, (eager, 2): Failed, (noop, 1): Measured, (noop, 2): Measured}

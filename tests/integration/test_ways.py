@@ -14,14 +14,13 @@ import pytest
 from harness.backends import backend_info
 from harness.backends.base import Backend, Job
 from harness.backends.batches import load_batches, load_raw_batches
-from harness.core import store
 from harness.core.layout import Models
 from harness.core.schemas import Case, ExportRecord, InputSet, Measured
 from harness.measure.modes import Pipelined
 from harness.zoo import model_info
 from harness.zoo.images import photographs
 from harness.zoo.raw import in_hand, load_items, prepare_of
-from tests.fixtures.stages import ROOT, TINY, Folder
+from tests.fixtures.stages import ROOT, TINY, Folder, latest_export
 
 pytestmark = pytest.mark.stages
 
@@ -48,8 +47,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 
 def export_of(folder: Folder, model: str) -> tuple[Path, ExportRecord, InputSet]:
-    place = folder.models.folder(model_info(model).slug)
-    record = store.load(place.record, ExportRecord, "make export")
+    place, record = latest_export(folder.models, model_info(model).slug)
     (inputs,) = record.input_sets
     return place.root, record, inputs
 

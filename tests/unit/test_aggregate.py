@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,9 @@ import pytest
 
 from harness import aggregate
 from harness.core import store
-from harness.core.errors import MissingInputError
+from harness.core.errors import CasesFailedError, MalformedFileError, MissingInputError
 from harness.core.layout import Models, Results
-from harness.core.schemas import Case, Check, ExportFailure, Failed, Measured, Plan, Row, Summary, Usage
+from harness.core.schemas import SOURCES, Case, Check, ExportFailure, Failed, Measured, Plan, Row, Summary, Usage
 from tests.synthetic_results import (
     ENVIRONMENT_ID,
     MINILM,
@@ -487,3 +488,77 @@ def test_records_are_read_one_case_at_a_time(tmp_path: Path, monkeypatch: pytest
 def test_export_record_of_the_fixture_is_what_aggregate_compares(tmp_path: Path) -> None:
     summary = Folder(tmp_path).summary()
     assert summary.exports == {"resnet50": export_record(RESNET)}
+
+
+def test_an_export_since_then_takes_nothing_from_results(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    store.save(folder.results.export(RESNET.name).record, export_record(RESNET))
+    other = export_record(RESNET).model_copy(update={"weights": "pretrained", "module": None, "onnx": {}})
+    store.save(folder.models.folder(RESNET.name).record, other)
+    assert [row.status for row in folder.summary().rows] == ["measured", "measured"]
+    shutil.rmtree(folder.models.root)
+    assert [row.status for row in folder.summary().rows] == ["measured", "measured"]
+
+
+def test_results_of_earlier_versions_keep_the_export_of_their_summary(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    assert not folder.results.exports.exists()
+    before = folder.summary()
+    changed = export_record(RESNET).model_copy(update={"module": None, "onnx": {}})
+    store.save(folder.models.folder(RESNET.name).record, changed)
+    assert [row.status for row in folder.summary().rows] == ["measured", "measured"]
+    assert folder.summary().digest == before.digest
+
+
+def test_a_row_never_says_pretrained_of_seeded_weights(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.results.summary.unlink(missing_ok=True)
+    plan = folder.synthetic.plan
+    models = tuple(planned.model_copy(update={"weights": "pretrained"}) for planned in plan.models)
+    cases = tuple(case.model_copy(update={"weights": "pretrained"}) for case in plan.cases)
+    store.save(folder.results.plan, plan.model_copy(update={"models": models, "cases": cases}))
+    with pytest.raises(MalformedFileError, match="seeded weights, and the plan asks for pretrained weights"):
+        folder.summary()
+
+
+def test_one_export_of_another_request_leaves_its_records_out(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, models=(RESNET, MINILM), cases=[*CASES, case_of(MINILM, "torch-eager", "fp32", 1, 32)])
+    foreign = export_record(RESNET).model_copy(update={"weights": "pretrained"})
+    store.save(folder.results.export(RESNET.name).record, foreign)
+    rows = folder.summary().rows
+    assert [row.status for row in rows] == ["missing", "missing", "measured"]
+    assert "pretrained weights, and the plan asks for seeded weights" in (rows[0].reason or "")
+
+
+def test_a_summary_is_not_replaced_by_a_poorer_one(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    before = folder.summary()
+    shutil.rmtree(folder.results.raw_case(ORT.case_id))
+    with pytest.raises(MissingInputError, match="2 measured rows, and 1 of them would be missing") as caught:
+        folder.summary()
+    assert ORT.case_id in caught.value.problem
+    assert "FORCE=1" in caught.value.hint
+    assert store.load(folder.results.summary, Summary, "test") == before
+    with pytest.raises(CasesFailedError):
+        aggregate.stage(["--results", str(folder.results.root), "--models-dir", str(folder.models.root), "--force"])
+    assert [row.status for row in folder.summary().rows] == ["measured", "missing"]
+
+
+def test_a_row_that_failed_since_or_that_nobody_asks_for_is_not_lost(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.summary()
+    for number in (1, 2, 3):
+        store.save_raw(folder.results.raw_file(ORT.case_id, number), failed(ORT, number))
+    assert [row.status for row in folder.summary().rows] == ["measured", "failed"]
+    store.save(folder.results.plan, folder.synthetic.plan.model_copy(update={"cases": (ORT,)}))
+    assert [row.case_id for row in folder.summary().rows] == [ORT.case_id]
+
+
+def test_the_sources_of_a_module_are_among_what_was_measured(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, export=lambda model: export_record(model).model_copy(update={"sources": {"net": "b"}}))
+    artifacts = {"weights.safetensors": sha("resnet50 weights"), SOURCES: "of another source"}
+    folder.put(EAGER, 1, artifacts=artifacts)
+    row = folder.row(EAGER)
+    assert row.latency_ns is not None
+    assert row.latency_ns.rounds == 2
+    assert "sources has changed since" in flags(row)["ROUNDS_MISSING"]

@@ -263,7 +263,8 @@ def test_without_a_gpu_nothing_is_built(folder: Folder, monkeypatch: pytest.Monk
 def test_a_model_without_an_export_does_not_keep_the_engines_of_others_from_being_built(folder: Folder) -> None:
     plan = store.load(Results(folder.root).plan, Plan, "make plan")
     absent = plan.cases[0].model_copy(update={"slug": "absent", "model": "absent", "case_id": "absent"})
-    store.save(Results(folder.root).plan, plan.model_copy(update={"cases": (absent, *plan.cases)}))
+    models = (plan.models[0].model_copy(update={"slug": "absent", "name": "absent"}), *plan.models)
+    store.save(Results(folder.root).plan, plan.model_copy(update={"models": models, "cases": (absent, *plan.cases)}))
     with pytest.raises(ExportError, match=r"absent: .*export\.json does not exist\. Run `make export` first"):
         folder.build()
     assert len(folder.records()) == 1

@@ -7,15 +7,16 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness import aggregate, bundle, report, verify
+from harness import aggregate, bundle, report, share, verify
 from harness.core import archive, store
 from harness.core.errors import MalformedFileError, MissingInputError, UsageError
 from harness.core.layout import BUNDLE_MANIFEST, Models, Results
 from harness.core.schemas import Bundle, Plan
-from tests.synthetic_results import MINILM, PLAN_ID, Synthetic, matrix
+from tests.synthetic_results import MINILM, PLAN_ID, Synthetic, export_record, failed, matrix
 
 FOLDER = f"inferometer-{PLAN_ID}"
 Files = dict[str, bytes]
@@ -24,14 +25,17 @@ Files = dict[str, bytes]
 class Run:
     """A finished synthetic run on disk; `archive` is its bundle."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, **changes: Any) -> None:
         self.results, self.models = Results(root / "results"), Models(root / "models")
         cases = matrix((MINILM,), batch_sizes=(1,))[:3]
-        Synthetic(models=(MINILM,), cases=cases, rounds=2, samples=40).write(self.results.root, self.models.root)
-        folders = ["--results", str(self.results.root)]
-        self.folders = [*folders, "--models-dir", str(self.models.root)]
+        synthetic = Synthetic(**{"models": (MINILM,), "cases": cases, "rounds": 2, "samples": 40, **changes})
+        synthetic.write(self.results.root, self.models.root)
+        self.folders = ["--results", str(self.results.root), "--models-dir", str(self.models.root)]
+        self.make()
+
+    def make(self) -> None:
         aggregate.stage(self.folders)
-        report.stage([*folders, "--no-charts"])
+        report.stage([*self.folders[:2], "--no-charts"])
 
     @property
     def archive(self) -> Path:
@@ -100,12 +104,57 @@ def test_the_bundle_has_everything_that_the_report_was_made_of(packed: tuple[Run
     assert set(files) == expected | {BUNDLE_MANIFEST, "constraints.txt"}
 
 
+def test_nothing_that_is_passed_on_names_a_folder_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, checkout = tmp_path / "me", Path(__file__).resolve().parents[2]
+    monkeypatch.setenv("HOME", str(home))
+    words = f"{home}/nets/net.py and {checkout}/harness/run.py failed"
+    cases = matrix((MINILM,), batch_sizes=(1,))[:3]
+    run = Run(tmp_path, cases=cases, change=lambda case, record: failed(case, record.round, error=words, hint=words))
+    # As an earlier version wrote it: with the words as they are.
+    for path in run.results.raw.glob("*/1.json"):
+        record = store.load_raw(path).model_dump_json().replace("~/nets", f"{home}/nets").encode()
+        seal = hashlib.sha256(record).hexdigest().encode()
+        path.write_bytes(b'{"sha256":"' + seal + b'","record":' + record + b"}\n")
+    assert str(home) in store.load_raw(path).error
+    run.make()
+    share.stage(["--results", str(run.results.root)])
+    files = run.pack()
+    page = {path.name: path.read_bytes() for path in run.results.root.glob("report.html")}
+    tables = {path.name: path.read_bytes() for path in run.results.tables.glob("*.csv")}
+    assert page
+    assert tables
+    for name, content in {**files, **page, **tables}.items():
+        assert str(home).encode() not in content, name
+        assert str(checkout).encode() not in content, name
+    assert b"~/nets/net.py and harness/run.py failed" in files["results/summary.json"]
+    assert "folders of this machine" not in capsys.readouterr().err
+    run.verify()
+
+    plan = store.load(run.results.plan, Plan, "test")
+    store.save(run.results.plan, plan.model_copy(update={"config": f"{home}/own.yaml"}))
+    run.make()
+    run.pack()
+    assert "results/plan.json and others name folders of this machine" in capsys.readouterr().err
+
+
 def test_the_manifest_says_which_code_and_which_command(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.results.command.write_text("python -m harness.plan --config 'a b.yaml'\n")
     manifest = store.parse(Path("m"), run.pack()[BUNDLE_MANIFEST], Bundle, "make bundle")
     assert manifest.command == "python -m harness.plan --config 'a b.yaml'"
     assert (manifest.plan_id, manifest.git_dirty is None) == (PLAN_ID, manifest.git_commit is None)
+
+
+def test_the_record_of_an_export_comes_from_the_results(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    store.save(run.results.export(MINILM.name).record, export_record(MINILM))
+    store.save(run.models.folder(MINILM.name).record, export_record(MINILM).model_copy(update={"weights": "seeded"}))
+    files = run.pack()
+    assert f"results/exports/{MINILM.name}/export.json" in files
+    assert not [name for name in files if name.startswith("models/")]
+    run.verify()
 
 
 def test_the_same_files_give_the_same_archive(packed: tuple[Run, Files]) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from harness import export
 from harness.core import store
-from harness.core.errors import StorageError, UsageError
-from harness.core.layout import ModelFolder, Results
-from tests.synthetic_results import MINILM, RESNET, case_of, plan_of
+from harness.core.errors import BusyError, StorageError, UsageError
+from harness.core.layout import Results
+from harness.core.lock import exclusive
+from harness.core.schemas import ExportRecord
+from tests.synthetic_results import MINILM, RESNET, case_of, export_record, plan_of
 
 
 def test_a_folder_that_may_only_be_read_is_no_error_where_no_failure_is_noted(
@@ -21,11 +24,13 @@ def test_a_folder_that_may_only_be_read_is_no_error_where_no_failure_is_noted(
         raise OSError(errno.EROFS, "Read-only file system", str(path))
 
     monkeypatch.setattr(Path, "unlink", refuse)
-    folder = ModelFolder(tmp_path)
-    export._forget_failure(folder)
-    folder.failure.touch()
+    results = Results(tmp_path)
+    own, record = results.export(RESNET.name), export_record(RESNET)
+    export._keep(record, own, results)
+    assert store.load(own.record, ExportRecord, "test") == record
+    own.failure.touch()
     with pytest.raises(StorageError, match="Read-only"):
-        export._forget_failure(folder)
+        export._keep(record, own, results)
 
 
 def test_a_model_of_the_plan_with_nothing_to_export_is_no_unknown_one(
@@ -40,3 +45,14 @@ def test_a_model_of_the_plan_with_nothing_to_export_is_no_unknown_one(
     assert f"{MINILM.name}: nothing to export" in capsys.readouterr().out
     with pytest.raises(UsageError, match="Unknown model of this plan"):
         export.export([*folders, "--models", "minilm"])
+
+
+def test_results_that_are_being_measured_keep_their_export(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    own, record = results.export(RESNET.name), export_record(RESNET)
+    export._keep(record, own, results)
+    with exclusive(results.lock):
+        export._keep(record, own, results)  # nothing changes
+        with pytest.raises(BusyError, match=str(os.getpid())):
+            export._keep(record.model_copy(update={"weights": "pretrained"}), own, results)
+    assert store.load(own.record, ExportRecord, "test") == record

@@ -46,10 +46,12 @@ from harness.core.schemas.energy import Energy
 from harness.core.schemas.engine import EngineRecord, EngineRequest, Profile
 from harness.core.schemas.environment import Environment, Gpu, Limits, Machine, Software, Unavailable
 from harness.core.schemas.export import (
+    SOURCES,
     Answer,
     Artifact,
     ExportFailure,
     ExportRecord,
+    ExportRequest,
     ImagePreparation,
     InputSet,
     OnnxArtifact,
@@ -120,6 +122,7 @@ from harness.core.schemas.vocabulary import (
 __all__ = [
     "ELEMENT_BYTES",
     "NO_FLOATS",
+    "SOURCES",
     "Answer",
     "Artifact",
     "Better",
@@ -154,6 +157,7 @@ __all__ = [
     "Environment",
     "ExportFailure",
     "ExportRecord",
+    "ExportRequest",
     "Failed",
     "Flag",
     "Gate",

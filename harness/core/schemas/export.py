@@ -1,7 +1,8 @@
-"""models/<slug>/export.json: what `export` made of one model."""
+"""export.json, beside the files of an export and in each results folder: what `export` made of one model."""
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -128,13 +129,29 @@ class Work(Record):
     """Operators that the counter does not know, by name."""
 
 
+class ExportRequest(Record):
+    """How an export was asked for, besides the model, its weights and what the record itself lists."""
+
+    seed: int
+    """Of `seeded` weights, and of random numbers while a user's module is built."""
+    exporter: str
+    opset: int
+    output_name: str | None
+    max_length: int | None
+    attention: str
+
+
 class ExportFailure(Record):
-    """Why an export failed: of a file (ExportRecord.refused), or of a whole model in models/<slug>/export-failed.json,
-    which is gone once one succeeds."""
+    """Why an export failed: of a file (ExportRecord.refused), or of a whole model in
+    results/exports/<slug>/export-failed.json, which is gone once one succeeds."""
 
     schema_version: Literal[1] = 1
     error: str
     hint: str
+
+
+SOURCES = "sources"
+"""Name that the sources of a user's module have among the artifacts of a raw record, beside names of files."""
 
 
 class ExportRecord(Record):
@@ -142,7 +159,15 @@ class ExportRecord(Record):
 
     schema_version: Literal[1] = 1
     request_sha256: str
-    """Hash of what was asked for; an unchanged request with intact files is not exported again."""
+    """Hash of what was asked for, the model's bytes included; an unchanged request with intact files is not exported
+    again."""
+    request: ExportRequest | None = None
+    """None in records from before it was kept."""
+    folder: FileName | None = None
+    """Of the files, below models/<slug>/: a hash of their content. None in records of earlier versions, whose files lie
+    in models/<slug>/ itself."""
+    sources: dict[str, str] = {}
+    """Of a user's module: sha256 by name of the modules outside installed packages that it was built from."""
     model: str
     slug: FileName
     weights: Weights
@@ -171,3 +196,9 @@ class ExportRecord(Record):
     versions: dict[str, str]
     seconds: dict[str, float]
     """Wall seconds by step: load, inputs, reference, work, onnx, onnx-fp16, calibration, onnx-int8, check."""
+
+    @property
+    def sources_sha256(self) -> str | None:
+        """One hash of all sources; None where there are none."""
+        lines = "\n".join(f"{name} {digest}" for name, digest in sorted(self.sources.items()))
+        return hashlib.sha256(lines.encode()).hexdigest() if lines else None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.backends.batches import nothing_exported
-from harness.core.errors import ExportError
-from harness.core.schemas import ExportFailure, ExportRecord
-from harness.planning.exports import Exports, refusal_of
+from harness.core import store
+from harness.core.errors import ExportError, MalformedFileError, MissingInputError
+from harness.core.layout import Models, Results
+from harness.core.schemas import ExportFailure, ExportRecord, ExportRequest
+from harness.planning.exports import Exports, another_request, export_of, inputs_lack, refusal_of
 from tests import synthetic_results as made
 
 
@@ -60,8 +63,62 @@ def test_a_model_without_an_export_fails_all_that_load_something() -> None:
     absent = Exports({}, {made.RESNET.name: ExportError("Gone.", "Export it.")})
     assert absent.reason_against(case("torch-eager")) is not None
     assert absent.reason_against(case("noop")) is None
-    partly = Exports({made.RESNET.name: export("fp32")}, {})
+    partly = Exports({made.RESNET.name: recorded(refused=export("fp32").refused)}, {})
     assert partly.reason_against(case("torch-eager")) is None
     reason = partly.reason_against(case("onnxruntime"))
     assert reason is not None
     assert (reason.problem, reason.hint) == ("No fp32.", "Mend it.")
+
+
+PLAN = made.plan_of((made.RESNET,), [made.case_of(made.RESNET, "torch-eager", "fp32", 1)])
+PLANNED = PLAN.models[0]
+REQUEST = ExportRequest(
+    seed=PLAN.measurement.seed, exporter="dynamo", opset=20, output_name=None, max_length=None, attention="eager"
+)
+
+
+def recorded(**changes: Any) -> ExportRecord:
+    return made.export_record(made.RESNET).model_copy(update={"request": REQUEST, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, None),
+        ({"request": None}, None),  # of an earlier version
+        ({"weights": "pretrained"}, "pretrained weights, and the plan asks for seeded weights"),
+        ({"request": REQUEST.model_copy(update={"seed": 1})}, "seed 1, and the plan asks for seed 20261127"),
+        ({"model": "resnet18"}, "resnet18, and the plan asks for resnet50"),
+    ],
+)
+def test_an_export_of_another_request_is_told(changes: dict[str, Any], says: str | None) -> None:
+    found = another_request(recorded(**changes), PLAN, PLANNED)
+    assert (found is None) if says is None else (found is not None and says in found)
+
+
+def test_results_keep_their_export_whatever_was_exported_since(tmp_path: Path) -> None:
+    results, models = Results(tmp_path / "results"), Models(tmp_path / "models")
+    with pytest.raises(MissingInputError, match=r"export\.json does not exist"):
+        export_of(PLAN, PLANNED, results, models)
+    store.save(models.folder(PLANNED.slug).record, recorded(folder="latest"))
+    assert export_of(PLAN, PLANNED, results, models).folder == "latest"
+    store.save(results.export(PLANNED.slug).record, recorded(folder="own"))
+    assert export_of(PLAN, PLANNED, results, models).folder == "own"
+    store.save(results.export(PLANNED.slug).record, recorded(weights="pretrained"))
+    with pytest.raises(MalformedFileError, match="answers another request") as caught:
+        export_of(PLAN, PLANNED, results, models)
+    assert "make export" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("changes", "samples", "says"),
+    [
+        ({}, 64, None),
+        ({}, 65, "no 65 inputs"),
+        ({"sequence_length": 16}, 64, "of sequence length 16"),
+        ({"boundary": "e2e"}, 64, "no raw inputs"),
+    ],
+)
+def test_a_case_without_its_inputs_is_not_measured(changes: dict[str, Any], samples: int, says: str | None) -> None:
+    found = inputs_lack(recorded(), case("torch-eager", **changes), samples)
+    assert (found is None) if says is None else (found is not None and says in found.problem)

@@ -1,0 +1,66 @@
+"""Texts without folders of this machine: what is reported or passed on must not tell where its owner keeps things."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from harness.core.schemas import Failed
+
+_CHECKOUT = Path(__file__).resolve().parents[2]
+_END = r"(?![\w.-])"
+"""A path ends here, or goes on below: /home/me is no part of /home/me2."""
+_BEGIN = r"(?<![\w.~/-])"
+
+
+def portable(text: str) -> str:
+    """The text with paths below the working directory and the checkout as relative ones, and the home folder as `~`."""
+    for root, instead in _roots():
+        path = re.escape(root)
+        text = re.sub(f"{_BEGIN}{path}/", f"{instead}/" if instead else "", text)
+        text = re.sub(f"{_BEGIN}{path}{_END}", instead or ".", text)
+    return text
+
+
+def portable_path(path: str) -> str:
+    """A path of a user's as it can be written down: below the working directory `./…`, below home `~/…`, else as it is.
+
+    `Path.expanduser` reads both back.
+    """
+    given, here, home = Path(path), _here(), _home()
+    if not given.is_absolute():
+        return path
+    if here and given.is_relative_to(here):
+        return f"./{given.relative_to(here).as_posix()}"
+    return f"~/{given.relative_to(home).as_posix()}" if home and given.is_relative_to(home) else path
+
+
+def portable_failure(record: Failed) -> Failed:
+    """A failed record whose words name no folder of this machine."""
+    return record.model_copy(
+        update={name: portable(getattr(record, name)) for name in ("error", "hint", "stderr_tail")}
+    )
+
+
+def _roots() -> list[tuple[str, str]]:
+    """(folder, what stands for it), inner ones first."""
+    found = {str(root): "" for root in (_here(), _CHECKOUT) if root}
+    if home := _home():
+        found.setdefault(str(home), "~")
+    return sorted(found.items(), key=lambda one: -len(one[0]))
+
+
+def _here() -> Path | None:
+    try:
+        here = Path.cwd()
+    except OSError:  # it was removed
+        return None
+    return here if here != Path("/") else None
+
+
+def _home() -> Path | None:
+    try:
+        home = Path.home()
+    except RuntimeError:  # no home folder can be told
+        return None
+    return home if home != Path("/") else None

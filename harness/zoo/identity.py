@@ -1,0 +1,204 @@
+"""What a model is: the bytes that it is made of, whatever its name. Two exports of one name are one network only where
+these agree.
+
+Files are read before anything is built. A user's module has to be built: it is its weights, its classes with their
+plain attributes, and the sources that it was imported from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from harness.core import store
+from harness.core.errors import InferometerError
+from harness.zoo import ModelInfo
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_OURS = __name__.partition(".")[0]
+_INSTALLED = frozenset(("site-packages", "dist-packages"))
+
+
+def is_built(info: ModelInfo) -> bool:
+    """True where only building the model tells what it is: a user's own code."""
+    return info.name.partition(":")[0] in ("module", "pickle")
+
+
+def files(info: ModelInfo, cache: Path | None = None) -> dict[str, str]:
+    """sha256 by name of the files that a model is read from: an ONNX file and those it keeps weights in, a saved
+    folder, a package of weights; of a hub's model the revision that lies in the cache.
+
+    What cannot be read is left out: loading the model says why.
+    """
+    prefix = info.name.partition(":")[0]
+    if prefix == "onnx":
+        return _hashes(_onnx(Path(info.reference)), Path(info.reference).parent)
+    if prefix == "hf" and Path(info.reference).is_dir():
+        return _tree(Path(info.reference))
+    if info.package is not None:
+        found = importlib.util.find_spec(info.package)
+        return {} if found is None or found.origin is None else _tree(Path(found.origin).parent)
+    return _revision(info, cache)
+
+
+def _onnx(path: Path) -> list[Path]:
+    """The file, and every file that it keeps weights in."""
+    from harness.zoo.onnx_external import external_locations  # noqa: PLC0415 - onnx, and only these models need it
+
+    try:
+        beside = sorted(external_locations(path)) if path.is_file() else []
+    except InferometerError:  # not an ONNX file, which the export says
+        beside = []
+    return [path, *(path.parent / location for location in beside)]
+
+
+def _tree(folder: Path) -> dict[str, str]:
+    found = sorted(path for path in folder.rglob("*") if "__pycache__" not in path.parts)
+    return _hashes(found, folder)
+
+
+def _hashes(paths: Iterable[Path], folder: Path) -> dict[str, str]:
+    return {os.path.relpath(path, folder): store.sha256_file(path) for path in paths if path.is_file()}
+
+
+def _revision(info: ModelInfo, cache: Path | None) -> dict[str, str]:
+    """Of a model on the hub: the commit that was fetched last."""
+    if info.family != "harness.zoo.transformer":
+        return {}
+    try:
+        from huggingface_hub.constants import HF_HUB_CACHE  # noqa: PLC0415 - only these models need it
+    except ImportError:
+        return {}
+    place = Path(cache or HF_HUB_CACHE) / f"models--{info.reference.replace('/', '--')}" / "refs" / "main"
+    return {"revision": place.read_text().strip()} if place.is_file() else {}
+
+
+def built(module: nn.Module, origin: str, before: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """(sources, everything else) of a user's module after it was built and called once.
+
+    origin: name of the Python module that built it, empty where there is none. before: names of the modules that were
+    imported before it was built. Sources: as ExportRecord has them.
+    """
+    classes = sorted({type(part).__module__ for part in module.modules()})
+    roots = [name for name in (origin, *classes) if name]
+    new = [name for name in [*sys.modules] if name not in before]
+    sources = {name: digest for name in _reached([*roots, *new]) if (digest := _source_digest(name)) is not None}
+    versions = {name: _version(name) for name in sorted({name.partition(".")[0] for name in classes})}
+    return dict(sorted(sources.items())), {"module": state_digest(module), **versions}
+
+
+def changed_sources(sources: Mapping[str, str]) -> list[str]:
+    """Names of recorded modules whose source is not what it was."""
+    return [name for name, digest in sources.items() if _source_digest(name) != digest]
+
+
+def state_digest(module: nn.Module) -> str:
+    """Hash of a module's parts: class, plain attributes, parameters, buffers and other tensors of each.
+
+    What is hidden in closures or in objects of other types is not seen.
+    """
+    digest = hashlib.sha256()
+    for name, part in module.named_modules():
+        digest.update(f"{name} {type(part).__module__}.{type(part).__qualname__}\n".encode())
+        for key, tensor in _tensors(part):
+            digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            digest.update(_bytes_of(tensor))
+        for key, value in sorted(vars(part).items()):
+            if not key.startswith("_") and _is_plain(value):
+                digest.update(f"{key}={value!r}\n".encode())
+    return digest.hexdigest()
+
+
+def _tensors(part: nn.Module) -> Iterator[tuple[str, Any]]:
+    import torch  # noqa: PLC0415 - the caller has it
+
+    yield from part.named_parameters(recurse=False)
+    yield from part.named_buffers(recurse=False)
+    yield from ((key, value) for key, value in sorted(vars(part).items()) if isinstance(value, torch.Tensor))
+
+
+def _bytes_of(tensor: Any) -> bytes:
+    import torch  # noqa: PLC0415 - the caller has it
+
+    try:
+        plain = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        return bytes(plain.numpy().data)
+    except (RuntimeError, TypeError, ValueError):  # sparse, quantised or on `meta`
+        return repr(tensor).encode()
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, tuple | list):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
+    return isinstance(value, _PLAIN)
+
+
+def _reached(roots: Iterable[str]) -> list[str]:
+    """Names of the modules outside installed packages that the roots lead to: parents, and what their globals hold."""
+    waiting, seen = list(roots), set[str]()
+    found = []
+    while waiting:
+        name = waiting.pop()
+        module = sys.modules.get(name)
+        if name in seen or module is None:
+            continue
+        seen.add(name)
+        if not is_own(name, module):
+            continue
+        found.append(name)
+        if parent := name.rpartition(".")[0]:
+            waiting.append(parent)
+        for value in [*vars(module).values()]:
+            owner = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+            if isinstance(owner, str):
+                waiting.append(owner)
+    return found
+
+
+def is_own(name: str, module: ModuleType) -> bool:
+    """True for a module of the user: one from a file that is in no installed package and not of Inferometer."""
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str) or name.partition(".")[0] in (_OURS, "__main__", "__mp_main__"):
+        return False
+    path = Path(file).resolve()
+    return not _INSTALLED & set(path.parts) and not any(path.is_relative_to(folder) for folder in _libraries())
+
+
+def _libraries() -> list[Path]:
+    paths = sysconfig.get_paths()
+    named = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return [Path(folder).resolve() for folder in (*named, *site.getsitepackages(), site.getusersitepackages())]
+
+
+def _source_digest(name: str) -> str | None:
+    """Hash of the file that a module comes from."""
+    module = sys.modules.get(name)
+    file = getattr(module, "__file__", None)
+    if module is None:
+        try:
+            found = importlib.util.find_spec(name)
+        except (ImportError, ValueError):
+            return None
+        file = None if found is None else found.origin
+    return store.sha256_file(Path(file)) if isinstance(file, str) and Path(file).is_file() else None
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return "not a distribution"
