@@ -17,7 +17,7 @@ from harness.core import cli, devices, store
 from harness.core.errors import UsageError
 from harness.core.layout import Results
 from harness.core.lock import exclusive
-from harness.core.schemas import Boundary, Mode, Plan, Precision, Quantisation
+from harness.core.schemas import Boundary, Exporter, Mode, Plan, Precision, Quantisation
 from harness.planning import amounts
 from harness.planning.config import Config, read_config
 from harness.planning.estimate import estimate, further_in_words, in_words
@@ -47,6 +47,7 @@ def stage(arguments: Sequence[str]) -> None:
         max_rounds=options.max_rounds,
         target_interval=options.target_interval,
         budget_s=options.budget,
+        exporter=options.exporter or None,
     )
     config = read_config(options.config)
     digest = hashlib.sha256(options.config.read_bytes()).hexdigest()
@@ -99,6 +100,9 @@ def _parser() -> cli.Parser:
         "--target-interval", type=amounts.share, help="half-width of the 95%% CI that ends a case's rounds, as 0.5%%"
     )
     parser.add_argument("--budget", type=amounts.duration_s, help="time after which no further round begins, as 10m")
+    parser.add_argument(
+        "--exporter", type=_one_of("exporter", Exporter), help="what writes ONNX files: dynamo or torchscript"
+    )
     parser.add_argument("--list", action="store_true", help="print every case")
     cli.add_folders(parser)  # exports are no matter of a plan, but command.txt says whose they are
     return parser

@@ -12,7 +12,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.core.errors import ConfigError
 from harness.core.names import unknown_name
-from harness.core.schemas import Boundary, Device, EngineOptions, Gate, Measurement, Mode, Precision, ReportOptions
+from harness.core.schemas import (
+    Boundary,
+    Device,
+    EngineOptions,
+    ExportOptions,
+    Gate,
+    Measurement,
+    Mode,
+    Precision,
+    ReportOptions,
+)
 from harness.planning import yaml_file
 
 Positive = Annotated[int, Field(ge=1)]
@@ -65,6 +75,7 @@ class Config(_Section):
     measurement: Measurement = Measurement()
     gates: dict[Precision, Gate] = {}
     report: ReportOptions = ReportOptions()
+    export: ExportOptions = ExportOptions()
     engines: EngineOptions = EngineOptions()
 
     def all_gates(self) -> dict[Precision, Gate]:
@@ -78,6 +89,7 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
     "measurement": Measurement,
     "gates": Gate,
     "report": ReportOptions,
+    "export": ExportOptions,
     "engines": EngineOptions,
 }
 

@@ -7,7 +7,18 @@ from itertools import product
 
 from harness.backends import BACKENDS, BackendInfo, backend_info
 from harness.core.errors import ConfigError
-from harness.core.schemas import Boundary, Case, Device, Measurement, Mode, Plan, PlannedModel, Precision, Quantisation
+from harness.core.schemas import (
+    Boundary,
+    Case,
+    Device,
+    ExportOptions,
+    Measurement,
+    Mode,
+    Plan,
+    PlannedModel,
+    Precision,
+    Quantisation,
+)
 from harness.core.store import digest_of
 from harness.engines.request import VARIANT as ENGINE_VARIANT
 from harness.planning.config import Block, Config, ModelEntry
@@ -52,6 +63,7 @@ def make_plan(
         measurement=config.measurement,
         gates=config.all_gates(),
         report=config.report,
+        export=config.export,
         engines=config.engines,
         cases=tuple(cases),
     )
@@ -65,7 +77,11 @@ def plan_id(plan: Plan) -> str:
     figure or grade depends on these.
     """
     aside = {"schema_version": True, "plan_id": True, "config": True, "config_sha256": True}
-    return digest_of(plan.model_dump(mode="json", exclude={**aside, "report": {"title", "charts"}}))
+    asked = plan.model_dump(mode="json", exclude={**aside, "report": {"title", "charts"}})
+    # What is as it was before there was a choice leaves earlier ids as they are.
+    if plan.export == ExportOptions():
+        del asked["export"]
+    return digest_of(asked)
 
 
 def settings_id(device: Device, measurement: Measurement) -> str:

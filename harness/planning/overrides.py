@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from harness.backends import BACKENDS
 from harness.core.errors import UsageError
-from harness.core.schemas import Boundary, Device, Measurement, Mode, Precision
+from harness.core.schemas import Boundary, Device, Exporter, ExportOptions, Measurement, Mode, Precision
 from harness.measure.rounds import MANY_ROUNDS
 from harness.planning.config import Block, Config, ModelEntry
 
@@ -32,6 +32,7 @@ class Overrides:
     max_rounds: int | None = None
     target_interval: float | None = None
     budget_s: float | None = None
+    exporter: Exporter | None = None
 
 
 DEFAULT_MAX_ROUNDS = MANY_ROUNDS
@@ -48,6 +49,8 @@ def apply(config: Config, chosen: Overrides) -> Config:
         update["device"] = chosen.device
     if chosen.models:
         update["models"] = tuple(_entry(config, name) for name in chosen.models)
+    if chosen.exporter:
+        update["export"] = ExportOptions(exporter=chosen.exporter)
     update["measurement"] = _measurement(config.measurement, chosen)
     return config.model_copy(update=update)
 

@@ -28,7 +28,7 @@ from harness.zoo.build import family_of, save_weights
 from harness.zoo.diagnosis import check_comparable, diagnosed
 from harness.zoo.exporting_raw import raw_inputs
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Request
-from harness.zoo.onnx_check import Compare, Trial, check_file, trials_of
+from harness.zoo.onnx_check import Compare, Trial, check_file, hint_of_other_exporter, trials_of
 from harness.zoo.onnx_forms import Step
 from harness.zoo.reference import in_chunks, reference_of
 from harness.zoo.request import Options, artifact, versions
@@ -90,6 +90,12 @@ def export_model(job: Job, step: Step, seconds: Mapping[str, float], compare: Co
             for trial in trials:
                 check_comparable(job.info.name, trial.outputs)
             checks = _checks(job, loaded, trials, [*onnx, *variants], compare, refusals)
+        if loaded.module is not None and "fp32" in refusals.found:
+            with step("other exporter"):
+                refusals.advise(
+                    "fp32",
+                    hint_of_other_exporter(loaded, example, job.options, trials, compare, limits.threads()),
+                )
         module = _weights(job, loaded)
     return ExportRecord(
         request_sha256=job.request_sha256,
@@ -201,6 +207,12 @@ class _Refusals:
             failure = ExportFailure(error=error.problem, hint=error.hint)
             made_from_it = [other for other in self._asked if _source_of(other) == name]
             self.found = {**dict.fromkeys((name, *made_from_it), failure), **self.found}
+
+    def advise(self, name: str, hint: str) -> None:
+        """Another hint for a file, and for those that fail for its reason."""
+        former = self.found[name]
+        better = ExportFailure(error=former.error, hint=hint)
+        self.found = {other: better if failure == former else failure for other, failure in self.found.items()}
 
 
 def _source_of(name: str) -> str:

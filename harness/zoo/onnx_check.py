@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +12,10 @@ from pathlib import Path
 from harness.core.errors import ExportError
 from harness.core.schemas import OnnxCheck, Parity, Precision
 from harness.zoo.loaded import Arrays, Loaded
-from harness.zoo.onnx_file import check_onnx
+from harness.zoo.onnx_file import check_onnx, other_exporter, write_fp32
 from harness.zoo.onnx_run import open_session, run_session
 from harness.zoo.reference import batch_first, reference_of
+from harness.zoo.request import Options
 
 Compare = Callable[[Arrays, Arrays, bool], Parity]
 
@@ -59,6 +62,22 @@ def check_file(
     return [_check(session, precision, loaded, trial, batch, compare) for trial in trials for batch in batches]
 
 
+def hint_of_other_exporter(
+    loaded: Loaded, examples: Arrays, options: Options, trials: Sequence[Trial], compare: Compare, threads: int
+) -> str:
+    """Where one exporter failed: whether the other writes a file of the module that passes every check; in words."""
+    other = other_exporter(options.exporter)
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place, "model.onnx")
+        try:
+            write_fp32(loaded, examples, path, dataclasses.replace(options, exporter=other))
+            check_file(path, "fp32", loaded, trials, compare, threads)
+        except ExportError as error:
+            failure = error.problem.replace(str(path), "its file").rstrip(".")
+            return f"The {other} exporter was tried, too: {failure}. PyTorch's backends need no ONNX."
+    return f"The {other} exporter was tried, and its file passes every check: set EXPORTER={other}."
+
+
 def is_as_given(loaded: Loaded, precision: Precision) -> bool:
     """Whether the file is the user's own, which no exporter is to blame for. ONNX's checker knows fewer files than ONNX
     Runtime runs: what counts is that it loads and computes."""
@@ -98,7 +117,7 @@ def _blame(loaded: Loaded, precision: Precision) -> tuple[str, str]:
         )
     if precision != "fp32":
         return f"The {precision} ONNX file", f"Leave {precision} out of this model's rows (PRECISIONS=fp32)."
-    return "The exported fp32 ONNX file", "Try the other `--exporter`."
+    return "The exported fp32 ONNX file", "Try the other exporter: EXPORTER=torchscript or dynamo."
 
 
 def _worst(outputs: Arrays, reference: Arrays, compare: Compare) -> str:

@@ -14,6 +14,7 @@ import torch
 
 from harness.core.errors import ExportError
 from harness.core.extensions import reason
+from harness.core.schemas import Exporter
 from harness.zoo.build import OwnInputs, with_own_inputs
 from harness.zoo.loaded import Arrays, Loaded
 from harness.zoo.onnx_external import external_locations
@@ -45,12 +46,16 @@ def write_fp32(loaded: Loaded, examples: Arrays, path: Path, options: Options) -
                 **axes,
             )
     except Exception as error:  # the exporters raise whatever the model's code and their passes raise
-        other = "torchscript" if options.exporter == "dynamo" else "dynamo"
         raise ExportError(
             f"The {options.exporter} exporter failed (opset {options.opset}): {reason(error)}",
-            f"Try `--exporter {other}`.",
+            f"Try the other exporter: EXPORTER={other_exporter(options.exporter)}.",
         ) from error
     return options.exporter if attention is None else f"{options.exporter}, attention {attention}"
+
+
+def other_exporter(exporter: Exporter) -> Exporter:
+    """The one of the two that this is not."""
+    return "torchscript" if exporter == "dynamo" else "dynamo"
 
 
 @contextmanager
@@ -151,7 +156,9 @@ def check_onnx(path: Path) -> None:
     try:
         onnx.checker.check_model(str(path), full_check=True)
     except Exception as error:
-        raise ExportError(f"{path} is not valid ONNX: {reason(error)}", "Try the other `--exporter`.") from error
+        raise ExportError(
+            f"{path} is not valid ONNX: {reason(error)}", "Try the other exporter: EXPORTER=torchscript or dynamo."
+        ) from error
 
 
 def opset_of(path: Path) -> int:

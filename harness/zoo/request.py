@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.core import store
 from harness.core.errors import FormatError, MissingInputError
 from harness.core.layout import ModelFolder
-from harness.core.schemas import Artifact, ExportRecord, PlannedModel
+from harness.core.schemas import Artifact, Exporter, ExportRecord, PlannedModel
 from harness.zoo import ModelInfo
 
 _LIBRARIES = ("torch", "torchvision", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy")
@@ -25,7 +25,7 @@ class Options:
     attention: how a transformer's attention is written into ONNX, `eager` or `sdpa`.
     """
 
-    exporter: str
+    exporter: Exporter
     opset: int
     output_name: str | None
     max_length: int | None

@@ -3,7 +3,8 @@
 A `schema_version` is raised when a reader of the old version would misread or refuse the new file.
 The reader of a format 2 takes format 1, too:
 
-    Plan          2  plan_id is of the whole plan; settings_id, which was the plan_id of format 1, of the settings
+    Plan          2  plan_id is of the whole plan; settings_id, which was the plan_id of format 1, of the settings;
+                     export and the inputs of a model came later, the defaults in older files
     ExportRecord  1  first format
     ExportFailure 1  first format
     EngineRecord  1  first format
@@ -60,7 +61,16 @@ from harness.core.schemas.export import (
     TextPreparation,
     Work,
 )
-from harness.core.schemas.plan import Case, EngineOptions, Gate, Measurement, Plan, PlannedModel, ReportOptions
+from harness.core.schemas.plan import (
+    Case,
+    EngineOptions,
+    ExportOptions,
+    Gate,
+    Measurement,
+    Plan,
+    PlannedModel,
+    ReportOptions,
+)
 from harness.core.schemas.raw import (
     NO_FLOATS,
     Block,
@@ -102,6 +112,7 @@ from harness.core.schemas.vocabulary import (
     ELEMENT_BYTES,
     Boundary,
     Device,
+    Exporter,
     Grade,
     Kind,
     Limit,
@@ -153,7 +164,9 @@ __all__ = [
     "EngineRequest",
     "Environment",
     "ExportFailure",
+    "ExportOptions",
     "ExportRecord",
+    "Exporter",
     "Failed",
     "Flag",
     "Gate",

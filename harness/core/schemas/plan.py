@@ -7,7 +7,17 @@ from typing import Annotated
 from pydantic import Field
 
 from harness.core.confine import FileName
-from harness.core.schemas.vocabulary import Boundary, Device, Identified, Kind, Mode, Precision, Record, Weights
+from harness.core.schemas.vocabulary import (
+    Boundary,
+    Device,
+    Exporter,
+    Identified,
+    Kind,
+    Mode,
+    Precision,
+    Record,
+    Weights,
+)
 
 
 class Measurement(Record):
@@ -67,6 +77,13 @@ class ReportOptions(Record):
     latency_limit_ms: Annotated[float, Field(gt=0)] | None = None
     """What a caller can wait; recommendations name the batch size with the most throughput within it."""
     charts: bool = True
+
+
+class ExportOptions(Record):
+    """How the ONNX file of every module of a plan is written."""
+
+    exporter: Exporter = "dynamo"
+    """docs/decisions/0002-exporter.md."""
 
 
 class EngineOptions(Record):
@@ -134,6 +151,7 @@ class Plan(Identified):
     measurement: Measurement
     gates: dict[Precision, Gate]
     report: ReportOptions
+    export: ExportOptions = ExportOptions()
     engines: EngineOptions = EngineOptions()
     cases: tuple[Case, ...]
 
