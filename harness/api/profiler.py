@@ -101,8 +101,9 @@ class ModelProfiler(Latest):
     ) -> Profile:
         """Measure and profile one configuration: latency and grade, cost of the model, layers and operators.
 
-        input_data: a batch for an nn.Module, tensors with the batch first; its items are what it is measured with, and
+        input_data: a batch, tensors with the batch first; its items are what the model is measured with, and
             variations of them where there are fewer than eight different ones. Later calls go on with it.
+            An nn.Module needs one; a model that has a name is measured with its usual inputs where none is given.
         num_runs: timed inferences of each process, unless its time is over first (10 s); where nothing is said, as many
             as the interval needs. warmup_runs: least inferences before them.
         rounds: fresh processes (3). force: measure anew.

@@ -95,7 +95,8 @@ def config(
     exporter: Exporter = "dynamo",
 ) -> dict[str, Any]:
     """A whole configuration, as it stands in its file."""
-    model = {"name": subject.name, **({"weights": weights} if weights else {})}
+    own = {"inputs": list(subject.inputs)} if subject.inputs else {}
+    model = {"name": subject.name, **({"weights": weights} if weights else {}), **own}
     return {
         "device": device,
         "models": [model],

@@ -33,6 +33,7 @@ class Overrides:
     target_interval: float | None = None
     budget_s: float | None = None
     exporter: Exporter | None = None
+    inputs: Sequence[str] = ()
 
 
 DEFAULT_MAX_ROUNDS = MANY_ROUNDS
@@ -48,11 +49,20 @@ def apply(config: Config, chosen: Overrides) -> Config:
     if chosen.device:
         update["device"] = chosen.device
     if chosen.models:
-        update["models"] = tuple(_entry(config, name) for name in chosen.models)
+        update["models"] = _chosen_models(config, chosen)
+    if chosen.inputs:
+        own = {"inputs": tuple(chosen.inputs)}
+        entries = _chosen_models(config, chosen)
+        update["models"] = tuple(entry.model_copy(update=own) for entry in entries)
     if chosen.exporter:
         update["export"] = ExportOptions(exporter=chosen.exporter)
     update["measurement"] = _measurement(config.measurement, chosen)
     return config.model_copy(update=update)
+
+
+def _chosen_models(config: Config, chosen: Overrides) -> tuple[ModelEntry, ...]:
+    """The models that are asked for, or all of the configuration."""
+    return tuple(_entry(config, name) for name in chosen.models) if chosen.models else config.models
 
 
 def _measurement(settings: Measurement, chosen: Overrides) -> Measurement:

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from harness.core.errors import ExportError
 from harness.core.schemas import OnnxCheck, Parity, Precision
+from harness.zoo.batch_axes import as_taken, batch_first
 from harness.zoo.loaded import Arrays, Loaded
 from harness.zoo.onnx_file import check_onnx, other_exporter, write_fp32
 from harness.zoo.onnx_run import open_session, run_session
-from harness.zoo.reference import batch_first, reference_of
+from harness.zoo.reference import reference_of
 from harness.zoo.request import Options
 
 Compare = Callable[[Arrays, Arrays, bool], Parity]
@@ -44,7 +45,7 @@ def trials_of(loaded: Loaded, lengths: Sequence[int], threads: int) -> list[Tria
     answer = reference_of(loaded, threads)
     batch = loaded.fixed_batch or max(_BATCHES)
     trials = []
-    for length in _two_lengths(lengths) if loaded.sequence_inputs and lengths else (None,):
+    for length in _lengths(loaded, lengths):
         inputs = loaded.make_inputs(batch, length).arrays
         trials.append(Trial(length, inputs, answer(inputs)))
     return trials
@@ -87,7 +88,8 @@ def is_as_given(loaded: Loaded, precision: Precision) -> bool:
 def _check(
     session: object, precision: Precision, loaded: Loaded, trial: Trial, batch: int, compare: Compare
 ) -> OnnxCheck:
-    inputs = {name: values[:batch] for name, values in trial.inputs.items()}
+    items = {name: values[:batch] for name, values in trial.inputs.items()}
+    inputs = as_taken(items, loaded.input_axes)
     outputs = batch_first(run_session(session, inputs, of_user=is_as_given(loaded, precision)), loaded.batch_axes)
     reference = {name: values[:batch] for name, values in trial.outputs.items()}
     where = f"batch {batch}" + ("" if trial.sequence_length is None else f", sequence {trial.sequence_length}")
@@ -130,6 +132,12 @@ def _worst(outputs: Arrays, reference: Arrays, compare: Compare) -> str:
     if distance is None:
         return f"output `{name}` is NaN or infinite in {found[name].nonfinite} places where the reference is not"
     return f"output `{name}` is {distance:.1e} away from the reference (relative L2)"
+
+
+def _lengths(loaded: Loaded, planned: Sequence[int]) -> tuple[int | None, ...]:
+    if loaded.own_inputs:  # no other length can be made of them
+        return tuple(dict.fromkeys((max(planned), min(planned)))) if planned else (None,)
+    return _two_lengths(planned) if loaded.sequence_inputs and planned else (None,)
 
 
 def _two_lengths(lengths: Sequence[int]) -> tuple[int, int]:

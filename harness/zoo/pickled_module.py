@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from harness.core.confine import inside
@@ -21,7 +19,8 @@ from harness.core.errors import ConfigError, MalformedFileError, MissingInputErr
 from harness.core.layout import ModelFolder
 from harness.zoo import ModelInfo
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Request
-from harness.zoo.own_module import initialised, loaded, vary
+from harness.zoo.own_inputs import rotation
+from harness.zoo.own_module import initialised, loaded
 
 _AGAIN = "Make the profiler again: harness.api.ModelProfiler writes the file."
 
@@ -46,26 +45,6 @@ def architecture(info: ModelInfo, folder: Path) -> nn.Module:
 
 def _tensors(given: Arrays) -> tuple[torch.Tensor, ...]:
     return tuple(torch.from_numpy(np.asarray(values)) for values in given.values())
-
-
-def rotation(given: Mapping[str, NDArray[np.generic]], samples: int) -> Inputs:
-    """The different items among those given, first axis the item, then variations of them until there are `samples`."""
-    count = len(next(iter(given.values())))
-    seen: dict[bytes, int] = {}
-    for place in range(count):
-        seen.setdefault(b"".join(np.ascontiguousarray(values[place]).tobytes() for values in given.values()), place)
-    places = [*seen.values()][:samples]
-    random = np.random.default_rng(7)
-    arrays: Arrays = {}
-    for name, values in given.items():
-        more = [vary(values[places[index % len(places)]], random) for index in range(samples - len(places))]
-        arrays[name] = np.stack([*(values[place] for place in places), *more])
-    varied = samples - len(places)
-    source = f"{len(places)} different items that were handed over"
-    return Inputs(
-        arrays,
-        source + (f" and {varied} variations: floats with 10% seeded noise, integers shuffled" if varied else ""),
-    )
 
 
 def _read(info: ModelInfo, folder: Path) -> tuple[nn.Module, Arrays]:

@@ -38,7 +38,7 @@ def request_digest(info: ModelInfo, planned: PlannedModel, seed: int, samples: i
 
     Sequence lengths and precisions are left out: a record that covers more than a plan asks for still serves it.
     """
-    asked = [planned.name, planned.slug, planned.weights, seed, samples]
+    asked = [planned.name, planned.slug, planned.weights, seed, samples, *(one.sha256 for one in planned.inputs)]
     how = [options.exporter, options.opset, options.output_name, options.max_length, options.attention]
     return store.digest_of(_FORMAT, asked, how, versions(), _fingerprint(info))
 
@@ -117,7 +117,7 @@ def _fingerprint(info: ModelInfo) -> list[str]:
         except (Exception, SystemExit):  # it imports the packages around the module; the export says what they raise
             found = None
         files = [] if found is None or found.origin is None else [Path(found.origin)]
-    elif prefix == "onnx":
+    elif prefix in ("onnx", "pt2"):
         file = Path(info.reference)
         files = [file, file.with_name(f"{file.name}.data")]
     else:

@@ -57,7 +57,14 @@ def test_what_a_models_code_does_to_its_process_is_its_own_failed_row(own: Folde
     assert "odd_models.py" in crash
 
 
-@pytest.mark.parametrize("names", [("softmax", "digits", "states", "lazy"), ("in_place", "masked", "pixels")])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("softmax", "digits", "states", "lazy"),
+        ("in_place", "masked", "pixels"),
+        ("named", "nested", "tempered", "stepping", "hiding"),
+    ],
+)
 def test_odd_modules_are_measured_by_every_backend(names: tuple[str, ...], own: Folder) -> None:
     backends = ("torch-eager", "torch-script", "onnxruntime", "openvino")
     rows = bench(own, *(f"{ODD}{name}" for name in names), backends=backends)

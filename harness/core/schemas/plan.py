@@ -99,6 +99,15 @@ class EngineOptions(Record):
     """For later TensorRT versions as well, which costs speed."""
 
 
+class GivenInputs(Record):
+    """A file of the user's own inputs, as it was when it was planned."""
+
+    path: str
+    sha256: str
+    sequence_length: int | None = None
+    """Tokens of a text model; else, of several files, the extent that tells their shapes apart."""
+
+
 class PlannedModel(Record):
     """A model of the plan: what to load and where it lives below `models/`."""
 
@@ -117,6 +126,8 @@ class PlannedModel(Record):
     """Gates that this model has in place of the plan's, as weights that were never trained may need."""
     raw_inputs: bool = False
     """True where a case of this plan has the e2e boundary and needs texts or JPEG files."""
+    inputs: tuple[GivenInputs, ...] = ()
+    """The user's own inputs; empty where the model's usual ones are taken."""
 
 
 class Case(Record):
