@@ -13,7 +13,9 @@ Media = Literal["text", "image", "audio"]
 PROCESSOR = "preprocessor_config.json"
 _IMAGES = ("image_processor_type", "image_mean", "crop_size")
 _OF_IMAGES = ("image_size", "num_channels")
-_OF_SOUNDS = ("num_mel_bins", "feat_extract_norm", "feat_extract_activation", "sampling_rate", "max_source_positions")
+_OF_SOUNDS = ("num_mel_bins", "feat_extract_norm", "feat_extract_activation", "sampling_rate")
+_OF_TEXT = "max_position_embeddings"
+"""Not vocab_size: BEiT has one, of image patches."""
 
 
 def media_of(reference: str) -> Media:
@@ -31,13 +33,15 @@ def media(config: Mapping[str, Any], processor: Mapping[str, Any]) -> Media:
     'image'
     >>> media({"vocab_size": 32, "feat_extract_norm": "group"}, {"sampling_rate": 16000})
     'audio'
-    >>> media({"vocab_size": 30522}, {})
+    >>> media({"architectures": ["BeitModel"], "vocab_size": 8192, "image_size": 224}, {})
+    'image'
+    >>> media({"vocab_size": 30522, "max_position_embeddings": 512}, {})
     'text'
     """
     if "sampling_rate" in processor or any(key in config for key in _OF_SOUNDS):
         return "audio"
     pictures = any(key in processor for key in _IMAGES) or any(key in config for key in _OF_IMAGES)
-    return "image" if pictures and "vocab_size" not in config else "text"
+    return "image" if pictures and _OF_TEXT not in config else "text"
 
 
 def folder_of(reference: str) -> Path | None:

@@ -16,11 +16,12 @@ from torch import nn
 from harness.core.errors import ConfigError
 from harness.core.layout import ModelFolder
 from harness.core.schemas import Answer, TextPreparation
-from harness.zoo import ModelInfo, hub, media
+from harness.zoo import ModelInfo, hub
+from harness.zoo import media as media_models
 from harness.zoo.build import frozen
 from harness.zoo.encoder_decoder import EncoderDecoder, with_decoder_ids
 from harness.zoo.hub import Tokenizer
-from harness.zoo.hub_kind import media_of
+from harness.zoo.hub_kind import media, media_of
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Raw, Request
 from harness.zoo.request import artifact
 from harness.zoo.text import SOURCE, passages, token_ids
@@ -72,9 +73,11 @@ def load(request: Request) -> Loaded:
     """
     origin = hub.origin_of(request)
     config = hub.configuration(origin, request)
-    kind = "text" if origin is None else media_of(origin)
+    kind = media(config.to_dict(), {})
+    if kind == "text" and origin is not None:
+        kind = media_of(origin)  # by its processor as well
     if kind != "text":
-        return media.load(config, kind, origin, request)
+        return media_models.load(config, kind, origin, request)
     auto, wrapper = _classes(config)
     if request.weights == "pretrained":
         model = hub.weights(auto, origin, request, _options(auto, config))
@@ -116,7 +119,7 @@ def architecture(info: ModelInfo, folder: Path) -> nn.Module:
     del info
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     if (folder / "processor").is_dir():
-        return media.architecture(config)
+        return media_models.architecture(config)
     auto, wrapper = _classes(config)
     with no_init_weights():
         model = auto.from_config(config, **_options(auto, config))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from harness.core.errors import InferometerError, UsageError
 from harness.planning.config import parse_config
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import Overrides, apply
+from harness.zoo import batch_axes, hub_kind, model_info
 from harness.zoo.batch_axes import as_taken, axes_of_examples, axes_of_graph, batch_first, item_first
 from harness.zoo.loaded import Inputs, Loaded
 from harness.zoo.own_inputs import describe, rotation, with_own_inputs
@@ -189,3 +192,28 @@ def test_items_are_laid_out_as_the_model_takes_them_and_back() -> None:
     assert taken["state"].flags.c_contiguous
     assert all(np.array_equal(item_first(taken, axes)[name], items[name]) for name in items)
     assert batch_first({"y": taken["state"]}, {"y": 1})["y"].shape == (4, 2, 5)
+
+
+@pytest.mark.parametrize("module", [batch_axes, hub_kind], ids=lambda module: str(module.__name__))
+def test_the_examples_of_the_docstrings(module: ModuleType) -> None:
+    found = doctest.testmod(module)
+    assert (found.failed, found.attempted > 0) == (0, True)
+
+
+def test_what_a_transformer_takes_in_is_read_from_its_folder_or_the_hubs_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = '{"architectures": ["ViTModel"], "image_size": 32, "num_channels": 3}'
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    cached = tmp_path / "hub" / "models--some--vit"
+    assert model_info("hf:some/vit").kind == "text"
+    (cached / "snapshots" / "abc").mkdir(parents=True)
+    (cached / "snapshots" / "abc" / "config.json").write_text(config)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("abc")
+    info = model_info("hf:some/vit")
+    assert (info.kind, info.quantisation, info.input_spec.startswith("photographs")) == ("image", "dynamic", True)
+    assert model_info(f"hf:{cached / 'snapshots' / 'abc'}").kind == "image"
+    (cached / "snapshots" / "abc" / "config.json").write_text("{")
+    assert model_info("hf:some/vit").kind == "text", "a damaged file is for the export to name"
