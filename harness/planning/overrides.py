@@ -156,4 +156,5 @@ def _entry(config: Config, text: str) -> ModelEntry:
     found = known.get(name, ModelEntry(name=name))
     weights = text.rpartition("@")[2] if name != text else found.weights
     # Gates belong to a model with its weights: with other weights they would say nothing.
-    return found if weights == found.weights else ModelEntry.model_validate({"name": name, "weights": weights})
+    other = {"name": name, "weights": weights, "inputs": found.inputs}
+    return found if weights == found.weights else ModelEntry.model_validate(other)

@@ -38,6 +38,8 @@ _KINDS: Mapping[str, np.dtype[Any]] = {
 """Element types by what ONNX Runtime calls them: `tensor(float)`."""
 _RANGES = {"uint8": (0, 255), "int8": (-128, 127), "bool": (0, 1)}
 """Bytes are pixels or quantised numbers; of other integers that look up no table, the digits."""
+_WORDS = 30_522
+"""Of the vocabulary of MiniLM's tokenizer; a smaller table does not hold its ids."""
 _FEW = 8
 """Elements a sample below which random digits would give the same sample twice."""
 _FORMS = frozenset(("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"))
@@ -134,7 +136,7 @@ def _input(
 ) -> tuple[NDArray[np.generic], str]:
     """One input of the graph, the item first, and where it comes from. rows: of the table that it looks up, where it
     does."""
-    if _is_text(entry) and axis == 0:
+    if _is_text(entry) and axis == 0 and (rows is None or rows >= _WORDS):
         fixed = entry.shape[1] if isinstance(entry.shape[1], int) else None
         return _text(entry, samples, fixed or sequence_length or _DEFAULT_SEQUENCE)
     shape, guessed = _extents([extent for place, extent in enumerate(entry.shape) if place != axis])

@@ -64,8 +64,11 @@ def test_odd_files_are_measured_and_have_a_chart_each(own: Folder) -> None:
 
 
 def test_inputs_of_every_kind_are_made_up_and_taken(own: Folder) -> None:
-    """Shared scalars and matrices, a batch that is the second axis, masks, strings, a branch, an old operator set."""
-    makers = (files.tempered, files.stepping, files.masked, files.words, files.branching, files.seven)
+    """Shared scalars and matrices, a batch in the second axis, masks, strings, control flow, old and new operators."""
+    makers = (
+        *(files.tempered, files.stepping, files.masked, files.words, files.branching),
+        *(files.looping, files.small_table, files.newest, files.seven),
+    )
     paths = [make(own.root / f"{make.__name__}.onnx") for make in makers]
     own.plan({"backends": list(BACKENDS)}, models=tuple(f"onnx:{path}" for path in paths))
     exported = own("export")
