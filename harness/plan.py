@@ -25,7 +25,7 @@ from harness.planning.matrix import make_plan
 from harness.planning.overrides import Overrides, apply
 from harness.render import units
 from harness.zoo import model_info
-from harness.zoo.own_inputs import describe
+from harness.zoo.input_files import describe
 from harness.zoo.quantised_file import quantisation_of
 
 T = TypeVar("T")

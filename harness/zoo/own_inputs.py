@@ -1,13 +1,8 @@
-"""A user's own inputs: `.npz` files of arrays by input name, the first axis the item; one file a shape.
-
-Planning reads which shapes there are; the export reads the values, and holds them against what the model takes.
-"""
+"""A user's own inputs in place of a model's usual ones, held against what the model takes; and variations of few."""
 
 from __future__ import annotations
 
 import dataclasses
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,32 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.core import store
-from harness.core.errors import MalformedFileError, MissingInputError, UsageError
-from harness.core.extensions import reason
+from harness.core.errors import UsageError
 from harness.core.names import unknown_name
-from harness.core.schemas import GivenInputs, Kind
+from harness.core.schemas import GivenInputs
 from harness.zoo.batch_axes import Axes
+from harness.zoo.input_files import FORM, read
 from harness.zoo.loaded import Arrays, Inputs, Loaded
 
 LEAST_ITEMS = 8
 """Different ones that are enough without variations: as many batches rotate at least (backends/batches.py)."""
 
-_FORM = "Write it by `numpy.savez('inputs.npz', <input>=<array>, …)`: the model's names, the first axis the item."
 _SEED = 7
-
-
-def describe(paths: Sequence[str], kind: Kind) -> tuple[GivenInputs, ...]:
-    """What a plan keeps of the files: path, hash, and the extent by which the shapes of several are told apart.
-
-    For text models that extent is the number of tokens, also of one file. Raises MissingInputError, MalformedFileError
-    or UsageError.
-    """
-    files = [(path, _read(Path(path))) for path in paths]
-    lengths = _lengths(files) if len(files) > 1 else [_tokens(*files[0]) if kind == "text" else None]
-    return tuple(
-        GivenInputs(path=path, sha256=store.sha256_file(Path(path)), sequence_length=length)
-        for (path, _), length in zip(files, lengths, strict=True)
-    )
 
 
 def with_own_inputs(loaded: Loaded, given: Sequence[GivenInputs]) -> Loaded:
@@ -128,53 +108,12 @@ def _different(given: Mapping[str, NDArray[np.generic]]) -> list[int]:
     return list(seen.values())
 
 
-def _read(path: Path) -> Arrays:
-    if not path.is_file():
-        raise MissingInputError(
-            f"There is no file of inputs {path}.", "Check the path of INPUTS; it is taken as given."
-        )
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-    except (OSError, EOFError, ValueError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
-        raise MalformedFileError(f"{path} is no file of inputs that can be read: {reason(error)}.", _FORM) from error
-    if not arrays or not any(values.ndim for values in arrays.values()):
-        raise UsageError(f"{path} holds no array with items.", _FORM)
-    return arrays
-
-
-def _tokens(path: str, arrays: Arrays) -> int:
-    ids = arrays.get("input_ids", next(iter(arrays.values())))
-    if ids.ndim < 2:
-        raise UsageError(f"{path} holds no (items, tokens) of a text model.", _FORM)
-    return int(ids.shape[1])
-
-
-def _lengths(files: Sequence[tuple[str, Arrays]]) -> list[int]:
-    """The extents that tell the files' shapes apart: of the first axis, after the items, in which all differ."""
-    first_path, first = files[0]
-    for path, arrays in files[1:]:
-        if {name: values.ndim for name, values in arrays.items()} != {n: v.ndim for n, v in first.items()}:
-            raise UsageError(
-                f"{path} and {first_path} hold other inputs.", "Give the same names in each; one file a shape."
-            )
-    for name, values in first.items():
-        for axis in range(1, values.ndim):
-            extents = [int(arrays[name].shape[axis]) for _, arrays in files]
-            if len(set(extents)) == len(files):
-                return extents
-    raise UsageError(
-        f"No axis tells the shapes of {', '.join(path for path, _ in files)} apart.",
-        "One file a shape; items of one shape belong into one file.",
-    )
-
-
 def _fitting(loaded: Loaded, one: GivenInputs) -> Arrays:
     """The arrays of a file in the model's order and types, the item first."""
     path = Path(one.path)
     if path.is_file() and store.sha256_file(path) != one.sha256:
         raise UsageError(f"{path} has changed since it was planned.", "Run `make plan` again.")
-    found = _by_name(loaded.input_names, _read(path), path)
+    found = _by_name(loaded.input_names, read(path), path)
     types = dict(loaded.input_types)
     if not set(loaded.input_names) <= set(types):
         usual = loaded.make_inputs(LEAST_ITEMS, one.sequence_length).arrays
@@ -183,10 +122,10 @@ def _fitting(loaded: Loaded, one: GivenInputs) -> Arrays:
     counts = {name: len(found[name]) for name in own if found[name].ndim}
     if len(set(counts.values())) != 1:
         said = ", ".join(f"`{name}` {count}" for name, count in counts.items())
-        raise UsageError(f"The inputs in {path} have no number of items in common: {said}.", _FORM)
+        raise UsageError(f"The inputs in {path} have no number of items in common: {said}.", FORM)
     items = next(iter(counts.values()))
     if not items:
-        raise UsageError(f"{path} holds no item.", _FORM)
+        raise UsageError(f"{path} holds no item.", FORM)
     return {name: _as_type(name, _items(name, found[name], loaded, items, path), types[name], path) for name in found}
 
 
@@ -197,7 +136,7 @@ def _by_name(names: Sequence[str], arrays: Arrays, path: Path) -> Arrays:
             raise UsageError(
                 f"{path} holds {len(arrays)} arrays without names, and the model has {len(names)} inputs: "
                 f"{', '.join(names)}.",
-                _FORM,
+                FORM,
             )
         return {name: arrays[f"arr_{index}"] for index, name in enumerate(names)}
     for name in arrays:
@@ -215,7 +154,7 @@ def _items(name: str, values: NDArray[np.generic], loaded: Loaded, items: int, p
     if loaded.input_axes.get(name, 0) is None:
         return np.stack([values] * items)
     if not values.ndim:
-        raise UsageError(f"Input `{name}` in {path} is a scalar, and the model takes one value an item.", _FORM)
+        raise UsageError(f"Input `{name}` in {path} is a scalar, and the model takes one value an item.", FORM)
     return values
 
 

@@ -16,8 +16,9 @@ from harness.planning.matrix import make_plan
 from harness.planning.overrides import Overrides, apply
 from harness.zoo import batch_axes, hub_kind, model_info
 from harness.zoo.batch_axes import as_taken, axes_of_examples, axes_of_graph, batch_first, item_first
+from harness.zoo.input_files import describe
 from harness.zoo.loaded import Inputs, Loaded
-from harness.zoo.own_inputs import describe, rotation, with_own_inputs
+from harness.zoo.own_inputs import rotation, with_own_inputs
 
 NUMBERS = np.random.default_rng(0)
 
