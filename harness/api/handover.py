@@ -77,11 +77,14 @@ def arrays_of(module: nn.Module, data: Any) -> Given:
         values = list(data) if isinstance(data, tuple | list) else [data]
         names = input_names(module, len(values))
     arrays = [_array(value) for value in values]
-    if not arrays or any(array.ndim == 0 for array in arrays) or len({len(array) for array in arrays}) != 1:
+    counts = {name: len(array) for name, array in zip(names, arrays, strict=True) if array.ndim}
+    if len(set(counts.values())) != 1:
+        said = ", ".join(f"`{name}` {count}" for name, count in counts.items())
         raise UsageError(
-            "The inputs have no batch axis in common.", "Give tensors whose first axis is the batch, equally long."
+            f"The inputs have no batch axis in common{f': {said}' if said else ''}.",
+            "Give tensors whose first axis is the batch, equally long; only a scalar is shared by all items.",
         )
-    if not len(arrays[0]):
+    if not next(iter(counts.values())):
         raise UsageError("The inputs hold no item.", "Give a batch of at least one.")
     return dict(zip(names, arrays, strict=True))
 

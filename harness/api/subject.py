@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.api.handover import arrays_by_name, arrays_of, hand_over, hand_over_inputs, is_module
+from harness.api.handover import Given, arrays_by_name, arrays_of, hand_over, hand_over_inputs, is_module
 from harness.core.errors import MissingInputError, UsageError
 from harness.core.layout import Models
 from harness.zoo import MODELS, model_info
@@ -69,9 +69,9 @@ def subject_of(
             "Give input_data, a batch of real inputs, or input_shape, for example (1, 3, 224, 224).",
         )
     given = arrays_of(model, _numbers(input_shape or ()) if input_data is None else input_data)
-    count = len(next(iter(given.values())))
+    count = next(len(values) for values in given.values() if values.ndim)
     batch_size = count if input_data is not None or not input_shape else input_shape[0]
-    given = {name: values[:MOST_ITEMS] for name, values in given.items()}
+    given = _at_most(given)
     return Subject(
         type(model).__name__,
         hand_over(model, given, models),
@@ -82,13 +82,18 @@ def subject_of(
 
 def _with_data(label: str, name: str, input_data: InputData, models: Models) -> Subject:
     """A model that has a name, with the caller's items in a file below the models folder."""
-    given = {key: values[:MOST_ITEMS] if values.ndim else values for key, values in arrays_by_name(input_data).items()}
+    given = _at_most(arrays_by_name(input_data))
     counts = [len(values) for values in given.values() if values.ndim]
     if not counts or not counts[0]:
         raise UsageError("The inputs hold no item.", "Give a batch of at least one, the first axis the item.")
     return Subject(
         label, name, counts[0], max(LEAST_ITEMS, min(counts[0], MOST_ITEMS)), (str(hand_over_inputs(given, models)),)
     )
+
+
+def _at_most(given: Given) -> Given:
+    """The first items; a scalar, which all share, as it is."""
+    return {name: values[:MOST_ITEMS] if values.ndim else values for name, values in given.items()}
 
 
 def _name(model: Any) -> str:

@@ -18,6 +18,7 @@ from harness.core.confine import inside
 from harness.core.errors import ConfigError, MalformedFileError, MissingInputError
 from harness.core.layout import ModelFolder
 from harness.zoo import ModelInfo
+from harness.zoo.batch_axes import axes_of_examples, item_first
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Request
 from harness.zoo.own_inputs import rotation
 from harness.zoo.own_module import initialised, loaded
@@ -28,13 +29,14 @@ _AGAIN = "Make the profiler again: harness.api.ModelProfiler writes the file."
 def load(request: Request) -> Loaded:
     """The module and its inputs. Raises MissingInputError, MalformedFileError or ConfigError as _read does."""
     module, given = _read(request.info, request.folder)
-    examples = _tensors(given)
+    axes = axes_of_examples({name: values.shape for name, values in given.items()})
+    items, shared = item_first(given, axes), frozenset(axes)  # the API takes a batch in the first axis alone
 
     def make_inputs(samples: int, sequence: int | None) -> Inputs:
         del sequence
-        return rotation(given, samples)
+        return rotation(items, samples, shared=shared)
 
-    return loaded(request.info, module, examples, tuple(given), make_inputs)
+    return loaded(request.info, module, _tensors(given), tuple(given), make_inputs, axes)
 
 
 def architecture(info: ModelInfo, folder: Path) -> nn.Module:
