@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from harness.core.errors import ExportError
 from harness.core.extensions import reason
 from harness.core.schemas import Exporter
 from harness.zoo.batch_axes import as_taken
-from harness.zoo.build import OwnInputs, with_own_inputs
+from harness.zoo.build import with_own_inputs
 from harness.zoo.loaded import Arrays, Loaded
 from harness.zoo.onnx_external import external_locations
 from harness.zoo.quiet import quiet
@@ -88,8 +89,9 @@ def _dynamo(loaded: Loaded, module: torch.nn.Module) -> dict[str, Any]:
     dims = {label: torch.export.Dim(label, max=longest.get(label)) for label in labels}
     shapes = tuple({axis: dims[label] for axis, label in axes.items()} for axes in named.values())
     large = sum(tensor.nbytes for tensor in module.state_dict().values()) > _BESIDE_BYTES
+    parameters = inspect.signature(module.forward).parameters.values()
     # A forward of `*inputs` has one parameter.
-    given = (shapes,) if isinstance(module, OwnInputs) else shapes
+    given = (shapes,) if [one.kind for one in parameters] == [inspect.Parameter.VAR_POSITIONAL] else shapes
     return {"dynamo": True, "dynamic_shapes": given, "external_data": large, "verbose": False}
 
 
