@@ -27,13 +27,13 @@ _COPY = "program.pt2"
 class Program(nn.Module):
     """The graph of a program. It knows one mode, the one that it was exported in, and refuses to be set to another."""
 
-    def __init__(self, graph: nn.Module) -> None:
+    def __init__(self, program: nn.Module) -> None:
         super().__init__()
-        self.graph = graph
+        self.program = program  # by no name that modules of torch.fx have themselves, as `graph`
 
     def forward(self, *inputs: torch.Tensor) -> Any:
         """What the program answers."""
-        return self.graph(*inputs)
+        return self.program(*inputs)
 
     def train(self, mode: bool = True) -> Program:
         """Nothing but the word."""
