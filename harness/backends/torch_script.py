@@ -20,7 +20,7 @@ class TorchScript(TorchBackend):
 
     def _compiled(self) -> Call:
         """Trace with the first input, freeze, optimise."""
-        module = Flat(self._module) if self.job.export.nested_outputs else self._module
+        module = Flat(self._module).eval() if self.job.export.nested_outputs else self._module
         with warnings.catch_warnings():
             # Tracing warns about shapes that become constants; the case has one shape, and its outputs are checked.
             warnings.simplefilter("ignore")
