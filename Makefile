@@ -11,6 +11,8 @@ SEQ_LENGTHS ?=#? comma-separated sequence lengths of text models
 BOUNDARIES  ?=#? comma-separated: compute,transfer,e2e
 MODES       ?=#? comma-separated: sync,pipelined,offline
 SETTINGS    ?=#? comma-separated named settings of the backends, as static+graph
+INPUTS      ?=#? own inputs of the models, .npz by input name, first axis items; comma-separated: one a shape
+EXPORTER    ?=#? what writes ONNX files of modules: dynamo or torchscript
 TUNE        ?=#? 1: try each backend's settings once, and measure the fastest fully
 
 #- How often and how long: read by plan, bench
@@ -94,7 +96,8 @@ STAGE  = $(if $(filter docker,$(WHERE)),docker/stage harness,$(HERE))
 PLACE  = --results "$$RESULTS"
 PLAN   = $(STAGE).plan --config "$$CONFIG" $(if $(DEVICE),--device "$$DEVICE") --models "$$MODELS" --backends "$$BACKENDS" \
          --precisions "$$PRECISIONS" --batches "$$BATCHES" --seq-lengths "$$SEQ_LENGTHS" \
-         --boundaries "$$BOUNDARIES" --modes "$$MODES" --settings "$$SETTINGS" $(if $(TUNE),--tune) \
+         --boundaries "$$BOUNDARIES" --modes "$$MODES" --settings "$$SETTINGS" $(if $(TUNE),--tune) $(if $(EXPORTER),--exporter "$$EXPORTER") \
+         $(if $(INPUTS),--inputs "$$INPUTS") \
          $(if $(ROUNDS),--rounds "$$ROUNDS") \
          $(if $(MAX_ROUNDS),--max-rounds "$$MAX_ROUNDS") $(if $(INTERVAL),--target-interval "$$INTERVAL") $(if $(BUDGET),--budget "$$BUDGET") $(PLACE) --models-dir "$$MODELS_DIR"
 EXPORT = $(STAGE).export $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
@@ -107,7 +110,7 @@ ONE_BY_ONE = $(STAGE).run $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKE
 ENERGY = $(STAGE).energy $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 PROFILE = $(STAGE).profile_ops $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force) \
           --layers "$$LAYERS" $(if $(DEPTH),--depth "$$DEPTH") $(if $(PROFILE_RUNS),--runs "$$PROFILE_RUNS")
-ASKED = $(strip $(DEVICE) $(MODELS) $(BACKENDS) $(PRECISIONS) $(BATCHES) $(SEQ_LENGTHS) $(SETTINGS))
+ASKED = $(strip $(DEVICE) $(MODELS) $(BACKENDS) $(PRECISIONS) $(BATCHES) $(SEQ_LENGTHS) $(SETTINGS) $(INPUTS) $(EXPORTER))
 AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
 REPORT = $(STAGE).report $(PLACE)
 COMPARE = $(STAGE).compare $(PLACE) $(if $(BASELINE),--baseline "$$BASELINE") --threshold "$$THRESHOLD" \

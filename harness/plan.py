@@ -18,13 +18,15 @@ from harness.core.errors import UsageError
 from harness.core.layout import Results
 from harness.core.lock import exclusive
 from harness.core.portable import portable, portable_path
-from harness.core.schemas import Boundary, Mode, Plan, Precision, Quantisation
+from harness.core.schemas import Boundary, Exporter, GivenInputs, Mode, Plan, Precision, Quantisation
 from harness.planning import amounts
 from harness.planning.config import Config, read_config
 from harness.planning.estimate import estimate, further_in_words, in_words
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import Overrides, apply
 from harness.render import units
+from harness.zoo import model_info
+from harness.zoo.input_files import describe
 from harness.zoo.quantised_file import quantisation_of
 
 T = TypeVar("T")
@@ -48,6 +50,8 @@ def stage(arguments: Sequence[str]) -> None:
         max_rounds=options.max_rounds,
         target_interval=options.target_interval,
         budget_s=options.budget,
+        exporter=options.exporter or None,
+        inputs=options.inputs,
     )
     config = read_config(options.config)
     digest = hashlib.sha256(options.config.read_bytes()).hexdigest()
@@ -57,7 +61,8 @@ def stage(arguments: Sequence[str]) -> None:
     devices.require(final.device)
     quantised = _quantised(final)
     make_plan(config.model_copy(update={"device": final.device}), source, digest, quantised=quantised)
-    plan = make_plan(final, source, digest, merge=True, quantised=quantised)
+    given = _own_inputs(final)
+    plan = make_plan(final, source, digest, merge=True, quantised=quantised, inputs=given)
     results = Results(options.results)
     # A run that began with other settings must not find its samples left out by this one at its end.
     with exclusive(results.lock):
@@ -79,6 +84,11 @@ def _quantised(config: Config) -> dict[str, Quantisation]:
             cli.say(f"{entry.name} is quantised already ({kind}): its rows are int8")
             found[entry.name] = kind
     return found
+
+
+def _own_inputs(config: Config) -> dict[str, tuple[GivenInputs, ...]]:
+    """The users' own inputs, by model, of those that have any."""
+    return {entry.name: describe(entry.inputs, model_info(entry.name).kind) for entry in config.models if entry.inputs}
 
 
 def _parser() -> cli.Parser:
@@ -103,6 +113,12 @@ def _parser() -> cli.Parser:
         "--target-interval", type=amounts.share, help="half-width of the 95%% CI that ends a case's rounds, as 0.5%%"
     )
     parser.add_argument("--budget", type=amounts.duration_s, help="time after which no further round begins, as 10m")
+    parser.add_argument(
+        "--inputs", type=_files, default=(), help="own inputs, .npz files by input name, comma-separated: one a shape"
+    )
+    parser.add_argument(
+        "--exporter", type=_one_of("exporter", Exporter), help="what writes ONNX files: dynamo or torchscript"
+    )
     parser.add_argument("--list", action="store_true", help="print every case")
     cli.add_folders(parser)  # exports are no matter of a plan, but command.txt says whose they are
     return parser
@@ -134,6 +150,11 @@ def _list(item: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
         return tuple(item(part) for part in dict.fromkeys(text.replace(" ", ",").split(",")) if part)
 
     return convert
+
+
+def _files(text: str) -> tuple[str, ...]:
+    """Paths may hold spaces."""
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
 def _positive(text: str) -> int:

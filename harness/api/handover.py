@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import io
 import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import cloudpickle
@@ -22,6 +24,7 @@ from harness.core.extensions import reason
 from harness.core.layout import Models
 from harness.core.names import unknown_name
 from harness.core.store import save_bytes
+from harness.zoo.stored import write_arrays
 
 if TYPE_CHECKING:
     from torch import nn
@@ -74,13 +77,34 @@ def arrays_of(module: nn.Module, data: Any) -> Given:
         values = list(data) if isinstance(data, tuple | list) else [data]
         names = input_names(module, len(values))
     arrays = [_array(value) for value in values]
-    if not arrays or any(array.ndim == 0 for array in arrays) or len({len(array) for array in arrays}) != 1:
+    counts = {name: len(array) for name, array in zip(names, arrays, strict=True) if array.ndim}
+    if len(set(counts.values())) != 1:
+        said = ", ".join(f"`{name}` {count}" for name, count in counts.items())
         raise UsageError(
-            "The inputs have no batch axis in common.", "Give tensors whose first axis is the batch, equally long."
+            f"The inputs have no batch axis in common{f': {said}' if said else ''}.",
+            "Give tensors whose first axis is the batch, equally long; only a scalar is shared by all items.",
         )
-    if not len(arrays[0]):
+    if not next(iter(counts.values())):
         raise UsageError("The inputs hold no item.", "Give a batch of at least one.")
     return dict(zip(names, arrays, strict=True))
+
+
+def arrays_by_name(data: Any) -> Given:
+    """Arrays by the names that are given, or by their order as numpy.savez names them: arr_0, arr_1, …"""
+    if isinstance(data, Mapping):
+        return {str(name): _array(value) for name, value in data.items()}
+    values = list(data) if isinstance(data, tuple | list) else [data]
+    return {f"arr_{index}": _array(value) for index, value in enumerate(values)}
+
+
+def hand_over_inputs(given: Given, models: Models) -> Path:
+    """Write a caller's inputs where the stages find them; the name follows from what they hold."""
+    content = io.BytesIO()
+    write_arrays(content, given)
+    digits = hashlib.sha256(content.getvalue()).hexdigest()[:DIGITS]
+    path = models.root / f"inputs-{digits}.npz"
+    save_bytes(path, content.getvalue())
+    return path.resolve()
 
 
 def _array(value: Any) -> NDArray[np.generic]:

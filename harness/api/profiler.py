@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness.api.handover import is_module
 from harness.api.latest import Latest
@@ -18,7 +18,7 @@ from harness.api.runs import Run, folder_of, require_measured
 from harness.api.subject import Subject, subject_of
 from harness.core import cli, devices
 from harness.core.layout import Models
-from harness.core.schemas import Device, Plan, Precision
+from harness.core.schemas import Device, Exporter, Plan, Precision
 
 if TYPE_CHECKING:
     from harness.api.subject import InputData, Model
@@ -66,7 +66,7 @@ class ModelProfiler(Latest):
         weights: str | None = None,
         folder: str | os.PathLike[str] = "inferometer",
         measurement: Mapping[str, Any] | None = None,
-        exporter: Literal["dynamo", "torchscript"] = "dynamo",
+        exporter: Exporter = "dynamo",
         verbose: bool = False,
     ) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class ModelProfiler(Latest):
         self._sequence_length = sequence_length
         self._weights = weights
         self._measurement = dict(measurement or {})
-        self._exporter = exporter
+        self._exporter: Exporter = exporter
         self._show = cli.say if verbose else None
         self._models = Models(self.folder / "models")
         if input_shape is not None or not is_module(model):
@@ -101,8 +101,9 @@ class ModelProfiler(Latest):
     ) -> Profile:
         """Measure and profile one configuration: latency and grade, cost of the model, layers and operators.
 
-        input_data: a batch for an nn.Module, tensors with the batch first; its items are what it is measured with, and
+        input_data: a batch, tensors with the batch first; its items are what the model is measured with, and
             variations of them where there are fewer than eight different ones. Later calls go on with it.
+            An nn.Module needs one; a model that has a name is measured with its usual inputs where none is given.
         num_runs: timed inferences of each process, unless its time is over first (10 s); where nothing is said, as many
             as the interval needs. warmup_runs: least inferences before them.
         rounds: fresh processes (3). force: measure anew.
@@ -231,8 +232,9 @@ class ModelProfiler(Latest):
             "sequence_length": self._sequence_length,
         }
         measured = measurement(self._measurement, subject, timing)
-        wanted = config(subject, device or self.device, self._weights, [block(one, usual) for one in chosen], measured)
-        run = Run(folder_of(self.folder, subject.label, wanted), self._models, self._exporter, force, self._show)
+        blocks = [block(one, usual) for one in chosen]
+        wanted = config(subject, device or self.device, self._weights, blocks, measured, self._exporter)
+        run = Run(folder_of(self.folder, subject.label, wanted), self._models, force, self._show)
         return run, run.plan(wanted)
 
     def _subject(self, input_data: InputData | None) -> Subject:

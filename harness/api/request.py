@@ -10,7 +10,7 @@ from harness.api.subject import Subject
 from harness.backends import BACKENDS
 from harness.core.errors import UsageError
 from harness.core.names import unknown_name
-from harness.core.schemas import Device, Precision
+from harness.core.schemas import Device, Exporter, ExportOptions, Precision
 
 Choices = Mapping[str, Any]
 """One entry of `configurations`: a value or a list for each of KEYS."""
@@ -92,14 +92,17 @@ def config(
     weights: str | None,
     blocks: Sequence[Mapping[str, list[Any]]],
     measured: Mapping[str, Any],
+    exporter: Exporter = "dynamo",
 ) -> dict[str, Any]:
     """A whole configuration, as it stands in its file."""
-    model = {"name": subject.name, **({"weights": weights} if weights else {})}
+    own = {"inputs": list(subject.inputs)} if subject.inputs else {}
+    model = {"name": subject.name, **({"weights": weights} if weights else {}), **own}
     return {
         "device": device,
         "models": [model],
         "matrix": [dict(one) for one in blocks],
         **({"measurement": dict(measured)} if measured else {}),
+        **({"export": {"exporter": exporter}} if exporter != ExportOptions().exporter else {}),
         "report": {"title": subject.label},
     }
 

@@ -41,7 +41,6 @@ class Run:
 
     results: Results
     models: Models
-    exporter: str
     force: bool
     show: Show | None
 
@@ -50,7 +49,7 @@ class Run:
         text = _HEAD + yaml.safe_dump(dict(config), sort_keys=False)
         save_bytes(self.results.config, text.encode())
         self._stage("plan", "--config", str(self.results.config), models=False)
-        self._stage("export", "--exporter", self.exporter)
+        self._stage("export")
         plan = load(self.results.plan, Plan, "make plan")
         if plan.device == "cuda":
             self._stage("build_engine")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.api.handover import arrays_of, hand_over, is_module
+from harness.api.handover import Given, arrays_by_name, arrays_of, hand_over, hand_over_inputs, is_module
 from harness.core.errors import MissingInputError, UsageError
 from harness.core.layout import Models
 from harness.zoo import MODELS, model_info
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from torch import nn
 
     Model = str | os.PathLike[str] | nn.Module
-    InputData = torch.Tensor | Sequence[torch.Tensor] | Mapping[str, torch.Tensor]
-    """Tensors in the order, or by the names, of forward's parameters; the first axis of each is the batch."""
+    Values = torch.Tensor | NDArray[np.generic]
+    InputData = Values | Sequence[Values] | Mapping[str, Values]
+    """Tensors or arrays in the order, or by the names, of the model's inputs; the first axis of each is the batch."""
 
 LEAST_ITEMS, MOST_ITEMS = 8, 256
 """Different inputs of a plan: measurement.parity_samples takes at least 8; more than 256 of a caller's are not read."""
@@ -32,12 +33,13 @@ _SEED = 20261127
 @dataclass(frozen=True)
 class Subject:
     """label: for people and folders. name: for the configuration. items: how many of the inputs are different ones that
-    a caller gave; None where the model has inputs of its own."""
+    a caller gave; None where the model has inputs of its own. inputs: files of those of a model that has a name."""
 
     label: str
     name: str
     batch_size: int | None = None
     items: int | None = None
+    inputs: tuple[str, ...] = ()
 
 
 def subject_of(
@@ -53,28 +55,45 @@ def subject_of(
             f"{model!r} is no model.", "Give a name, a path, or an instance of nn.Module: `Net()` and not `Net`."
         )
     if not is_module(model):
-        if input_data is not None or input_shape is not None:
+        if input_shape is not None:
             raise UsageError(
-                f"{model} has inputs of its own, real ones; input_data and input_shape are for an nn.Module.",
-                "Leave them out and give batch_size and sequence_length, or hand the module itself over.",
+                f"{model} has inputs of its own; input_shape is for an nn.Module.",
+                "Leave it out, or give input_data: arrays by the model's input names, the first axis the item.",
             )
         name = _name(model)
-        return Subject(model_info(name).slug, name)
+        label = model_info(name).slug
+        return Subject(label, name) if input_data is None else _with_data(label, name, input_data, models)
     if input_data is None and input_shape is None:
         raise UsageError(
             f"Nobody knows what a {type(model).__name__} takes in.",
             "Give input_data, a batch of real inputs, or input_shape, for example (1, 3, 224, 224).",
         )
     given = arrays_of(model, _numbers(input_shape or ()) if input_data is None else input_data)
-    count = len(next(iter(given.values())))
+    count = next(len(values) for values in given.values() if values.ndim)
     batch_size = count if input_data is not None or not input_shape else input_shape[0]
-    given = {name: values[:MOST_ITEMS] for name, values in given.items()}
+    given = _at_most(given)
     return Subject(
         type(model).__name__,
         hand_over(model, given, models),
         batch_size,
         max(LEAST_ITEMS, min(count, MOST_ITEMS)),
     )
+
+
+def _with_data(label: str, name: str, input_data: InputData, models: Models) -> Subject:
+    """A model that has a name, with the caller's items in a file below the models folder."""
+    given = _at_most(arrays_by_name(input_data))
+    counts = [len(values) for values in given.values() if values.ndim]
+    if not counts or not counts[0]:
+        raise UsageError("The inputs hold no item.", "Give a batch of at least one, the first axis the item.")
+    return Subject(
+        label, name, counts[0], max(LEAST_ITEMS, min(counts[0], MOST_ITEMS)), (str(hand_over_inputs(given, models)),)
+    )
+
+
+def _at_most(given: Given) -> Given:
+    """The first items; a scalar, which all share, as it is."""
+    return {name: values[:MOST_ITEMS] if values.ndim else values for name, values in given.items()}
 
 
 def _name(model: Any) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from harness.backends.base import Array, Batch
 from harness.core.errors import MissingInputError
 from harness.core.schemas import Case, ExportRecord, InputSet
+from harness.zoo.batch_axes import as_taken
 from harness.zoo.raw import Item, answer_of, in_hand, load_items, prepare_of
 from harness.zoo.stored import read_arrays
 
@@ -21,7 +22,8 @@ MIN_BATCHES = 8
 
 @dataclass(frozen=True)
 class BatchSet:
-    """The batches of a case: inputs[i] are arrays of shape (batch, …); reference(i) the fp32 outputs for them."""
+    """The batches of a case: inputs[i] are arrays of shape (batch, …), or with the batch where the model has it;
+    reference(i) the fp32 outputs for them."""
 
     inputs: tuple[Batch, ...]
     reference: Callable[[int], Batch]
@@ -73,15 +75,18 @@ def load_batches(folder: Path, export: ExportRecord, case: Case, samples: int) -
     Raises MissingInputError when the export has none of that length, or fewer than `samples`.
     """
     found = _input_set(export, case, samples)
+    samples = min(samples, found.samples)
     starts = batch_starts(samples, case.batch_size)
-    inputs = _batch_of(folder / found.inputs.path, samples, case.batch_size)
+    axes = {spec.name: spec.batch_axis for spec in export.inputs if spec.batch_axis != 0}
+    items = _batch_of(folder / found.inputs.path, samples, case.batch_size)
     reference = _batch_of(folder / found.reference.path, samples, case.batch_size)
-    return BatchSet(inputs=tuple(inputs(index) for index in range(len(starts))), reference=reference)
+    return BatchSet(tuple(as_taken(dict(items(index)), axes) for index in range(len(starts))), reference)
 
 
 def load_raw_batches(folder: Path, export: ExportRecord, case: Case, samples: int) -> RawBatchSet:
     """Read the same batches as a caller has them. Raises MissingInputError where the export has no raw inputs."""
     found = _input_set(export, case, samples)
+    samples = min(samples, found.samples)
     raw = found.raw
     if raw is None:
         raise MissingInputError(
@@ -115,7 +120,7 @@ def batch_starts(samples: int, batch_size: int) -> list[int]:
 
 def _input_set(export: ExportRecord, case: Case, samples: int) -> InputSet:
     for found in export.input_sets:
-        if found.sequence_length == case.sequence_length and found.samples >= samples:
+        if found.sequence_length == case.sequence_length and (found.samples >= samples or found.complete):
             return found
     raise MissingInputError(
         f"The export of {case.model} has no {samples} inputs of sequence length {case.sequence_length}.",

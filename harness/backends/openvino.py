@@ -32,6 +32,7 @@ class OpenVino(Backend):
 
     def load(self) -> None:
         """Read the ONNX file and fix its shapes to the case."""
+        refuse_strings(self.job.batches[0])
         artifact = self.job.export.onnx["int8" if self.job.case.precision == "int8" else "fp32"]
         self._core = ov.Core()
         self._model = self._core.read_model(self.job.folder / artifact.path)
@@ -126,7 +127,7 @@ class OpenVino(Backend):
         )
 
     def _bound(self, batch: Batch) -> list[tuple[Any, ov.Tensor]]:
-        return [(port, ov.Tensor(np.ascontiguousarray(batch[name]), shared_memory=True)) for port, name in self._ports]
+        return [(port, ov.Tensor(np.asarray(batch[name], order="C"), shared_memory=True)) for port, name in self._ports]
 
     def build_facts(self) -> dict[str, str]:
         """OpenVINO's own version line."""
@@ -149,6 +150,13 @@ def matched(ports: Sequence[Collection[str]], names: Sequence[str]) -> tuple[str
         return tuple(names)  # two ports of one name: only the order is left
     rest = iter([name for name in names if name not in found])
     return tuple(next(rest) if name is None else name for name in found)
+
+
+def refuse_strings(batch: Batch) -> None:
+    """Raise CaseError for an input of strings, which OpenVINO has no tensors for without an extension."""
+    for name, array in batch.items():
+        if array.dtype.kind == "U":
+            raise CaseError(f"Input `{name}` holds strings, which OpenVINO does not take.", "Leave openvino out of it.")
 
 
 def _matched(ports: Sequence[Any], specs: Sequence[TensorSpec]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from harness.backends.torch_cpu import OnCpu
 from harness.backends.torch_place import Call, Place, Tensors
 from harness.core.schemas import NO_FLOATS, Placement
 from harness.zoo.build import build_module
+from harness.zoo.forward import flat
 
 _DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
@@ -171,7 +172,7 @@ class TorchBackend(Backend):
         self._call, self._arguments = self._calls[index], self._inputs.sets[index]
 
     def _results(self) -> Tensors:
-        return self._result if isinstance(self._result, tuple) else (self._result,)
+        return flat(self._result)
 
     def _ordered(self, batch: Batch) -> list[Array]:
         return [batch[spec.name] for spec in self.job.export.inputs]

@@ -9,6 +9,7 @@ import torch
 
 from harness.backends.torch_base import TorchBackend
 from harness.backends.torch_place import Call
+from harness.zoo.forward import Flat
 
 
 class TorchScript(TorchBackend):
@@ -19,10 +20,11 @@ class TorchScript(TorchBackend):
 
     def _compiled(self) -> Call:
         """Trace with the first input, freeze, optimise."""
+        module = Flat(self._module).eval() if self.job.export.nested_outputs else self._module
         with warnings.catch_warnings():
             # Tracing warns about shapes that become constants; the case has one shape, and its outputs are checked.
             warnings.simplefilter("ignore")
-            traced = torch.jit.trace(self._module, self._inputs.sets[0], check_trace=False)  # type: ignore[no-untyped-call]
+            traced = torch.jit.trace(module, self._inputs.sets[0], check_trace=False)  # type: ignore[no-untyped-call]
             self._script = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
         return self._script
 

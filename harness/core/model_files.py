@@ -100,6 +100,10 @@ class ModelFolder(ExportFiles):
     def tokenizer(self) -> Path:
         return self.root / "tokenizer"
 
+    @property
+    def processor(self) -> Path:
+        return self.root / "processor"
+
 
 def _suffix(sequence_length: int | None) -> str:
     return "" if sequence_length is None else f"-s{sequence_length}"

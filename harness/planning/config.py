@@ -8,11 +8,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from harness.core.errors import ConfigError
 from harness.core.names import unknown_name
-from harness.core.schemas import Boundary, Device, EngineOptions, Gate, Measurement, Mode, Precision, ReportOptions
+from harness.core.schemas import (
+    Boundary,
+    Device,
+    EngineOptions,
+    ExportOptions,
+    Gate,
+    Measurement,
+    Mode,
+    Precision,
+    ReportOptions,
+)
 from harness.planning import yaml_file
 from harness.zoo.sources import portable_name
 
@@ -32,12 +42,19 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
+def _as_list(value: object) -> object:
+    # What comes out of here is no JSON any more, so that a list would not be taken for a tuple.
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
 class ModelEntry(_Section):
-    """One model: its zoo name, which weights (None: the zoo's default for it), and gates of its own."""
+    """One model: its zoo name, which weights (None: the zoo's default for it), gates and inputs of its own."""
 
     name: Annotated[str, Field(min_length=1, max_length=300)]
     weights: Literal["pretrained", "seeded"] | None = None
     gates: dict[Precision, Gate] = {}
+    inputs: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
+    """Files of the user's own inputs, one a shape; a single one may stand without a list."""
 
 
 class Block(_Section):
@@ -66,6 +83,7 @@ class Config(_Section):
     measurement: Measurement = Measurement()
     gates: dict[Precision, Gate] = {}
     report: ReportOptions = ReportOptions()
+    export: ExportOptions = ExportOptions()
     engines: EngineOptions = EngineOptions()
 
     def portable(self) -> Config:
@@ -86,6 +104,7 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
     "measurement": Measurement,
     "gates": Gate,
     "report": ReportOptions,
+    "export": ExportOptions,
     "engines": EngineOptions,
 }
 

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 from harness.backends import BACKENDS, BackendInfo, backend_info
 from harness.core.errors import ConfigError
-from harness.core.schemas import Boundary, Case, Device, Measurement, Mode, Plan, PlannedModel, Precision, Quantisation
+from harness.core.schemas import (
+    Boundary,
+    Case,
+    Device,
+    ExportOptions,
+    GivenInputs,
+    Measurement,
+    Mode,
+    Plan,
+    PlannedModel,
+    Precision,
+    Quantisation,
+)
 from harness.core.store import digest_of
 from harness.engines.request import VARIANT as ENGINE_VARIANT
 from harness.planning.config import Block, Config, ModelEntry
@@ -28,19 +41,21 @@ def make_plan(
     config_sha256: str,
     merge: bool = False,
     quantised: Mapping[str, Quantisation] | None = None,
+    inputs: Mapping[str, Sequence[GivenInputs]] | None = None,
 ) -> Plan:
     """Expand a configuration. Raises ConfigError for unknown names, empty selections, duplicates, impossible blocks.
 
     With `merge`, equal cases of two blocks become one: command-line choices may make blocks overlap. quantised: how
-    the users' files are quantised that are so already; their cases are int8, whatever a block asks for.
+    the users' files are quantised that are so already; their cases are int8, whatever a block asks for. inputs: the
+    users' own, by model; their shapes decide its sequence lengths.
     """
     try:
         backend_info(config.report.baseline_backend)
     except ConfigError as error:
         raise ConfigError(f"{source}: report.baseline_backend: {error.problem}", error.hint) from None
     models = _models(config, source)
-    own = quantised or {}
-    cases = _unique(_expand(config, models, source, own), source, merge, own)
+    own, given = quantised or {}, inputs or {}
+    cases = _unique(_expand(config, models, source, own, given), source, merge, {*own, *given})
     needed = {case.model for case in cases}
     plan = Plan(
         plan_id="unnamed",
@@ -48,10 +63,15 @@ def make_plan(
         config=source,
         config_sha256=config_sha256,
         device=config.device,
-        models=tuple(_planned(entry, info, cases) for entry, info in models.values() if entry.name in needed),
+        models=tuple(
+            _planned(entry, info, cases, given.get(entry.name, ()))
+            for entry, info in models.values()
+            if entry.name in needed
+        ),
         measurement=config.measurement,
         gates=config.all_gates(),
         report=config.report,
+        export=config.export,
         engines=config.engines,
         cases=tuple(cases),
     )
@@ -65,7 +85,15 @@ def plan_id(plan: Plan) -> str:
     figure or grade depends on these.
     """
     aside = {"schema_version": True, "plan_id": True, "config": True, "config_sha256": True}
-    return digest_of(plan.model_dump(mode="json", exclude={**aside, "report": {"title", "charts"}}))
+    asked = plan.model_dump(mode="json", exclude={**aside, "report": {"title", "charts"}})
+    # What is as it was before there was a choice leaves earlier ids as they are.
+    if plan.export == ExportOptions():
+        del asked["export"]
+    for model in asked["models"]:
+        own = model.pop("inputs")
+        if own:  # what the files hold, wherever they lie
+            model["inputs"] = [{**one, "path": ""} for one in own]
+    return digest_of(asked)
 
 
 def settings_id(device: Device, measurement: Measurement) -> str:
@@ -119,7 +147,13 @@ def _models(config: Config, source: str) -> Models:
     return found
 
 
-def _expand(config: Config, models: Models, source: str, quantised: Mapping[str, Quantisation]) -> Iterator[Case]:
+def _expand(
+    config: Config,
+    models: Models,
+    source: str,
+    quantised: Mapping[str, Quantisation],
+    given: Mapping[str, Sequence[GivenInputs]],
+) -> Iterator[Case]:
     for index, block in enumerate(config.matrix):
         where = f"{source}: matrix[{index}]"
         selected = _selected(block, models, where)
@@ -128,7 +162,8 @@ def _expand(config: Config, models: Models, source: str, quantised: Mapping[str,
         for name in selected:
             entry, info = models[name]
             for backend, table in backends:
-                yield from _of_backend(block, entry, info, backend, table, config.device, quantised.get(name))
+                already, own = quantised.get(name), given.get(name, ())
+                yield from _of_backend(block, entry, info, backend, table, config.device, already, own)
 
 
 def _of_backend(
@@ -139,11 +174,15 @@ def _of_backend(
     table: BackendInfo,
     device: Device,
     quantised: Quantisation | None,
+    given: Sequence[GivenInputs] = (),
 ) -> Iterator[Case]:
     """Every combination of a block's lists for one model and backend."""
     settings = settings_of(block, table, device, info.kind)
     usual = next(iter(table.settings_on(device)))
-    lengths = block.sequence_lengths if info.kind == "text" else (None,)
+    lengths: Sequence[int | None] = block.sequence_lengths if info.kind == "text" else (None,)
+    if given:
+        lengths = [one.sequence_length for one in given]
+        info = replace(info, preprocessing=False)
     precisions: Sequence[Precision] = block.precisions if quantised is None else ("int8",)
     for precision, boundary, mode in product(precisions, block.boundaries, block.modes):
         skip = _skip_reason(table, info, device, precision, quantised or info.quantisation)
@@ -232,7 +271,7 @@ def _unique(cases: Iterable[Case], source: str, merge: bool, quantised: Collecti
     return list(found.values())
 
 
-def _planned(entry: ModelEntry, info: ModelInfo, cases: Sequence[Case]) -> PlannedModel:
+def _planned(entry: ModelEntry, info: ModelInfo, cases: Sequence[Case], given: Sequence[GivenInputs]) -> PlannedModel:
     own = [case for case in cases if case.model == entry.name and case.skip_reason is None]
     lengths = {case.sequence_length for case in own if case.sequence_length is not None}
     files = {("fp32", None): None, **{file: None for case in own for file in onnx_files(case)}}
@@ -247,6 +286,7 @@ def _planned(entry: ModelEntry, info: ModelInfo, cases: Sequence[Case]) -> Plann
         onnx_variants=tuple(f"{precision}-{variant}" for precision, variant in files if variant is not None),
         gates=entry.gates,
         raw_inputs=any(case.boundary == "e2e" for case in own),
+        inputs=tuple(given),
     )
 
 

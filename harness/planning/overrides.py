@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from harness.backends import BACKENDS
 from harness.core.errors import UsageError
-from harness.core.schemas import Boundary, Device, Measurement, Mode, Precision
+from harness.core.schemas import Boundary, Device, Exporter, ExportOptions, Measurement, Mode, Precision
 from harness.measure.rounds import MANY_ROUNDS
 from harness.planning.config import Block, Config, ModelEntry
 
@@ -32,6 +32,8 @@ class Overrides:
     max_rounds: int | None = None
     target_interval: float | None = None
     budget_s: float | None = None
+    exporter: Exporter | None = None
+    inputs: Sequence[str] = ()
 
 
 DEFAULT_MAX_ROUNDS = MANY_ROUNDS
@@ -47,9 +49,20 @@ def apply(config: Config, chosen: Overrides) -> Config:
     if chosen.device:
         update["device"] = chosen.device
     if chosen.models:
-        update["models"] = tuple(_entry(config, name) for name in chosen.models)
+        update["models"] = _chosen_models(config, chosen)
+    if chosen.inputs:
+        own = {"inputs": tuple(chosen.inputs)}
+        entries = _chosen_models(config, chosen)
+        update["models"] = tuple(entry.model_copy(update=own) for entry in entries)
+    if chosen.exporter:
+        update["export"] = ExportOptions(exporter=chosen.exporter)
     update["measurement"] = _measurement(config.measurement, chosen)
     return config.model_copy(update=update)
+
+
+def _chosen_models(config: Config, chosen: Overrides) -> tuple[ModelEntry, ...]:
+    """The models that are asked for, or all of the configuration."""
+    return tuple(_entry(config, name) for name in chosen.models) if chosen.models else config.models
 
 
 def _measurement(settings: Measurement, chosen: Overrides) -> Measurement:
@@ -143,4 +156,5 @@ def _entry(config: Config, text: str) -> ModelEntry:
     found = known.get(name, ModelEntry(name=name))
     weights = text.rpartition("@")[2] if name != text else found.weights
     # Gates belong to a model with its weights: with other weights they would say nothing.
-    return found if weights == found.weights else ModelEntry.model_validate({"name": name, "weights": weights})
+    other = {"name": name, "weights": weights, "inputs": found.inputs}
+    return found if weights == found.weights else ModelEntry.model_validate(other)

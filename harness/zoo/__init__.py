@@ -14,11 +14,14 @@ from harness.core.errors import ConfigError
 from harness.core.names import unknown_name
 from harness.core.schemas import Kind, Quantisation, Weights
 from harness.zoo import known_duration
+from harness.zoo.hub_kind import media_of
 from harness.zoo.sources import parse_source
 
 _PHOTOGRAPHS = "photographs, 3 x 224 x 224"
-_TRANSFORMERS = ("vit_", "swin_", "maxvit_")
-"""How torchvision's transformers begin. Statically quantised, ViT-B/16 was lost (docs/decisions/0007-int8.md)."""
+_TRANSFORMERS = ("vit", "swin", "maxvit", "deit", "beit", "eva", "cait", "xcit", "mvit", "pit_", "twins", "volo")
+"""How the names of torchvision's and timm's transformers begin. Statically quantised, ViT-B/16 was lost
+(docs/decisions/0007-int8.md)."""
+_HUB = "harness.zoo.transformer"
 _SENTENCES = "sentences, up to 512 tokens"
 
 
@@ -58,7 +61,8 @@ class ModelInfo:
     @property
     def quantisation(self) -> Quantisation:
         """How int8 is made of it: statically for convolutional networks, dynamically for transformers and your own."""
-        return "static" if self.kind == "image" and not self.reference.startswith(_TRANSFORMERS) else "dynamic"
+        convolutional = self.family != _HUB and not self.reference.startswith(_TRANSFORMERS)
+        return "static" if self.kind == "image" and convolutional else "dynamic"
 
 
 def _torchvision(reference: str, parameters: int | None, prefix: str = "") -> ModelInfo:
@@ -75,6 +79,24 @@ def _torchvision(reference: str, parameters: int | None, prefix: str = "") -> Mo
         weight_source="torchvision (ImageNet), download.pytorch.org",
         package=None,
         family="harness.zoo.vision",
+        reference=reference,
+    )
+
+
+def _timm(reference: str) -> ModelInfo:
+    return ModelInfo(
+        name=f"timm:{reference}",
+        slug=f"timm-{reference}",
+        kind="image",
+        weights=("pretrained", "seeded"),
+        default_weights="pretrained",
+        has_module=True,
+        classifier=True,
+        parameters=None,
+        input_spec="photographs, as timm prepares them for the model",
+        weight_source="timm",
+        package=None,
+        family="harness.zoo.timm",
         reference=reference,
     )
 
@@ -150,15 +172,17 @@ MODELS: Mapping[str, ModelInfo] = {
 
 PREFIXES: Mapping[str, str] = {
     "torchvision:<name>": "any torchvision classifier",
-    "hf:<hub id or folder>": "a text model of the Hugging Face hub, or a local folder saved by save_pretrained",
+    "timm:<name>": "any image model of timm (pip install 'inferometer[timm]')",
+    "hf:<hub id or folder>": "a model of text, pictures or sound: of the Hugging Face hub, or a local folder",
     "module:<python path>:<function>": "a function of yours that returns (nn.Module, example inputs)",
+    "pt2:<file>": "a program that torch.export.save wrote",
     "onnx:<file>": "an ONNX file of yours; the PyTorch backends are skipped",
 }
 """How a model that is not in the table is named, and what that means."""
 
 
 def model_info(name: str) -> ModelInfo:
-    """The entry of a model, or one made from a prefixed name. Reads no file.
+    """The entry of a model, or one made from a prefixed name. Reads no file but the configuration of an `hf:` model.
 
     Raises ConfigError for an unknown name (with the nearest known one) and for a malformed source.
     """
@@ -172,6 +196,8 @@ def model_info(name: str) -> ModelInfo:
         raise ConfigError(problem, hint)
     if source.prefix == "torchvision":
         return _torchvision(source.reference, None, "torchvision:")
+    if source.prefix == "timm":
+        return _timm(source.reference)
     return _own(name, source.prefix, source.slug, source.reference)
 
 
@@ -199,11 +225,15 @@ def _spin(name: str) -> ModelInfo:
 def _own(name: str, prefix: str, slug: str, reference: str) -> ModelInfo:
     """The entry of an hf:, module: or onnx: source; kind, counts and outputs are found at export."""
     hub = prefix == "hf"
+    media = media_of(reference) if hub else "text"
     family, input_spec, weight_source = _OWN[prefix]
+    if media != "text":
+        input_spec = "photographs" if media == "image" else "synthetic speech-like sound"
+        input_spec += " through the model's own processor"
     return ModelInfo(
         name=name,
         slug=slug,
-        kind="text" if hub else "tensor",
+        kind="text" if hub and media == "text" else "image" if media == "image" else "tensor",
         weights=("pretrained", "seeded") if hub else ("own",),
         default_weights="pretrained" if hub else "own",
         has_module=prefix != "onnx",
@@ -221,6 +251,7 @@ def _own(name: str, prefix: str, slug: str, reference: str) -> ModelInfo:
 _OWN: Mapping[str, tuple[str, str, str]] = {
     "hf": ("harness.zoo.transformer", "English sentences through the model's own tokenizer", "Hugging Face,"),
     "module": ("harness.zoo.own_module", "variations of the function's example inputs", "your function"),
+    "pt2": ("harness.zoo.exported_program", "the program's example inputs", "your program"),
     "pickle": ("harness.zoo.pickled_module", "the items that harness.api was given", "your object"),
     "onnx": (
         "harness.zoo.own_onnx",

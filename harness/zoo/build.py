@@ -28,8 +28,9 @@ from harness.zoo.loaded import Family
 def build_module(record: ExportRecord, folder: Path) -> nn.Module:
     """The exported model with its weights: fp32, eval, no gradients.
 
-    Its forward takes tensors positionally in the order of record.inputs and returns a tensor or a tuple in the order of
-    record.outputs. Reads no network. Raises CaseError where the folder does not hold what the record says.
+    Its forward takes tensors positionally in the order of record.inputs, and the tensors of its answer (zoo/forward.py)
+    are in the order of record.outputs. Reads no network. Raises CaseError where the folder does not hold what the
+    record says.
     """
     if record.module is None:
         raise CaseError(f"{record.model} is an ONNX file without a PyTorch module.", "Choose ONNX backends for it.")

@@ -30,12 +30,16 @@ Item = Mapping[str, NDArray[np.generic]]
 """Arrays of shape (1, …) by input name."""
 
 
+def _first_item(values: NDArray[np.generic], batch_axis: int | None) -> NDArray[np.generic]:
+    return values if batch_axis is None else np.take(values, [0], axis=batch_axis)
+
+
 def counts_of(case: Case, export: ExportRecord, folder: Path, batch: Item) -> Counts:
     """Everything that is counted for a case. batch: arrays by input name, of which the first item is used.
 
     Raises what building the module or reading the file raises; a file whose shapes contradict each other is a note.
     """
-    item = {spec.name: batch[spec.name][:1] for spec in export.inputs}
+    item = {spec.name: _first_item(batch[spec.name], spec.batch_axis) for spec in export.inputs}
     work = next((found for found in export.work if found.sequence_length == case.sequence_length), None)
     notes: list[str] = []
     graph = _graph(export, folder, item, notes)

@@ -18,9 +18,10 @@ from torch import nn
 
 from harness.core.errors import ExportError
 from harness.core.schemas import Parity
+from harness.zoo.batch_axes import batch_first
 from harness.zoo.loaded import Arrays, Loaded
 from harness.zoo.onnx_nodes import all_nodes
-from harness.zoo.reference import Answer, batch_first
+from harness.zoo.reference import Answer
 
 Compare = Callable[[Arrays, Arrays, bool], Parity]
 

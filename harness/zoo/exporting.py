@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 
 from harness.core import limits, store
 from harness.core.confine import inside
-from harness.core.errors import ExportError, UsageError
+from harness.core.errors import ConfigError, ExportError, UsageError
 from harness.core.layout import ModelFolder
 from harness.core.schemas import (
     Artifact,
@@ -32,8 +33,9 @@ from harness.zoo.build import family_of, save_weights
 from harness.zoo.diagnosis import check_comparable, diagnosed
 from harness.zoo.exporting_raw import raw_inputs
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Request
-from harness.zoo.onnx_check import Compare, Trial, check_file, trials_of
+from harness.zoo.onnx_check import Compare, Trial, check_file, hint_of_other_exporter, trials_of
 from harness.zoo.onnx_forms import Step
+from harness.zoo.own_inputs import LEAST_ITEMS, with_own_inputs
 from harness.zoo.reference import in_chunks, reference_of
 from harness.zoo.request import Options, artifact, request_digest, versions
 from harness.zoo.specs import tensor_specs
@@ -114,7 +116,7 @@ def export_model(
         raw = _raw_inputs(job, loaded, inputs, step)
         with step("work"):
             work = work_of(loaded, inputs)
-        example = examples(inputs[job.lengths[0]].arrays)
+        example = examples(inputs[job.lengths[0]].arrays, loaded.fixed_batch)
         refusals = _Refusals(job, only_onnx=loaded.module is None)
         onnx = _onnx_files(job, loaded, example, step, refusals)
         variants = _onnx_forms(job, loaded, example, step, refusals)
@@ -123,6 +125,12 @@ def export_model(
             for trial in trials:
                 check_comparable(job.info.name, trial.outputs)
             checks = _checks(job, loaded, trials, [*onnx, *variants], compare, refusals)
+        if loaded.module is not None and "fp32" in refusals.found:
+            with step("other exporter"):
+                refusals.advise(
+                    "fp32",
+                    hint_of_other_exporter(loaded, example, job.options, trials, compare, limits.threads()),
+                )
         module = _weights(job, loaded)
     return ExportRecord(
         request_sha256=identified.request_sha256,
@@ -142,15 +150,16 @@ def export_model(
         kind=job.info.kind,
         classifier=loaded.classifier,
         parameters=None if loaded.module is None else sum(p.numel() for p in loaded.module.parameters()),
-        inputs=tensor_specs([t.inputs for t in trials], loaded.input_names, loaded.fixed_batch),
+        inputs=tensor_specs([t.inputs for t in trials], loaded.input_names, loaded.fixed_batch, loaded.input_axes),
         outputs=tensor_specs([t.outputs for t in trials], loaded.output_names, loaded.fixed_batch, loaded.batch_axes),
         written_inputs=loaded.written_inputs,
+        nested_outputs=loaded.nested_outputs,
         module=module,
         onnx={name: file for name, file in onnx.items() if name not in refusals.found},
         onnx_variants={name: file for name, file in variants.items() if name not in refusals.found},
         refused=refusals.found,
         work=work,
-        input_sets=tuple(_input_set(job, length, inputs[length].source, raw.get(length)) for length in job.lengths),
+        input_sets=tuple(_input_set(job, length, inputs[length], raw.get(length)) for length in job.lengths),
         checks=checks,
         versions=versions(),
         seconds=dict(seconds),
@@ -162,6 +171,13 @@ def load_model(job: Job) -> Loaded:
     planned, options = job.planned, job.options
     request = Request(job.info, planned.weights, job.seed, options.cache, job.folder.root)
     loaded = family_of(job.info).load(request)
+    if loaded.kind is not None and loaded.kind != planned.kind:
+        raise ConfigError(
+            f"{planned.name} takes no {planned.kind}s, as which it was planned: its configuration was not here then.",
+            "It is here now: run the same command again, from `make plan` on.",
+        )
+    if planned.inputs:
+        loaded = with_own_inputs(loaded, planned.inputs)
     if options.output_name is not None:
         if loaded.module is None:
             raise UsageError(f"{planned.name} has its own output names.", "Leave `--output-name` out for it.")
@@ -183,15 +199,25 @@ def load_model(job: Job) -> Loaded:
 
 
 def _real_inputs(job: Job, loaded: Loaded, length: int | None) -> Inputs:
-    made = loaded.make_inputs(job.samples, length)
-    rows = {b"".join(np.ascontiguousarray(a[i]).tobytes() for a in made.arrays.values()) for i in range(job.samples)}
-    if len(rows) < job.samples:
+    made = _whole_batches(loaded.make_inputs(job.samples, length), loaded.fixed_batch)
+    count = len(next(iter(made.arrays.values())))
+    rows = {b"".join(np.ascontiguousarray(a[i]).tobytes() for a in made.arrays.values()) for i in range(count)}
+    if len(rows) < min(count, LEAST_ITEMS):
         raise ExportError(
-            f"Only {len(rows)} of {job.samples} inputs of {job.planned.name} differ.",
-            "Give more or larger example inputs, or set a smaller `parity_samples`, 8 at least.",
+            f"Only {len(rows)} of {count} inputs of {job.planned.name} differ, and {LEAST_ITEMS} have to.",
+            f"Give {LEAST_ITEMS} different items or more: as example inputs, or as INPUTS=<file>.npz.",
         )
     write_arrays(job.folder.inputs(length), made.arrays)
     return made
+
+
+def _whole_batches(made: Inputs, fixed_batch: int | None) -> Inputs:
+    """Items that a file with a fixed batch can take: the first ones again until the last batch is full."""
+    count = len(next(iter(made.arrays.values())))
+    if fixed_batch is None or count % fixed_batch == 0:
+        return made
+    places = np.arange(math.ceil(count / fixed_batch) * fixed_batch) % count
+    return dataclasses.replace(made, arrays={name: values[places] for name, values in made.arrays.items()})
 
 
 def _diagnosed(job: Job, loaded: Loaded, inputs: Arrays, compare: Compare) -> Loaded:
@@ -217,9 +243,9 @@ def _raw_inputs(
         return raw_inputs(loaded, inputs, job.folder, job.samples)
 
 
-def examples(arrays: Arrays) -> Arrays:
+def examples(arrays: Arrays, fixed_batch: int | None = None) -> Arrays:
     """The exporter's example inputs."""
-    return {name: values[:_EXAMPLES] for name, values in arrays.items()}
+    return {name: values[: fixed_batch or _EXAMPLES] for name, values in arrays.items()}
 
 
 class _Refusals:
@@ -243,6 +269,12 @@ class _Refusals:
             failure = ExportFailure(error=error.problem, hint=error.hint)
             made_from_it = [other for other in self._asked if _source_of(other) == name]
             self.found = {**dict.fromkeys((name, *made_from_it), failure), **self.found}
+
+    def advise(self, name: str, hint: str) -> None:
+        """Another hint for a file, and for those that fail for its reason."""
+        former = self.found[name]
+        better = ExportFailure(error=former.error, hint=hint)
+        self.found = {other: better if failure == former else failure for other, failure in self.found.items()}
 
 
 def _source_of(name: str) -> str:
@@ -335,12 +367,13 @@ def _onnx_artifact(path: Path, exporter: str) -> OnnxArtifact:
     )
 
 
-def _input_set(job: Job, length: int | None, source: str, raw: RawInputs | None) -> InputSet:
+def _input_set(job: Job, length: int | None, made: Inputs, raw: RawInputs | None) -> InputSet:
     return InputSet(
         sequence_length=length,
-        samples=job.samples,
+        samples=len(next(iter(made.arrays.values()))),
         inputs=artifact(job.folder.inputs(length)),
         reference=artifact(job.folder.reference(length)),
-        source=source,
+        source=made.source,
+        complete=len(next(iter(made.arrays.values()))) < job.samples,
         raw=raw,
     )

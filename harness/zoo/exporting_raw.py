@@ -9,7 +9,7 @@ import numpy as np
 from harness.core import limits
 from harness.core.errors import ExportError
 from harness.core.layout import ModelFolder
-from harness.core.schemas import Artifact, RawInputs
+from harness.core.schemas import Artifact, Preparation, RawInputs
 from harness.zoo.diagnosis import check_comparable
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Raw
 from harness.zoo.raw import in_hand, prepare_of, save_items
@@ -41,7 +41,7 @@ def _one(loaded: Loaded, raw: Raw, made: Inputs, folder: ModelFolder, length: in
     kinds = {name: made.arrays[name].dtype for name in loaded.input_names}
     prepare = prepare_of(raw.preparation, folder.root, kinds, length)
     prepared = prepare(in_hand(raw.items, raw.preparation))
-    _check(prepared, made.arrays, exact=raw.preparation.kind == "text")
+    _check(prepared, made.arrays, exact=_is_exact(raw.preparation))
     save_items(raw.items, folder.raw_inputs(length))
     return RawInputs(
         items=artifact(folder.raw_inputs(length)),
@@ -51,13 +51,18 @@ def _one(loaded: Loaded, raw: Raw, made: Inputs, folder: ModelFolder, length: in
     )
 
 
+def _is_exact(how: Preparation) -> bool:
+    """Whether the items become exactly the stored inputs: JPEG alone loses something."""
+    return how.kind == "text" or (how.kind == "processor" and how.media == "audio")
+
+
 def _check(prepared: Arrays, stored: Arrays, exact: bool) -> None:
     for name, wanted in stored.items():
         got = prepared[name]
         same = got.shape == wanted.shape and got.dtype == wanted.dtype
         if exact and not (same and np.array_equal(got, wanted)):
             raise ExportError(
-                f"The saved tokenizer does not give the inputs that the model is measured with: `{name}` differs.",
+                f"The saved tokenizer or processor gives other inputs than those that are measured: `{name}`.",
                 "Leave `boundaries: [e2e]` out for this model.",
             )
         distance = relative_l2(got, wanted) if same and not exact else 0.0
@@ -69,8 +74,8 @@ def _check(prepared: Arrays, stored: Arrays, exact: bool) -> None:
 
 
 def _reference(loaded: Loaded, raw: Raw, prepared: Arrays, folder: ModelFolder, length: int | None) -> Artifact:
-    if raw.preparation.kind == "text":
-        # The ids are the very same, so the outputs are as well.
+    if _is_exact(raw.preparation):
+        # The inputs are the very same, so the outputs are as well.
         return artifact(folder.reference(length))
     outputs = in_chunks(reference_of(loaded, limits.threads()), prepared, loaded.fixed_batch)
     check_comparable(folder.root.name, outputs)

@@ -13,6 +13,7 @@ from typing import Any
 
 from harness.core.errors import ConfigError, HubError, InferometerError
 from harness.core.extensions import reason
+from harness.zoo.hub_kind import Media
 from harness.zoo.loaded import Request
 from harness.zoo.pickled import tensors_only
 from harness.zoo.quiet import quiet
@@ -91,6 +92,18 @@ def tokenizer(origin: str | None, request: Request) -> Tokenizer:
     return minilm_tokenizer("seeded weights come without their own")
 
 
+def processor(media: Media, origin: str | None, request: Request) -> Any:
+    """The model's own processor of pictures or sounds."""
+    from transformers import AutoFeatureExtractor, AutoImageProcessor  # noqa: PLC0415
+
+    with _translated(request, "processor (preprocessor_config.json)"):
+        if media == "image":
+            return AutoImageProcessor.from_pretrained(
+                origin, cache_dir=request.cache, trust_remote_code=False, backend="pil"
+            )
+        return AutoFeatureExtractor.from_pretrained(origin, cache_dir=request.cache, trust_remote_code=False)
+
+
 def minilm_tokenizer(why: str) -> Tokenizer:
     """The packaged MiniLM's tokenizer in place of a model's own; `source` says so and why."""
     from transformers import AutoTokenizer  # noqa: PLC0415
@@ -142,7 +155,7 @@ def _translated(request: Request, what: str) -> Iterator[None]:
         if Path(info.reference).is_dir():
             raise HubError(
                 f"The {what} of {info.name} could not be read: {why}.",
-                "Save the model there again: `save_pretrained`, of the model and of its tokenizer.",
+                "Save the model there again: `save_pretrained`, of the model and of its tokenizer or processor.",
             ) from error
         way_out = f"Set `weights: seeded` for {info.name}, or name a local copy: `hf:<local folder>`."
         raise HubError(

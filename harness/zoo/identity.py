@@ -45,6 +45,8 @@ def files(info: ModelInfo, cache: Path | None = None) -> dict[str, str]:
     prefix = info.name.partition(":")[0]
     if prefix == "onnx":
         return _hashes(_onnx(Path(info.reference)), Path(info.reference).parent)
+    if prefix == "pt2":
+        return _hashes([Path(info.reference)], Path(info.reference).parent)
     if prefix == "hf" and Path(info.reference).is_dir():
         return _tree(Path(info.reference))
     if info.package is not None:

@@ -25,12 +25,12 @@ SOURCE = "crops and flips of scikit-learn's sample photographs china.jpg and flo
 
 def photographs(samples: int, preprocess: Callable[[Image.Image], NDArray[np.float32]]) -> NDArray[np.float32]:
     """`samples` different photographs through a model's own preprocessing, float32 (samples, 3, height, width)."""
-    return np.stack([preprocess(picture) for picture in _pictures(samples)])
+    return np.stack([preprocess(picture) for picture in pictures(samples)])
 
 
 def jpegs(samples: int) -> tuple[bytes, ...]:
     """The same photographs as photographs() shows, as JPEG files."""
-    return tuple(_jpeg(picture) for picture in _pictures(samples))
+    return tuple(_jpeg(picture) for picture in pictures(samples))
 
 
 def preprocessing(mean: Channels, std: Channels, size: int) -> Callable[[Image.Image], NDArray[np.float32]]:
@@ -71,7 +71,8 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 """Channel statistics of ImageNet's training set, as torchvision documents them."""
 
 
-def _pictures(samples: int) -> Iterator[Image.Image]:
+def pictures(samples: int) -> Iterator[Image.Image]:
+    """`samples` different pictures, as a camera has them."""
     originals = _originals()
     random = np.random.default_rng(_SEED)
     for index in range(samples):

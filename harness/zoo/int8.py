@@ -21,6 +21,7 @@ from harness.core.errors import ExportError
 from harness.core.extensions import reason
 from harness.zoo import onnx_file
 from harness.zoo.loaded import Arrays, Inputs, Loaded
+from harness.zoo.own_inputs import varied
 from harness.zoo.quiet import quiet
 
 CALIBRATION_SAMPLES = 64
@@ -35,8 +36,12 @@ _CHUNK = 8
 
 def calibration_inputs(loaded: Loaded, parity_samples: int) -> Inputs:
     """Inputs that come after the parity inputs, so that no row is judged on what it was calibrated on."""
-    made = loaded.make_inputs(parity_samples + CALIBRATION_SAMPLES, None)
-    return dataclasses.replace(made, arrays={name: values[parity_samples:] for name, values in made.arrays.items()})
+    made = loaded.make_inputs(parity_samples + CALIBRATION_SAMPLES, next(iter(loaded.lengths), None))
+    arrays = {name: values[parity_samples:] for name, values in made.arrays.items()}
+    if not len(next(iter(arrays.values()))):  # of the user's own, which all are parity inputs
+        arrays = varied(made.arrays, CALIBRATION_SAMPLES)
+        made = dataclasses.replace(made, source=f"variations of {made.source}")
+    return dataclasses.replace(made, arrays=arrays)
 
 
 def write_int8(source: Path, target: Path, calibration: Inputs | None) -> str:

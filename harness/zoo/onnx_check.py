@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.core.errors import ExportError
 from harness.core.schemas import OnnxCheck, Parity, Precision
+from harness.zoo.batch_axes import as_taken, batch_first
 from harness.zoo.loaded import Arrays, Loaded
-from harness.zoo.onnx_file import check_onnx
+from harness.zoo.onnx_file import check_onnx, other_exporter, write_fp32
 from harness.zoo.onnx_run import open_session, run_session
-from harness.zoo.reference import batch_first, reference_of
+from harness.zoo.reference import reference_of
+from harness.zoo.request import Options
 
 Compare = Callable[[Arrays, Arrays, bool], Parity]
 
@@ -41,7 +45,7 @@ def trials_of(loaded: Loaded, lengths: Sequence[int], threads: int) -> list[Tria
     answer = reference_of(loaded, threads)
     batch = loaded.fixed_batch or max(_BATCHES)
     trials = []
-    for length in _two_lengths(lengths) if loaded.sequence_inputs and lengths else (None,):
+    for length in _lengths(loaded, lengths):
         inputs = loaded.make_inputs(batch, length).arrays
         trials.append(Trial(length, inputs, answer(inputs)))
     return trials
@@ -59,6 +63,22 @@ def check_file(
     return [_check(session, precision, loaded, trial, batch, compare) for trial in trials for batch in batches]
 
 
+def hint_of_other_exporter(
+    loaded: Loaded, examples: Arrays, options: Options, trials: Sequence[Trial], compare: Compare, threads: int
+) -> str:
+    """Where one exporter failed: whether the other writes a file of the module that passes every check; in words."""
+    other = other_exporter(options.exporter)
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place, "model.onnx")
+        try:
+            write_fp32(loaded, examples, path, dataclasses.replace(options, exporter=other))
+            check_file(path, "fp32", loaded, trials, compare, threads)
+        except ExportError as error:
+            failure = error.problem.replace(str(path), "its file").rstrip(".")
+            return f"The {other} exporter was tried, too: {failure}. PyTorch's backends need no ONNX."
+    return f"The {other} exporter was tried, and its file passes every check: set EXPORTER={other}."
+
+
 def is_as_given(loaded: Loaded, precision: Precision) -> bool:
     """Whether the file is the user's own, which no exporter is to blame for. ONNX's checker knows fewer files than ONNX
     Runtime runs: what counts is that it loads and computes."""
@@ -68,7 +88,8 @@ def is_as_given(loaded: Loaded, precision: Precision) -> bool:
 def _check(
     session: object, precision: Precision, loaded: Loaded, trial: Trial, batch: int, compare: Compare
 ) -> OnnxCheck:
-    inputs = {name: values[:batch] for name, values in trial.inputs.items()}
+    items = {name: values[:batch] for name, values in trial.inputs.items()}
+    inputs = as_taken(items, loaded.input_axes)
     outputs = batch_first(run_session(session, inputs, of_user=is_as_given(loaded, precision)), loaded.batch_axes)
     reference = {name: values[:batch] for name, values in trial.outputs.items()}
     where = f"batch {batch}" + ("" if trial.sequence_length is None else f", sequence {trial.sequence_length}")
@@ -98,7 +119,7 @@ def _blame(loaded: Loaded, precision: Precision) -> tuple[str, str]:
         )
     if precision != "fp32":
         return f"The {precision} ONNX file", f"Leave {precision} out of this model's rows (PRECISIONS=fp32)."
-    return "The exported fp32 ONNX file", "Try the other `--exporter`."
+    return "The exported fp32 ONNX file", "Try the other exporter: EXPORTER=torchscript or dynamo."
 
 
 def _worst(outputs: Arrays, reference: Arrays, compare: Compare) -> str:
@@ -111,6 +132,12 @@ def _worst(outputs: Arrays, reference: Arrays, compare: Compare) -> str:
     if distance is None:
         return f"output `{name}` is NaN or infinite in {found[name].nonfinite} places where the reference is not"
     return f"output `{name}` is {distance:.1e} away from the reference (relative L2)"
+
+
+def _lengths(loaded: Loaded, planned: Sequence[int]) -> tuple[int | None, ...]:
+    if loaded.own_inputs:  # no other length can be made of them
+        return tuple(dict.fromkeys((max(planned), min(planned)))) if planned else (None,)
+    return _two_lengths(planned) if loaded.sequence_inputs and planned else (None,)
 
 
 def _two_lengths(lengths: Sequence[int]) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +15,9 @@ import torch
 
 from harness.core.errors import ExportError
 from harness.core.extensions import reason
-from harness.zoo.build import OwnInputs, with_own_inputs
+from harness.core.schemas import Exporter
+from harness.zoo.batch_axes import as_taken
+from harness.zoo.build import with_own_inputs
 from harness.zoo.loaded import Arrays, Loaded
 from harness.zoo.onnx_external import external_locations
 from harness.zoo.onnx_traces import strip_traces
@@ -32,7 +35,8 @@ def write_fp32(loaded: Loaded, examples: Arrays, path: Path, options: Options) -
         _copy(loaded.onnx_file, path)
         return "the user's file"
     module = with_own_inputs(loaded.require_module(), loaded.input_names, loaded.written_inputs)
-    arguments = tuple(torch.from_numpy(examples[name].copy()) for name in loaded.input_names)
+    taken = as_taken(examples, loaded.input_axes)
+    arguments = tuple(torch.from_numpy(taken[name].copy()) for name in loaded.input_names)
     axes = _dynamo(loaded, module) if options.exporter == "dynamo" else _torchscript(loaded)
     try:
         with quiet(), torch.no_grad(), _attention(loaded, options.attention) as attention:
@@ -46,13 +50,17 @@ def write_fp32(loaded: Loaded, examples: Arrays, path: Path, options: Options) -
                 **axes,
             )
     except Exception as error:  # the exporters raise whatever the model's code and their passes raise
-        other = "torchscript" if options.exporter == "dynamo" else "dynamo"
         raise ExportError(
             f"The {options.exporter} exporter failed (opset {options.opset}): {reason(error)}",
-            f"Try `--exporter {other}`.",
+            f"Try the other exporter: EXPORTER={other_exporter(options.exporter)}.",
         ) from error
     strip_traces(path)
     return options.exporter if attention is None else f"{options.exporter}, attention {attention}"
+
+
+def other_exporter(exporter: Exporter) -> Exporter:
+    """The one of the two that this is not."""
+    return "torchscript" if exporter == "dynamo" else "dynamo"
 
 
 @contextmanager
@@ -77,23 +85,28 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _dynamo(loaded: Loaded, module: torch.nn.Module) -> dict[str, Any]:
-    batch = torch.export.Dim("batch")
-    sequence = torch.export.Dim("sequence", max=loaded.max_sequence) if loaded.sequence_inputs else None
-    shapes = tuple(
-        {0: batch, 1: sequence} if name in loaded.sequence_inputs else {0: batch} for name in loaded.input_names
-    )
+    named = {name: _free_axes(loaded, name) for name in loaded.input_names}
+    longest = {"sequence": loaded.max_sequence} if loaded.sequence_inputs else {}
+    labels = dict.fromkeys(label for axes in named.values() for label in axes.values())
+    dims = {label: torch.export.Dim(label, max=longest.get(label)) for label in labels}
+    shapes = tuple({axis: dims[label] for axis, label in axes.items()} for axes in named.values())
     large = sum(tensor.nbytes for tensor in module.state_dict().values()) > _BESIDE_BYTES
+    parameters = inspect.signature(module.forward).parameters.values()
     # A forward of `*inputs` has one parameter.
-    given = (shapes,) if isinstance(module, OwnInputs) else shapes
+    given = (shapes,) if [one.kind for one in parameters] == [inspect.Parameter.VAR_POSITIONAL] else shapes
     return {"dynamo": True, "dynamic_shapes": given, "external_data": large, "verbose": False}
 
 
+def _free_axes(loaded: Loaded, name: str) -> dict[int, str]:
+    """The axes of an input whose extent the file leaves free, and what they are called."""
+    batch = loaded.input_axes.get(name, 0)
+    free = {} if batch is None or loaded.fixed_batch is not None else {batch: "batch"}
+    return free | ({1: "sequence"} if name in loaded.sequence_inputs else {}) | dict(loaded.free_axes.get(name, {}))
+
+
 def _torchscript(loaded: Loaded) -> dict[str, Any]:
-    axes = {
-        name: {0: "batch", 1: "sequence"} if name in loaded.sequence_inputs else {0: "batch"}
-        for name in loaded.input_names
-    }
-    axes |= {name: {0: "batch"} for name in loaded.output_names}
+    axes = {name: _free_axes(loaded, name) for name in loaded.input_names}
+    axes |= {name: {loaded.batch_axes.get(name, 0): "batch"} for name in loaded.output_names}
     return {"dynamo": False, "dynamic_axes": axes}
 
 
@@ -153,7 +166,9 @@ def check_onnx(path: Path) -> None:
     try:
         onnx.checker.check_model(str(path), full_check=True)
     except Exception as error:
-        raise ExportError(f"{path} is not valid ONNX: {reason(error)}", "Try the other `--exporter`.") from error
+        raise ExportError(
+            f"{path} is not valid ONNX: {reason(error)}", "Try the other exporter: EXPORTER=torchscript or dynamo."
+        ) from error
 
 
 def opset_of(path: Path) -> int:

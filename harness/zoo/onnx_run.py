@@ -76,8 +76,8 @@ def run_session(session: Any, arrays: Arrays, of_user: bool = True) -> Arrays:
         return dict(zip(names, session.run(names, arrays), strict=True))
     except Exception as error:
         shapes = ", ".join(f"{name} {values.dtype}{list(values.shape)}" for name, values in arrays.items())
-        fixed = "Its axes may be fixed: try the other exporter (`--exporter torchscript` or `dynamo`)."
-        own = "It must take a batch of any size, or have a fixed one that the plan asks for (BATCHES=…)."
+        fixed = "Its axes may be fixed: try the other exporter (EXPORTER=torchscript or dynamo)."
+        own = "Give inputs that it takes (INPUTS=<file>.npz), or ask for the batch that it is fixed to (BATCHES=…)."
         raise ExportError(
             f"The ONNX file does not run with {shapes}: {reason(error)}", own if of_user else fixed
         ) from error

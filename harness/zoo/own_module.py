@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 from torch.nn.parameter import is_lazy
 
 from harness.core.errors import ConfigError
 from harness.core.extensions import reason
 from harness.zoo import ModelInfo
+from harness.zoo.batch_axes import Axes, axes_of_examples, item_first
 from harness.zoo.build import frozen
-from harness.zoo.forward import forward
+from harness.zoo.forward import call, flat, forward, is_plain, output_names
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Request
+from harness.zoo.own_inputs import rotation
 
 _FORM = "It must return (nn.Module, (tensor, …)): a module and its example inputs, first axis the batch."
 
@@ -32,7 +31,15 @@ def load(request: Request) -> Loaded:
     torch.manual_seed(request.seed)
     module, examples = _call(request.info)
     names = input_names(module, len(examples))
-    return loaded(request.info, module, examples, names, functools.partial(_inputs, names, examples))
+    taken: Arrays = {name: example.numpy() for name, example in zip(names, examples, strict=True)}
+    axes = axes_of_examples({name: values.shape for name, values in taken.items()})
+    items, shared = item_first(taken, axes), frozenset(name for name, axis in axes.items() if axis is None)
+
+    def make_inputs(samples: int, sequence: int | None) -> Inputs:
+        del sequence
+        return rotation(items, samples, "of the function's example inputs", shared)
+
+    return loaded(request.info, module, examples, names, make_inputs, axes)
 
 
 def loaded(
@@ -41,15 +48,21 @@ def loaded(
     examples: tuple[torch.Tensor, ...],
     names: tuple[str, ...],
     make_inputs: Callable[[int, int | None], Inputs],
+    input_axes: Axes | None = None,
 ) -> Loaded:
     """A module of unknown make, asked once with its examples. Raises ConfigError where it answers no tensors."""
     given = [example.clone() for example in examples]
     with torch.inference_mode():
-        outputs = forward(frozen(initialised(module, examples)), given)
-    if not all(isinstance(output, torch.Tensor) for output in outputs):
-        what = ", ".join(dict.fromkeys(type(one).__name__ for one in outputs if not isinstance(one, torch.Tensor)))
+        answer = call(frozen(initialised(module, examples)), given)
+    outputs = flat(answer)
+    if not outputs or not all(isinstance(output, torch.Tensor) for output in outputs):
+        what = (
+            ", ".join(dict.fromkeys(type(one).__name__ for one in outputs if not isinstance(one, torch.Tensor)))
+            or "nothing"
+        )
         raise ConfigError(
-            f"{info.name} does not answer with tensors but with {what}.", "Return a tensor or a tuple of tensors."
+            f"{info.name} does not answer with tensors but with {what}.",
+            "Return a tensor, or tuples and dictionaries of tensors.",
         )
     narrow = next((output.dtype for output in outputs if output.dtype in _NOT_IN_NUMPY), None)
     if narrow is not None:
@@ -63,8 +76,11 @@ def loaded(
         weight_source=info.weight_source,
         classifier=False,
         input_names=names,
-        output_names=tuple(f"output_{index}" for index in range(len(outputs))) if len(outputs) > 1 else ("output",),
+        output_names=output_names(answer),
+        nested_outputs=not is_plain(answer),
         make_inputs=make_inputs,
+        input_axes=input_axes or {},
+        input_types={name: example.numpy().dtype for name, example in zip(names, examples, strict=True)},
         written_inputs=tuple(
             name for name, one, other in zip(names, given, examples, strict=True) if not _same(one, other)
         ),
@@ -114,12 +130,16 @@ def _call(info: ModelInfo) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         raise ConfigError(f"{info.name} returned {type(made).__name__}.", _FORM)
     model, examples = made
     examples = (examples,) if isinstance(examples, torch.Tensor) else examples
-    if (
-        not isinstance(examples, tuple | list)
-        or not examples
-        or not all(isinstance(example, torch.Tensor) and example.ndim > 0 for example in examples)
-    ):
-        raise ConfigError(f"{info.name} returned example inputs that are not tensors with a batch axis.", _FORM)
+    if not isinstance(examples, tuple | list) or not examples:
+        raise ConfigError(f"{info.name} returned example inputs that are not a tuple of tensors.", _FORM)
+    for name, example in zip(input_names(model, len(examples)), examples, strict=True):
+        if not isinstance(example, torch.Tensor):
+            raise ConfigError(
+                f"{info.name} returned a {type(example).__name__} for its input `{name}`, and not a tensor.",
+                f"Give a tensor, `torch.tensor(…)` of a number; what is no tensor belongs into the module. {_FORM}",
+            )
+    if not any(example.ndim for example in examples):
+        raise ConfigError(f"No example input of {info.name} has a batch axis.", _FORM)
     # The module is made fp32, which double or half inputs do not fit.
     return model, tuple(one.detach().float() if one.is_floating_point() else one.detach() for one in examples)
 
@@ -129,25 +149,3 @@ def input_names(module: nn.Module, count: int) -> tuple[str, ...]:
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     found = [p.name for p in inspect.signature(module.forward).parameters.values() if p.kind in positional]
     return tuple(found[:count]) if len(found) >= count else tuple(f"input_{index}" for index in range(count))
-
-
-def _inputs(names: tuple[str, ...], examples: tuple[torch.Tensor, ...], samples: int, sequence: int | None) -> Inputs:
-    del sequence
-    random = np.random.default_rng(7)
-    arrays: Arrays = {
-        name: np.stack([vary(np.asarray(example[index % len(example)]), random) for index in range(samples)])
-        for name, example in zip(names, examples, strict=True)
-    }
-    return Inputs(arrays, "the function's example inputs: floats with 10% seeded noise, integers shuffled")
-
-
-def vary(example: NDArray[np.generic], random: np.random.Generator) -> NDArray[np.generic]:
-    """A neighbour of one example: floats gain noise of a tenth of their spread; integers only change places.
-
-    A shuffled integer tensor holds no value that the example did not hold, so that ids stay in their range.
-    """
-    if np.issubdtype(example.dtype, np.floating):
-        floats = example.astype(np.float64)
-        noise = random.normal(0.0, 0.1 * (float(floats.std()) or 1.0), example.shape)
-        return (floats + noise).astype(example.dtype)
-    return random.permutation(example.ravel()).reshape(example.shape)

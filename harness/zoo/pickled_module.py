@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from harness.core.confine import inside
 from harness.core.errors import ConfigError, MalformedFileError, MissingInputError
 from harness.core.layout import ModelFolder
 from harness.zoo import ModelInfo
+from harness.zoo.batch_axes import axes_of_examples, item_first
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Request
-from harness.zoo.own_module import initialised, loaded, vary
+from harness.zoo.own_inputs import rotation
+from harness.zoo.own_module import initialised, loaded
 
 _AGAIN = "Make the profiler again: harness.api.ModelProfiler writes the file."
 
@@ -29,13 +29,14 @@ _AGAIN = "Make the profiler again: harness.api.ModelProfiler writes the file."
 def load(request: Request) -> Loaded:
     """The module and its inputs. Raises MissingInputError, MalformedFileError or ConfigError as _read does."""
     module, given = _read(request.info, request.folder)
-    examples = _tensors(given)
+    axes = axes_of_examples({name: values.shape for name, values in given.items()})
+    items, shared = item_first(given, axes), frozenset(axes)  # the API takes a batch in the first axis alone
 
     def make_inputs(samples: int, sequence: int | None) -> Inputs:
         del sequence
-        return rotation(given, samples)
+        return rotation(items, samples, shared=shared)
 
-    return loaded(request.info, module, examples, tuple(given), make_inputs)
+    return loaded(request.info, module, _tensors(given), tuple(given), make_inputs, axes)
 
 
 def architecture(info: ModelInfo, folder: Path) -> nn.Module:
@@ -46,26 +47,6 @@ def architecture(info: ModelInfo, folder: Path) -> nn.Module:
 
 def _tensors(given: Arrays) -> tuple[torch.Tensor, ...]:
     return tuple(torch.from_numpy(np.asarray(values)) for values in given.values())
-
-
-def rotation(given: Mapping[str, NDArray[np.generic]], samples: int) -> Inputs:
-    """The different items among those given, first axis the item, then variations of them until there are `samples`."""
-    count = len(next(iter(given.values())))
-    seen: dict[bytes, int] = {}
-    for place in range(count):
-        seen.setdefault(b"".join(np.ascontiguousarray(values[place]).tobytes() for values in given.values()), place)
-    places = [*seen.values()][:samples]
-    random = np.random.default_rng(7)
-    arrays: Arrays = {}
-    for name, values in given.items():
-        more = [vary(values[places[index % len(places)]], random) for index in range(samples - len(places))]
-        arrays[name] = np.stack([*(values[place] for place in places), *more])
-    varied = samples - len(places)
-    source = f"{len(places)} different items that were handed over"
-    return Inputs(
-        arrays,
-        source + (f" and {varied} variations: floats with 10% seeded noise, integers shuffled" if varied else ""),
-    )
 
 
 def _read(info: ModelInfo, folder: Path) -> tuple[nn.Module, Arrays]:

@@ -1,6 +1,7 @@
-"""Inputs as a caller has them, and what a caller does with them: texts or JPEG files → arrays → an answer.
+"""Inputs as a caller has them, and what a caller does with them: texts, JPEG or WAV files → arrays → an answer.
 
-Export writes them, the worker reads them; neither torch nor transformers is needed for that. All of it runs on the
+Export writes them, the worker reads them; neither torch nor transformers is needed for that, but for a model's own
+processor of pictures or sounds. All of it runs on the
 calling thread alone: tokenizers' own threads are switched off where the worker is started (measure/launcher.py).
 """
 
@@ -19,7 +20,7 @@ from harness.zoo.loaded import Arrays
 from harness.zoo.stored import read_arrays
 
 Item = bytes | str
-"""A JPEG file, or a text."""
+"""A JPEG or WAV file, or a text."""
 
 Prepare = Callable[[Sequence[Item]], Arrays]
 """The items of one batch → input arrays by name."""
@@ -44,7 +45,7 @@ def load_items(path: Path) -> list[bytes]:
 
 
 def in_hand(items: Sequence[bytes], preparation: Preparation) -> list[Item]:
-    """The items as a program holds them: texts as strings, JPEG files as bytes."""
+    """The items as a program holds them: texts as strings, JPEG and WAV files as bytes."""
     return [item.decode() for item in items] if preparation.kind == "text" else list(items)
 
 
@@ -54,6 +55,10 @@ def prepare_of(
     """The model's own preprocessing, rebuilt from the export's files below `folder`; kinds: element type by input."""
     if how.kind == "image":
         return _images(how, next(iter(kinds)))
+    if how.kind == "processor":
+        from harness.zoo.processing import processor_of  # noqa: PLC0415 - imports transformers
+
+        return processor_of(how, folder, next(iter(kinds)))
     return _texts(folder / how.tokenizer.path, kinds, sequence_length or 0)
 
 
@@ -88,7 +93,7 @@ def _images(how: ImagePreparation, name: str) -> Prepare:
 
 def answer_of(kind: Answer) -> Callable[[Mapping[str, NDArray[np.generic]], Mapping[str, NDArray[np.generic]]], object]:
     """(outputs, prepared inputs) → the answer that a caller of such a model wants."""
-    return {"top-5": _top, "embedding": _embedding, "next token": _next_token}[kind]
+    return {"top-5": _top, "embedding": _embedding, "next token": _next_token, "outputs": _outputs}[kind]
 
 
 def _first(outputs: Mapping[str, NDArray[np.generic]]) -> NDArray[np.float32]:
@@ -122,6 +127,12 @@ def _embedding(
     norms = np.linalg.norm(pooled, axis=-1, keepdims=True)
     scaled: NDArray[np.float32] = pooled / np.maximum(norms, np.float32(1e-12))
     return scaled
+
+
+def _outputs(outputs: Mapping[str, NDArray[np.generic]], inputs: Mapping[str, NDArray[np.generic]]) -> object:
+    """As they are."""
+    del inputs
+    return outputs
 
 
 def _next_token(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from harness.core.errors import UsageError
+from harness.zoo.batch_axes import as_taken, batch_first
 from harness.zoo.forward import forward
 from harness.zoo.loaded import Arrays, Loaded
 from harness.zoo.onnx_run import open_session, run_session
 
 Answer = Callable[[Arrays], Arrays]
-"""Inputs of any batch size → outputs, by name."""
+"""Inputs of any batch size, the item first → outputs, by name."""
 
 _CHUNK = 8
 """Samples at a time: enough to occupy the cores, little memory."""
@@ -27,16 +28,11 @@ def reference_of(loaded: Loaded, threads: int) -> Answer:
     with its batch axis first."""
     if loaded.onnx_file is not None:
         session = open_session(loaded.onnx_file, threads, level="ORT_DISABLE_ALL")
-        return lambda arrays: batch_first(run_session(session, arrays), loaded.batch_axes)
+        return lambda arrays: batch_first(run_session(session, as_taken(arrays, loaded.input_axes)), loaded.batch_axes)
     module = loaded.require_module()
     torch.set_num_threads(threads)
     _compute_exactly()
     return lambda arrays: batch_first(_torch_outputs(module, arrays, loaded), loaded.batch_axes)
-
-
-def batch_first(outputs: Arrays, axes: Mapping[str, int]) -> Arrays:
-    """Outputs with their batch axis moved to the front; views."""
-    return {key: np.moveaxis(values, axes.get(key, 0), 0) if values.ndim else values for key, values in outputs.items()}
 
 
 def _compute_exactly() -> None:
@@ -74,7 +70,8 @@ def relative_l2(values: NDArray[np.generic], reference: NDArray[np.generic]) -> 
 
 
 def _torch_outputs(module: nn.Module, arrays: Arrays, loaded: Loaded) -> Arrays:
+    taken = as_taken(arrays, loaded.input_axes)
     with torch.inference_mode():
         # Copies: a module that works on its inputs in place must not change what others are given after it.
-        outputs = forward(module, [torch.from_numpy(arrays[name].copy()) for name in loaded.input_names])
+        outputs = forward(module, [torch.from_numpy(taken[name].copy()) for name in loaded.input_names])
     return {name: output.numpy() for name, output in zip(loaded.output_names, outputs, strict=True)}

@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.core import store
 from harness.core.errors import FormatError, MissingInputError
 from harness.core.layout import ModelFolder
-from harness.core.schemas import Artifact, ExportRecord, PlannedModel
+from harness.core.schemas import Artifact, Exporter, ExportRecord, PlannedModel
 from harness.zoo import ModelInfo, identity
 
 _LIBRARIES = ("torch", "torchvision", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy")
@@ -25,7 +25,7 @@ class Options:
     attention: how a transformer's attention is written into ONNX, `eager` or `sdpa`.
     """
 
-    exporter: str
+    exporter: Exporter
     opset: int
     output_name: str | None
     max_length: int | None
@@ -46,7 +46,7 @@ def request_digest(
     Sequence lengths and precisions are left out: a record that covers more than a plan asks for still serves it.
     built: what a user's module is, which only building it tells (identity.py).
     """
-    asked = [planned.name, planned.slug, planned.weights, seed, samples]
+    asked = [planned.name, planned.slug, planned.weights, seed, samples, *(one.sha256 for one in planned.inputs)]
     how = [options.exporter, options.opset, options.output_name, options.max_length, options.attention]
     return store.digest_of(_FORMAT, asked, how, versions(), identity.files(info, options.cache), dict(built or {}))
 

@@ -12,6 +12,11 @@ from harness.core.portable import portable_path
 _FORMS = {
     "torchvision": (r"[a-z0-9_]+", "`torchvision:<name>`, for example torchvision:resnet34"),
     "hf": (r".+", "`hf:<hub id>` or `hf:<folder>`, for example hf:prajjwal1/bert-tiny or hf:./my-model"),
+    "timm": (
+        r"[a-z0-9_]+(\.[a-z0-9_]+)?",
+        "`timm:<name>`, for example timm:resnet10t or timm:vit_tiny_patch16_224.augreg",
+    ),
+    "pt2": (r".+\.pt2", "`pt2:<file>`, a path that ends in .pt2, for example pt2:./model.pt2"),
     "module": (
         r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*",
         "`module:<python path>:<function>`, for example module:mypackage.models:build",
@@ -61,8 +66,8 @@ def is_folder_reference(reference: str) -> bool:
 
 def _slug(prefix: str, reference: str) -> str:
     """A readable folder name; six hex digits keep two paths with the same ending apart."""
-    if prefix in ("torchvision", "pickle"):
+    if prefix in ("torchvision", "timm", "pickle"):
         return f"{prefix}-{reference}"
-    tail = re.split(r"[/\\]", reference.rstrip("/\\"))[-1].removesuffix(".onnx")
+    tail = re.split(r"[/\\]", reference.rstrip("/\\"))[-1].removesuffix(".onnx").removesuffix(".pt2")
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", tail).strip(".-")[:40] or "model"
     return f"{prefix}-{readable}-{hashlib.sha256(reference.encode()).hexdigest()[:6]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zipfile
 import zlib
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -24,7 +25,7 @@ def read_arrays(path: Path) -> Arrays:
         ) from error
 
 
-def write_arrays(path: Path, arrays: Arrays) -> None:
+def write_arrays(path: Path | IO[bytes], arrays: Arrays) -> None:
     """Write arrays as NumPy's npz. numpy.savez takes them as keywords, and refuses an array of the name `file`."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, values in arrays.items():

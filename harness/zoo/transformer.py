@@ -1,10 +1,11 @@
-"""transformers' text models: encoders up to last_hidden_state, decoders, and T5, as one pass to the next token's
-logits."""
+"""transformers' models. Of text here: encoders up to last_hidden_state, decoders and T5, as one pass to the next
+token's logits; of pictures and sounds in media.py."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from harness.core.errors import ConfigError
 from harness.core.layout import ModelFolder
 from harness.core.schemas import Answer, TextPreparation
 from harness.zoo import ModelInfo, hub
+from harness.zoo import media as media_models
 from harness.zoo.build import frozen
 from harness.zoo.encoder_decoder import EncoderDecoder, with_decoder_ids
 from harness.zoo.hub import Tokenizer
+from harness.zoo.hub_kind import media, media_of
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Raw, Request
 from harness.zoo.request import artifact
 from harness.zoo.text import SOURCE, passages, token_ids
@@ -70,6 +73,11 @@ def load(request: Request) -> Loaded:
     """
     origin = hub.origin_of(request)
     config = hub.configuration(origin, request)
+    kind = media(config.to_dict(), {})
+    if kind == "text" and origin is not None:
+        kind = media_of(origin)  # by its processor as well
+    if kind != "text":
+        return media_models.load(config, kind, origin, request)
     auto, wrapper = _classes(config)
     if request.weights == "pretrained":
         model = hub.weights(auto, origin, request, _options(auto, config))
@@ -79,7 +87,8 @@ def load(request: Request) -> Loaded:
         model = auto.from_config(config, **_options(auto, config))
         source = f"random, seed {request.seed}"
     config.save_pretrained(request.folder)
-    tokenizer = hub.tokenizer(origin, request)
+    # Read where it is needed: the user's own inputs are ids already.
+    tokenizer = functools.cache(functools.partial(hub.tokenizer, origin, request))
     # T5's decoder starts with the padding token.
     start = int(config.pad_token_id) if wrapper is EncoderDecoder else None
     return Loaded(
@@ -90,6 +99,8 @@ def load(request: Request) -> Loaded:
         output_names=(wrapper.output,),
         make_inputs=functools.partial(_inputs, tokenizer, int(config.vocab_size), request.info.name, start),
         make_raw=functools.partial(_raw, tokenizer, wrapper.answer, request) if start is None else None,
+        kind="text",
+        input_types=dict.fromkeys(wrapper.inputs, np.dtype(np.int64)),
         sequence_inputs=wrapper.inputs,
         max_sequence=getattr(config, "max_position_embeddings", None),
         attention=str(model.config._attn_implementation),
@@ -107,6 +118,8 @@ def architecture(info: ModelInfo, folder: Path) -> nn.Module:
 
     del info
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    if (folder / "processor").is_dir():
+        return media_models.architecture(config)
     auto, wrapper = _classes(config)
     with no_init_weights():
         model = auto.from_config(config, **_options(auto, config))
@@ -144,8 +157,10 @@ def _options(auto: Any, config: Any) -> dict[str, Any]:
     return {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(built).parameters else {}
 
 
-def _raw(tokenizer: Tokenizer, answer: Answer, request: Request, samples: int, sequence_length: int | None) -> Raw:
-    folder = ModelFolder(request.folder).tokenizer
+def _raw(
+    get_tokenizer: Callable[[], Tokenizer], answer: Answer, request: Request, samples: int, sequence_length: int | None
+) -> Raw:
+    folder, tokenizer = ModelFolder(request.folder).tokenizer, get_tokenizer()
     tokenizer.save(folder)
     file = folder / "tokenizer.json"
     if not file.is_file():
@@ -159,11 +174,17 @@ def _raw(tokenizer: Tokenizer, answer: Answer, request: Request, samples: int, s
 
 
 def _inputs(
-    tokenizer: Tokenizer, vocabulary: int, model: str, start: int | None, samples: int, sequence_length: int | None
+    get_tokenizer: Callable[[], Tokenizer],
+    vocabulary: int,
+    model: str,
+    start: int | None,
+    samples: int,
+    sequence_length: int | None,
 ) -> Inputs:
     """start: the token that a decoder beside the encoder begins with; None where there is none."""
     if sequence_length is None:
         raise ConfigError(f"{model} reads text and has no sequence length.", "Set `sequence_lengths: [128]` for it.")
+    tokenizer = get_tokenizer()
     ids = token_ids(tokenizer.encode, samples, sequence_length)
     if int(ids.max()) >= vocabulary:
         raise ConfigError(

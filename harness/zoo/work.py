@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from harness.core.schemas import Work
+from harness.zoo.batch_axes import as_taken
 from harness.zoo.forward import forward
 from harness.zoo.loaded import Arrays, Inputs, Loaded
 
@@ -98,24 +99,25 @@ def work_of(loaded: Loaded, inputs: Mapping[int | None, Inputs]) -> tuple[Work, 
     module, counted = loaded.module, []
     with torch.no_grad(), _unfused(loaded):
         for length, made in inputs.items():
-            counted.append(_count(module, loaded.input_names, length, made.arrays))
+            counted.append(_count(module, loaded, length, made.arrays))
     return tuple(counted)
 
 
-def _count(module: nn.Module, names: tuple[str, ...], length: int | None, arrays: Arrays) -> Work:
-    item = {name: arrays[name][:1] for name in names}
+def _count(module: nn.Module, loaded: Loaded, length: int | None, arrays: Arrays) -> Work:
+    count = loaded.fixed_batch or 1
+    item = as_taken({name: arrays[name][:count] for name in loaded.input_names}, loaded.input_axes)
     formulas = _flops()
     counter, seen = FlopCounterMode(display=False, custom_mapping=formulas), _Seen(frozenset(formulas))
     # The counter takes composite operators apart; what it hands on is seen by the mode around it.
     with seen, counter:
-        outputs = forward(module, [torch.from_numpy(item[name].copy()) for name in names])
+        outputs = forward(module, [torch.from_numpy(item[name].copy()) for name in loaded.input_names])
     return Work(
         sequence_length=length,
-        flops_per_item=int(counter.get_total_flops()),
+        flops_per_item=int(counter.get_total_flops()) // count,
         parameters=_read_parameters(module),
-        input_bytes_per_item=sum(values.nbytes for values in item.values()),
-        output_elements_per_item=sum(output.numel() for output in outputs),
-        winograd_flops_per_item=seen.winograd_flops,
+        input_bytes_per_item=sum(values.nbytes for values in item.values()) // count,
+        output_elements_per_item=sum(output.numel() for output in outputs) // count,
+        winograd_flops_per_item=seen.winograd_flops // count,
         uncounted=tuple(sorted(seen.uncounted)),
     )
 

@@ -16,7 +16,7 @@ from harness.core.errors import ConfigError, MalformedFileError, MissingInputErr
 from harness.core.layout import Models
 from harness.zoo import model_info, pickled_module
 from harness.zoo.loaded import Request
-from harness.zoo.pickled_module import rotation
+from harness.zoo.own_inputs import rotation
 
 
 class Pair(nn.Module):
@@ -131,6 +131,15 @@ def test_inputs_that_cannot_be(data: object, problem: str) -> None:
         arrays_of(Pair(), data)
 
 
+def test_a_scalar_is_shared_by_all_items(models: Models) -> None:
+    given = arrays_of(Pair(), (torch.ones(300, 3), torch.tensor(0.5)))
+    assert {name: values.shape for name, values in given.items()} == {"ids": (300, 3), "mask": ()}
+    subject = subject_of(Pair(), (torch.ones(300, 3), torch.tensor(0.5)), None, models)
+    assert (subject.batch_size, subject.items) == (300, 256)
+    with pytest.raises(UsageError, match="in common: `ids` 2, `mask` 3"):
+        arrays_of(Pair(), (torch.ones(2, 3), torch.ones(3, 3)))
+
+
 def test_items_come_first_and_variations_make_up_for_the_rest() -> None:
     given = {"x": np.array([[1.0, 2.0], [1.0, 2.0], [3.0, 5.0]], np.float32)}
     made = rotation(given, 8)
@@ -155,7 +164,7 @@ def test_a_module_says_its_batch_size_by_its_inputs(models: Models) -> None:
         (nn.Linear(4, 2), None, None, "Nobody knows what a Linear takes in"),
         (nn.Linear(4, 2), None, (), "is no shape"),
         (nn.Linear(4, 2), None, (1, 0), "is no shape"),
-        ("minilm-l6", torch.ones(1, 4), None, "has inputs of its own"),
+        ("minilm-l6", None, (1, 4), "has inputs of its own"),
         ("minilm-l7", None, None, "Unknown model"),
         ("net.pt", None, None, "is a pickle"),
         ("", None, None, "Unknown model ``"),

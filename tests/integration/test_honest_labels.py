@@ -74,6 +74,25 @@ def test_an_exporter_that_refuses_a_model_fails_only_the_rows_that_need_its_file
     record = store.load(own.models.folder(slug).record, ExportRecord, "make export")
     assert (set(record.refused), record.onnx) == ({"fp32"}, {})
     assert record.refused["fp32"].error.startswith("The dynamo exporter failed (opset ")
+    assert record.refused["fp32"].hint.startswith("The torchscript exporter was tried, too: ")
+    assert "no exporter takes this" in record.refused["fp32"].hint
+
+
+def test_the_exporter_is_the_plans_and_the_message_says_which_other_works(own: Folder) -> None:
+    matrix = {"backends": ["torch-eager", "onnxruntime"]}
+    config = own.configure(matrix, models=(f"{OWN}only_older",))
+    assert own("plan", "--config", str(config)).returncode == 0
+    exported = own("export")
+    assert exported.returncode == 10
+    assert "The torchscript exporter was tried, and its file passes every check: set EXPORTER=torchscript." in (
+        exported.stderr
+    )
+    assert own("plan", "--config", str(config), "--exporter", "torchscript").returncode == 0
+    again = own("export")
+    assert again.returncode == 0, again.stderr
+    assert "torchscript), " in again.stdout
+    assert own("run").returncode == 0
+    assert flags_of(own) == {("only_older", "torch-eager"): set(), ("only_older", "onnxruntime"): set()}
 
 
 def test_a_model_that_torch_alone_runs_needs_no_exporter(own: Folder) -> None:

@@ -9,7 +9,7 @@ from typing import TypeGuard
 import pytest
 
 from harness.core import store
-from harness.core.errors import ExportError
+from harness.core.errors import ConfigError, ExportError
 from harness.core.layout import Models
 from harness.core.schemas import Failed, Measured, Row
 from tests.fixtures.stages import Folder
@@ -57,7 +57,15 @@ def test_what_a_models_code_does_to_its_process_is_its_own_failed_row(own: Folde
     assert "odd_models.py" in crash
 
 
-@pytest.mark.parametrize("names", [("softmax", "digits", "states", "lazy"), ("in_place", "masked", "pixels")])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("softmax", "digits", "states", "lazy"),
+        ("in_place", "masked", "pixels"),
+        ("named", "nested", "tempered"),
+        ("stepping", "hiding"),
+    ],
+)
 def test_odd_modules_are_measured_by_every_backend(names: tuple[str, ...], own: Folder) -> None:
     backends = ("torch-eager", "torch-script", "onnxruntime", "openvino")
     rows = bench(own, *(f"{ODD}{name}" for name in names), backends=backends)
@@ -98,6 +106,7 @@ def test_a_wrong_precision_stays_void(own: Folder) -> None:
             "averaged",
             ("Output `output_1`", "no batch axis: its shape is (4,) for one item", "leave `output_1` out"),
         ),
+        ("a_number", ("returned a float for its input `temperature`", "torch.tensor(")),
         ("not_a_number", ("Output `output`", "is NaN in", "logarithm of a negative number")),
     ],
 )
@@ -110,9 +119,13 @@ def test_a_model_is_diagnosed_before_an_exporter_is_blamed(name: str, words: tup
     from harness.zoo.reference import reference_of
 
     info = model_info(ODD + name)
-    loaded = family_of(info).load(Request(info, "own", 0, None, tmp_path))
-    with pytest.raises(ExportError) as caught:
+
+    def diagnose() -> None:
+        loaded = family_of(info).load(Request(info, "own", 0, None, tmp_path))
         diagnosed(info.name, loaded, reference_of(loaded, 1), loaded.make_inputs(8, None).arrays, compare)
+
+    with pytest.raises((ConfigError, ExportError)) as caught:
+        diagnose()
     said = f"{caught.value.problem} {caught.value.hint}"
     assert all(word in said for word in words), said
     assert "exporter" not in said

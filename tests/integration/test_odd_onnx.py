@@ -63,6 +63,36 @@ def test_odd_files_are_measured_and_have_a_chart_each(own: Folder) -> None:
     assert charts == {f"{model.slug}-latency.png" for model in plan.models}
 
 
+@pytest.mark.parametrize(
+    "makers",
+    [
+        (
+            files.tempered,
+            files.stepping,
+            files.masked,
+        ),  # a shared scalar and matrix, a batch in the second axis, a mask
+        (files.branching, files.looping, files.words),  # control flow, strings
+        (files.small_table, files.newest, files.seven),
+    ],
+)
+def test_inputs_of_every_kind_are_made_up_and_taken(makers: tuple[Callable[[Path], Path], ...], own: Folder) -> None:
+    paths = [make(own.root / f"{make.__name__}.onnx") for make in makers]
+    own.plan({"backends": list(BACKENDS)}, models=tuple(f"onnx:{path}" for path in paths))
+    exported = own("export")
+    assert exported.returncode == 0, exported.stderr
+    ran = own("run")
+    assert ran.returncode in (0, 10), ran.stderr
+    rows = {(Path(row.model).stem, row.backend): row for row in own.summary().rows}
+    assert len(rows) == 2 * len(paths)
+    lost = {
+        name: row.reason or [flag.detail for flag in row.flags]
+        for name, row in rows.items()
+        if row.status != "measured" or row.grade == "F"
+    }
+    strings = {("words", "openvino"): "Input `word` holds strings, which OpenVINO does not take."}
+    assert lost == (strings if files.words in makers else {})
+
+
 def damaged(path: Path) -> Path:
     content = files.linear(path).read_bytes()
     path.write_bytes(content[: len(content) // 2])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -172,3 +175,31 @@ def test_a_file_that_is_no_onnx_is_two_lines(tmp_path: Path) -> None:
     path.write_bytes(b"\xff" * 100)
     with pytest.raises(ExportError, match="cannot be read as ONNX"):
         own_onnx.load(request(f"onnx:{path}", tmp_path))
+
+
+@pytest.mark.parametrize("part", ["sample_inputs", "weights"])
+def test_code_in_a_saved_program_is_not_run(part: str, tmp_path: Path) -> None:
+    path, trap, hostile = tmp_path / "model.pt2", tmp_path / "trap", tmp_path / "hostile.pt2"
+    program = torch.export.export(torch.nn.Linear(2, 2), (torch.ones(3, 2),))
+    torch.export.save(program, path)
+    content = io.BytesIO()
+    torch.save(Code(trap), content)
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(hostile, "w") as target:
+        names = [name for name in source.namelist() if f"/{part}/" in name and not name.endswith(".json")]
+        assert names
+        for name in source.namelist():
+            config = f"/{part}/" in name and name.endswith(".json")
+            body = (
+                source.read(name).replace(b'"use_pickle": false', b'"use_pickle": true')
+                if config
+                else source.read(name)
+            )
+            target.writestr(name, content.getvalue() if name in names else body)
+    asked = request(f"pt2:{hostile}", tmp_path, "own")
+    with pytest.raises(ConfigError, match="cannot be read as a torch"):
+        family_of(asked.info).load(asked)
+    assert not trap.exists()
+    assert "TORCH_FORCE_WEIGHTS_ONLY_LOAD" not in os.environ
+    with contextlib.suppress(Exception):
+        torch.export.load(hostile)  # what PyTorch does by itself, so that the trap is one
+    assert trap.exists()

@@ -3,7 +3,8 @@
 A `schema_version` is raised when a reader of the old version would misread or refuse the new file.
 The reader of a format 2 takes format 1, too:
 
-    Plan          2  plan_id is of the whole plan; settings_id, which was the plan_id of format 1, of the settings
+    Plan          2  plan_id is of the whole plan; settings_id, which was the plan_id of format 1, of the settings;
+                     export and the inputs of a model came later, the defaults in older files
     ExportRecord  1  first format
     ExportFailure 1  first format
     EngineRecord  1  first format
@@ -57,12 +58,23 @@ from harness.core.schemas.export import (
     OnnxArtifact,
     OnnxCheck,
     Preparation,
+    ProcessorPreparation,
     RawInputs,
     TensorSpec,
     TextPreparation,
     Work,
 )
-from harness.core.schemas.plan import Case, EngineOptions, Gate, Measurement, Plan, PlannedModel, ReportOptions
+from harness.core.schemas.plan import (
+    Case,
+    EngineOptions,
+    ExportOptions,
+    Gate,
+    GivenInputs,
+    Measurement,
+    Plan,
+    PlannedModel,
+    ReportOptions,
+)
 from harness.core.schemas.raw import (
     NO_FLOATS,
     Block,
@@ -104,6 +116,7 @@ from harness.core.schemas.vocabulary import (
     ELEMENT_BYTES,
     Boundary,
     Device,
+    Exporter,
     Grade,
     Kind,
     Limit,
@@ -156,11 +169,14 @@ __all__ = [
     "EngineRequest",
     "Environment",
     "ExportFailure",
+    "ExportOptions",
     "ExportRecord",
     "ExportRequest",
+    "Exporter",
     "Failed",
     "Flag",
     "Gate",
+    "GivenInputs",
     "Gpu",
     "GpuSample",
     "GpuUsage",
@@ -188,6 +204,7 @@ __all__ = [
     "PlannedModel",
     "Precision",
     "Preparation",
+    "ProcessorPreparation",
     "Profile",
     "Quantisation",
     "Quantity",

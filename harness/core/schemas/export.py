@@ -43,8 +43,8 @@ class TensorSpec(Record):
     name: str
     dtype: str
     shape: tuple[int | str, ...]
-    batch_axis: int = 0
-    """Of an output: which axis is the batch. Stored references have it first."""
+    batch_axis: int | None = 0
+    """Which axis is the batch; None for an input that all items share. Stored arrays have it first."""
 
 
 class ImagePreparation(Record):
@@ -66,16 +66,26 @@ class TextPreparation(Record):
     """The model's own, as the `tokenizers` library reads it."""
 
 
-Preparation = Annotated[ImagePreparation | TextPreparation, Field(discriminator="kind")]
-Answer = Literal["top-5", "embedding", "next token"]
-"""What post-processing makes of the outputs: the five likeliest classes, a sentence embedding, or the next token."""
+class ProcessorPreparation(Record):
+    """JPEG or WAV files → what the model's own processor of the transformers library makes of them."""
+
+    kind: Literal["processor"] = "processor"
+    media: Literal["image", "audio"]
+    processor: Artifact
+    """Its configuration."""
+
+
+Preparation = Annotated[ImagePreparation | TextPreparation | ProcessorPreparation, Field(discriminator="kind")]
+Answer = Literal["top-5", "embedding", "next token", "outputs"]
+"""What post-processing makes of the outputs: the five likeliest classes, a sentence embedding, the next token, or
+nothing."""
 
 
 class RawInputs(Record):
     """The samples of an input set as a caller has them, for the e2e boundary."""
 
     items: Artifact
-    """UTF-8 texts or JPEG files, one after the other (harness/zoo/raw.py)."""
+    """UTF-8 texts, JPEG or WAV files, one after the other (harness/zoo/raw.py)."""
     reference: Artifact
     """fp32 reference outputs for these items, prepared as the case prepares them."""
     preparation: Preparation
@@ -91,6 +101,8 @@ class InputSet(Record):
     reference: Artifact
     source: str
     """Where the inputs come from, in words."""
+    complete: bool = False
+    """True where these are all items that the user gave: fewer than the plan's samples are enough then."""
     raw: RawInputs | None = None
     """None where no e2e case asked for them, or the model's preprocessing is not known."""
 
@@ -99,8 +111,9 @@ class InputSet(Record):
         plain = (self.inputs, self.reference)
         if self.raw is None or boundary not in ("e2e", None):
             return plain
-        text = self.raw.preparation
-        return (*plain, self.raw.items, self.raw.reference, *([text.tokenizer] if text.kind == "text" else []))
+        how = self.raw.preparation
+        own = {"text": "tokenizer", "processor": "processor"}.get(how.kind)
+        return (*plain, self.raw.items, self.raw.reference, *([getattr(how, own)] if own else []))
 
 
 class OnnxCheck(Record):
@@ -180,6 +193,8 @@ class ExportRecord(Record):
     outputs: tuple[TensorSpec, ...]
     written_inputs: tuple[str, ...] = ()
     """Inputs that the module works on in place: each call of a PyTorch backend copies them first, inside the clock."""
+    nested_outputs: bool = False
+    """True where the module answers otherwise than with a tensor or a tuple of tensors: with a dictionary, say."""
     module: Artifact | None
     """Weights for the PyTorch backends; None for a user's ONNX file, which has no module."""
     onnx: dict[Precision, OnnxArtifact]

@@ -7,7 +7,17 @@ from typing import Annotated
 from pydantic import Field
 
 from harness.core.confine import FileName
-from harness.core.schemas.vocabulary import Boundary, Device, Identified, Kind, Mode, Precision, Record, Weights
+from harness.core.schemas.vocabulary import (
+    Boundary,
+    Device,
+    Exporter,
+    Identified,
+    Kind,
+    Mode,
+    Precision,
+    Record,
+    Weights,
+)
 
 
 class Measurement(Record):
@@ -69,6 +79,13 @@ class ReportOptions(Record):
     charts: bool = True
 
 
+class ExportOptions(Record):
+    """How the ONNX file of every module of a plan is written."""
+
+    exporter: Exporter = "dynamo"
+    """docs/decisions/0002-exporter.md."""
+
+
 class EngineOptions(Record):
     """How every TensorRT engine of a plan is built; None leaves it to TensorRT."""
 
@@ -80,6 +97,15 @@ class EngineOptions(Record):
     """For every GPU from Ampere on, which costs speed."""
     version_compatible: bool = False
     """For later TensorRT versions as well, which costs speed."""
+
+
+class GivenInputs(Record):
+    """A file of the user's own inputs, as it was when it was planned."""
+
+    path: str
+    sha256: str
+    sequence_length: int | None = None
+    """Tokens of a text model; else, of several files, the extent that tells their shapes apart."""
 
 
 class PlannedModel(Record):
@@ -100,6 +126,8 @@ class PlannedModel(Record):
     """Gates that this model has in place of the plan's, as weights that were never trained may need."""
     raw_inputs: bool = False
     """True where a case of this plan has the e2e boundary and needs texts or JPEG files."""
+    inputs: tuple[GivenInputs, ...] = ()
+    """The user's own inputs; empty where the model's usual ones are taken."""
 
 
 class Case(Record):
@@ -134,6 +162,7 @@ class Plan(Identified):
     measurement: Measurement
     gates: dict[Precision, Gate]
     report: ReportOptions
+    export: ExportOptions = ExportOptions()
     engines: EngineOptions = EngineOptions()
     cases: tuple[Case, ...]
 

@@ -22,6 +22,8 @@ Quantisation = Literal["dynamic", "static"]
 """How int8 activations get their scale: while running, or beforehand from calibration inputs (zoo/int8.py)."""
 Kind = Literal["image", "text", "tensor"]
 """What one item of a batch is, and so what throughput counts: images, sequences, samples."""
+Exporter = Literal["dynamo", "torchscript"]
+"""What writes an ONNX file of a module: torch's exporter, or its older one."""
 Status = Literal["measured", "skipped", "failed", "missing"]
 Grade = Literal["A", "B", "C", "F"]
 Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS", "NEW", "GONE", "NOT COMPARABLE"]

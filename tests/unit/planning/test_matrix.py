@@ -206,6 +206,20 @@ def test_the_plan_id_is_the_same_wherever_its_configuration_lies_and_whatever_it
     assert one.plan_id == other.plan_id == plan_id(other)
 
 
+def test_another_exporter_is_another_plan_and_the_usual_one_leaves_the_id_as_it_was() -> None:
+    one, usual, other = (
+        plan({"backends": ["onnxruntime"]}, **more)
+        for more in ({}, {"export": {"exporter": "dynamo"}}, {"export": {"exporter": "torchscript"}})
+    )
+    assert one.plan_id == usual.plan_id != other.plan_id
+    assert (one.export.exporter, other.export.exporter) == ("dynamo", "torchscript")
+    assert "export" not in one.model_dump(exclude_defaults=True)
+    assert one.settings_id == other.settings_id  # samples are told apart by the hash of the file that they loaded
+    assert refusal({"backends": ["onnxruntime"]}, export={"exporter": "dynamic"}).hint.startswith(
+        "Did you mean `dynamo`"
+    )
+
+
 names = st.sampled_from(["resnet18", "minilm-l6", "module:a.b:c", "module:a.c:c", "onnx:x/m.onnx", "onnx:y/m.onnx"])
 block_lists = st.fixed_dictionaries(
     {

@@ -1,0 +1,114 @@
+"""INPUTS=<file>.npz through the stages: files, modules and transformers are measured with what the user gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.api import ModelProfiler
+from harness.core import store
+from harness.core.layout import Models
+from harness.core.schemas import ExportRecord, Plan, Summary
+from tests.fixtures import odd_onnx as files
+from tests.fixtures.stages import QUICK, Folder
+
+pytestmark = pytest.mark.stages
+
+NUMBERS = np.random.default_rng(3)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Folder]:
+    """A results folder with a models folder of its own, which must leave no process behind."""
+    found = Folder(tmp_path, Models(tmp_path / "models"))
+    yield found
+    assert found.orphans() == []
+
+
+def written(path: Path, **arrays: Any) -> str:
+    np.savez(path, **arrays)
+    return str(path)
+
+
+def planned(folder: Folder, name: str, backends: list[str], *inputs: str) -> Plan:
+    config = folder.configure({"backends": backends}, models=(name,))
+    done = folder("plan", "--config", str(config), "--inputs", ",".join(inputs))
+    assert done.returncode == 0, done.stderr
+    return store.load(folder.results.plan, Plan, "make plan")
+
+
+def measured(folder: Folder) -> Summary:
+    for stage in ("export", "run"):
+        done = folder(stage)
+        assert done.returncode == 0, done.stderr
+    summary = folder.summary()
+    sound = [row.status == "measured" and row.grade != "F" for row in summary.rows]
+    assert all(sound), [(row.case_id, row.reason, row.flags) for row in summary.rows]
+    return summary
+
+
+def record_of(folder: Folder, plan: Plan) -> ExportRecord:
+    return store.load(folder.models.folder(plan.models[0].slug).record, ExportRecord, "make export")
+
+
+def test_a_module_in_two_shapes_of_bytes(own: Folder) -> None:
+    pictures = [NUMBERS.integers(0, 256, (9, 3, size, size), dtype=np.uint8) for size in (8, 12)]
+    paths = [written(own.root / f"{len(one[0, 0])}.npz", image=one) for one in pictures]
+    plan = planned(own, "module:tests.fixtures.odd_models:pixels", ["torch-eager", "onnxruntime", "openvino"], *paths)
+    summary = measured(own)
+    assert sorted({row.sequence_length for row in summary.rows if row.sequence_length}) == [8, 12]
+    record = record_of(own, plan)
+    assert [(one.samples, one.complete, one.source) for one in record.input_sets] == [
+        (9, True, f"9 different items of {size}.npz") for size in (8, 12)
+    ]
+    assert record.inputs[0].shape == ("batch", 3, "sequence", "sequence")
+    stored = np.load(own.models.folder(plan.models[0].slug).inputs(12))
+    assert np.array_equal(stored["image"], pictures[1])
+
+
+def test_a_file_is_exported_anew_when_its_inputs_change(own: Folder) -> None:
+    name = f"onnx:{files.stepping(own.root / 'stepping.onnx')}"
+    items = {"x": NUMBERS.standard_normal((8, 8)), "state": NUMBERS.standard_normal((8, 2, 4))}
+    items = {key: values.astype(np.float32) for key, values in items.items()}
+    path = own.root / "own.npz"
+    camera = np.eye(8, 4, dtype=np.float32)
+    first = planned(own, name, ["onnxruntime", "openvino"], written(path, camera=camera, **items))
+    measured(own)
+    before = record_of(own, first)
+    assert {spec.name: spec.batch_axis for spec in before.inputs} == {"x": 0, "state": 1, "camera": None}
+    assert "up to date" in own("export").stdout
+    written(path, camera=2 * camera, **items)
+    assert "has changed since it was planned" in own("export", "--force").stderr
+    second = planned(own, name, ["onnxruntime", "openvino"], str(path))
+    assert first.plan_id != second.plan_id
+    assert own("export").returncode == 0
+    after = record_of(own, second)
+    assert after.input_sets[0].inputs.sha256 != before.input_sets[0].inputs.sha256
+    assert {row.status for row in own.summary().rows} == {"missing"}, "what the earlier inputs gave is not shown"
+
+
+def test_a_transformer_needs_no_tokenizer_then(own: Folder) -> None:
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    BertModel(config).save_pretrained(own.root / "mine")
+    ids = NUMBERS.integers(0, 50, (8, 12))
+    path = written(own.root / "own.npz", input_ids=ids, attention_mask=np.ones_like(ids))
+    planned(own, f"hf:{own.root / 'mine'}", ["torch-eager", "onnxruntime"], path)
+    assert {row.sequence_length for row in measured(own).rows} == {12}
+
+
+def test_the_api_takes_input_data_for_a_file(tmp_path: Path) -> None:
+    path = files.linear(tmp_path / "linear.onnx")
+    quick = {key: value for key, value in QUICK.items() if key != "parity_samples"}
+    profiler = ModelProfiler(path, backend="onnxruntime", folder=tmp_path / "out", measurement=quick)
+    found = profiler.benchmark({"backend": "onnxruntime"}, {"x": np.ones((9, 8)) * np.arange(9)[:, None]})
+    assert [(row.status, row.batch_size) for row in found.rows] == [("measured", 9)]
+    (record,) = (tmp_path / "out" / "models").glob("*/export.json")
+    assert (
+        store.load(record, ExportRecord, "make export").input_sets[0].source.startswith("9 different items of inputs-")
+    )

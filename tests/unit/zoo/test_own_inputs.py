@@ -1,0 +1,220 @@
+"""A user's own inputs: what a plan keeps of the files, and what is refused with the input's name."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.core.errors import InferometerError, UsageError
+from harness.planning.config import parse_config
+from harness.planning.matrix import make_plan
+from harness.planning.overrides import Overrides, apply
+from harness.zoo import batch_axes, hub_kind, model_info
+from harness.zoo.batch_axes import as_taken, axes_of_examples, axes_of_graph, batch_first, item_first
+from harness.zoo.input_files import describe
+from harness.zoo.loaded import Inputs, Loaded
+from harness.zoo.own_inputs import rotation, with_own_inputs
+
+NUMBERS = np.random.default_rng(0)
+
+
+def floats(*shape: int) -> np.ndarray[Any, Any]:
+    return NUMBERS.standard_normal(shape).astype(np.float32)
+
+
+def write(path: Path, *unnamed: Any, **arrays: Any) -> str:
+    np.savez(path, *unnamed, **arrays)
+    return str(path)
+
+
+def model(**more: Any) -> Loaded:
+    """Two inputs, and a third that all items share."""
+    types = {"image": np.dtype(np.uint8), "ids": np.dtype(np.int64), "scale": np.dtype(np.float32)}
+    given: dict[str, Any] = {
+        "input_names": tuple(types),
+        "input_axes": {"scale": None},
+        "input_types": types,
+        **more,
+    }
+    return Loaded(None, "", False, output_names=("y",), make_inputs=lambda samples, length: Inputs({}, ""), **given)
+
+
+def of_file(path: str, loaded: Loaded | None = None, samples: int = 64) -> Inputs:
+    return with_own_inputs(loaded or model(), describe((path,), "tensor")).make_inputs(samples, None)
+
+
+def good(count: int = 10) -> dict[str, Any]:
+    return {
+        "image": np.arange(count * 4, dtype=np.uint8).reshape(count, 2, 2),
+        "ids": np.arange(count * 3, dtype=np.int32).reshape(count, 3),
+        "scale": np.float64(0.5),
+    }
+
+
+def test_eight_items_are_taken_as_they_are_in_the_models_types(tmp_path: Path) -> None:
+    made = of_file(write(tmp_path / "own.npz", **good()))
+    assert {name: (values.dtype, values.shape) for name, values in made.arrays.items()} == {
+        "image": (np.uint8, (10, 2, 2)),
+        "ids": (np.int64, (10, 3)),
+        "scale": (np.float32, (10,)),
+    }
+    assert np.array_equal(made.arrays["image"], good()["image"])
+    assert made.source == "10 different items of own.npz"
+
+
+def test_fewer_get_variations_within_their_range_and_shared_inputs_stay(tmp_path: Path) -> None:
+    made = of_file(write(tmp_path / "own.npz", **good(3)))
+    assert made.source.startswith("3 different items of own.npz and 61 variations")
+    assert made.arrays["image"].max() == good(3)["image"].max()
+    assert set(made.arrays["scale"].tolist()) == {0.5}
+    unit = rotation({"x": NUMBERS.random((2, 5)).astype(np.float32)}, 50)
+    assert (unit.arrays["x"].min() >= 0, unit.arrays["x"].max() <= 1) == (True, True)
+    classes = rotation({"x": floats(2, 3), "kind": np.array([4, 9], np.uint8)}, 50).arrays["kind"]
+    assert (classes.dtype, classes.min() >= 4, classes.max() <= 9, len(set(classes.tolist())) > 2) == (
+        np.uint8,
+        True,
+        True,
+        True,
+    )
+
+
+def test_arrays_without_names_count_by_their_order(tmp_path: Path) -> None:
+    loaded = model(input_names=("image", "ids"), input_axes={})
+    path = write(tmp_path / "own.npz", good()["image"], good()["ids"])
+    assert list(of_file(path, loaded).arrays) == ["image", "ids"]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"ids": None}, "lacks the input `ids`"),
+        ({"idz": np.arange(10)}, "Unknown input `idz`"),
+        ({"image": good()["image"].astype(np.float32)}, "Input `image` in .* is float32, and the model takes uint8"),
+        ({"image": good()["image"].astype(np.int64) + 300}, "Input `image` in .* is int64"),
+        ({"ids": np.arange(9).reshape(3, 3)}, "no number of items in common: `image` 10, `ids` 3"),
+        ({"ids": np.int64(3)}, "Input `ids` in .* is a scalar"),
+    ],
+)
+def test_what_does_not_fit_is_named(change: dict[str, Any], problem: str, tmp_path: Path) -> None:
+    arrays = {name: values for name, values in {**good(), **change}.items() if values is not None}
+    with pytest.raises(UsageError, match=problem) as caught:
+        of_file(write(tmp_path / "own.npz", **arrays))
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("content", [b"", b"no zip", None])
+def test_a_file_that_is_none_is_refused(content: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "own.npz"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InferometerError) as caught:
+        describe((str(path),), "tensor")
+    assert "own.npz" in caught.value.problem
+
+
+def test_a_changed_file_is_told_from_the_planned_one(tmp_path: Path) -> None:
+    path = write(tmp_path / "own.npz", **good())
+    planned = describe((path,), "tensor")
+    write(tmp_path / "own.npz", **good(9))
+    with pytest.raises(UsageError, match="has changed since it was planned"):
+        with_own_inputs(model(), planned)
+
+
+def test_several_files_are_told_apart_by_their_shapes_and_free_the_axes_that_differ(tmp_path: Path) -> None:
+    files = [
+        write(
+            tmp_path / f"{size}.npz", x=floats(9, 3, size, size + 8), mask=np.ones((9, size), bool), state=floats(9, 2)
+        )
+        for size in (16, 32)
+    ]
+    given = describe(files, "tensor")
+    assert [one.sequence_length for one in given] == [16, 32]
+    types = {"x": np.dtype(np.float32), "mask": np.dtype(bool), "state": np.dtype(np.float32)}
+    loaded = with_own_inputs(model(input_names=tuple(types), input_axes={"x": 1}, input_types=types), given)
+    assert loaded.make_inputs(4, 32).arrays["x"].shape == (4, 3, 32, 40)
+    assert loaded.free_axes == {"x": {2: "sequence", 3: "extent_1"}, "mask": {1: "sequence"}}
+    with pytest.raises(UsageError, match="No axis tells the shapes"):
+        describe([files[0], write(tmp_path / "again.npz", **dict(np.load(files[0])))], "tensor")
+
+
+def test_a_text_models_file_says_its_sequence_length(tmp_path: Path) -> None:
+    path = write(tmp_path / "own.npz", attention_mask=np.ones((9, 12)), input_ids=np.ones((9, 12), int))
+    assert [one.sequence_length for one in describe((path,), "text")] == [12]
+
+
+def test_inputs_are_part_of_the_plan_by_what_they_hold_and_decide_its_lengths(tmp_path: Path) -> None:
+    short, other, long = (
+        write(tmp_path / f"{name}.npz", x=floats(9, size)) for name, size in (("a", 4), ("b", 4), ("c", 6))
+    )
+    copy = tmp_path / "copy.npz"
+    copy.write_bytes(Path(short).read_bytes())
+
+    def planned(*paths: str) -> Any:
+        data = {
+            "models": [{"name": "onnx:m.onnx", "inputs": list(paths)}],
+            "matrix": [{"backends": ["onnxruntime"], "boundaries": ["compute", "e2e"]}],
+        }
+        config = parse_config(data, "my.yaml")
+        own = {"onnx:m.onnx": describe(paths, "tensor")} if paths else {}
+        return make_plan(config, "my.yaml", "", inputs=own)
+
+    plans = [planned(*paths) for paths in ((), (short,), (str(copy),), (other,), (short, long))]
+    assert plans[1].plan_id == plans[2].plan_id
+    assert len({plan.plan_id for plan in plans}) == 4
+    assert [case.sequence_length for case in plans[4].cases if case.skip_reason is None] == [4, 6]
+    assert plans[4].models[0].sequence_lengths == (4, 6)
+    one = parse_config({"models": [{"name": "resnet18", "inputs": short}], "matrix": [{"backends": ["noop"]}]}, "x")
+    assert one.models[0].inputs == (short,)
+    assert apply(one, Overrides(inputs=(long,))).models[0].inputs == (long,)
+
+
+def test_batch_axes_by_examples_and_by_what_a_file_declares() -> None:
+    assert axes_of_examples({"x": (16, 8), "state": (2, 16, 4), "scale": (), "table": (3, 3)}) == {
+        "state": 1,
+        "scale": None,
+        "table": None,
+    }
+    assert axes_of_graph({"x": ("N", 8), "y": (None, 4), "k": (3, 3), "t": ()}) == {"k": None, "t": None}
+    assert axes_of_graph({"x": ("seq", "batch", 8), "h": (1, "batch", 4)}) == {"x": 1, "h": 1}
+    assert axes_of_graph({"x": (1, 3, 8, 8), "k": (3, 3), "h": (2, 1, 4)}) == {"k": None, "h": 1}
+    assert axes_of_graph({"x": (None, 3), "y": ("unk__1", 3)}) == {}
+
+
+def test_items_are_laid_out_as_the_model_takes_them_and_back() -> None:
+    axes: dict[str, int | None] = {"state": 1, "scale": None}
+    items = {"x": floats(4, 3), "state": floats(4, 2, 5), "scale": np.full(4, 0.5, np.float32)}
+    taken = as_taken(items, axes)
+    assert {name: values.shape for name, values in taken.items()} == {"x": (4, 3), "state": (2, 4, 5), "scale": ()}
+    assert taken["state"].flags.c_contiguous
+    assert all(np.array_equal(item_first(taken, axes)[name], items[name]) for name in items)
+    assert batch_first({"y": taken["state"]}, {"y": 1})["y"].shape == (4, 2, 5)
+
+
+@pytest.mark.parametrize("module", [batch_axes, hub_kind], ids=lambda module: str(module.__name__))
+def test_the_examples_of_the_docstrings(module: ModuleType) -> None:
+    found = doctest.testmod(module)
+    assert (found.failed, found.attempted > 0) == (0, True)
+
+
+def test_what_a_transformer_takes_in_is_read_from_its_folder_or_the_hubs_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = '{"architectures": ["ViTModel"], "image_size": 32, "num_channels": 3}'
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    cached = tmp_path / "hub" / "models--some--vit"
+    assert model_info("hf:some/vit").kind == "text"
+    (cached / "snapshots" / "abc").mkdir(parents=True)
+    (cached / "snapshots" / "abc" / "config.json").write_text(config)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("abc")
+    info = model_info("hf:some/vit")
+    assert (info.kind, info.quantisation, info.input_spec.startswith("photographs")) == ("image", "dynamic", True)
+    assert model_info(f"hf:{cached / 'snapshots' / 'abc'}").kind == "image"
+    (cached / "snapshots" / "abc" / "config.json").write_text("{")
+    assert model_info("hf:some/vit").kind == "text", "a damaged file is for the export to name"
