@@ -7,13 +7,12 @@ writes  results/plan.json, command.txt
 from __future__ import annotations
 
 import hashlib
-import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from harness.backends import BACKENDS
-from harness.core import cli, devices, store
+from harness.core import cli, devices, hints, store
 from harness.core.errors import UsageError
 from harness.core.layout import Results
 from harness.core.lock import exclusive
@@ -59,7 +58,7 @@ def stage(arguments: Sequence[str]) -> None:
     # A run that began with other settings must not find its samples left out by this one at its end.
     with exclusive(results.lock):
         changed = store.save(results.plan, plan)
-        store.save_bytes(results.command, f"{shlex.join(['python', '-m', 'harness.plan', *arguments])}\n".encode())
+        store.save_bytes(results.command, hints.command_line(hints.front(), arguments).encode())
     for refused in BACKENDS.all_refused():
         cli.warn(f"{refused.problem} {refused.hint}")
     _describe(plan, results.plan, changed, options.list)

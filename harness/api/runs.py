@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from harness import pipeline
 from harness.api.stages import Show, run_stage
 from harness.backends import backend_info
 from harness.core import cli
@@ -20,6 +21,7 @@ from harness.core.schemas.profile_memory import MemoryProfile
 from harness.core.schemas.profile_parts import PartsProfile
 from harness.core.store import digest_of, load, save_bytes
 from harness.measure.traced import with_launch_gaps
+from harness.pipeline import Step
 from harness.profile_ops import DEFAULT_RUNS
 
 _HEAD = "# Written by harness.api; the folder of this file belongs to this very configuration.\n"
@@ -49,18 +51,15 @@ class Run:
         """Write the configuration, expand it, export its model and, on a GPU, build the engines that backends load."""
         text = _HEAD + yaml.safe_dump(dict(config), sort_keys=False)
         save_bytes(self.results.config, text.encode())
-        self._stage("plan", "--config", str(self.results.config), models=False)
-        self._stage("export", "--exporter", self.exporter)
-        plan = load(self.results.plan, Plan, "make plan")
-        if plan.device == "cuda":
-            self._stage("build_engine")
-        return plan
+        for step in self._steps("prepare", CONFIG=[str(self.results.config)]):
+            if not step.on_gpu or self._plan().device == "cuda":
+                self._start(step, *(("--exporter", self.exporter) if step.stage == "export" else ()))
+        return self._plan()
 
     def measure(self) -> Summary:
         """What the device can do at most, rounds of fresh processes, and their summary."""
-        self._stage("roof", models=False)
-        self._stage("run", *self._forced())
-        self._stage("aggregate")
+        for step in self._steps("measure"):
+            self._start(step, *(self._forced() if step.stage == "run" else ()))
         return load(self.results.summary, Summary, "make aggregate")
 
     def profile(self, plan: Plan, num_runs: int | None) -> list[Found]:
@@ -80,7 +79,7 @@ class Run:
 
     def report(self) -> Path:
         """The page of what was measured and profiled."""
-        self._stage("report", models=False)
+        self._stage("report")
         return self.results.report_page
 
     def _profile_of(self, case: Case, warnings: tuple[str, ...]) -> Found:
@@ -102,9 +101,20 @@ class Run:
     def _forced(self) -> tuple[str, ...]:
         return ("--force",) if self.force else ()
 
-    def _stage(self, name: str, *arguments: str, models: bool = True) -> tuple[str, ...]:
-        folders = ["--results", str(self.results.root), *(["--models-dir", str(self.models.root)] if models else [])]
-        return run_stage(name, *arguments, *folders, show=self.show)
+    def _plan(self) -> Plan:
+        return load(self.results.plan, Plan, "make plan")
+
+    def _folders(self) -> dict[str, list[str]]:
+        return {"RESULTS": [str(self.results.root)], "MODELS_DIR": [str(self.models.root)]}
+
+    def _steps(self, part: str, **choices: list[str]) -> tuple[Step, ...]:
+        return pipeline.steps(pipeline.PARTS[part], {**self._folders(), **choices})
+
+    def _start(self, step: Step, *more: str) -> None:
+        run_stage(step.stage, *step.arguments, *more, show=self.show)
+
+    def _stage(self, name: str, *arguments: str) -> tuple[str, ...]:
+        return run_stage(name, *pipeline.arguments(name, self._folders()), *arguments, show=self.show)
 
 
 def folder_of(folder: Path, label: str, config: Mapping[str, Any]) -> Results:

@@ -39,7 +39,7 @@ def build_module(record: ExportRecord, folder: Path) -> nn.Module:
     except (OSError, RuntimeError, ValueError, KeyError, SafetensorError) as error:
         raise CaseError(
             f"{record.model} could not be rebuilt from {folder}: {reason(error)}",
-            f"Export it again: `python -m harness.export --models {record.model} --force`.",
+            "Export it again: `make export FORCE=1`.",
         ) from error
     names = [spec.name for spec in record.inputs]
     return with_own_inputs(frozen(module), names, record.written_inputs)
