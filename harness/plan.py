@@ -18,12 +18,13 @@ from harness.core.layout import Results
 from harness.core.lock import exclusive
 from harness.core.schemas import Boundary, Mode, Plan, Precision, Quantisation
 from harness.planning import amounts
-from harness.planning.config import Config, read_config
+from harness.planning.config import Config, configuration, read_config
 from harness.planning.estimate import estimate, further_in_words, in_words
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import Overrides, apply
 from harness.render import units
 from harness.zoo.quantised_file import quantisation_of
+from harness.zoo.sources import require_files, with_prefix
 
 T = TypeVar("T")
 
@@ -47,13 +48,16 @@ def stage(arguments: Sequence[str]) -> None:
         target_interval=options.target_interval,
         budget_s=options.budget,
     )
-    config = read_config(options.config)
-    digest = hashlib.sha256(options.config.read_bytes()).hexdigest()
+    path = configuration(options.config)
+    config = read_config(path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
     final = apply(config, chosen)
     devices.require(final.device)
     quantised = _quantised(final)
     make_plan(config.model_copy(update={"device": final.device}), str(options.config), digest, quantised=quantised)
     plan = make_plan(final, str(options.config), digest, merge=True, quantised=quantised)
+    for model in plan.models:
+        require_files(model.name)
     results = Results(options.results)
     # A run that began with other settings must not find its samples left out by this one at its end.
     with exclusive(results.lock):
@@ -81,7 +85,7 @@ def _parser() -> cli.Parser:
     parser.add_argument("--config", type=Path, default=Path("configs/quickstart.yaml"))
     parser.add_argument("--device", choices=("cpu", "cuda"), help="instead of the configuration's")
     text = "comma-separated, instead of the configuration's"
-    parser.add_argument("--models", type=_list(str), default=(), help=f"{text}; `name@seeded` names the weights")
+    parser.add_argument("--models", type=_models, default=(), help=f"{text}; `name@seeded` names the weights")
     parser.add_argument("--backends", type=_list(str), default=(), help=text)
     parser.add_argument("--precisions", type=_list(_one_of("precision", Precision)), default=(), help=text)
     parser.add_argument("--batches", type=_list(_positive), default=(), help=text)
@@ -129,6 +133,14 @@ def _list(item: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
         return tuple(item(part) for part in dict.fromkeys(text.replace(" ", ",").split(",")) if part)
 
     return convert
+
+
+def _models(text: str) -> tuple[str, ...]:
+    """Names of models; a path may hold spaces, and needs no prefix."""
+    parts = [part.strip() for part in text.split(",")]
+    is_path = [part.endswith(".onnx") or "/" in part for part in parts]
+    names = [name for part, path in zip(parts, is_path, strict=True) for name in ([part] if path else part.split())]
+    return tuple(dict.fromkeys(map(with_prefix, names)))
 
 
 def _positive(text: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +66,13 @@ class Result(ABC):
 
 @dataclass(frozen=True, repr=False)
 class Benchmark(Result):
-    """Rows of several configurations, as `run` measured and `aggregate` graded them."""
+    """Rows of several configurations, as `run` measured and `aggregate` graded them.
+
+    remarks: why a case has another figure here than in an earlier call of the same profiler.
+    """
 
     summary: Summary
+    remarks: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -97,9 +101,9 @@ class Benchmark(Result):
             for _, rows in ranking.by_table(self.rows)
             for part in (short_conditions(self.summary, rows), latency_table(rows), flag_notes(rows))
         ]
-        return "\n\n".join(part for part in (*parts, unmeasured_table(self.rows)) if part)
+        return "\n\n".join(part for part in (*parts, unmeasured_table(self.rows), *self.remarks) if part)
 
     def __repr__(self) -> str:
         measured = [row for row in self.rows if row.status == "measured"]
         parts = [short_conditions(self.summary, measured), terminal_table(self.summary)] if measured else []
-        return "\n\n".join(part for part in ("\n".join(parts), unmeasured_table(self.rows)) if part)
+        return "\n\n".join(part for part in ("\n".join(parts), unmeasured_table(self.rows), *self.remarks) if part)

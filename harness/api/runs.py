@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ import yaml
 from harness import pipeline
 from harness.api.stages import Show, run_stage
 from harness.backends import backend_info
-from harness.core import cli
-from harness.core.errors import CaseError, MissingInputError, UnavailableError, UsageError
+from harness.core import cli, hints
+from harness.core.errors import CaseError, FormatError, MissingInputError, UnavailableError, UsageError
 from harness.core.layout import Models, Results
 from harness.core.schemas import Case, Plan, Row, Summary
 from harness.core.schemas.profile import ModelProfile
@@ -47,20 +48,27 @@ class Run:
     force: bool
     show: Show | None
 
-    def plan(self, config: Mapping[str, Any]) -> Plan:
-        """Write the configuration, expand it, export its model and, on a GPU, build the engines that backends load."""
+    def plan(self, config: Mapping[str, Any], every: bool = False) -> Plan:
+        """Write the configuration, expand it, export its model and, on a GPU, build the engines that backends load.
+
+        every: raise UnavailableError, before the export, where one of the cases cannot run.
+        """
         text = _HEAD + yaml.safe_dump(dict(config), sort_keys=False)
         save_bytes(self.results.config, text.encode())
         for step in self._steps("prepare", CONFIG=[str(self.results.config)]):
             if not step.on_gpu or self._plan().device == "cuda":
                 self._start(step, *(("--exporter", self.exporter) if step.stage == "export" else ()))
+            if step.stage == "plan" and every:
+                require_runnable(self._plan().cases)
         return self._plan()
 
     def measure(self) -> Summary:
         """What the device can do at most, rounds of fresh processes, and their summary."""
+        if not self.force:
+            adopt(self._plan(), self.results)
         for step in self._steps("measure"):
             self._start(step, *(self._forced() if step.stage == "run" else ()))
-        return load(self.results.summary, Summary, "make aggregate")
+        return with_typed_hints(load(self.results.summary, Summary, "make aggregate"))
 
     def profile(self, plan: Plan, num_runs: int | None) -> list[Found]:
         """What every case costs, in the plan's order, by at most DEFAULT_RUNS inferences under a profiler: more make a
@@ -69,9 +77,7 @@ class Run:
         Raises CaseError where a case could not be profiled, with what was said about it, and UnavailableError where
         the combination cannot be.
         """
-        for case in plan.cases:
-            if case.skip_reason is not None:
-                raise UnavailableError(f"{case.case_id}: {case.skip_reason}.", "Choose another precision or backend.")
+        require_runnable(plan.cases)
         warnings = self._stage(
             "profile_ops", "--runs", str(min(num_runs or DEFAULT_RUNS, DEFAULT_RUNS)), *self._forced()
         )
@@ -101,6 +107,10 @@ class Run:
     def _forced(self) -> tuple[str, ...]:
         return ("--force",) if self.force else ()
 
+    def settings(self) -> dict[str, Any]:
+        """The configuration's section `measurement`, with what it leaves out."""
+        return self._plan().measurement.model_dump(mode="json")
+
     def _plan(self) -> Plan:
         return load(self.results.plan, Plan, "make plan")
 
@@ -110,11 +120,73 @@ class Run:
     def _steps(self, part: str, **choices: list[str]) -> tuple[Step, ...]:
         return pipeline.steps(pipeline.PARTS[part], {**self._folders(), **choices})
 
-    def _start(self, step: Step, *more: str) -> None:
-        run_stage(step.stage, *step.arguments, *more, show=self.show)
+    def _start(self, step: Step, *more: str) -> tuple[str, ...]:
+        cli.progress(f"{step.stage} …")
+        try:
+            return run_stage(step.stage, *step.arguments, *more, show=self.show or self._progress(step.stage))
+        finally:
+            cli.progress("")
 
     def _stage(self, name: str, *arguments: str) -> tuple[str, ...]:
-        return run_stage(name, *pipeline.arguments(name, self._folders()), *arguments, show=self.show)
+        return self._start(Step(name, pipeline.arguments(name, self._folders())), *arguments)
+
+    @staticmethod
+    def _progress(stage: str) -> Show:
+        return lambda line: cli.progress(f"{stage}: {line}")
+
+
+def adopt(plan: Plan, results: Results) -> None:
+    """Copy samples that other calls took of the plan's cases with the same settings, so that a case has one answer.
+
+    The newer samples win, unless they are fewer. `run` judges them as it judges its own: what was measured on another
+    export, or elsewhere, is measured again.
+    """
+    for other in sorted(results.root.parent.glob(f"*/{results.plan.name}")):
+        theirs = Results(other.parent)
+        if theirs.root == results.root or _settings_of(other) != plan.settings_id:
+            continue
+        for case in plan.cases:
+            source, target = theirs.raw_case(case.case_id), results.raw_case(case.case_id)
+            if _age(source) > _age(target) and _rounds_in(source) >= _rounds_in(target):
+                shutil.rmtree(target, ignore_errors=True)
+                shutil.copytree(source, target)
+                shutil.copytree(theirs.environments, results.environments, dirs_exist_ok=True)
+        if theirs.roof.is_file() and not results.roof.is_file():
+            shutil.copy2(theirs.roof, results.roof)
+
+
+def _settings_of(plan: Path) -> str | None:
+    try:
+        return load(plan, Plan, "make plan").settings_id
+    except FormatError:
+        return None
+
+
+def _rounds_in(folder: Path) -> int:
+    return sum(path.stem.isdecimal() for path in folder.glob("*.json"))
+
+
+def _age(folder: Path) -> int:
+    """When the newest of its samples was written, in ns since 1970; 0 where there is none."""
+    return max((path.stat().st_mtime_ns for path in folder.glob("*.json") if path.stem.isdecimal()), default=0)
+
+
+def with_typed_hints(summary: Summary) -> Summary:
+    """The summary with hints that say what to pass to the API."""
+    context = hints.Context("api")
+
+    def typed(row: Row) -> Row:
+        flags = tuple(flag.model_copy(update={"remedy": hints.typed(flag.remedy, context)}) for flag in row.flags)
+        return row.model_copy(update={"flags": flags, "hint": row.hint and hints.typed(row.hint, context)})
+
+    return summary.model_copy(update={"rows": tuple(map(typed, summary.rows))})
+
+
+def require_runnable(cases: Sequence[Case]) -> None:
+    """Raise UnavailableError for the first case that cannot run."""
+    for case in cases:
+        if case.skip_reason is not None:
+            raise UnavailableError(f"{case.case_id}: {case.skip_reason}.", "Choose another precision or backend.")
 
 
 def folder_of(folder: Path, label: str, config: Mapping[str, Any]) -> Results:

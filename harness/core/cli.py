@@ -7,6 +7,7 @@ import codecs
 import errno
 import io
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from harness.core import hints
 from harness.core.errors import InferometerError, StorageError, UsageError
@@ -135,6 +136,23 @@ def _fail(error: InferometerError) -> NoReturn:
     raise SystemExit(error.exit_code) from None
 
 
+def progress(text: str) -> None:
+    """Show a line in place of the last one, on a terminal or in a notebook; an empty one takes it away. Elsewhere nothing."""
+    kernel = _kernel()
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns - 1
+        print(f"\r\x1b[K{typed(text)[:width]}", end="", file=sys.stderr, flush=True)
+    elif kernel is not None:
+        _reader.show_in_cell(kernel.execution_count, typed(text))
+
+
+def _kernel() -> Any:
+    """The notebook's kernel that this process is; None for any other process."""
+    shell = sys.modules.get("IPython")
+    found = shell.get_ipython() if shell is not None else None
+    return found if hasattr(found, "kernel") else None
+
+
 def told(output: str) -> tuple[str, str] | None:
     """(problem, hint) of the last error that a stage printed, in what it left on its error stream."""
     lines = output.splitlines()
@@ -148,6 +166,15 @@ class _Reader:
     """Whom this process talks to."""
 
     context = hints.Context()
+    cell: tuple[int, Any] | None = None
+
+    def show_in_cell(self, number: int, text: str) -> None:
+        """Replace the progress of the notebook's cell, and begin one where it has none."""
+        content = {"text/plain": text}
+        if self.cell is not None and self.cell[0] == number:
+            self.cell[1].update(content, raw=True)
+        elif text:
+            self.cell = number, sys.modules["IPython"].display.display(content, raw=True, display_id=True)
 
 
 _reader = _Reader()
