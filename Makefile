@@ -90,6 +90,7 @@ SUITE := $(if $(filter cuda,$(DEVICE)),cuda,cpu)
 VENV  := .venv$(if $(filter cuda,$(SUITE)),-cuda)
 LOCK  := constraints$(if $(filter cuda,$(SUITE)),-cuda).txt
 HERE   = $(if $(filter system,$(WHERE)),"$$PYTHON",$(VENV)/bin/python) -m harness
+PIP    = $(if $(filter system,$(WHERE)),"$$PYTHON",$(VENV)/bin/python) -m pip --disable-pip-version-check
 STAGE  = $(if $(filter docker,$(WHERE)),docker/stage harness,$(HERE))
 PLACE  = --results "$$RESULTS"
 PLAN   = $(STAGE).plan --config "$$CONFIG" $(if $(DEVICE),--device "$$DEVICE") --models "$$MODELS" --backends "$$BACKENDS" \
@@ -107,7 +108,9 @@ ONE_BY_ONE = $(STAGE).run $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKE
 ENERGY = $(STAGE).energy $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 PROFILE = $(STAGE).profile_ops $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force) \
           --layers "$$LAYERS" $(if $(DEPTH),--depth "$$DEPTH") $(if $(PROFILE_RUNS),--runs "$$PROFILE_RUNS")
-ASKED = $(strip $(DEVICE) $(MODELS) $(BACKENDS) $(PRECISIONS) $(BATCHES) $(SEQ_LENGTHS) $(SETTINGS))
+# What is planned was named: a profile then plans anew.
+ASKED = $(strip $(if $(filter override,$(origin CONFIG)),CONFIG) $(DEVICE) $(MODELS) $(BACKENDS) $(PRECISIONS) $(BATCHES) $(SEQ_LENGTHS) \
+        $(BOUNDARIES) $(MODES) $(SETTINGS) $(TUNE) $(ROUNDS) $(MAX_ROUNDS) $(INTERVAL) $(BUDGET))
 AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR"
 REPORT = $(STAGE).report $(PLACE)
 COMPARE = $(STAGE).compare $(PLACE) $(if $(BASELINE),--baseline "$$BASELINE") --threshold "$$THRESHOLD" \
@@ -116,7 +119,7 @@ COMPARE = $(STAGE).compare $(PLACE) $(if $(BASELINE),--baseline "$$BASELINE") --
 REPRODUCE = $(STAGE).reproduce $(PLACE) --claim "$$CLAIM" $(if $(DEVICE),--device "$$DEVICE") --models-dir "$$MODELS_DIR" \
             $(if $(ROUNDS),--rounds "$$ROUNDS") --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 
-.PHONY: help bench plan export engines roof run watch energy aggregate report share compare reproduce bundle verify audit selftest profile models test check where images image-cpu image-cuda shell clean distclean
+.PHONY: help bench plan export engines roof run watch energy aggregate report share compare reproduce bundle verify audit selftest profile models wheel test check where images image-cpu image-cuda shell clean distclean
 
 help: ## Print this help
 	@echo "Usage: make <target> [VARIABLE=value …]"
@@ -174,11 +177,13 @@ reproduce: where ## Measure what a published claim measured and say whether it c
 selftest: where ## Prove the harness on this machine: bias, false alarms, missed slow-downs (RATE=10%)
 	@$(STAGE).selftest $(PLACE) --models-dir "$$MODELS_DIR" $(if $(RATE),--rate "$$RATE") $(if $(TRIALS),--trials "$$TRIALS")
 
-profile: where ## Profile the plan's cases, after planning anew where MODELS, BACKENDS, … are given: counts, memory, layers
-	@$(if $(ASKED),$(PLAN))
+profile: where ## Profile the plan's cases, and report: counts, memory, layers; plans first where there is no plan or MODELS, … are given
+	@if $(if $(ASKED),:,[ ! -e "$$RESULTS/plan.json" ]); then $(PLAN); fi
 	@code=0; $(EXPORT) || code=$$?; case $$code in 0|10) ;; *) exit $$code ;; esac  # as in bench
 	@code=0; $(ENGINES) || code=$$?; case $$code in 0|5|8) ;; *) exit $$code ;; esac  # as in bench
-	@$(PROFILE)
+	@code=0; $(PROFILE) || code=$$?; \
+	case $$code in 0|10) ;; *) exit $$code ;; esac; \
+	$(REPORT) --profiles; exit $$code  # 10: some cases were not profiled; the report has the others
 
 models: where ## List the models with parameters, inputs and weights
 	@$(STAGE).models
@@ -213,6 +218,10 @@ audit: .venv-audit/.installed ## Ask for known vulnerabilities of the lock file'
 	@test -x .venv-audit/bin/python || "$$PYTHON" -m venv .venv-audit
 	@.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check 'pip-audit==2.10.1'
 	@touch $@
+
+wheel: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Build the package for a release: dist/inferometer-<version>-py3-none-any.whl
+	@$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/inferometer-*.whl
 
 test: $(VENV)/.installed ## Run the tests
 	@$(VENV)/bin/python -m pytest
@@ -269,6 +278,6 @@ clean: ## Remove results (published ones stay)
 distclean: clean ## Remove results, exported models and the virtual environment
 	@if [ -d "$$MODELS_DIR" ]; then $(call OURS,$$MODELS_DIR,models,*/export*.json); \
 	find "$$MODELS_DIR" -mindepth 1 -maxdepth 1 ! -name .gitkeep -exec rm -rf {} +; fi
-	@rm -rf .venv .venv-cuda .venv-audit *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv .venv-cuda .venv-audit dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 endif

@@ -16,12 +16,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 
 from harness import pipeline
 from harness.core import hints
 from harness.core.cli import main, parser, say
+from harness.core.environment import version
 from harness.core.errors import UsageError
 from harness.core.layout import Results
 from harness.core.names import unknown_name
@@ -55,7 +55,7 @@ def start(arguments: Sequence[str]) -> None:
     if name in ("-h", "--help", "help"):
         say(overview())
     elif name == "--version":
-        say(f"inferometer {metadata.version('inferometer')}")
+        say(f"inferometer {version('inferometer') or '(not installed)'}")
     elif name in PIPELINES:
         _pipeline(name, rest)
     elif name in STAGES:
