@@ -93,7 +93,7 @@ def _pipeline(name: str, arguments: Sequence[str]) -> None:
         else:
             options.add_argument(variable.option, dest=variable.name, metavar=variable.name, help=variable.text)
     options.add_argument("--json", action="store_true", help="end with one line of JSON about the outcome")
-    given = options.parse_args(arguments)
+    given = options.parse_intermixed_args(arguments)
     choices = _choices(given)
     results = Results(Path(choices["RESULTS"][0]))
     signal.signal(signal.SIGTERM, lambda number, _: options.exit(_SIGNALLED + number))
