@@ -89,7 +89,9 @@ def _pipeline(name: str, arguments: Sequence[str]) -> None:
     options.add_argument("model", nargs="*", help="models, as in --models: names, ONNX files, folders")
     for variable in pipeline.options_of(pipeline.stages_of(name)):
         if variable.switch:
-            options.add_argument(variable.option, action="store_const", const="1", dest=variable.name, help=variable.text)
+            options.add_argument(
+                variable.option, action="store_const", const="1", dest=variable.name, help=variable.text
+            )
         else:
             options.add_argument(variable.option, dest=variable.name, metavar=variable.name, help=variable.text)
     options.add_argument("--json", action="store_true", help="end with one line of JSON about the outcome")
@@ -98,7 +100,9 @@ def _pipeline(name: str, arguments: Sequence[str]) -> None:
     results = Results(Path(choices["RESULTS"][0]))
     signal.signal(signal.SIGTERM, lambda number, _: options.exit(_SIGNALLED + number))
     plans = name == "bench" or not results.plan.is_file() or not pipeline.PLANNING.isdisjoint(choices)
-    code = pipeline.run(pipeline.steps(pipeline.PIPELINES[name], choices, plans, int(unix_s())), _stage, lambda: _on_gpu(results))
+    code = pipeline.run(
+        pipeline.steps(pipeline.PIPELINES[name], choices, plans, int(unix_s())), _stage, lambda: _on_gpu(results)
+    )
     if given.json:
         say(_outcome(code, results))
     options.exit(code)

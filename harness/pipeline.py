@@ -35,7 +35,9 @@ class Variable:
 VARIABLES: tuple[Variable, ...] = (
     Variable("CONFIG", "--config", ("plan",), "configuration (configs/quickstart.yaml; configs/cuda.yaml on a GPU)"),
     Variable("DEVICE", "--device", ("plan", "reproduce"), "cpu or cuda, instead of the configuration's"),
-    Variable("MODELS", "--models", ("plan",), "comma-separated models, ONNX files or folders; name@seeded sets weights"),
+    Variable(
+        "MODELS", "--models", ("plan",), "comma-separated models, ONNX files or folders; name@seeded sets weights"
+    ),
     Variable("BACKENDS", "--backends", ("plan",), "comma-separated backends"),
     Variable("PRECISIONS", "--precisions", ("plan",), "comma-separated: fp32,tf32,fp16,bf16,int8"),
     Variable("BATCHES", "--batches", ("plan",), "comma-separated batch sizes"),

@@ -23,6 +23,7 @@ from harness.planning.estimate import estimate, further_in_words, in_words
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import Overrides, apply
 from harness.render import units
+from harness.render.names import short_names
 from harness.zoo.quantised_file import quantisation_of
 from harness.zoo.sources import require_files, with_prefix
 
@@ -112,7 +113,8 @@ def _describe(plan: Plan, path: Path, changed: bool, every_case: bool) -> None:
     skipped = len(plan.cases) - len(runnable)
     backends = list(dict.fromkeys(case.backend for case in plan.cases))
     cli.say(f"Plan {plan.plan_id} ({'written' if changed else 'unchanged'}): {path}")
-    cli.say(f"  models    {', '.join(f'{model.name} ({model.weights})' for model in plan.models)}")
+    short = short_names(model.name for model in plan.models)
+    cli.say(f"  models    {', '.join(f'{short[model.name]} ({model.weights})' for model in plan.models)}")
     cli.say(f"  backends  {', '.join(backends)} on {plan.device}")
     cli.say(
         f"  cases     {len(runnable)} to measure in {units.count(plan.measurement.rounds, 'round')}"

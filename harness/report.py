@@ -26,6 +26,8 @@ from harness.render.html.compared import is_of
 from harness.render.html.embedded import can_draw
 from harness.render.html.page import page
 from harness.render.html.profile import Profiles
+from harness.render.html.stamp import stamp
+from harness.render.names import with_short_names
 from harness.render.profile_section import profile_section
 from harness.render.selftest import selftest_line
 from harness.render.side_by_side import not_compared_section, side_by_side_section
@@ -42,7 +44,8 @@ def stage(arguments: Sequence[str]) -> None:
     parser.add_argument("--profiles", action="store_true", help="of the profiled cases alone, measured or not")
     options = parser.parse_args(arguments)
     results = Results(options.results)
-    summary, place = _of_profiles(results) if options.profiles else _of_run(results)
+    whole, place = _of_profiles(results) if options.profiles else _of_run(results)
+    summary = with_short_names(whole)
     asked = hints.of_command(results.command.read_text() if results.command.is_file() else None)
     drawing = summary.charts and not options.no_charts
     found = charts.select(summary) if drawing else charts.Selection()
@@ -62,9 +65,9 @@ def stage(arguments: Sequence[str]) -> None:
     store.save_bytes(place.report, hints.typed(text, asked).encode())
     if drawing and not can_draw():
         cli.warn(f"{place.page.name} has no charts: plotly is not installed. Install it, then `make report`.")
-    compared = _comparison(summary, results)
+    compared = _comparison(whole, results)
     tables = _profile(summary, profiled, beside)
-    shown = page(summary, proof, drawing and can_draw(), tables, profiled, compared, changes, more)
+    shown = page(summary, proof, drawing and can_draw(), tables, profiled, compared, changes, more, stamp(whole))
     store.save_bytes(place.page, hints.typed_html(shown, asked).encode())
     if options.print:
         cli.say(terminal_table(summary))

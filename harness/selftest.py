@@ -23,8 +23,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.backends.slowdown import VARIABLE as SLOWDOWN_VARIABLE
 from harness import pipeline
+from harness.backends.slowdown import VARIABLE as SLOWDOWN_VARIABLE
 from harness.core import cli, environment, store
 from harness.core.errors import CasesFailedError, SelfTestError, UsageError
 from harness.core.layout import Results

@@ -38,7 +38,9 @@ def parser(module: str, docstring: str | None) -> Parser:
     """A parser for `python -m harness.<stage>` whose description is the stage's own docstring."""
     by_command = hints.front() == "inferometer"
     return Parser(
-        prog=module.replace("harness.", "inferometer ") if by_command else f"python -m {module}", description=docstring, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=module.replace("harness.", "inferometer ") if by_command else f"python -m {module}",
+        description=docstring,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
 
 

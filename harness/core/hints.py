@@ -87,7 +87,12 @@ def of_stage(stage: str, words: Sequence[str], by: Front) -> Context:
     return Context(by, {**kept, **folders})
 
 
-_TARGETS = (*pipeline.PIPELINES, *pipeline.ALIASES, *sorted({name for one in VARIABLES for name in one.stages}), "models")
+_TARGETS = (
+    *pipeline.PIPELINES,
+    *pipeline.ALIASES,
+    *sorted({name for one in VARIABLES for name in one.stages}),
+    "models",
+)
 _WORD = f"(?:{'|'.join(sorted(_TARGETS, key=len, reverse=True))})(?![\\w-])"
 _VALUE = r"(?:'[^']*'|<[^>]*>|[^\s`'\"<>&]*[^\s`'\"<>&.,;:)])+"
 _ASSIGNED = rf"[A-Z][A-Z_]+={_VALUE}"
@@ -105,7 +110,9 @@ _KEYWORDS: Mapping[str, Callable[[str], str]] = {
     "MAX_ROUNDS": 'measurement={{"max_rounds": {}}}'.format,
 }
 """How the API says a choice."""
-_OF_API = frozenset(("plan", "export", "engines", "build_engine", "roof", "run", "aggregate", "report", "bench", "profile"))
+_OF_API = frozenset(
+    ("plan", "export", "engines", "build_engine", "roof", "run", "aggregate", "report", "bench", "profile")
+)
 
 
 def typed(text: str, context: Context) -> str:
@@ -130,7 +137,9 @@ def typed_html(page: str, context: Context) -> str:
     """The same for a page: its text and not its scripts and styles."""
     parts = re.split(r"(<(script|style)\b.*?</\2>)", page, flags=re.DOTALL)
     escaped = Context(context.front, {name: html.escape(value, quote=False) for name, value in context.planned.items()})
-    return "".join(part if place % 3 == 1 else typed(part, escaped) for place, part in enumerate(parts) if place % 3 != 2)
+    return "".join(
+        part if place % 3 == 1 else typed(part, escaped) for place, part in enumerate(parts) if place % 3 != 2
+    )
 
 
 def _again(match: re.Match[str], context: Context) -> str:
@@ -138,7 +147,7 @@ def _again(match: re.Match[str], context: Context) -> str:
     given = dict(word.split("=", 1) for word in re.findall(rf" ({_ASSIGNED})", match["given"]))
     if context.front == "api" and _OF_API.issuperset(targets):
         said = [_choice(name, value, "api") for name, value in given.items() if name in BY_NAME]
-        return ", ".join(said) or "the same call"
+        return ", ".join(said) or ("benchmark()" if "bench" in targets else "profile()")
     commands = [targets] if context.front != "inferometer" else [[target] for target in targets]
     return " && ".join(_command(one, given, context) for one in commands)
 

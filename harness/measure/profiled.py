@@ -51,7 +51,8 @@ def profiled_rows(summary: Summary, results: Results, warn: Callable[[str], None
         if model is None or model.settings_id != summary.settings_id:
             continue
         # Of the rows as they are now: they may have been measured after the profile was taken.
-        model = model.model_copy(update={"achieved": achieved(row, model.flops_per_batch, summary.roof)})
+        facts = {"model": row.model, "achieved": achieved(row, model.flops_per_batch, summary.roof)}
+        model = model.model_copy(update=facts)
         parts = _loaded(results.parts_profile(row.case_id), PartsProfile, warn)
         if parts is not None:
             parts = with_launch_gaps(parts, results.profile(row.case_id), warn)

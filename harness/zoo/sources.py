@@ -46,7 +46,9 @@ def with_prefix(name: str) -> str:
         return name
     if name.endswith(".onnx"):
         return f"onnx:{name}"
-    return f"hf:{name}" if name.startswith(("./", "../", "/", "~")) or name.endswith("/") or name in (".", "..") else name
+    return (
+        f"hf:{name}" if name.startswith(("./", "../", "/", "~")) or name.endswith("/") or name in (".", "..") else name
+    )
 
 
 def require_files(name: str) -> None:

@@ -99,7 +99,14 @@ def test_bench_stops_at_the_stage_that_fails_with_its_exit_code(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("codes", "expected"),
-    [({}, 0), ({"plan": 2}, 2), ({"export": 8}, 8), ({"run": 10}, 10), ({"run": 10, "report": 4}, 4), ({"run": 143}, 143)],
+    [
+        ({}, 0),
+        ({"plan": 2}, 2),
+        ({"export": 8}, 8),
+        ({"run": 10}, 10),
+        ({"run": 10, "report": 4}, 4),
+        ({"run": 143}, 143),
+    ],
 )
 def test_cases_that_fail_are_reported_and_anything_else_ends_it(
     codes: dict[str, int], expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -130,7 +137,9 @@ def test_models_are_named_without_an_option_and_choices_reach_their_stages(
     monkeypatch.setattr(program, "_on_gpu", lambda _: False)
     monkeypatch.setattr(program.signal, "signal", lambda *_: None)
     with pytest.raises(SystemExit):
-        program.start(["profile", "a b.onnx", "--layers", "attention", "resnet18", "--force", "--results", str(tmp_path)])
+        program.start(
+            ["profile", "a b.onnx", "--layers", "attention", "resnet18", "--force", "--results", str(tmp_path)]
+        )
     folders = ["--models-dir", "models", "--results", str(tmp_path)]
     assert called["plan"] == ["--models", "a b.onnx,resnet18", *folders]
     assert called["profile_ops"] == ["--layers", "attention", "--force", *folders]

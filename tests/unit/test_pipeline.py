@@ -105,10 +105,27 @@ def _named(words: Sequence[str]) -> dict[str, str]:
 
 
 ALL = {
-    **{"CONFIG": "my config.yaml", "DEVICE": "cpu", "MODELS": "a,b c.onnx", "BACKENDS": "x", "PRECISIONS": "fp32"},
-    **{"BATCHES": "1,8", "SEQ_LENGTHS": "32", "BOUNDARIES": "compute", "MODES": "sync", "SETTINGS": "s", "TUNE": "1"},
-    **{"ROUNDS": "5", "MAX_ROUNDS": "9", "INTERVAL": "1%", "BUDGET": "1m", "MODELS_DIR": "m", "FORCE": "1"},
-    **{"BACKEND_PYTHONS": "x=/p", "LAYERS": "attention", "DEPTH": "2", "PROFILE_RUNS": "7"},
+    "CONFIG": "my config.yaml",
+    "DEVICE": "cpu",
+    "MODELS": "a,b c.onnx",
+    "BACKENDS": "x",
+    "PRECISIONS": "fp32",
+    "BATCHES": "1,8",
+    "SEQ_LENGTHS": "32",
+    "BOUNDARIES": "compute",
+    "MODES": "sync",
+    "SETTINGS": "s",
+    "TUNE": "1",
+    "ROUNDS": "5",
+    "MAX_ROUNDS": "9",
+    "INTERVAL": "1%",
+    "BUDGET": "1m",
+    "MODELS_DIR": "m",
+    "FORCE": "1",
+    "BACKEND_PYTHONS": "x=/p",
+    "LAYERS": "attention",
+    "DEPTH": "2",
+    "PROFILE_RUNS": "7",
 }
 
 

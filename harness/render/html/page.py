@@ -55,12 +55,13 @@ def page(
     comparison: Comparison | None = None,
     what_if: str = "",
     more: str = "",
+    of: Markup | None = None,
 ) -> str:
     """The whole page.
 
     proof: what the self-test found; with_plots: False leaves all charts out; profile, what_if: the sections so named,
     all three as Markdown. profiled: what the profile's trees are made of; comparison: with an earlier run; more: what
-    further rounds would make surer, as Markdown.
+    further rounds would make surer, as Markdown. of: the stamp of the summary in its file, where names are shortened here.
     """
     tables = ranking.by_table(summary.rows)
     sections = list(_sections(summary, tables, proof, with_plots, profile, profiled, comparison, what_if, more))
@@ -71,7 +72,7 @@ def page(
         .get_template("report.html.j2")
         .render(
             title=summary.title,
-            stamp=stamp(summary),
+            stamp=of or stamp(summary),
             measured=prose.inline(measured_on(summary)) if tables else "",
             provenance=prose.inline(document.provenance(summary)),
             sections=sections,

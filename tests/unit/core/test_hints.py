@@ -12,19 +12,23 @@ from harness.core import hints
 from harness.core.hints import Context, choices_in, command_line, of_command, of_stage, typed, typed_html
 
 ROOT = Path(__file__).parents[3]
-RUN = Context(
-    planned={"CONFIG": "my config.yaml", "MODELS": "onnx:m.onnx", "MODELS_DIR": "/m", "RESULTS": "results/x"}
-)
+RUN = Context(planned={"CONFIG": "my config.yaml", "MODELS": "onnx:m.onnx", "MODELS_DIR": "/m", "RESULTS": "results/x"})
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("Run `make run`.", "Run `make run MODELS_DIR=/m RESULTS=results/x`."),
-        ("make plan BATCHES=1", "make plan CONFIG='my config.yaml' MODELS=onnx:m.onnx MODELS_DIR=/m RESULTS=results/x BATCHES=1"),
+        (
+            "make plan BATCHES=1",
+            "make plan CONFIG='my config.yaml' MODELS=onnx:m.onnx MODELS_DIR=/m RESULTS=results/x BATCHES=1",
+        ),
         ("`make aggregate report`", "`make aggregate report MODELS_DIR=/m RESULTS=results/x`"),
         ("`make report`: see it", "`make report RESULTS=results/x`: see it"),
-        ("`make bench RESULTS=other`", "`make bench CONFIG='my config.yaml' MODELS=onnx:m.onnx MODELS_DIR=/m RESULTS=other`"),
+        (
+            "`make bench RESULTS=other`",
+            "`make bench CONFIG='my config.yaml' MODELS=onnx:m.onnx MODELS_DIR=/m RESULTS=other`",
+        ),
         ("make compare BASELINE=<folder>.", "make compare RESULTS=results/x BASELINE=<folder>."),
         ("THRESHOLD='a<1ms; b>2/s', or so", "THRESHOLD='a<1ms; b>2/s', or so"),
         ("`make models`, make it so, remake run", "`make models`, make it so, remake run"),
@@ -57,7 +61,7 @@ def test_the_command_inferometer_has_options(text: str, expected: str) -> None:
         ("`make run FORCE=1` measures again.", "`force=True` measures again."),
         ("Measure more rounds: `make bench ROUNDS=10`.", "Measure more rounds: `rounds=10`."),
         ("`make profile FORCE=1 PROFILE_RUNS=200`.", "`force=True, num_runs=200`."),
-        ("Run `make export` again.", "Run `the same call` again."),
+        ("Run `make export` again.", "Run `profile()` again."),
         ("`make selftest` tests it", "`make selftest` tests it"),
     ],
 )
@@ -68,7 +72,7 @@ def test_the_api_has_arguments(text: str, expected: str) -> None:
 def test_a_page_changes_in_its_text_alone() -> None:
     page = '<script>"make run"</script><p>make run</p><style>make run</style><code>make roof</code>'
     assert typed_html(page, Context(planned={"RESULTS": "a<b"})) == (
-        '<script>"make run"</script><p>make run RESULTS=\'a&lt;b\'</p><style>make run</style>'
+        "<script>\"make run\"</script><p>make run RESULTS='a&lt;b'</p><style>make run</style>"
         "<code>make roof RESULTS='a&lt;b'</code>"
     )
 
