@@ -139,7 +139,7 @@ def _fail(error: InferometerError) -> NoReturn:
 
 
 def progress(text: str) -> None:
-    """Show a line in place of the last one, on a terminal or in a notebook; an empty one takes it away. Elsewhere nothing."""
+    """Show a line in place of the last one, on a terminal or in a notebook; an empty one takes it away."""
     kernel = _kernel()
     if sys.stderr.isatty():
         width = shutil.get_terminal_size().columns - 1

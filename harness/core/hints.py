@@ -1,8 +1,8 @@
 """Hints that can be typed: commands in a text get the choices of their run, in the words of whoever asked (pure).
 
-Code names the next command as short as it can, `make run FORCE=1`. Where a text is printed or written, that command gets
-the folders and choices of the run that it is about; for the command `inferometer` it becomes `inferometer run --force`,
-and for the Python API `force=True`.
+Code names the next command as short as it can, `make run FORCE=1`. Where a text is printed or written, that command
+gets the folders and choices of the run that it is about; for the command `inferometer` it becomes `inferometer run
+--force`, and for the Python API `force=True`.
 """
 
 from __future__ import annotations
@@ -87,12 +87,7 @@ def of_stage(stage: str, words: Sequence[str], by: Front) -> Context:
     return Context(by, {**kept, **folders})
 
 
-_TARGETS = (
-    *pipeline.PIPELINES,
-    *pipeline.ALIASES,
-    *sorted({name for one in VARIABLES for name in one.stages}),
-    "models",
-)
+_TARGETS = {*pipeline.PIPELINES, *pipeline.ALIASES, *(stage for variable in VARIABLES for stage in variable.stages)}
 _WORD = f"(?:{'|'.join(sorted(_TARGETS, key=len, reverse=True))})(?![\\w-])"
 _VALUE = r"(?:'[^']*'|<[^>]*>|[^\s`'\"<>&]*[^\s`'\"<>&.,;:)])+"
 _ASSIGNED = rf"[A-Z][A-Z_]+={_VALUE}"
@@ -110,9 +105,7 @@ _KEYWORDS: Mapping[str, Callable[[str], str]] = {
     "MAX_ROUNDS": 'measurement={{"max_rounds": {}}}'.format,
 }
 """How the API says a choice."""
-_OF_API = frozenset(
-    ("plan", "export", "engines", "build_engine", "roof", "run", "aggregate", "report", "bench", "profile")
-)
+_OF_API = {*pipeline.PIPELINES, *pipeline.ALIASES, *pipeline.stages_of("bench"), *pipeline.stages_of("profile")}
 
 
 def typed(text: str, context: Context) -> str:
@@ -136,10 +129,10 @@ def typed(text: str, context: Context) -> str:
 def typed_html(page: str, context: Context) -> str:
     """The same for a page: its text and not its scripts and styles."""
     parts = re.split(r"(<(script|style)\b.*?</\2>)", page, flags=re.DOTALL)
-    escaped = Context(context.front, {name: html.escape(value, quote=False) for name, value in context.planned.items()})
-    return "".join(
-        part if place % 3 == 1 else typed(part, escaped) for place, part in enumerate(parts) if place % 3 != 2
-    )
+    planned = {name: html.escape(value, quote=False) for name, value in context.planned.items()}
+    text = Context(context.front, planned)
+    # Text, a whole script or style, its name, text, …
+    return "".join(part if place % 3 == 1 else typed(part, text) for place, part in enumerate(parts) if place % 3 != 2)
 
 
 def _again(match: re.Match[str], context: Context) -> str:

@@ -18,8 +18,8 @@ _DIGITS = 16
 def short_names(names: Iterable[str]) -> dict[str, str]:
     """By whole name its short one; of names that would be short alike, each gets the least that tells them apart.
 
-    >>> short_names(["onnx:/data/a/model.onnx", "onnx:/data/b/model.onnx", "torchvision:resnet34"])
-    {'onnx:/data/a/model.onnx': 'a/model.onnx', 'onnx:/data/b/model.onnx': 'b/model.onnx', 'torchvision:resnet34': 'resnet34'}
+    >>> short_names(["onnx:/data/a/net.onnx", "onnx:/data/b/net.onnx", "hf:./bert"])
+    {'onnx:/data/a/net.onnx': 'a/net.onnx', 'onnx:/data/b/net.onnx': 'b/net.onnx', 'hf:./bert': 'bert'}
     """
     longer = {name: _names(name) for name in dict.fromkeys(names)}
     level = dict.fromkeys(longer, 0)

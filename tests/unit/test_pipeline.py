@@ -52,9 +52,10 @@ def test_every_stage_takes_the_options_of_the_table_and_no_other_stage_does(monk
 
     monkeypatch.setattr(cli.Parser, "parse_args", stop)
     for stage in sorted({name for variable in VARIABLES for name in variable.stages}):
+        module = importlib.import_module(f"harness.{stage}")
+        started = getattr(module, "stage" if hasattr(module, "stage") else stage)
         with pytest.raises(_Parsed):
-            module = importlib.import_module(f"harness.{stage}")
-            getattr(module, "stage" if hasattr(module, "stage") else stage)([])
+            started([])
     for variable in VARIABLES:
         taking = {stage for stage, options in known.items() if variable.option in options}
         # `--models` of other stages is a part of the plan, `--config` of the self-test another default, `--rate` one.

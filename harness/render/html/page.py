@@ -61,7 +61,8 @@ def page(
 
     proof: what the self-test found; with_plots: False leaves all charts out; profile, what_if: the sections so named,
     all three as Markdown. profiled: what the profile's trees are made of; comparison: with an earlier run; more: what
-    further rounds would make surer, as Markdown. of: the stamp of the summary in its file, where names are shortened here.
+    further rounds would make surer, as Markdown. of: the stamp of the summary in its file, where names
+    are shortened here.
     """
     tables = ranking.by_table(summary.rows)
     sections = list(_sections(summary, tables, proof, with_plots, profile, profiled, comparison, what_if, more))

@@ -45,12 +45,15 @@ def test_a_command_of_make_gets_the_choices_that_its_target_reads(text: str, exp
     [
         ("`make run FORCE=1` again", "`inferometer run --models-dir /m --results results/x --force` again"),
         ("`make roof report`", "`inferometer roof --results results/x && inferometer report --results results/x`"),
-        ("`make profile FORCE=1 PROFILE_RUNS=200`.", "`inferometer profile --config 'my config.yaml' --models onnx:m.onnx "
-         "--models-dir /m --results results/x --force --runs 200`."),
+        (
+            "`make profile FORCE=1 DEPTH=2`.",
+            "`inferometer profile --config 'my config.yaml' --models onnx:m.onnx --models-dir /m --results results/x "
+            "--force --depth 2`.",
+        ),
         ("Ask for fewer: ROUNDS=5.", "Ask for fewer: --rounds 5."),
         ("Run `make image-cuda`.", "Run `make image-cuda`."),
     ],
-)  # fmt: skip
+)
 def test_the_command_inferometer_has_options(text: str, expected: str) -> None:
     assert typed(text, Context("inferometer", RUN.planned)) == expected
 

@@ -49,7 +49,7 @@ def test_tables_have_the_short_name_and_the_last_section_the_whole_one() -> None
     name = "pickle:Tower-0123456789abcdef"
     made = Synthetic((RESNET,), [case_of(RESNET, "torch-eager", "fp32", 1)]).summary()
     rows = tuple(row.model_copy(update={"model": name}) for row in made.rows)
-    exports = {name: record.model_copy(update={"model": name}) for record in made.exports.values()}
+    exports = {name: made.exports[RESNET.name].model_copy(update={"model": name})}
     summary = made.model_copy(update={"rows": rows, "exports": exports})
     short = with_short_names(summary)
     assert {row.model for row in short.rows} == set(short.exports) == {"Tower"}
