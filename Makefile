@@ -220,6 +220,7 @@ audit: .venv-audit/.installed ## Ask for known vulnerabilities of the lock file'
 	@touch $@
 
 wheel: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Build the package for a release: dist/inferometer-<version>-py3-none-any.whl
+	@rm -rf build  # or modules that are gone would be packed once more
 	@$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/inferometer-*.whl
 
