@@ -1,6 +1,6 @@
 # Inferometer: every stage as a target. `make` alone prints this list; README.md explains the stages.
 
-#- What to measure: read by plan, bench, profile, reproduce (DEVICE, ROUNDS)
+#- What to measure: read by plan, bench, profile; DEVICE by reproduce too
 CONFIG      ?= $(if $(filter cuda,$(DEVICE)),configs/cuda.yaml,configs/quickstart.yaml)#? configuration to plan from: quickstart.yaml, or cuda.yaml with DEVICE=cuda
 DEVICE      ?=#? cpu or cuda, instead of the configuration's
 MODELS      ?=#? comma-separated models, instead of the configuration's; name@seeded sets the weights
@@ -13,16 +13,16 @@ MODES       ?=#? comma-separated: sync,pipelined,offline
 SETTINGS    ?=#? comma-separated named settings of the backends, as static+graph
 TUNE        ?=#? 1: try each backend's settings once, and measure the fastest fully
 
-#- How often and how long: read by plan, bench
+#- How often and how long: read by plan, bench, profile; ROUNDS by reproduce too
 ROUNDS      ?=#? fresh processes per case
 MAX_ROUNDS  ?=#? further rounds, up to this, for cases whose interval is wide
 INTERVAL    ?=#? half-width of the 95% interval that ends a case's rounds, as 0.5%
 BUDGET      ?=#? time of the whole command after which no further round begins, as 10m
 
-#- Files: read by every stage
+#- Files: read by every target that runs a stage
 RESULTS     ?= results#? folder of results
 MODELS_DIR  ?= models#? folder of exported models
-FORCE       ?=#? 1: measure and export again what is there (export, engines, roof, run, energy, profile, reproduce, bench)
+FORCE       ?=#? export, engines, roof, run, energy, profile, reproduce, bench: 1 does again what is there
 
 #- Comparing and checking
 BASELINE    ?=#? compare: earlier results folder, or its summary.json
@@ -44,10 +44,10 @@ PORT        ?= 0#? watch: port of that page; 0 takes a free one
 MLFLOW      ?=#? share: MLflow server or database to log to as well, as sqlite:///mlflow.db
 AUDIT_SERVICE ?= pypi#? audit: where to ask for known vulnerabilities: pypi or osv
 
-#- Where stages run: read by every stage
+#- Where stages run: read by every target that runs a stage
 WHERE       ?= $(or $(value RUN),auto)#? local, docker, auto (docker where an engine answers; builds the CPU image), or system: this PYTHON as it is
-CARDS       ?=#? bench, run: GPUs to spread the models over, as 0,1,2,3
-BACKEND_PYTHONS ?= $(value PYTHONS)#? backend=path of a Python that has its libraries, comma-separated, as tensorrt=/opt/trt/bin/python
+CARDS       ?=#? bench and run: GPUs to spread the models over, as 0,1,2,3
+BACKEND_PYTHONS ?= $(value PYTHONS)#? engines, run, energy, profile, reproduce, bench: backend=path of a Python that has its libraries, comma-separated, as tensorrt=/opt/trt/bin/python
 TORCH_INDEX ?=#? extra package index that has a CPU-only torch for this platform
 DOCKER      ?= docker#? container engine, docker or podman
 IMAGE       ?=#? image to run in, instead of inferometer:cpu or :cuda; IMAGE_EXPORT and the like name one stage's

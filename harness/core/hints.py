@@ -83,8 +83,9 @@ def of_stage(stage: str, words: Sequence[str], by: Front) -> Context:
     except (OSError, ValueError):
         planned = {}
     folders = {name: own[name] for name in ("RESULTS", "MODELS_DIR") if name in own}
-    kept = {name: value for name, value in planned.items() if name not in ("RESULTS", "MODELS_DIR")}
-    return Context(by, {**kept, **folders})
+    # Where a stage takes no folder of exports, the plan's own is meant.
+    named = {"RESULTS", *(("MODELS_DIR",) if BY_NAME["MODELS_DIR"].option in " ".join(words) else ())}
+    return Context(by, {**{name: value for name, value in planned.items() if name not in named}, **folders})
 
 
 _TARGETS = {*pipeline.PIPELINES, *pipeline.ALIASES, *(stage for variable in VARIABLES for stage in variable.stages)}

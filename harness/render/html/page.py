@@ -18,7 +18,7 @@ from harness.render import document, ranking, remarks
 from harness.render.charts import MAX_OVERVIEW, MAX_ROWS, MAX_TABLES
 from harness.render.conditions import conditions, environment_table, short_conditions
 from harness.render.guide import guide
-from harness.render.headline import MAX_MODELS, NOTHING, measured_on, verdicts
+from harness.render.headline import MAX_MODELS, measured_on, nothing, verdicts
 from harness.render.html import embedded, prose
 from harness.render.html.cases import case_table
 from harness.render.html.compared import compared
@@ -107,7 +107,7 @@ def _sections(
         "summary.html.j2",
         {
             "verdicts": found[:MAX_MODELS],
-            "nothing": "" if found else NOTHING,
+            "nothing": "" if found else nothing(summary),
             "more": f"{more} more models stand below." if more > 0 else "",
             "further": prose.inline(further) if further else "",
             "groups": overview,

@@ -112,9 +112,13 @@ def test_who_planned_is_kept_with_the_command(by: hints.Front) -> None:
 
 
 def test_a_stage_knows_how_its_folder_was_planned(tmp_path: Path) -> None:
-    (tmp_path / "command.txt").write_text(command_line("make", ["--models", "resnet18", "--results", "elsewhere"]))
+    planned = ["--models", "resnet18", "--results", "elsewhere", "--models-dir", "/m"]
+    (tmp_path / "command.txt").write_text(command_line("make", planned))
     words = ["--results", str(tmp_path), "--force"]
-    assert of_stage("run", words, "make") == Context("make", {"MODELS": "resnet18", "RESULTS": str(tmp_path)})
+    known = {"MODELS": "resnet18", "RESULTS": str(tmp_path)}
+    assert of_stage("report", words, "make") == Context("make", {**known, "MODELS_DIR": "/m"})
+    assert of_stage("run", [*words, "--models-dir", "models"], "make") == Context("make", known)
+    assert of_stage("run", [*words, "--models-dir", "own"], "make") == Context("make", {**known, "MODELS_DIR": "own"})
     assert of_stage("plan", words, "make") == Context("make", {"RESULTS": str(tmp_path)})
     assert choices_in(words) == {"RESULTS": str(tmp_path)}
 
