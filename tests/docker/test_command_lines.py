@@ -130,9 +130,11 @@ def test_a_model_of_the_users_is_mounted_read_only_and_the_checkout_is_not(engin
     for name in ("model.onnx", "model.onnx.data"):
         (tmp_path / "my nets" / name).touch()
     (tmp_path / "saved").mkdir()
-    said = stage(engine, "export", f"MODELS={tmp_path}/my nets/model.onnx,hf:{tmp_path}/saved,resnet18")
+    nets = f"{tmp_path}/my nets/model.onnx,onnx:{tmp_path}/my nets/other.onnx"
+    (tmp_path / "my nets/other.onnx").touch()
+    said = stage(engine, "export", f"MODELS={nets},hf:{tmp_path}/saved,resnet18")
     for folder in (f"{tmp_path}/my nets", f"{tmp_path}/saved"):
-        assert f"type=bind,source={folder},target={folder},readonly" in said
+        assert said.count(f"type=bind,source={folder},target={folder},readonly") == 1, "twice is refused"
     beside = ROOT / f"only-for-{os.getpid()}.onnx"
     beside.touch()
     try:
