@@ -39,6 +39,10 @@ def front() -> Front:
     return next((name for name in get_args(Front) if name == value), "make")
 
 
+_OF_ONE_COMMAND = ("FORCE", "MAX_ROUNDS", "INTERVAL", "BUDGET")
+"""How long to measure, and what again: said of one command, and not of the next."""
+
+
 def choices_in(words: Sequence[str]) -> dict[str, str]:
     """Make's variables in the arguments of a stage; those without a value, and those that are as usual, are left out.
 
@@ -55,7 +59,7 @@ def choices_in(words: Sequence[str]) -> dict[str, str]:
     return {
         name: value
         for name, value in given.items()
-        if value and value != usual.get(name, BY_NAME[name].usual) and name not in ("FORCE", "BACKEND_PYTHONS")
+        if value and value != usual.get(name, BY_NAME[name].usual) and name not in _OF_ONE_COMMAND
     }
 
 
@@ -82,7 +86,7 @@ def of_stage(stage: str, words: Sequence[str], by: Front) -> Context:
         planned = of_command(path.read_text()).planned
     except (OSError, ValueError):
         planned = {}
-    folders = {name: own[name] for name in ("RESULTS", "MODELS_DIR") if name in own}
+    folders: dict[str, str] = {name: own[name] for name in ("RESULTS", "MODELS_DIR") if name in own}
     # Where a stage takes no folder of exports, the plan's own is meant.
     named = {"RESULTS", *(("MODELS_DIR",) if BY_NAME["MODELS_DIR"].option in " ".join(words) else ())}
     return Context(by, {**{name: value for name, value in planned.items() if name not in named}, **folders})

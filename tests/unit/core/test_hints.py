@@ -95,7 +95,6 @@ def test_a_page_changes_in_its_text_alone() -> None:
                 "RESULTS": "r/try",
                 "MODELS_DIR": "/m m",
                 "TUNE": "1",
-                "BUDGET": "10m",
             },
         ),
     ],
