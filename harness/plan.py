@@ -16,6 +16,7 @@ from harness.core import cli, devices, hints, store
 from harness.core.errors import UsageError
 from harness.core.layout import Results
 from harness.core.lock import exclusive
+from harness.core.names import short_names
 from harness.core.schemas import Boundary, Mode, Plan, Precision, Quantisation
 from harness.planning import amounts
 from harness.planning.config import Config, configuration, read_config
@@ -23,7 +24,6 @@ from harness.planning.estimate import estimate, further_in_words, in_words
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import Overrides, apply
 from harness.render import units
-from harness.render.names import short_names
 from harness.zoo.quantised_file import quantisation_of
 from harness.zoo.sources import require_files, with_prefix
 

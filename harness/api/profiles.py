@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from harness.api.results import Benchmark, Result
 from harness.core.errors import UnavailableError
+from harness.core.names import short_names
 from harness.core.schemas import GpuUsage, Roofline, Row
 from harness.core.schemas.profile import ModelProfile
 from harness.core.schemas.profile_memory import MemoryProfile as Timeline
@@ -19,7 +20,6 @@ from harness.measure.layer_choice import Choice, chosen
 from harness.measure.layer_sums import total
 from harness.measure.reconcile import Reconciliation, reconcile
 from harness.render.meanwhile import meanwhile_table
-from harness.render.names import short_names
 from harness.render.profile_layers import layers_table, profile_text
 from harness.render.profile_memory import memory_figure, memory_section
 from harness.render.profile_model import model_tables

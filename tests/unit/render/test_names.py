@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.core.names import short_names
 from harness.render.document import provenance
-from harness.render.names import short_names, whole_names, with_short_names
+from harness.render.names import whole_names, with_short_names
 from tests.synthetic_results import RESNET, Synthetic, case_of
 
 
