@@ -1,6 +1,6 @@
 # Inferometer: every stage as a target. `make` alone prints this list; README.md explains the stages.
 
-#- What to measure: read by plan, bench, profile, reproduce (DEVICE, ROUNDS)
+#- What to measure: read by plan, bench, profile; DEVICE by reproduce too
 CONFIG      ?= $(if $(filter cuda,$(DEVICE)),configs/cuda.yaml,configs/quickstart.yaml)#? configuration to plan from: quickstart.yaml, or cuda.yaml with DEVICE=cuda
 DEVICE      ?=#? cpu or cuda, instead of the configuration's
 MODELS      ?=#? comma-separated models, instead of the configuration's; name@seeded sets the weights
@@ -15,16 +15,16 @@ INPUTS      ?=#? own inputs of the models, .npz by input name, first axis items;
 EXPORTER    ?=#? what writes ONNX files of modules: dynamo or torchscript
 TUNE        ?=#? 1: try each backend's settings once, and measure the fastest fully
 
-#- How often and how long: read by plan, bench
+#- How often and how long: read by plan, bench, profile; ROUNDS by reproduce too
 ROUNDS      ?=#? fresh processes per case
 MAX_ROUNDS  ?=#? further rounds, up to this, for cases whose interval is wide
 INTERVAL    ?=#? half-width of the 95% interval that ends a case's rounds, as 0.5%
 BUDGET      ?=#? time of the whole command after which no further round begins, as 10m
 
-#- Files: read by every stage
+#- Files: read by every target that runs a stage
 RESULTS     ?= results#? folder of results
 MODELS_DIR  ?= models#? folder of exported models
-FORCE       ?=#? 1: measure and export again what is there (export, engines, roof, run, energy, profile, reproduce, bench); replace a summary by a poorer one (aggregate, bundle)
+FORCE       ?=#? export, engines, roof, run, energy, profile, reproduce, bench: 1 does again what is there; aggregate, bundle: 1 replaces a summary by a poorer one
 
 #- Comparing and checking
 BASELINE    ?=#? compare: earlier results folder, or its summary.json
@@ -46,10 +46,10 @@ PORT        ?= 0#? watch: port of that page; 0 takes a free one
 MLFLOW      ?=#? share: MLflow server or database to log to as well, as sqlite:///mlflow.db
 AUDIT_SERVICE ?= pypi#? audit: where to ask for known vulnerabilities: pypi or osv
 
-#- Where stages run: read by every stage
+#- Where stages run: read by every target that runs a stage
 WHERE       ?= $(or $(value RUN),auto)#? local, docker, auto (docker where an engine answers; builds the CPU image), or system: this PYTHON as it is
-CARDS       ?=#? bench, run: GPUs to spread the models over, as 0,1,2,3
-BACKEND_PYTHONS ?= $(value PYTHONS)#? backend=path of a Python that has its libraries, comma-separated, as tensorrt=/opt/trt/bin/python
+CARDS       ?=#? bench and run: GPUs to spread the models over, as 0,1,2,3
+BACKEND_PYTHONS ?= $(value PYTHONS)#? engines, run, energy, profile, reproduce, bench: backend=path of a Python that has its libraries, comma-separated, as tensorrt=/opt/trt/bin/python
 TORCH_INDEX ?=#? extra package index that has a CPU-only torch for this platform
 DOCKER      ?= docker#? container engine, docker or podman
 IMAGE       ?=#? image to run in, instead of inferometer:cpu or :cuda; IMAGE_EXPORT and the like name one stage's
@@ -92,6 +92,7 @@ SUITE := $(if $(filter cuda,$(DEVICE)),cuda,cpu)
 VENV  := .venv$(if $(filter cuda,$(SUITE)),-cuda)
 LOCK  := constraints$(if $(filter cuda,$(SUITE)),-cuda).txt
 HERE   = $(if $(filter system,$(WHERE)),"$$PYTHON",$(VENV)/bin/python) -m harness
+PIP    = $(if $(filter system,$(WHERE)),"$$PYTHON",$(VENV)/bin/python) -m pip --disable-pip-version-check
 STAGE  = $(if $(filter docker,$(WHERE)),docker/stage harness,$(HERE))
 PLACE  = --results "$$RESULTS"
 PLAN   = $(STAGE).plan --config "$$CONFIG" $(if $(DEVICE),--device "$$DEVICE") --models "$$MODELS" --backends "$$BACKENDS" \
@@ -100,7 +101,7 @@ PLAN   = $(STAGE).plan --config "$$CONFIG" $(if $(DEVICE),--device "$$DEVICE") -
          $(if $(INPUTS),--inputs "$$INPUTS") \
          $(if $(ROUNDS),--rounds "$$ROUNDS") \
          $(if $(MAX_ROUNDS),--max-rounds "$$MAX_ROUNDS") $(if $(INTERVAL),--target-interval "$$INTERVAL") $(if $(BUDGET),--budget "$$BUDGET") $(PLACE) --models-dir "$$MODELS_DIR"
-EXPORT = $(STAGE).export $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
+EXPORT = $(STAGE).export $(PLACE) --models-dir "$$MODELS_DIR" $(if $(EXPORTER),--exporter "$$EXPORTER") $(if $(FORCE),--force)
 ENGINES = $(STAGE).build_engine $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 ROOF = $(STAGE).roof $(PLACE) $(if $(FORCE),--force)
 SPREAD = $(STAGE).spread $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" --cards "$$CARDS" $(if $(FORCE),--force)
@@ -110,7 +111,9 @@ ONE_BY_ONE = $(STAGE).run $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKE
 ENERGY = $(STAGE).energy $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 PROFILE = $(STAGE).profile_ops $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force) \
           --layers "$$LAYERS" $(if $(DEPTH),--depth "$$DEPTH") $(if $(PROFILE_RUNS),--runs "$$PROFILE_RUNS")
-ASKED = $(strip $(DEVICE) $(MODELS) $(BACKENDS) $(PRECISIONS) $(BATCHES) $(SEQ_LENGTHS) $(SETTINGS) $(INPUTS) $(EXPORTER))
+# What is planned was named: a profile then plans anew.
+ASKED = $(strip $(if $(filter override,$(origin CONFIG)),CONFIG) $(DEVICE) $(MODELS) $(BACKENDS) $(PRECISIONS) $(BATCHES) $(SEQ_LENGTHS) \
+        $(BOUNDARIES) $(MODES) $(SETTINGS) $(INPUTS) $(EXPORTER) $(TUNE) $(ROUNDS) $(MAX_ROUNDS) $(INTERVAL) $(BUDGET))
 AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
 REPORT = $(STAGE).report $(PLACE)
 COMPARE = $(STAGE).compare $(PLACE) $(if $(BASELINE),--baseline "$$BASELINE") --threshold "$$THRESHOLD" \
@@ -119,7 +122,7 @@ COMPARE = $(STAGE).compare $(PLACE) $(if $(BASELINE),--baseline "$$BASELINE") --
 REPRODUCE = $(STAGE).reproduce $(PLACE) --claim "$$CLAIM" $(if $(DEVICE),--device "$$DEVICE") --models-dir "$$MODELS_DIR" \
             $(if $(ROUNDS),--rounds "$$ROUNDS") --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 
-.PHONY: help bench plan export engines roof run watch energy aggregate report share compare reproduce bundle verify audit selftest profile models test check where images image-cpu image-cuda shell clean distclean
+.PHONY: help bench plan export engines roof run watch energy aggregate report share compare reproduce bundle verify audit selftest profile models wheel test check where images image-cpu image-cuda shell clean distclean
 
 help: ## Print this help
 	@echo "Usage: make <target> [VARIABLE=value …]"
@@ -178,11 +181,13 @@ reproduce: where ## Measure what a published claim measured and say whether it c
 selftest: where ## Prove the harness on this machine: bias, false alarms, missed slow-downs (RATE=10%)
 	@$(STAGE).selftest $(PLACE) --models-dir "$$MODELS_DIR" $(if $(RATE),--rate "$$RATE") $(if $(TRIALS),--trials "$$TRIALS")
 
-profile: where ## Profile the plan's cases, after planning anew where MODELS, BACKENDS, … are given: counts, memory, layers
-	@$(if $(ASKED),$(PLAN))
+profile: where ## Profile the plan's cases, and report: counts, memory, layers; plans first where there is no plan or MODELS, … are given
+	@if $(if $(ASKED),:,[ ! -e "$$RESULTS/plan.json" ]); then $(PLAN); fi
 	@code=0; $(EXPORT) || code=$$?; case $$code in 0|10) ;; *) exit $$code ;; esac  # as in bench
 	@code=0; $(ENGINES) || code=$$?; case $$code in 0|5|8) ;; *) exit $$code ;; esac  # as in bench
-	@$(PROFILE)
+	@code=0; $(PROFILE) || code=$$?; \
+	case $$code in 0|10) ;; *) exit $$code ;; esac; \
+	$(REPORT) --profiles; exit $$code  # 10: some cases were not profiled; the report has the others
 
 models: where ## List the models with parameters, inputs and weights
 	@$(STAGE).models
@@ -217,6 +222,11 @@ audit: .venv-audit/.installed ## Ask for known vulnerabilities of the lock file'
 	@test -x .venv-audit/bin/python || "$$PYTHON" -m venv .venv-audit
 	@.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check 'pip-audit==2.10.1'
 	@touch $@
+
+wheel: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Build the package for a release: dist/inferometer-<version>-py3-none-any.whl
+	@rm -rf build  # or modules that are gone would be packed once more
+	@$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/inferometer-*.whl
 
 test: $(VENV)/.installed ## Run the tests
 	@$(VENV)/bin/python -m pytest -n logical --maxprocesses 4 --dist loadgroup
@@ -273,6 +283,6 @@ clean: ## Remove results (published ones stay)
 distclean: clean ## Remove results, exported models and the virtual environment
 	@if [ -d "$$MODELS_DIR" ]; then $(call OURS,$$MODELS_DIR,models,*/export*.json); \
 	find "$$MODELS_DIR" -mindepth 1 -maxdepth 1 ! -name .gitkeep -exec rm -rf {} +; fi
-	@rm -rf .venv .venv-cuda .venv-audit *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv .venv-cuda .venv-audit dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 endif

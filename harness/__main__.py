@@ -1,57 +1,76 @@
-"""`python -m harness`, and what an image starts: lists the stages, becomes one of them, or runs them all.
+"""The command `inferometer`, which is `python -m harness` and what an image starts: one stage, or a pipeline of them.
 
-python -m harness                      what there is
-python -m harness <stage> [option …]   one stage, as `python -m harness.<stage>`
-python -m harness bench [option …]     the whole way from a configuration to a report
+inferometer                                      what there is
+inferometer bench model.onnx --batches 1,8       measure: from a configuration to a report
+inferometer profile model.onnx                   profile: counts, memory, layers
+inferometer <stage> [option …]                   one stage, as `python -m harness.<stage>`
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 import importlib.util
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness.core.cli import add_folders, main, parser, say
+from harness import pipeline
+from harness.core import hints
+from harness.core.cli import main, parser, say
+from harness.core.environment import version
 from harness.core.errors import UsageError
 from harness.core.layout import Results
+from harness.core.names import unknown_name
 from harness.core.schemas import Plan, Summary
 from harness.core.store import load
 from harness.measure.clock import unix_s
 from harness.render.outcome import outcome
-from harness.running.going_on import goes_on_after
 
 STAGES = (
     *("plan", "export", "build_engine", "roof", "run", "watch", "spread", "energy", "profile_ops"),
     *("aggregate", "report", "share", "compare", "reproduce", "bundle", "verify", "models", "selftest"),
 )
-BENCH = "Everything in one go: plan, export, engines on a GPU, roof, run, aggregate, report."
+PIPELINES: Mapping[str, str] = {
+    "bench": "Measure, from a configuration to a report: plan, export, engines on a GPU, roof, run, aggregate, report.",
+    "profile": "Profile the plan's cases, and report: counts, memory, layers; plans first where models, … are given.",
+}
 _SIGNALLED = 128
 """Exit code of what signal n ended: 128 + n, as shells have it."""
 
 
+def command() -> None:
+    """Entry point of `inferometer`: its hints are commands of `inferometer` too."""
+    os.environ[hints.FRONT] = "inferometer"
+    main(start)
+
+
 def start(arguments: Sequence[str]) -> None:
-    """List what there is, become a stage, or run them all."""
+    """List what there is, become a stage, or run a pipeline."""
     name, *rest = arguments or ("--help",)
-    if name in ("-h", "--help"):
+    name = pipeline.ALIASES.get(name, name)
+    if name in ("-h", "--help", "help"):
         say(overview())
-    elif name == "bench":
-        _bench(rest)
+    elif name == "--version":
+        say(f"inferometer {version('inferometer') or '(not installed)'}")
+    elif name in PIPELINES:
+        _pipeline(name, rest)
     elif name in STAGES:
         # Become the stage: its exit code and the signals that it gets are then its own.
         os.execv(sys.executable, _command(name, rest))  # noqa: S606 - a name of the table
     else:
-        raise UsageError(f"There is no stage `{name}`.", f"Known: bench, {', '.join(STAGES)}.")
+        raise UsageError(*unknown_name("command", name, (*PIPELINES, *STAGES)))
 
 
 def overview() -> str:
-    """A line for `bench` and for each stage."""
-    lines = [f"  {name:<13} {text}" for name, text in (("bench", BENCH), *((name, summary(name)) for name in STAGES))]
-    usage = "Usage: python -m harness <stage> [option …]    (--help after a stage lists its options)"
+    """A line for each pipeline and for each stage."""
+    program = "inferometer" if hints.front() == "inferometer" else "python -m harness"
+    named = (*PIPELINES.items(), *((name, summary(name)) for name in STAGES))
+    lines = [f"  {name:<13} {text}" for name, text in named]
+    usage = f"Usage: {program} <command> [option …]    (--help after a command lists its options)"
     return "\n".join([usage, "", *lines])
 
 
@@ -63,47 +82,49 @@ def summary(stage: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _bench(arguments: Sequence[str]) -> None:
-    """Plan, export, measure and report; leaves with the exit code of the stage that stopped it, or of `run`."""
-    options = parser("harness bench", f"{BENCH}\n\nOptions that are not listed here are those of `plan`.")
-    options.allow_abbrev = False  # or --models, an option of plan, would be taken for --models-dir
-    options.add_argument(
-        "--config", help="configuration (configs/quickstart.yaml, or configs/cuda.yaml with --device cuda)"
-    )
-    options.add_argument("--device", choices=("cpu", "cuda"), help="instead of the configuration's")
+def _pipeline(name: str, arguments: Sequence[str]) -> None:
+    """Run a pipeline; leaves with the exit code of the stage that stopped it, or of the one that decides."""
+    options = parser(f"harness.{name}" if hints.front() == "inferometer" else f"harness {name}", PIPELINES[name])
+    options.allow_abbrev = False
+    options.add_argument("model", nargs="*", help="models, as in --models: names, ONNX files, folders")
+    for variable in pipeline.options_of(pipeline.stages_of(name)):
+        if variable.switch:
+            options.add_argument(
+                variable.option, action="store_const", const="1", dest=variable.name, help=variable.text
+            )
+        else:
+            options.add_argument(variable.option, dest=variable.name, metavar=variable.name, help=variable.text)
     options.add_argument("--json", action="store_true", help="end with one line of JSON about the outcome")
-    add_folders(options)
-    chosen, of_plan = options.parse_known_args(arguments)
-    config = chosen.config or f"configs/{'cuda' if chosen.device == 'cuda' else 'quickstart'}.yaml"
-    device = ("--device", chosen.device) if chosen.device else ()
+    given = options.parse_intermixed_args(arguments)
+    choices = _choices(given)
+    results = Results(Path(choices["RESULTS"][0]))
     signal.signal(signal.SIGTERM, lambda number, _: options.exit(_SIGNALLED + number))
-    code = _stages(chosen.results, chosen.models_dir, ("--config", config, *device, *of_plan))
-    if chosen.json:
-        say(_outcome(code, Results(chosen.results)))
+    plans = name == "bench" or not results.plan.is_file() or not pipeline.PLANNING.isdisjoint(choices)
+    code = pipeline.run(
+        pipeline.steps(pipeline.PIPELINES[name], choices, plans, int(unix_s())), _stage, lambda: _on_gpu(results)
+    )
+    if given.json:
+        say(_outcome(code, results))
     options.exit(code)
 
 
-def _stages(results: Path, models: Path, of_plan: Sequence[str]) -> int:
-    """Run the stages in order until one fails; the exit code, CasesFailedError's where the run is complete."""
-    place = ("--results", str(results))
-    both = (*place, "--models-dir", str(models))
-    began = unix_s()
-    if code := _stage("plan", *of_plan, *both):
-        return code
-    if not goes_on_after("export", code := _stage("export", *both)):
-        return code
-    on_gpu = load(Results(results).plan, Plan, "make plan").device == "cuda"
-    if on_gpu and not goes_on_after("build_engine", code := _stage("build_engine", *both)):
-        return code
-    if not goes_on_after("roof", code := _stage("roof", *place)):
-        return code
-    measured = _stage("run", *both, "--began", str(began))
-    if not goes_on_after("run", measured):
-        return measured
-    return _stage("aggregate", *both) or _stage("report", *place, "--print") or measured
+def _choices(given: argparse.Namespace) -> dict[str, list[str]]:
+    """By Make's name; the folders and the configuration always."""
+    named = {name: value for name, value in vars(given).items() if name in pipeline.BY_NAME and value is not None}
+    found = {name: [value] for name, value in named.items()}
+    if given.model:
+        found["MODELS"] = [",".join([*given.model, *filter(None, [named.get("MODELS")])])]
+    device = named.get("DEVICE")
+    if "CONFIG" not in found and device == "cuda":
+        found["CONFIG"] = ["configs/cuda.yaml"]
+    return {"RESULTS": ["results"], "MODELS_DIR": ["models"], **found}
 
 
-def _stage(name: str, *arguments: str) -> int:
+def _on_gpu(results: Results) -> bool:
+    return load(results.plan, Plan, "make plan").device == "cuda"
+
+
+def _stage(name: str, arguments: Sequence[str]) -> int:
     """Run a stage in a process of its own, and return its exit code."""
     with subprocess.Popen(_command(name, arguments)) as process:  # noqa: S603 - a name of the table
         try:

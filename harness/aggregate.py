@@ -89,14 +89,14 @@ def stage(arguments: Sequence[str]) -> None:
     )
     lost = no_longer_measured(before, summary)
     if lost and not options.force:
-        raise MissingInputError(*_in_words(lost, before, results, models))
+        raise MissingInputError(*_in_words(lost, before, results))
     store.save(results.summary, summary)
     store.save_bytes(results.summary_csv, csv_text(summary).encode())
     _say(summary, results)
     if lost:
         raise CasesFailedError(
             f"{units.count(len(lost), 'row')} of the summary before {'are' if len(lost) > 1 else 'is'} lost.",
-            f"The report gives the reason of each; `{cli.make('run', results.root, models.root)}` measures them again.",
+            "The report gives the reason of each; `make run` measures them again.",
         )
 
 
@@ -117,14 +117,13 @@ def no_longer_measured(before: Summary | None, now: Summary) -> list[Row]:
     return [row for row in now.rows if row.case_id in measured and row.status == "missing"]
 
 
-def _in_words(lost: Sequence[Row], before: Summary | None, results: Results, models: Models) -> tuple[str, str]:
+def _in_words(lost: Sequence[Row], before: Summary | None, results: Results) -> tuple[str, str]:
     """(problem, hint)"""
     measured = 0 if before is None else sum(row.status == "measured" for row in before.rows)
-    again, anyway = (cli.make(target, results.root, models.root) for target in ("run", "aggregate"))
     return (
         f"{results.summary} has {measured} measured rows, and {len(lost)} of them would be missing now, as "
         f"{lost[0].case_id}: {lost[0].reason}. It was left as it is.",
-        f"Measure them again: `{again}`; or give them up: `{anyway} FORCE=1`.",
+        "Measure them again: `make run`; or give them up: `make aggregate FORCE=1`.",
     )
 
 

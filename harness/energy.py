@@ -63,7 +63,7 @@ def stage(arguments: Sequence[str]) -> None:
             if options.force or not _has(results.energy_file(name), plan.settings_id)
         ]
         if not todo:
-            cli.say("Every case has its energy already; --force measures anew.")
+            cli.say("Every case has its energy already; `make energy FORCE=1` measures anew.")
             return
         with _Pass(plan, results, models, first_card(), options.window, others) as measuring:
             failures = sum(not measuring.measure(name, case) for name, case in todo)

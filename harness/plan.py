@@ -7,20 +7,20 @@ writes  results/plan.json, command.txt
 from __future__ import annotations
 
 import hashlib
-import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from harness.backends import BACKENDS
-from harness.core import cli, devices, store
+from harness.core import cli, devices, hints, store
 from harness.core.errors import UsageError
 from harness.core.layout import Results
 from harness.core.lock import exclusive
+from harness.core.names import short_names
 from harness.core.portable import portable, portable_path
 from harness.core.schemas import Boundary, Exporter, GivenInputs, Mode, Plan, Precision, Quantisation
 from harness.planning import amounts
-from harness.planning.config import Config, read_config
+from harness.planning.config import Config, configuration, read_config
 from harness.planning.estimate import estimate, further_in_words, in_words
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import Overrides, apply
@@ -28,6 +28,7 @@ from harness.render import units
 from harness.zoo import model_info
 from harness.zoo.input_files import describe
 from harness.zoo.quantised_file import quantisation_of
+from harness.zoo.sources import require_files, with_prefix
 
 T = TypeVar("T")
 
@@ -53,8 +54,9 @@ def stage(arguments: Sequence[str]) -> None:
         exporter=options.exporter or None,
         inputs=options.inputs,
     )
-    config = read_config(options.config)
-    digest = hashlib.sha256(options.config.read_bytes()).hexdigest()
+    path = configuration(options.config)
+    config = read_config(path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
     final = apply(config, chosen).portable()
     config = config.portable()
     source = portable_path(str(options.config))
@@ -63,12 +65,14 @@ def stage(arguments: Sequence[str]) -> None:
     make_plan(config.model_copy(update={"device": final.device}), source, digest, quantised=quantised)
     given = _own_inputs(final)
     plan = make_plan(final, source, digest, merge=True, quantised=quantised, inputs=given)
+    for model in plan.models:
+        require_files(model.name)
     results = Results(options.results)
     # A run that began with other settings must not find its samples left out by this one at its end.
     with exclusive(results.lock):
         changed = store.save(results.plan, plan)
-        words = ["python", "-m", "harness.plan", *map(portable, arguments)]
-        store.save_bytes(results.command, f"{shlex.join(words)}\n".encode())
+        line = hints.command_line(hints.front(), [portable(word) for word in arguments])
+        store.save_bytes(results.command, line.encode())
     for refused in BACKENDS.all_refused():
         cli.warn(f"{refused.problem} {refused.hint}")
     _describe(plan, results.plan, changed, options.list)
@@ -96,7 +100,7 @@ def _parser() -> cli.Parser:
     parser.add_argument("--config", type=cli.path, default=Path("configs/quickstart.yaml"))
     parser.add_argument("--device", choices=("cpu", "cuda"), help="instead of the configuration's")
     text = "comma-separated, instead of the configuration's"
-    parser.add_argument("--models", type=_list(str), default=(), help=f"{text}; `name@seeded` names the weights")
+    parser.add_argument("--models", type=_models, default=(), help=f"{text}; `name@seeded` names the weights")
     parser.add_argument("--backends", type=_list(str), default=(), help=text)
     parser.add_argument("--precisions", type=_list(_one_of("precision", Precision)), default=(), help=text)
     parser.add_argument("--batches", type=_list(_positive), default=(), help=text)
@@ -129,7 +133,8 @@ def _describe(plan: Plan, path: Path, changed: bool, every_case: bool) -> None:
     skipped = len(plan.cases) - len(runnable)
     backends = list(dict.fromkeys(case.backend for case in plan.cases))
     cli.say(f"Plan {plan.plan_id} ({'written' if changed else 'unchanged'}): {path}")
-    cli.say(f"  models    {', '.join(f'{model.name} ({model.weights})' for model in plan.models)}")
+    short = short_names(model.name for model in plan.models)
+    cli.say(f"  models    {', '.join(f'{short[model.name]} ({model.weights})' for model in plan.models)}")
     cli.say(f"  backends  {', '.join(backends)} on {plan.device}")
     cli.say(
         f"  cases     {len(runnable)} to measure in {units.count(plan.measurement.rounds, 'round')}"
@@ -155,6 +160,14 @@ def _list(item: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
 def _files(text: str) -> tuple[str, ...]:
     """Paths may hold spaces."""
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def _models(text: str) -> tuple[str, ...]:
+    """Names of models; a path may hold spaces, and needs no prefix."""
+    parts = [part.strip() for part in text.split(",")]
+    is_path = [part.endswith(".onnx") or "/" in part for part in parts]
+    names = [name for part, path in zip(parts, is_path, strict=True) for name in ([part] if path else part.split())]
+    return tuple(dict.fromkeys(map(with_prefix, names)))
 
 
 def _positive(text: str) -> int:

@@ -89,7 +89,7 @@ def stage(arguments: Sequence[str]) -> None:
         work = _Pass(plan, results, Models(options.models_dir), options.runs or DEFAULT_RUNS, others, summary)
         todo = [case for case in cases if options.force or not work.has(case, options.runs or 1)]
         if not todo:
-            cli.say("Every case has its profile already; --force profiles anew.")
+            cli.say("Every case has its profile already; `make profile FORCE=1` profiles anew.")
         failures = sum(not work.profile(case) for case in todo)
         parts = _show(results, [case for case in cases if work.has(case)], choice)
     if summary is not None and summary.settings_id == plan.settings_id:

@@ -1,28 +1,33 @@
 """Summary → a report that can be read and quoted: report.md with charts, and report.html, one file to look around in.
 
-reads   results/summary.json, comparison.json, profiles/<case_id>/{{model,parts}.json,*.trace.json}
-writes  results/report.md, charts/*.png, results/report.html
+reads   results/summary.json, command.txt, comparison.json, profiles/<case_id>/{{model,parts}.json,*.trace.json}
+writes  results/report.md, charts/*.png, results/report.html; with --profiles results/profile.{md,html}
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from harness.core import cli, store
-from harness.core.errors import FormatError
+from harness.core import cli, hints, store
+from harness.core.errors import FormatError, MissingInputError
 from harness.core.layout import Results
-from harness.core.schemas import Comparison, SelfTest, Summary
+from harness.core.schemas import Comparison, Plan, SelfTest, Summary
+from harness.core.timestamps import utc_now
 from harness.measure.alike import Alike, alike, not_compared
-from harness.measure.profiled import profiled_rows
-from harness.render import charts
+from harness.measure.profiled import only_profiled, profiled_rows
+from harness.render import charts, units
 from harness.render.conditions import conditions
 from harness.render.document import document
-from harness.render.further import further, planned_by
+from harness.render.further import further
 from harness.render.html.compared import is_of
 from harness.render.html.embedded import can_draw
 from harness.render.html.page import page
 from harness.render.html.profile import Profiles
+from harness.render.html.stamp import stamp
+from harness.render.names import with_short_names
 from harness.render.profile_section import profile_section
 from harness.render.selftest import selftest_line
 from harness.render.side_by_side import not_compared_section, side_by_side_section
@@ -36,9 +41,12 @@ def stage(arguments: Sequence[str]) -> None:
     cli.add_folders(parser, models=False)
     parser.add_argument("--no-charts", action="store_true", help="write the tables only")
     parser.add_argument("--print", action="store_true", help="print the main table and what would bring most too")
+    parser.add_argument("--profiles", action="store_true", help="of the profiled cases alone, measured or not")
     options = parser.parse_args(arguments)
     results = Results(options.results)
-    summary = store.load(results.summary, Summary, "make aggregate")
+    whole, place = _of_profiles(results) if options.profiles else _of_run(results)
+    summary = with_short_names(whole)
+    asked = hints.of_command(results.command.read_text() if results.command.is_file() else None)
     drawing = summary.charts and not options.no_charts
     found = charts.select(summary) if drawing else charts.Selection()
     tested = store.load(results.selftest, SelfTest, "make selftest") if results.selftest.is_file() else None
@@ -46,26 +54,59 @@ def stage(arguments: Sequence[str]) -> None:
     profiled = Profiles(results.model_profile("").parent.name, profiled_rows(summary, results, cli.warn))
     beside = alike(profiled.found)
     of_layers = charts.of_layers(summary, beside) if drawing else []
-    _draw([*found.charts, *of_layers], results)
-    images = [f"![{chart.alt}]({results.charts.name}/{chart.name}.png)" for chart in of_layers]
+    _draw([*found.charts, *of_layers], place.charts)
+    charts_folder = place.charts.relative_to(results.root).as_posix()
+    images = [f"![{chart.alt}]({charts_folder}/{chart.name}.png)" for chart in of_layers]
     profile = _profile(summary, profiled, beside, images)
     parts = {one.row.case_id: one.parts for one in profiled.found if one.parts}
     changes = what_if_text(summary, parts)
-    more = further(summary, planned_by(results.command.read_text() if results.command.is_file() else None))
-    text = document(summary, found.links(results.charts.name), found.note, proof, profile, changes, more)
-    store.save_bytes(results.report, text.encode())
+    more = further(summary)
+    text = document(summary, found.links(charts_folder), found.note, proof, profile, changes, more)
+    store.save_bytes(place.report, hints.typed(text, asked).encode())
     if drawing and not can_draw():
-        cli.warn(f"{results.report_page.name} has no charts: plotly is not installed. Install it, then `make report`.")
-    compared = _comparison(summary, results)
+        cli.warn(f"{place.page.name} has no charts: plotly is not installed. Install it, then `make report`.")
+    compared = _comparison(whole, results)
     tables = _profile(summary, profiled, beside)
-    shown = page(summary, proof, drawing and can_draw(), tables, profiled, compared, changes, more)
-    store.save_bytes(results.report_page, shown.encode())
+    shown = page(summary, proof, drawing and can_draw(), tables, profiled, compared, changes, more, stamp(whole))
+    store.save_bytes(place.page, hints.typed_html(shown, asked).encode())
     if options.print:
         cli.say(terminal_table(summary))
         cli.say(f"\n{terminal_what_if(summary, parts)}\n")
         if more:
             cli.say(f"{more.replace('`', '')}\n")
-    cli.say(f"Report: {results.report} and {results.report_page.name}")
+    cli.say(f"Report: {place.report} and {place.page.name}")
+    if options.profiles:
+        measured = sum(row.status == "measured" for row in summary.rows)
+        cli.say(
+            f"Next: `make bench` measures {units.count(len(summary.rows) - measured, 'profiled case')}."
+            if measured < len(summary.rows)
+            else f"Next: `make report` shows these profiles in {results.report} too."
+        )
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a report lies."""
+
+    report: Path
+    page: Path
+    charts: Path
+
+
+def _of_run(results: Results) -> tuple[Summary, _Place]:
+    """Everything that was measured."""
+    summary = store.load(results.summary, Summary, "make aggregate")
+    return summary, _Place(results.report, results.report_page, results.charts)
+
+
+def _of_profiles(results: Results) -> tuple[Summary, _Place]:
+    """The cases that were profiled, which may be measured or not. Raises MissingInputError where there is none."""
+    plan = store.load(results.plan, Plan, "make plan")
+    measured = store.load(results.summary, Summary, "make aggregate") if results.summary.is_file() else None
+    summary = only_profiled(plan, measured, results, utc_now())
+    if not summary.rows:
+        raise MissingInputError("No case of this plan has a profile.", "make profile")
+    return summary, _Place(results.profile_summary, results.profile_page, results.profile_charts)
 
 
 def _profile(summary: Summary, profiled: Profiles, beside: Sequence[Alike], images: Sequence[str] = ()) -> str:
@@ -94,14 +135,14 @@ def _comparison(summary: Summary, results: Results) -> Comparison | None:
     return found
 
 
-def _draw(found: Sequence[charts.Chart], results: Results) -> None:
+def _draw(found: Sequence[charts.Chart], folder: Path) -> None:
     """Save the charts, and remove those of an earlier report that this one does not show."""
     names = {f"{chart.name}.png" for chart in found}
     for chart in found:
         buffer = io.BytesIO()
         charts.save(chart.draw(), buffer)
-        store.save_bytes(results.charts / f"{chart.name}.png", buffer.getvalue())
-    for path in results.charts.glob("*.png"):
+        store.save_bytes(folder / f"{chart.name}.png", buffer.getvalue())
+    for path in folder.glob("*.png"):
         if path.name not in names:
             path.unlink()
 

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness import pipeline
 from harness.core import cli, store
 from harness.core.errors import CasesFailedError, NotReproducedError, UsageError
 from harness.core.layout import Results
@@ -28,7 +29,6 @@ from harness.planning import claims
 from harness.planning.config import Config
 from harness.render import reproduction as tables
 from harness.render.conditions import short_conditions
-from harness.running.going_on import goes_on_after
 
 
 def stage(arguments: Sequence[str]) -> None:
@@ -80,29 +80,27 @@ def _measured(config: Config, place: Results, options: argparse.Namespace) -> Su
     # JSON is YAML; what a configuration leaves out it has by default.
     text = config.model_dump_json(indent=2, exclude_defaults=True)
     store.save_bytes(place.config, text.encode() + b"\n")
-    where = ["--results", str(place.root)]
-    folders = [*where, "--models-dir", str(options.models_dir)]
-    force = ["--force"] if options.force else []
-    pythons = [word for text in options.python for word in ("--python", text)]
-    _stage("plan", ["--config", str(place.config), "--list", *where])
-    _stage("export", [*folders, *force])
-    _stage("build_engine", [*folders, *pythons, *force])
-    _stage("roof", [*where, *force])
-    _stage("run", [*folders, *pythons, *force])
-    _stage("aggregate", [*folders, *force])
-    _stage("report", where)
+    choices = {
+        "CONFIG": [str(place.config)],
+        "RESULTS": [str(place.root)],
+        "MODELS_DIR": [str(options.models_dir)],
+        "BACKEND_PYTHONS": options.python,
+        "FORCE": ["1"] if options.force else [],
+    }
+    pipeline.run(pipeline.steps(pipeline.PARTS["claim"], choices), _stage, lambda: config.device == "cuda")
     return store.load(place.summary, Summary, "make reproduce")
 
 
-def _stage(name: str, arguments: Sequence[str]) -> None:
-    """Run a stage to its end; it prints for itself."""
+def _stage(name: str, arguments: Sequence[str]) -> int:
+    """Run a stage to its end; it prints for itself. Raises CasesFailedError where nothing may follow it."""
     command = [sys.executable, "-m", f"harness.{name}", *arguments]
     done = subprocess.run(command, check=False)  # noqa: S603 - our own module, no shell
-    if not goes_on_after(name, done.returncode):
+    if not pipeline.goes_on_after(name, done.returncode):
         raise CasesFailedError(
             f"The {name} stage ended with exit code {done.returncode}; its own words stand above.",
             "What was measured is kept: the same command goes on from there.",
         )
+    return done.returncode
 
 
 def _reproduction(

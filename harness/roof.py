@@ -45,7 +45,7 @@ def _of_gpu(plan: Plan, results: Results, force: bool) -> None:
     card = gpu.facts()
     known = _known(results.roof, Roof)
     if not force and known is not None and known.uuid == card.uuid:
-        cli.say(f"{results.roof}: the limits of this {card.name} are known; --force measures anew.")
+        cli.say(f"{results.roof}: the limits of this {card.name} are known; `make roof FORCE=1` measures anew.")
         return
     peaks = _peaks()
     with exclusive(results.lock):  # whatever else runs there would make the limits too low
@@ -62,7 +62,7 @@ def _of_cpu(plan: Plan, results: Results, force: bool) -> None:
     here = environment.collect({})
     known = _known(results.roof, CpuRoof)
     if not force and known is not None and other_cpu(known, [here]) is None and _covers(known, threads, precisions):
-        cli.say(f"{results.roof}: the limits of this {known.device} are known; --force measures anew.")
+        cli.say(f"{results.roof}: the limits of this {known.device} are known; `make roof FORCE=1` measures anew.")
         return
     with exclusive(results.lock):
         found = cpu_roof.measured(threads, precisions)

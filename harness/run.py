@@ -78,10 +78,9 @@ def stage(arguments: Sequence[str]) -> None:
         with Crew(plan, models, results, threads, len(todo), fork, others) as crew:
             failures = unexported + _measure_all(plan, todo, done, crew, before_s)
     if failures:
-        again = cli.make("run", results.root, models.root)
         raise CasesFailedError(
             f"{count(failures, 'measurement')} failed; the others are done.",
-            f"The report lists each with its reason; `{again}` tries only the failed ones again.",
+            "The report lists each with its reason; `make run` tries only the failed ones again.",
         )
 
 
@@ -134,7 +133,7 @@ def _forget(turns: Sequence[Turn], results: Results) -> None:
 
 def _announcement(plan: Plan, owed: int, todo: Sequence[Turn], threads: int) -> str:
     kept = owed - len(todo)
-    before = f"; {kept} measured before are kept (FORCE=1 measures anew)" if kept > 0 else ""
+    before = f"; {kept} measured before are kept (`make run FORCE=1` measures anew)" if kept > 0 else ""
     each = either([threads_of(case, threads) for _, case in todo] or [threads], "thread")
     return f"Plan {plan.plan_id}: {len(todo)} processes to run with {each} each{before}."
 

@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness import pipeline
 from harness.backends.slowdown import VARIABLE as SLOWDOWN_VARIABLE
 from harness.core import cli, environment, store
 from harness.core.errors import CasesFailedError, SelfTestError, UsageError
@@ -138,11 +139,9 @@ def _pass_s(plan: Plan) -> float:
 def _measure(place: Results, config: Path, models: Path, extra: Mapping[str, str]) -> None:
     """One pass through plan, run and aggregate in a fresh folder."""
     shutil.rmtree(place.root, ignore_errors=True)
-    where = ["--results", str(place.root)]
-    folders = [*where, "--models-dir", str(models)]
-    _stage("plan", ["--config", str(config), *where])
-    _stage("run", folders, extra)
-    _stage("aggregate", folders)
+    choices = {"CONFIG": [str(config)], "RESULTS": [str(place.root)], "MODELS_DIR": [str(models)]}
+    for step in pipeline.steps(pipeline.PARTS["trial"], choices):
+        _stage(step.stage, step.arguments, extra)
 
 
 def _compare(baseline: Results, current: Results) -> list[ComparedRow]:

@@ -12,6 +12,7 @@ import pytest
 
 from harness.backends import BUILT_IN
 from harness.core.schemas import Kind
+from harness.pipeline import BY_NAME, PIPELINES, stages_of
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -150,6 +151,24 @@ def test_help_is_the_default_and_lists_every_target_and_variable() -> None:
     assert VARIABLES - {"PYTHON"} <= set(listed)
     assert all(text.strip() for text in listed.values())
     assert make("help").stdout == done.stdout
+
+
+def test_help_says_of_each_variable_which_targets_read_it() -> None:
+    targets_of = {stage: stage for stage in TARGETS} | {"build_engine": "engines", "profile_ops": "profile"}
+    group, seen = "", set()
+    for line in make("help").stdout.splitlines():
+        if re.match(r"[A-Z][a-z ]+", line):
+            group = line
+        name = line.split()[0] if line.startswith("  ") else ""
+        if name in BY_NAME:
+            seen.add(name)
+            reading = {targets_of[stage] for stage in BY_NAME[name].stages if stage in targets_of}
+            reading |= {
+                command for command in PIPELINES if not reading.isdisjoint(map(targets_of.get, stages_of(command)))
+            }
+            for target in reading:
+                assert re.search(rf"\b({target}|every target that runs a stage)\b", f"{group} {line}"), (name, target)
+    assert seen == set(BY_NAME)
 
 
 def test_a_way_to_run_that_is_not_there_is_two_lines() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from harness.api.results import Benchmark, Result
 from harness.api.runs import Run
@@ -14,12 +16,23 @@ from harness.core.store import save_bytes
 R = TypeVar("R", bound=Result)
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What a call said of a case. median: ns; settings: the configuration's section `measurement`."""
+
+    median: float
+    samples: int
+    settings: Mapping[str, Any]
+    measured_from: str
+
+
 class Latest:
     """Keeps the latest result and writes it where it is asked to."""
 
     def __init__(self) -> None:
         self._last: tuple[Result, Run] | None = None
         self._measured: Run | None = None
+        self._answers: dict[str, Answer] = {}
 
     def export_json(self, path: str | os.PathLike[str]) -> Path:
         """Write the latest result whole as JSON. Raises UsageError where there is none yet."""
@@ -47,15 +60,51 @@ class Latest:
         return page if path is None else _write(path, page.read_text(encoding="utf-8"))
 
     def _keep(self, result: R, run: Run) -> R:
-        self._last = (result, run)
         if isinstance(result, Benchmark):
             self._measured = run
+            answers = answers_of(result, run.settings())
+            result = replace(result, remarks=contradictions(self._answers, answers))
+            self._answers |= answers
+        self._last = (result, run)
         return result
 
     def _latest(self) -> tuple[Result, Run]:
         if self._last is None:
             raise UsageError("Nothing was profiled yet.", "Call profile() or benchmark() first.")
         return self._last
+
+
+def answers_of(result: Benchmark, settings: Mapping[str, Any]) -> dict[str, Answer]:
+    """By case id, what a result says of each case that has a latency."""
+    measured = {row.case_id: row.latency_ns for row in result.rows if row.latency_ns is not None}
+    return {
+        case_id: Answer(latency.median, latency.n, settings, result.summary.measured_from or "")
+        for case_id, latency in measured.items()
+    }
+
+
+def contradictions(before: Mapping[str, Answer], now: Mapping[str, Answer]) -> tuple[str, ...]:
+    """A line for each case of which an earlier call gave another median, with what differs between the two."""
+    return tuple(
+        f"`{case_id}`: an earlier call gave {before[case_id].median / 1e6:.3g} ms, this one "
+        f"{answer.median / 1e6:.3g} ms. {_why(before[case_id], answer)}"
+        for case_id, answer in now.items()
+        if case_id in before and before[case_id].median != answer.median
+    )
+
+
+def _why(before: Answer, now: Answer) -> str:
+    changed = [
+        f"{name} {before.settings.get(name)} and {value}"
+        for name, value in now.settings.items()
+        if before.settings.get(name) != value
+    ]
+    if changed:
+        return f"They asked for different settings: {', '.join(changed)}."
+    return (
+        f"Same settings, other samples: {before.samples:,} from {before.measured_from} and {now.samples:,} from "
+        f"{now.measured_from}."
+    )
 
 
 def _write(path: str | os.PathLike[str], text: str) -> Path:

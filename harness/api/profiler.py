@@ -12,7 +12,17 @@ from harness.api.latest import Latest
 from harness.api.layers import some_layers
 from harness.api.profiles import GpuProfile, LayerProfile, MemoryProfile, Profile
 from harness.api.regressions import Regressions, Side, detect_regressions
-from harness.api.request import Choices, Timing, block, config, every_backend, measurement, require_single
+from harness.api.request import (
+    DEFAULT_BACKEND,
+    Choices,
+    Timing,
+    block,
+    config,
+    every_backend,
+    measurement,
+    require_offered,
+    require_single,
+)
 from harness.api.results import Benchmark
 from harness.api.runs import Run, folder_of, require_measured
 from harness.api.subject import Subject, subject_of
@@ -39,7 +49,8 @@ class ModelProfiler(Latest):
     weights: "pretrained" or "seeded", for a model that has both.
     folder: where everything is written, below it a folder a configuration. The same call again measures nothing anew.
     measurement: keys of the configuration's section `measurement`, such as {"max_s": 1.0} (configs/README.md).
-    exporter: what writes the ONNX file. verbose: print what the stages print.
+    exporter: what writes the ONNX file. verbose: print what the stages print; else a terminal and a notebook show one
+        line of progress.
 
     >>> from torch import nn
     >>> from harness.api import ModelProfiler
@@ -48,6 +59,9 @@ class ModelProfiler(Latest):
     >>> profiler = ModelProfiler(net, input_shape=(1, 3, 16, 16), measurement=quick)
     >>> profiler
     ModelProfiler(Sequential, torch-eager, fp32 on cpu, folder=inferometer)
+    >>> ModelProfiler("minilm-l6", precision="fp23")
+    Traceback (most recent call last):
+    harness.core.errors.UsageError: Unknown precision `fp23`.
     >>> ModelProfiler("minilm-l7")
     Traceback (most recent call last):
     harness.core.errors.ConfigError: Unknown model `minilm-l7`.
@@ -59,7 +73,7 @@ class ModelProfiler(Latest):
         device: Device = "cpu",
         precision: Precision = "fp32",
         *,
-        backend: str = "torch-eager",
+        backend: str = DEFAULT_BACKEND,
         input_shape: Sequence[int] | None = None,
         batch_size: int | None = None,
         sequence_length: int = 128,
@@ -72,6 +86,7 @@ class ModelProfiler(Latest):
         super().__init__()
         require_single(device=device, precision=precision, backend=backend)
         require_single(batch_size=batch_size, sequence_length=sequence_length)
+        require_offered(device, precision, backend)
         self.model = model
         self.device: Device = device
         self.precision: Precision = precision
@@ -235,7 +250,7 @@ class ModelProfiler(Latest):
         blocks = [block(one, usual) for one in chosen]
         wanted = config(subject, device or self.device, self._weights, blocks, measured, self._exporter)
         run = Run(folder_of(self.folder, subject.label, wanted), self._models, force, self._show)
-        return run, run.plan(wanted)
+        return run, run.plan(wanted, every=list(chosen) == [{}])
 
     def _subject(self, input_data: InputData | None) -> Subject:
         if input_data is not None:

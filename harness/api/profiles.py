@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from harness.api.results import Benchmark, Result
 from harness.core.errors import UnavailableError
+from harness.core.names import short_names
 from harness.core.schemas import GpuUsage, Roofline, Row
 from harness.core.schemas.profile import ModelProfile
 from harness.core.schemas.profile_memory import MemoryProfile as Timeline
@@ -74,7 +75,7 @@ class Profile(Benchmark):
         """The row, the roofline, the model's cost, and the parts."""
         parts = profile_text(self.parts, self.row.device == "cuda", self._latency_ns()) if self.parts else ""
         limits = roofline_table(self.rows, self.summary.roof)
-        texts = (super().markdown(), limits, model_tables([self.model], {}), parts)
+        texts = (super().markdown(), limits, model_tables(_shown([self.model]), {}), parts)
         return "\n\n".join(text for text in texts if text)
 
     def __repr__(self) -> str:
@@ -135,7 +136,7 @@ class LayerProfile(Result):
 
     def markdown(self) -> str:
         """The chosen layers, the longest first, with their shares of the model's time."""
-        return f"{_what(self.model)}\n\n{layers_table(self.everything, len(self.everything), self.choice)}"
+        return f"{_what(*_shown([self.model]))}\n\n{layers_table(self.everything, len(self.everything), self.choice)}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -172,7 +173,7 @@ class MemoryProfile(Result):
     def markdown(self) -> str:
         """Model, files and activations by batch size; then what each pass allocates."""
         passes = [f"**{name}**\n\n{memory_section(found)}" for name, found in self.timelines.items()]
-        return "\n\n".join((model_tables(self.models, {}), *passes))
+        return "\n\n".join((model_tables(_shown(self.models), {}), *passes))
 
     def figure(self, case_id: str | None = None) -> Figure:
         """The memory of one pass over its allocations and frees; of the first case where none is named.
@@ -183,6 +184,12 @@ class MemoryProfile(Result):
         if name not in self.timelines:
             raise UnavailableError(f"No allocations were told of {name}.", 'PyTorch does: backend="torch-eager".')
         return memory_figure(name, self.timelines[name])
+
+
+def _shown(models: Sequence[ModelProfile]) -> list[ModelProfile]:
+    """With the short names of tables."""
+    short = short_names(found.model for found in models)
+    return [found.model_copy(update={"model": short[found.model]}) for found in models]
 
 
 def _what(found: ModelProfile) -> str:

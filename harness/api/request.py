@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from harness.api.subject import Subject
-from harness.backends import BACKENDS
+from harness.backends import BACKENDS, backend_info
+from harness.core import devices
 from harness.core.errors import UsageError
 from harness.core.names import unknown_name
 from harness.core.schemas import Device, Exporter, ExportOptions, Precision
@@ -45,6 +46,33 @@ def require_single(**choices: object) -> None:
                 f"{name}={value!r} is not one plain value.",
                 "Give one string or whole number; benchmark() takes lists of them.",
             )
+
+
+DEFAULT_BACKEND = "torch-eager"
+"""What `profile` looks at where no backend is named."""
+
+
+def require_offered(device: Device, precision: Precision, backend: str) -> None:
+    """Raise UsageError or ConfigError for a device, precision or backend that does not exist, or not together, and
+    UnavailableError for a device that this machine does not have.
+
+    The default backend is not held to the precision here: `benchmark` has backends of its own.
+    """
+    for what, value, kind in (("device", device, Device), ("precision", precision, Precision)):
+        if value not in get_args(kind):
+            raise UsageError(*unknown_name(what, str(value), get_args(kind)))
+    offered = backend_info(backend).precisions.get(device)
+    if offered is None:
+        raise UsageError(
+            f"{backend} does not run on {device}.", f"On {device}: {', '.join(every_backend(device, 'fp32'))}."
+        )
+    if backend != DEFAULT_BACKEND and precision not in offered:
+        reason = backend_info(backend).not_offered.get(precision, f"not offered on {device}")
+        raise UsageError(f"{backend} does not run {precision}: {reason}.", f"It runs: {', '.join(offered)}.")
+    if not every_backend(device, precision):
+        raise UsageError(f"No backend runs {precision} on {device}.", "Choose another precision.")
+    if device == "cuda":
+        devices.require(device)
 
 
 def block(choices: Choices, usual: Choices) -> dict[str, list[Any]]:

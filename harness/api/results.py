@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from harness.render.csv_writing import csv_text
 from harness.render.custom import csv_columns
 from harness.render.flat import COLUMNS
 from harness.render.html.prose import blocks
+from harness.render.names import with_short_names
 from harness.render.remarks import flag_notes, unmeasured_table
 from harness.render.tables import latency_table, terminal_table
 
@@ -66,9 +67,13 @@ class Result(ABC):
 
 @dataclass(frozen=True, repr=False)
 class Benchmark(Result):
-    """Rows of several configurations, as `run` measured and `aggregate` graded them."""
+    """Rows of several configurations, as `run` measured and `aggregate` graded them.
+
+    remarks: why a case has another figure here than in an earlier call of the same profiler.
+    """
 
     summary: Summary
+    remarks: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -92,14 +97,16 @@ class Benchmark(Result):
 
     def markdown(self) -> str:
         """A table for each boundary and mode, flags with their remedies, and what has no figure, with the reason."""
+        shown = with_short_names(self.summary)
         parts = [
             part
-            for _, rows in ranking.by_table(self.rows)
-            for part in (short_conditions(self.summary, rows), latency_table(rows), flag_notes(rows))
+            for _, rows in ranking.by_table(shown.rows)
+            for part in (short_conditions(shown, rows), latency_table(rows), flag_notes(rows))
         ]
-        return "\n\n".join(part for part in (*parts, unmeasured_table(self.rows)) if part)
+        return "\n\n".join(part for part in (*parts, unmeasured_table(shown.rows), *self.remarks) if part)
 
     def __repr__(self) -> str:
-        measured = [row for row in self.rows if row.status == "measured"]
-        parts = [short_conditions(self.summary, measured), terminal_table(self.summary)] if measured else []
-        return "\n\n".join(part for part in ("\n".join(parts), unmeasured_table(self.rows)) if part)
+        shown = with_short_names(self.summary)
+        measured = [row for row in shown.rows if row.status == "measured"]
+        parts = [short_conditions(shown, measured), terminal_table(shown)] if measured else []
+        return "\n\n".join(part for part in ("\n".join(parts), unmeasured_table(shown.rows), *self.remarks) if part)

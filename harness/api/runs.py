@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from harness import pipeline
 from harness.api.stages import Show, run_stage
 from harness.backends import backend_info
-from harness.core import cli
-from harness.core.errors import CaseError, MissingInputError, UnavailableError, UsageError
+from harness.core import cli, hints
+from harness.core.errors import CaseError, FormatError, MissingInputError, UnavailableError, UsageError
 from harness.core.layout import Models, Results
 from harness.core.schemas import Case, Plan, Row, Summary
 from harness.core.schemas.profile import ModelProfile
@@ -20,6 +22,7 @@ from harness.core.schemas.profile_memory import MemoryProfile
 from harness.core.schemas.profile_parts import PartsProfile
 from harness.core.store import digest_of, load, save_bytes
 from harness.measure.traced import with_launch_gaps
+from harness.pipeline import Step
 from harness.profile_ops import DEFAULT_RUNS
 
 _HEAD = "# Written by harness.api; the folder of this file belongs to this very configuration.\n"
@@ -44,23 +47,27 @@ class Run:
     force: bool
     show: Show | None
 
-    def plan(self, config: Mapping[str, Any]) -> Plan:
-        """Write the configuration, expand it, export its model and, on a GPU, build the engines that backends load."""
+    def plan(self, config: Mapping[str, Any], every: bool = False) -> Plan:
+        """Write the configuration, expand it, export its model and, on a GPU, build the engines that backends load.
+
+        every: raise UnavailableError, before the export, where one of the cases cannot run.
+        """
         text = _HEAD + yaml.safe_dump(dict(config), sort_keys=False)
         save_bytes(self.results.config, text.encode())
-        self._stage("plan", "--config", str(self.results.config), models=False)
-        self._stage("export")
-        plan = load(self.results.plan, Plan, "make plan")
-        if plan.device == "cuda":
-            self._stage("build_engine")
-        return plan
+        for step in self._steps("prepare", CONFIG=[str(self.results.config)]):
+            if not step.on_gpu or self._plan().device == "cuda":
+                self._start(step)
+            if step.stage == "plan" and every:
+                require_runnable(self._plan().cases)
+        return self._plan()
 
     def measure(self) -> Summary:
         """What the device can do at most, rounds of fresh processes, and their summary."""
-        self._stage("roof", models=False)
-        self._stage("run", *self._forced())
-        self._stage("aggregate", *self._forced())
-        return load(self.results.summary, Summary, "make aggregate")
+        if not self.force:
+            adopt(self._plan(), self.results)
+        for step in self._steps("measure"):
+            self._start(step, *(self._forced() if step.stage in ("run", "aggregate") else ()))
+        return with_typed_hints(load(self.results.summary, Summary, "make aggregate"))
 
     def profile(self, plan: Plan, num_runs: int | None) -> list[Found]:
         """What every case costs, in the plan's order, by at most DEFAULT_RUNS inferences under a profiler: more make a
@@ -69,9 +76,7 @@ class Run:
         Raises CaseError where a case could not be profiled, with what was said about it, and UnavailableError where
         the combination cannot be.
         """
-        for case in plan.cases:
-            if case.skip_reason is not None:
-                raise UnavailableError(f"{case.case_id}: {case.skip_reason}.", "Choose another precision or backend.")
+        require_runnable(plan.cases)
         warnings = self._stage(
             "profile_ops", "--runs", str(min(num_runs or DEFAULT_RUNS, DEFAULT_RUNS)), *self._forced()
         )
@@ -79,7 +84,7 @@ class Run:
 
     def report(self) -> Path:
         """The page of what was measured and profiled."""
-        self._stage("report", models=False)
+        self._stage("report")
         return self.results.report_page
 
     def _profile_of(self, case: Case, warnings: tuple[str, ...]) -> Found:
@@ -101,9 +106,86 @@ class Run:
     def _forced(self) -> tuple[str, ...]:
         return ("--force",) if self.force else ()
 
-    def _stage(self, name: str, *arguments: str, models: bool = True) -> tuple[str, ...]:
-        folders = ["--results", str(self.results.root), *(["--models-dir", str(self.models.root)] if models else [])]
-        return run_stage(name, *arguments, *folders, show=self.show)
+    def settings(self) -> dict[str, Any]:
+        """The configuration's section `measurement`, with what it leaves out."""
+        return self._plan().measurement.model_dump(mode="json")
+
+    def _plan(self) -> Plan:
+        return load(self.results.plan, Plan, "make plan")
+
+    def _folders(self) -> dict[str, list[str]]:
+        return {"RESULTS": [str(self.results.root)], "MODELS_DIR": [str(self.models.root)]}
+
+    def _steps(self, part: str, **choices: list[str]) -> tuple[Step, ...]:
+        return pipeline.steps(pipeline.PARTS[part], {**self._folders(), **choices})
+
+    def _start(self, step: Step, *more: str) -> tuple[str, ...]:
+        cli.progress(f"{step.stage} …")
+        try:
+            return run_stage(step.stage, *step.arguments, *more, show=self.show or self._progress(step.stage))
+        finally:
+            cli.progress("")
+
+    def _stage(self, name: str, *arguments: str) -> tuple[str, ...]:
+        return self._start(Step(name, pipeline.arguments(name, self._folders())), *arguments)
+
+    @staticmethod
+    def _progress(stage: str) -> Show:
+        return lambda line: cli.progress(f"{stage}: {line}")
+
+
+def adopt(plan: Plan, results: Results) -> None:
+    """Copy samples that other calls took of the plan's cases with the same settings, so that a case has one answer.
+
+    The newer samples win, unless they are fewer. `run` judges them as it judges its own: what was measured on another
+    export, or elsewhere, is measured again.
+    """
+    for other in sorted(results.root.parent.glob(f"*/{results.plan.name}")):
+        theirs = Results(other.parent)
+        if theirs.root == results.root or _settings_of(other) != plan.settings_id:
+            continue
+        for case in plan.cases:
+            source, target = theirs.raw_case(case.case_id), results.raw_case(case.case_id)
+            if _age(source) > _age(target) and _rounds_in(source) >= _rounds_in(target):
+                shutil.rmtree(target, ignore_errors=True)
+                shutil.copytree(source, target)
+                shutil.copytree(theirs.environments, results.environments, dirs_exist_ok=True)
+        if theirs.roof.is_file() and not results.roof.is_file():
+            shutil.copy2(theirs.roof, results.roof)
+
+
+def _settings_of(plan: Path) -> str | None:
+    try:
+        return load(plan, Plan, "make plan").settings_id
+    except FormatError:
+        return None
+
+
+def _rounds_in(folder: Path) -> int:
+    return sum(path.stem.isdecimal() for path in folder.glob("*.json"))
+
+
+def _age(folder: Path) -> int:
+    """When the newest of its samples was written, in ns since 1970; 0 where there is none."""
+    return max((path.stat().st_mtime_ns for path in folder.glob("*.json") if path.stem.isdecimal()), default=0)
+
+
+def with_typed_hints(summary: Summary) -> Summary:
+    """The summary with hints that say what to pass to the API."""
+    context = hints.Context("api")
+
+    def typed(row: Row) -> Row:
+        flags = tuple(flag.model_copy(update={"remedy": hints.typed(flag.remedy, context)}) for flag in row.flags)
+        return row.model_copy(update={"flags": flags, "hint": row.hint and hints.typed(row.hint, context)})
+
+    return summary.model_copy(update={"rows": tuple(map(typed, summary.rows))})
+
+
+def require_runnable(cases: Sequence[Case]) -> None:
+    """Raise UnavailableError for the first case that cannot run."""
+    for case in cases:
+        if case.skip_reason is not None:
+            raise UnavailableError(f"{case.case_id}: {case.skip_reason}.", "Choose another precision or backend.")
 
 
 def folder_of(folder: Path, label: str, config: Mapping[str, Any]) -> Results:

@@ -10,9 +10,9 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from harness.core import cli
+from harness.core import cli, hints
 from harness.core.errors import CasesFailedError, InferometerError
-from harness.running.going_on import goes_on_after
+from harness.pipeline import goes_on_after
 
 Show = Callable[[str], None]
 """Takes a line that a stage prints."""
@@ -43,7 +43,7 @@ def _run(command: list[str], errors: int, show: Show | None) -> int:
         stderr=errors,
         text=True,
         errors="replace",
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(_search_path())},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(_search_path()), hints.FRONT: "api"},
         start_new_session=True,  # a notebook's interrupt reaches the stage once, through us
     ) as process:
         try:

@@ -15,6 +15,7 @@ from harness.api.handover import Given, arrays_by_name, arrays_of, hand_over, ha
 from harness.core.errors import MissingInputError, UsageError
 from harness.core.layout import Models
 from harness.zoo import MODELS, model_info
+from harness.zoo.sources import require_files, with_prefix
 
 if TYPE_CHECKING:
     import torch
@@ -101,10 +102,10 @@ def _name(model: Any) -> str:
     path = Path(model)
     if str(model) in MODELS:
         return str(model)
-    if path.suffix == ".onnx" and not str(model).startswith("onnx:"):
-        if not path.is_file():
-            raise MissingInputError(f"There is no file {path}.", "Check the path; it is taken as given.")
-        return f"onnx:{path}"
+    if path.suffix == ".onnx":
+        name = with_prefix(str(model))
+        require_files(name)
+        return name
     if path.is_dir() and str(model):
         return f"hf:{path.resolve()}"
     if path.suffix in (".pt", ".pth", ".bin", ".pkl"):

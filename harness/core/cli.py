@@ -7,7 +7,7 @@ import codecs
 import errno
 import io
 import os
-import shlex
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -15,8 +15,9 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from harness.core import hints
 from harness.core.errors import InferometerError, StorageError, UsageError
 
 INTERRUPTED = 130
@@ -35,8 +36,11 @@ class Parser(argparse.ArgumentParser):
 
 def parser(module: str, docstring: str | None) -> Parser:
     """A parser for `python -m harness.<stage>` whose description is the stage's own docstring."""
+    by_command = hints.front() == "inferometer"
     return Parser(
-        prog=f"python -m {module}", description=docstring, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=module.replace("harness.", "inferometer ") if by_command else f"python -m {module}",
+        description=docstring,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
 
 
@@ -45,14 +49,6 @@ def add_folders(target: argparse.ArgumentParser, models: bool = True) -> None:
     if models:
         target.add_argument("--models-dir", type=_folder, default=Path("models"), help="folder of exports (models)")
     target.add_argument("--results", type=_folder, default=Path("results"), help="folder of results (results)")
-
-
-def make(target: str, results: Path, models: Path) -> str:
-    """The command that makes a target of the same folders; the usual ones need not be named."""
-    named = (("RESULTS", results, "results"), ("MODELS_DIR", models, "models"))
-    return " ".join(
-        ["make", target, *(f"{name}={shlex.quote(str(path))}" for name, path, usual in named if str(path) != usual)]
-    )
 
 
 def _folder(text: str) -> Path:
@@ -89,8 +85,10 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
     # ONNX Runtime (1.29 and later) reports model names and hashes over the network unless told before its import.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     write_anything()
+    words = sys.argv[1:] if arguments is None else arguments
+    _reader.context = hints.of_stage(Path(sys.argv[0]).stem, words, hints.front())
     try:
-        stage(sys.argv[1:] if arguments is None else arguments)
+        stage(words)
         print(end="", flush=True)
     except InferometerError as error:
         _fail(error)
@@ -145,6 +143,23 @@ def _fail(error: InferometerError) -> NoReturn:
     raise SystemExit(error.exit_code) from None
 
 
+def progress(text: str) -> None:
+    """Show a line in place of the last one, on a terminal or in a notebook; an empty one takes it away."""
+    kernel = _kernel()
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns - 1
+        print(f"\r\x1b[K{typed(text)[:width]}", end="", file=sys.stderr, flush=True)
+    elif kernel is not None:
+        _reader.show_in_cell(kernel.execution_count, typed(text))
+
+
+def _kernel() -> Any:
+    """The notebook's kernel that this process is; None for any other process."""
+    shell = sys.modules.get("IPython")
+    found = shell.get_ipython() if shell is not None else None
+    return found if hasattr(found, "kernel") else None
+
+
 def told(output: str) -> tuple[str, str] | None:
     """(problem, hint) of the last error that a stage printed, in what it left on its error stream."""
     lines = output.splitlines()
@@ -154,14 +169,38 @@ def told(output: str) -> tuple[str, str] | None:
     return (pairs[-1][0].removeprefix("Error: "), pairs[-1][1].removeprefix("Hint:  ")) if pairs else None
 
 
+class _Reader:
+    """Whom this process talks to."""
+
+    context = hints.Context()
+    cell: tuple[int, Any] | None = None
+
+    def show_in_cell(self, number: int, text: str) -> None:
+        """Replace the progress of the notebook's cell, and begin one where it has none."""
+        content = {"text/plain": text}
+        if self.cell is not None and self.cell[0] == number:
+            self.cell[1].update(content, raw=True)
+        elif text:
+            self.cell = number, sys.modules["IPython"].display.display(content, raw=True, display_id=True)
+
+
+_reader = _Reader()
+
+
+def typed(text: str) -> str:
+    """A text with its commands as the user of this process can type them."""
+    return hints.typed(text, _reader.context)
+
+
 def say(text: str = "") -> None:
     """Print one line for the user."""
-    print(text, flush=True)
+    print(typed(text), flush=True)
 
 
 def show(error: InferometerError) -> None:
     """Print an error's two lines."""
-    print(f"Error: {_one_line(error.problem)}\nHint:  {_one_line(error.hint)}", file=sys.stderr, flush=True)
+    problem, hint = (typed(_one_line(text)) for text in (error.problem, error.hint))
+    print(f"Error: {problem}\nHint:  {hint}", file=sys.stderr, flush=True)
 
 
 def _one_line(text: str) -> str:
@@ -171,4 +210,4 @@ def _one_line(text: str) -> str:
 
 def warn(text: str) -> None:
     """Print one line that the user should not miss."""
-    print(f"Warning: {text}", file=sys.stderr, flush=True)
+    print(f"Warning: {typed(text)}", file=sys.stderr, flush=True)

@@ -20,6 +20,7 @@ results/energy/<case_id>.json                 energy/runs/… the timings of tha
 results/profiles/<case_id>/{model,parts,memory}.json  parts.md  memory.png  memory.pickle  *.trace.json
                               <repeat>.usage.json, what the monitor saw meanwhile
                               <level>.log of one that failed; events.out.tfevents.profile for TensorBoard
+results/profile.md  profile.html  profiles/charts/*.png      the same report of the profiled cases alone
 results/cards/<card>/…    a results folder a card while models are spread over several
 results/selftest.json  selftest.md  selftest/<trial>/…
 results/comparison.json  comparison.md  junit.xml
@@ -169,6 +170,18 @@ class Results:
     @property
     def charts(self) -> Path:
         return self.root / "charts"
+
+    @property
+    def profile_summary(self) -> Path:
+        return self.root / "profile.md"
+
+    @property
+    def profile_page(self) -> Path:
+        return self.root / "profile.html"
+
+    @property
+    def profile_charts(self) -> Path:
+        return self.root / "profiles" / "charts"
 
     def card(self, index: int) -> Results:
         """A results folder of its own for each card while models are spread over several (harness/spread.py)."""

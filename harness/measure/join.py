@@ -77,7 +77,7 @@ def join(
         medians[case.case_id] = summarise.round_medians(rows[-1], records.measured)
         used.update(record.environment_id for record in records.measured if record.environment_id)
         started += [record.started_at for record in records.measured]
-    blank = _blank(plan, exports, created_at)
+    blank = blank_summary(plan, exports, created_at)
     roof = _own_roof(roof, [environments[identity] for identity in used], notes)
     rows = roofline.with_rooflines(rows, blank.exports, roof)
     rows = with_nonmonotone(with_tried(rows, plan.cases, medians))
@@ -94,7 +94,7 @@ def join(
     )
 
 
-def _blank(plan: Plan, exports: Mapping[str, ExportRecord], created_at: str) -> Summary:
+def blank_summary(plan: Plan, exports: Mapping[str, ExportRecord], created_at: str) -> Summary:
     """A summary of the plan without anything measured."""
     return Summary(
         plan_id=plan.plan_id,

@@ -12,11 +12,13 @@ from pydantic import BaseModel
 from harness.core import store
 from harness.core.errors import FormatError
 from harness.core.layout import Results
-from harness.core.schemas import Row, Summary
+from harness.core.schemas import Plan, Row, Summary
 from harness.core.schemas.profile import ModelProfile
 from harness.core.schemas.profile_parts import LayerRow, PartsProfile
 from harness.measure.achieved import achieved
+from harness.measure.join import blank_summary
 from harness.measure.profile_grades import doubt
+from harness.measure.summarise import missing_row
 from harness.measure.traced import with_launch_gaps
 
 R = TypeVar("R", bound=BaseModel)
@@ -49,12 +51,33 @@ def profiled_rows(summary: Summary, results: Results, warn: Callable[[str], None
         if model is None or model.settings_id != summary.settings_id:
             continue
         # Of the rows as they are now: they may have been measured after the profile was taken.
-        model = model.model_copy(update={"achieved": achieved(row, model.flops_per_batch, summary.roof)})
+        facts = {"model": row.model, "achieved": achieved(row, model.flops_per_batch, summary.roof)}
+        model = model.model_copy(update=facts)
         parts = _loaded(results.parts_profile(row.case_id), PartsProfile, warn)
         if parts is not None:
             parts = with_launch_gaps(parts, results.profile(row.case_id), warn)
         found.append(Profiled(row, model, parts))
     return found
+
+
+def only_profiled(plan: Plan, summary: Summary | None, results: Results, created_at: str) -> Summary:
+    """A summary of the plan's cases that have a profile: as measured in `summary`, else as missing.
+
+    summary: of this or of another plan; its rows are taken where they were measured with the plan's settings.
+    """
+    known = summary if summary is not None and summary.settings_id == plan.settings_id else None
+    rows = {(row.case_id, row.weights): row for row in known.rows} if known else {}
+    kinds = {model.slug: model.kind for model in plan.models}
+    cases = [case for case in plan.cases if results.model_profile(case.case_id).is_file()]
+    blank = blank_summary(plan, {}, created_at)
+    taken = ("measured_from", "measured_to", "environments", "exports", "engines", "roof", "custom", "energies")
+    own = {name: getattr(known, name) for name in taken} if known else {}
+    found = [
+        rows.get((case.case_id, case.weights))
+        or missing_row(case, kinds[case.slug], "profiled, and not measured", "`make bench` measures it.")
+        for case in cases
+    ]
+    return blank.model_copy(update={**own, "title": f"{plan.report.title}: profile", "rows": tuple(found)})
 
 
 def _loaded(path: Path, kind: type[R], warn: Callable[[str], None]) -> R | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
+from harness.core.names import short_names
 from harness.core.schemas import Case, Plan, Record, Running
 from harness.core.timestamps import seconds_between
 from harness.measure import stats
@@ -111,6 +112,7 @@ def progress(
     ]
     took = {(answer.case_id, answer.round): answer.seconds for answer in every}
     one = alive[0] if len(alive) == 1 else None
+    short = short_names(case.model for case in plan.cases)
     return Progress(
         plan_id=plan.plan_id,
         config=plan.config,
@@ -126,7 +128,7 @@ def progress(
         turning=tuple(_turning(run, lives, now) for run, lives in runs),
         conditions=conditions,
         seen=max(every, key=lambda answer: answer.started_at).seen if every else None,
-        rows=rows,
+        rows=tuple(row.model_copy(update={"model": short[row.model]}) for row in rows),
         notes=tuple(notes),
     )
 

@@ -221,7 +221,7 @@ def _too_fast(row: Row, time_ns: float, least_ns: float, what: str) -> Finding:
     detail = f"{time_ns / 1e3:,.1f} µs {where}is less than {short}the {least_ns / 1e3:,.1f} µs of {what}"
     remedy = (
         f"{row.backend} left work out or computed in a lower precision: compare its placement and outputs. If the "
-        f"{_KIND[row.device]} was busy when its limits were measured, `python -m harness.roof --force`."
+        f"{_KIND[row.device]} was busy when its limits were measured, `make roof FORCE=1`."
     )
     return finding("F", ABOVE_ROOF, detail, remedy)
 

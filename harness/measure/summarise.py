@@ -75,9 +75,12 @@ def row_of(case: Case, kind: Kind, records: CaseRecords, settings: Measurement, 
         reason = f"{last.phase}: {last.error}"
         return _empty_row(case, kind, "failed", reason=reason, hint=last.hint, findings=_damage(records))
     reason = "; ".join(dict.fromkeys(why for _, why in (*records.left_out, *records.damaged)))
-    return _empty_row(
-        case, kind, "missing", reason=reason or "never measured", hint="Run `make run`.", findings=_damage(records)
-    )
+    return missing_row(case, kind, reason or "never measured", "Run `make run`.", _damage(records))
+
+
+def missing_row(case: Case, kind: Kind, reason: str, hint: str, findings: Sequence[Finding] = ()) -> Row:
+    """The row of a case that has no samples."""
+    return _empty_row(case, kind, "missing", reason=reason, hint=hint, findings=findings)
 
 
 QUANTILES = {"p90": 0.90, "p95": 0.95, "p99": 0.99}

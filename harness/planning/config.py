@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,7 +24,7 @@ from harness.core.schemas import (
     ReportOptions,
 )
 from harness.planning import yaml_file
-from harness.zoo.sources import portable_name
+from harness.zoo.sources import portable_name, with_prefix
 
 Positive = Annotated[int, Field(ge=1)]
 
@@ -109,6 +109,21 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
 }
 
 
+def configuration(path: Path) -> Path:
+    """The file of a configuration: the path itself, else the one of this name that comes with the package.
+
+    `configs/quickstart.yaml` and `quickstart` are known in every folder.
+    """
+    name = f"{path.name.removesuffix('.yaml')}.yaml"
+    if path.exists() or path.parent not in (Path(), Path("configs")):
+        return path
+    places = (_PACKAGE / "configs" / name, _PACKAGE.parent / "configs" / name)
+    return next((place for place in places if place.is_file()), path)
+
+
+_PACKAGE = Path(__file__).parents[1]
+
+
 def read_config(path: Path) -> Config:
     """Read and check a configuration. Raises ConfigError naming file, key path, problem and hint."""
     return parse_config(yaml_file.read(path), str(path))
@@ -127,10 +142,26 @@ def parse_config(data: Mapping[str, Any], source: str) -> Config:
 
 def _full_entries(data: Mapping[str, Any]) -> dict[str, Any]:
     """`- resnet50` is short for `- {name: resnet50}`."""
-    models = data.get("models")
-    if not isinstance(models, list):
-        return dict(data)
-    return {**data, "models": [{"name": entry} if isinstance(entry, str) else entry for entry in models]}
+    found = dict(data)
+    if isinstance(models := data.get("models"), list):
+        entries = [{"name": entry} if isinstance(entry, str) else entry for entry in models]
+        found["models"] = [_with(entry, "name", _full_name) for entry in entries]
+    if isinstance(blocks := data.get("matrix"), list):
+        found["matrix"] = [_with(block, "models", _full_names) for block in blocks]
+    return found
+
+
+def _with(section: Any, key: str, change: Callable[[Any], Any]) -> Any:
+    return {**section, key: change(section[key])} if isinstance(section, dict) and key in section else section
+
+
+def _full_name(name: Any) -> Any:
+    """`model.onnx` is short for `onnx:model.onnx`."""
+    return with_prefix(name) if isinstance(name, str) else name
+
+
+def _full_names(names: Any) -> Any:
+    return [_full_name(name) for name in names] if isinstance(names, list) else names
 
 
 def _explain(error: ValidationError) -> tuple[str, str]:

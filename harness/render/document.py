@@ -15,6 +15,7 @@ from harness.render.guide import guide
 from harness.render.headline import headline
 from harness.render.markdown import escape, section
 from harness.render.meanwhile import meanwhile_table
+from harness.render.names import whole_names
 from harness.render.ranking import TableKey
 from harness.render.recommend import recommendations_text
 from harness.render.roofline import roofline_table
@@ -140,4 +141,5 @@ def provenance(summary: Summary) -> str:
     """Which configuration and plan were measured, and when."""
     span = f"{summary.measured_from} to {summary.measured_to}" if summary.measured_from else "nothing measured"
     digest = f" (sha256 {summary.config_sha256[:12]})" if summary.config_sha256 else ""
-    return f"Configuration `{summary.config}`{digest} · plan {summary.plan_id} · measured {span}."
+    said = f"Configuration `{summary.config}`{digest} · plan {summary.plan_id} · measured {span}."
+    return f"{said} {whole_names(summary)}".strip()

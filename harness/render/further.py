@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping
-from itertools import pairwise
 from statistics import median
 
 from harness.core.schemas import Row, Summary
@@ -14,46 +12,14 @@ from harness.measure.rounds import MANY_ROUNDS, half_width, rounds_for
 from harness.measure.rows import is_calibration
 from harness.render import units
 
-_VARIABLES: Mapping[str, str] = {
-    "--config": "CONFIG",
-    "--device": "DEVICE",
-    "--models": "MODELS",
-    "--backends": "BACKENDS",
-    "--precisions": "PRECISIONS",
-    "--batches": "BATCHES",
-    "--seq-lengths": "SEQ_LENGTHS",
-    "--boundaries": "BOUNDARIES",
-    "--modes": "MODES",
-    "--settings": "SETTINGS",
-    "--rounds": "ROUNDS",
-    "--results": "RESULTS",
-    "--models-dir": "MODELS_DIR",
-}
-"""Options of the plan stage that decide what is planned and where it lies, by Make's name."""
-
-_USUAL: Mapping[str, str] = {"RESULTS": "results", "MODELS_DIR": "models"}
-
 _BESIDES_S = 30.0
 """Planning, a look at the exports, aggregate and report."""
 
 
-def planned_by(command: str | None) -> dict[str, str]:
-    """Make's variables that plan the same again, from the command line of the plan stage (results/command.txt).
-
-    Those that are as usual are left out. Nothing where the command is not known.
-    """
-    words = shlex.split(command or "")
-    given = {_VARIABLES[name]: value for name, value in pairwise(words) if name in _VARIABLES}
-    usual = {"CONFIG": f"configs/{'cuda' if given.get('DEVICE') == 'cuda' else 'quickstart'}.yaml", **_USUAL}
-    asked = {name: given[name] for name in _VARIABLES.values() if given.get(name)}
-    found = {name: value for name, value in asked.items() if value != usual.get(name)}
-    return {**found, **({"TUNE": "1"} if "--tune" in words else {})}
-
-
-def further(summary: Summary, planned: Mapping[str, str]) -> str:
+def further(summary: Summary) -> str:
     """How many rows are wider than ±5%, the command that makes them surer and about how long it takes, as Markdown.
 
-    planned: what that command plans (planned_by). Empty where no row is wide.
+    Empty where no row is wide.
     """
     rows = [row for row in summary.rows if row.latency_ns and row.grade != "F" and not is_calibration(row)]
     rows = [row for row in rows if not row.tried]
@@ -71,7 +37,7 @@ def further(summary: Summary, planned: Mapping[str, str]) -> str:
     limits = {"INTERVAL": f"{MAX_INTERVAL_HALF_WIDTH:.0%}", **({"BUDGET": f"{minutes}m"} if lives_ns else {})}
     if any(row.stopped == "round limit" for row in wide):
         limits["MAX_ROUNDS"] = str(MANY_ROUNDS)
-    words = [f"{name}={shlex.quote(value)}" for name, value in {**planned, **limits}.items()]
+    words = [f"{name}={shlex.quote(value)}" for name, value in limits.items()]
     time = f", about {minutes} min" if lives_ns else ""
     after = f" For {lost} of them {MANY_ROUNDS} rounds would not be enough." if lost else ""
     return f"{said} More rounds narrow them: `{' '.join(['make bench', *words])}`{time}.{after}"

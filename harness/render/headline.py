@@ -15,7 +15,11 @@ MAX_MODELS = 8
 """Models named in the paragraph; a paragraph of a hundred is not read."""
 
 
-NOTHING = "Nothing was measured that may be ranked; the tables below say why."
+def nothing(summary: Summary) -> str:
+    """The paragraph of a summary without a verdict."""
+    if all(row.status == "missing" for row in summary.rows):
+        return "Nothing is measured yet."
+    return "Nothing was measured that may be ranked; the tables below say why."
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ def headline(summary: Summary) -> str:
     """One paragraph: for each model, the fastest backend at its smallest shape, or between which it is undecided."""
     sentences = [verdict.sentence for verdict in verdicts(summary)]
     if not sentences:
-        return NOTHING
+        return nothing(summary)
     if len(sentences) > MAX_MODELS:
         sentences = [*sentences[:MAX_MODELS], f"{len(sentences) - MAX_MODELS} more models stand below."]
     return " ".join([measured_on(summary), *sentences])

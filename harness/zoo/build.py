@@ -41,7 +41,7 @@ def build_module(record: ExportRecord, folder: Path) -> nn.Module:
     except (OSError, RuntimeError, ValueError, KeyError, SafetensorError) as error:
         raise CaseError(
             f"{record.model} could not be rebuilt from {folder}: {reason(error)}",
-            f"Export it again: `python -m harness.export --models {record.model} --force`.",
+            "Export it again: `make export FORCE=1`.",
         ) from error
     changed = changed_sources(record.sources)
     if changed:

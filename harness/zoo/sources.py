@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import re
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
-from harness.core.errors import ConfigError
+from harness.core.errors import ConfigError, MissingInputError
 from harness.core.portable import portable_path
 
 _FORMS = {
@@ -36,6 +39,53 @@ class Source:
     prefix: str
     reference: str
     slug: str
+
+
+def with_prefix(name: str) -> str:
+    """A model's full name: `model.onnx` is `onnx:model.onnx`, and a path of a folder `hf:` and the path (pure).
+
+    >>> with_prefix("net/model.onnx"), with_prefix("./folder"), with_prefix("resnet18")
+    ('onnx:net/model.onnx', 'hf:./folder', 'resnet18')
+    """
+    prefix, colon, _ = name.partition(":")
+    if colon and prefix in _FORMS:
+        return name
+    if name.endswith(".onnx"):
+        return f"onnx:{name}"
+    return (
+        f"hf:{name}" if name.startswith(("./", "../", "/", "~")) or name.endswith("/") or name in (".", "..") else name
+    )
+
+
+def require_files(name: str) -> None:
+    """Raise MissingInputError where a model's ONNX file, folder or Python module is not there; nothing is loaded."""
+    source = parse_source(name)
+    if source is None:
+        return
+    if source.prefix == "onnx" and not Path(source.reference).is_file():
+        raise MissingInputError(f"There is no file {source.reference}.", _near(Path(source.reference)))
+    if source.prefix == "hf" and is_folder_reference(source.reference):
+        folder = Path(source.reference)
+        if not folder.is_dir():
+            raise MissingInputError(f"There is no folder {folder}.", _near(folder))
+        if not (folder / "config.json").is_file():
+            raise MissingInputError(
+                f"{folder} has no config.json, so it is no model that save_pretrained wrote.",
+                "Save model and tokenizer there: `model.save_pretrained(folder)`, `tokenizer.save_pretrained(folder)`.",
+            )
+    if source.prefix == "module":
+        package = source.reference.partition(":")[0].partition(".")[0]
+        if find_spec(package) is None:
+            raise MissingInputError(
+                f"There is no Python module {package}.", f"Run from the folder that holds {package}, or install it."
+            )
+
+
+def _near(path: Path) -> str:
+    """What to type for a path that is not there."""
+    names = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+    close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.6)
+    return f"Did you mean {path.parent / close[0]}?" if close else "Check the path; it is taken from this folder on."
 
 
 def parse_source(name: str) -> Source | None:

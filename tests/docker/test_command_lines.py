@@ -125,6 +125,26 @@ def test_a_value_is_one_argument_whatever_is_in_it(engine: Engine, tmp_path: Pat
     assert not trap.exists()
 
 
+def test_a_model_of_the_users_is_mounted_read_only_and_the_checkout_is_not(engine: Engine, tmp_path: Path) -> None:
+    (tmp_path / "my nets").mkdir()
+    for name in ("model.onnx", "model.onnx.data"):
+        (tmp_path / "my nets" / name).touch()
+    (tmp_path / "saved").mkdir()
+    nets = f"{tmp_path}/my nets/model.onnx,onnx:{tmp_path}/my nets/other.onnx"
+    (tmp_path / "my nets/other.onnx").touch()
+    said = stage(engine, "export", f"MODELS={nets},hf:{tmp_path}/saved,resnet18")
+    for folder in (f"{tmp_path}/my nets", f"{tmp_path}/saved"):
+        assert said.count(f"type=bind,source={folder},target={folder},readonly") == 1, "twice is refused"
+    beside = ROOT / f"only-for-{os.getpid()}.onnx"
+    beside.touch()
+    try:
+        said = stage(engine, "export", f"MODELS={beside.name},onnx:./{beside.name}")
+    finally:
+        beside.unlink()
+    assert f"type=bind,source={beside},target={beside},readonly" in said
+    assert f"type=bind,source={ROOT},target={ROOT},readonly" not in said
+
+
 def test_a_folder_that_would_add_a_mount_option_is_refused(engine: Engine, tmp_path: Path) -> None:
     done = make("run", "WHERE=docker", f"DOCKER={engine.path}", f"RESULTS={tmp_path}/r,target=/etc")
     error, hint = (line for line in done.stderr.splitlines() if not line.startswith("make"))

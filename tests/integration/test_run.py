@@ -389,7 +389,7 @@ def test_two_runs_at_once_are_refused_and_so_is_another_plan_meanwhile(folder: F
 def test_without_a_plan_make_plan_is_the_hint(folder: Folder, stage: str) -> None:
     done = folder(stage)
     assert done.returncode == 3
-    assert two_lines(done)[1] == "Hint:  Run `make plan` first."
+    assert two_lines(done)[1] == f"Hint:  Run `make plan {_folders(folder)}` first."
 
 
 @pytest.mark.parametrize("stage", ["run", "aggregate"])
@@ -398,7 +398,11 @@ def test_without_an_export_make_export_is_the_hint(folder: Folder, stage: str) -
     folder.models = Models(folder.root / "nothing")
     done = folder(stage)
     assert done.returncode == 3
-    assert two_lines(done)[1] == "Hint:  Run `make export` first."
+    assert two_lines(done)[1] == f"Hint:  Run `make export {_folders(folder)}` first."
+
+
+def _folders(folder: Folder) -> str:
+    return f"MODELS_DIR={folder.models.root} RESULTS={folder.results.root}"
 
 
 def test_an_export_whose_files_changed_is_refused(folder: Folder) -> None:

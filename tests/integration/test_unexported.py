@@ -14,7 +14,6 @@ from tests.fixtures.stages import POLLUTING, TINY, Folder
 
 pytestmark = pytest.mark.stages
 
-ABSENT = "onnx:absent.onnx"
 EAGER_AND_NOOP = {"backends": ["noop", "torch-eager"]}
 
 
@@ -27,18 +26,22 @@ def own(folder: Folder, exports: Models) -> Folder:
 
 
 def test_a_failed_export_is_two_lines_and_the_others_go_on(own: Folder) -> None:
-    own.plan({"backends": ["onnxruntime"]}, models=(TINY, ABSENT))
+    file = own.root / "absent.onnx"
+    own.root.mkdir(exist_ok=True)
+    file.touch()
+    own.plan({"backends": ["onnxruntime"]}, models=(TINY, f"onnx:{file}"))
+    file.unlink()
     done = own("export")
     assert done.returncode == 10
     error, hint, end, after = done.stderr.splitlines()
-    assert "no file absent.onnx" in error
+    assert f"no file {file}" in error
     assert end == "Error: 1 of 2 models were not exported."
     assert all(line.startswith("Hint:  ") for line in (hint, after))
 
     ran = own("run")
     assert ran.returncode == 10, ran.stderr
     absent, tiny = sorted(own.summary().rows, key=lambda row: row.status)
-    assert (absent.model, absent.status, absent.hint) == (ABSENT, "failed", hint.removeprefix("Hint:  "))
+    assert (absent.model, absent.status, absent.hint) == (f"onnx:{file}", "failed", hint.removeprefix("Hint:  "))
     assert absent.reason == f"export: {error.removeprefix('Error: ')}"
     assert (tiny.model, tiny.status) == (TINY, "measured")
 

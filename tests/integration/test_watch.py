@@ -86,8 +86,8 @@ def test_counts_grow_while_a_run_works_until_it_is_complete(folder: Folder) -> N
     assert any("running" in text.splitlines()[0] and "now: round" in text for _, _, text in seen)
     assert "complete" in seen[-1][2].splitlines()[0]
     assert all("\x1b" not in text for _, _, text in seen)
-    assert first.endswith("waiting for a run to begin: `make run`")
-    assert lines[-1].endswith("complete: `make aggregate report`")
+    assert first.endswith(f"waiting for a run to begin: `make run RESULTS={folder.results.root}`")
+    assert lines[-1].endswith(f"complete: `make aggregate report RESULTS={folder.results.root}`")
     assert sum(line.startswith("[") for line in lines) >= 2
     assert not any("\x1b" in line for line in lines)
     assert not folder.results.running.exists()
@@ -145,7 +145,11 @@ def test_follow_goes_on_when_a_run_is_complete(folder: Folder) -> None:
     one_turn(folder)
     with watching(folder, "--follow") as log:
         assert log.stdout is not None
-        while not log.stdout.readline().rstrip().endswith("complete: `make aggregate report`"):
+        while (
+            not log.stdout.readline()
+            .rstrip()
+            .endswith(f"complete: `make aggregate report RESULTS={folder.results.root}`")
+        ):
             continue
         with pytest.raises(subprocess.TimeoutExpired):
             log.wait(2)
@@ -170,7 +174,7 @@ def test_without_a_plan_once_is_an_error_and_watching_waits_for_one(tmp_path: Pa
     folder = Folder(tmp_path, Models(tmp_path / "models"))
     done = subprocess.run(watch(folder, "--once"), cwd=ROOT, check=False, capture_output=True, text=True)
     assert done.returncode == 3
-    assert two_lines(done)[1] == "Hint:  Run `make plan` first."
+    assert two_lines(done)[1] == f"Hint:  Run `make plan RESULTS={folder.results.root}` first."
     with watching(folder) as log:
         assert log.stdout is not None
         assert log.stdout.readline().startswith("There is no plan here yet")

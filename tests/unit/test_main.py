@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -102,7 +104,6 @@ def test_bench_stops_at_the_stage_that_fails_with_its_exit_code(tmp_path: Path) 
         ({"plan": 2}, 2),
         ({"export": 8}, 8),
         ({"run": 10}, 10),
-        ({"run": 6}, 6),
         ({"run": 10, "report": 4}, 4),
         ({"run": 143}, 143),
     ],
@@ -114,15 +115,51 @@ def test_cases_that_fail_are_reported_and_anything_else_ends_it(
     assert _stage_itself("plan", *options[1:5]).returncode == 0
     called: list[str] = []
 
-    def stage(name: str, *_: str) -> int:
+    def stage(name: str, _: Sequence[str]) -> int:
         called.append(name)
         return codes.get(name, 0)
 
     monkeypatch.setattr(program, "_stage", stage)
-    assert program._stages(tmp_path / "results", tmp_path / "models", ()) == expected
+    monkeypatch.setattr(program.signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit) as left:
+        program.start(options)
+    assert left.value.code == expected
     assert called[-1] == next((name for name, code in codes.items() if code not in (0, 10)), "report")
     # On a CPU as well: without its limits no row of a plan that computes can be grade A.
     assert "run" not in called or called[: called.index("run") + 1] == ["plan", "export", "roof", "run"]
+
+
+def test_models_are_named_without_an_option_and_choices_reach_their_stages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: dict[str, list[str]] = {}
+    monkeypatch.setattr(program, "_stage", lambda name, arguments: called.setdefault(name, list(arguments)) and 0)
+    monkeypatch.setattr(program, "_on_gpu", lambda _: False)
+    monkeypatch.setattr(program.signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit):
+        program.start(
+            ["profile", "a b.onnx", "--layers", "attention", "resnet18", "--force", "--results", str(tmp_path)]
+        )
+    folders = ["--models-dir", "models", "--results", str(tmp_path)]
+    assert called["plan"] == ["--models", "a b.onnx,resnet18", *folders]
+    assert called["profile_ops"] == ["--layers", "attention", "--force", *folders]
+    assert called["report"] == ["--results", str(tmp_path), "--profiles"]
+
+
+def test_the_command_prints_its_version_and_hints_of_its_own() -> None:
+    def command(*words: str) -> subprocess.CompletedProcess[str]:
+        code = "import sys; from harness.__main__ import command; sys.argv[0] = 'inferometer'; command()"
+        return subprocess.run(
+            [sys.executable, "-c", code, *words], cwd=ROOT, check=False, capture_output=True, text=True
+        )
+
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert command("--version").stdout == f"inferometer {version}\n"
+    assert command().stdout.startswith("Usage: inferometer <command>")
+    done = command("aggregate", "--results", "no such folder")
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[-1] == "Hint:  Run `inferometer plan --results 'no such folder'` first."
+    assert command("bench", "--nothing").stderr.splitlines()[-1] == "Hint:  inferometer bench --help"
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

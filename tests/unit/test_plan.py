@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from harness import plan
+from harness.core import store
+from harness.core.errors import ConfigError, MissingInputError
+from harness.core.layout import Results
+from harness.core.schemas import Plan
 
 SMOKE = Path(__file__).parents[2] / "configs/smoke.yaml"
 
@@ -15,3 +20,70 @@ SMOKE = Path(__file__).parents[2] / "configs/smoke.yaml"
 def test_one_round_is_a_round(rounds: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan.stage(["--config", str(SMOKE), "--rounds", rounds, "--results", str(tmp_path)])
     assert said in capsys.readouterr().out
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the user's, with an ONNX file and a saved transformer."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my nets").mkdir()
+    (tmp_path / "my nets/model.onnx").touch()
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved/config.json").write_text("{}")
+    return tmp_path
+
+
+def planned(*models: str) -> list[str]:
+    plan.stage(["--config", "smoke", "--models", ",".join(models)])
+    return [model.name for model in store.load(Results(Path("results")).plan, Plan, "make plan").models]
+
+
+def test_files_and_folders_need_no_prefix_and_may_hold_spaces(here: Path) -> None:
+    assert planned("my nets/model.onnx", " ./saved", "resnet18@seeded minilm-l6") == [
+        "onnx:my nets/model.onnx",
+        "hf:./saved",
+        "resnet18",
+        "minilm-l6",
+    ]
+    assert planned(f"{here}/my nets/model.onnx", f"{here}/saved") == [
+        f"onnx:{here}/my nets/model.onnx",
+        f"hf:{here}/saved",
+    ]
+
+
+def test_models_of_a_configuration_need_no_prefix_either(here: Path) -> None:
+    text = {
+        "models": ["my nets/model.onnx"],
+        "matrix": [{"backends": ["onnxruntime"], "models": ["my nets/model.onnx"]}],
+    }
+    (here / "own.yaml").write_text(json.dumps(text))
+    plan.stage(["--config", "own.yaml"])
+    assert Results(Path("results")).plan.is_file()
+
+
+@pytest.mark.parametrize(
+    ("model", "problem", "hint"),
+    [
+        ("my nets/modle.onnx", "There is no file my nets/modle.onnx.", "Did you mean my nets/model.onnx?"),
+        ("onnx:/no/where.onnx", "There is no file /no/where.onnx.", "Check the path"),
+        ("./svaed", "There is no folder svaed.", "Did you mean saved?"),
+        ("./my nets/", "my nets has no config.json", "save_pretrained"),
+        ("module:no_such_package.nets:build", "There is no Python module no_such_package.", "Run from the folder"),
+    ],
+)
+def test_what_is_not_there_is_an_error_of_the_plan(here: Path, model: str, problem: str, hint: str) -> None:
+    with pytest.raises(MissingInputError) as raised:
+        planned(model)
+    assert raised.value.problem.startswith(problem)
+    assert hint in raised.value.hint
+    assert not (here / "results/plan.json").exists()
+
+
+def test_a_configuration_that_is_not_there_is_an_error_and_the_packages_own_are_known_everywhere(here: Path) -> None:
+    with pytest.raises(MissingInputError):
+        plan.stage(["--config", "no-such-configuration.yaml"])
+    plan.stage(["--config", "configs/smoke.yaml"])
+    (here / "configs").mkdir()
+    (here / "configs/smoke.yaml").write_text("nothing")
+    with pytest.raises(ConfigError, match="holds no mapping"):
+        plan.stage(["--config", "configs/smoke.yaml"])

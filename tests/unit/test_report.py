@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,10 @@ from harness.core import store
 from harness.core.errors import MissingInputError, NewerFormatError
 from harness.core.layout import Results
 from harness.core.schemas import Summary
+from harness.render.html.stamp import shows
 from tests.synthetic_comparison import with_itself
-from tests.synthetic_results import EFFICIENTNET, Synthetic, eventful, matrix, restless
+from tests.synthetic_profiles import model_profile, parts
+from tests.synthetic_results import EFFICIENTNET, RESNET, Synthetic, case_of, eventful, matrix, restless
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "report.md"
 
@@ -128,3 +132,90 @@ def test_a_comparison_that_does_not_belong_here_is_left_out_and_said(
         assert '<section id="comparison"' not in results.report_page.read_text()
         assert said in capsys.readouterr().err
         results.comparison.write_text('{"schema_version": 99}')
+
+
+# --- of the profiled cases alone ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def profiled(tmp_path: Path) -> tuple[Results, Summary]:
+    """A plan of several cases of which two have a profile and none is measured; and how it would be measured."""
+    cases = [case_of(RESNET, backend, "fp32", 1) for backend in ("torch-eager", "onnxruntime", "openvino")]
+    made = Synthetic(models=(RESNET,), cases=cases)
+    results, measured = Results(tmp_path), made.summary()
+    store.save(results.plan, made.plan.model_copy(update={"settings_id": measured.settings_id}))
+    for row in measured.rows[:2]:
+        facts = {"case_id": row.case_id, "settings_id": measured.settings_id, "backend": row.backend}
+        store.save(results.model_profile(row.case_id), model_profile(row).model_copy(update=facts))
+        store.save(results.parts_profile(row.case_id), parts())
+    return results, measured
+
+
+def test_a_profile_has_a_report_of_its_own_before_anything_is_measured(
+    profiled: tuple[Results, Summary], capsys: pytest.CaptureFixture[str]
+) -> None:
+    results, _ = profiled
+    report.stage(["--results", str(results.root), "--profiles"])
+    text, page = results.profile_summary.read_text(), results.profile_page.read_text()
+    assert text.startswith("# Synthetic report: profile\n\nNothing is measured yet.")
+    assert "## Profile" in text
+    assert 'id="profile"' in page
+    assert "profiled, and not measured" in text
+    assert not results.report.exists()
+    assert not results.summary.exists()
+    said = capsys.readouterr().out.splitlines()
+    assert said[-2] == f"Report: {results.profile_summary} and profile.html"
+    assert said[-1] == "Next: `make bench` measures 2 profiled cases."
+
+
+def test_a_profile_shows_what_is_measured_and_leaves_the_runs_own_report_alone(
+    profiled: tuple[Results, Summary], capsys: pytest.CaptureFixture[str]
+) -> None:
+    results, measured = profiled
+    store.save(results.summary, measured)
+    report.stage(["--results", str(results.root), "--profiles"])
+    text = results.profile_summary.read_text()
+    assert "profiled, and not measured" not in text
+    assert "| backend" in text
+    assert not results.report.exists()
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Next: `make report` shows these profiles in")
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert links
+    assert all((results.root / link).is_file() for link in links if link.endswith((".png", "model.json")))
+
+
+def test_samples_of_other_settings_are_not_the_profiles(profiled: tuple[Results, Summary]) -> None:
+    results, measured = profiled
+    store.save(results.summary, measured.model_copy(update={"settings_id": "other"}))
+    report.stage(["--results", str(results.root), "--profiles", "--no-charts"])
+    assert "profiled, and not measured" in results.profile_summary.read_text()
+
+
+def test_without_a_profile_there_is_no_such_report(profiled: tuple[Results, Summary]) -> None:
+    results, _ = profiled
+    shutil.rmtree(results.root / "profiles")
+    with pytest.raises(MissingInputError, match="No case of this plan has a profile"):
+        report.stage(["--results", str(results.root), "--profiles"])
+
+
+def test_commands_in_the_report_are_those_of_its_run(results: Results) -> None:
+    plain = run(results, "--no-charts")
+    results.command.write_text("python -m harness.plan --config my.yaml --results 'results/a b'\n")
+    text = run(results, "--no-charts")
+    assert "`make run FORCE=1`" in plain
+    assert "`make run RESULTS='results/a b' FORCE=1`" in text
+    assert "`make run FORCE=1`" not in text
+    assert "make run RESULTS=&#39;results/a b&#39; FORCE=1" in results.report_page.read_text().replace("'", "&#39;")
+
+
+def test_names_are_short_in_the_report_and_whole_in_its_last_section(results: Results, summary: Summary) -> None:
+    (old,) = summary.exports
+    name = "onnx:/data/nets/lite.onnx"
+    rows = tuple(row.model_copy(update={"model": name}) for row in summary.rows)
+    exports = {name: summary.exports[old].model_copy(update={"model": name})}
+    whole = summary.model_copy(update={"rows": rows, "exports": exports})
+    store.save(results.summary, whole)
+    text = run(results, "--no-charts")
+    assert "## lite.onnx" in text
+    assert text.index(name) > text.index("## Environment")
+    assert shows(results.report_page.read_bytes(), whole), "the page is known as that of the summary in its file"

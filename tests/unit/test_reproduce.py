@@ -174,20 +174,28 @@ class Stages:
         return SimpleNamespace(returncode=self._codes.get(name, 0))
 
 
-@pytest.mark.parametrize("codes", [{}, {"build_engine": 5, "run": 10}, {"build_engine": 8}])
-def test_the_stages_run_in_their_order(place: Place, monkeypatch: pytest.MonkeyPatch, codes: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    ("device", "codes"),
+    [("cpu", {}), ("cuda", {}), ("cuda", {"build_engine": 5, "run": 10}), ("cuda", {"build_engine": 8})],
+)
+def test_the_stages_run_in_their_order(
+    place: Place, monkeypatch: pytest.MonkeyPatch, device: str, codes: dict[str, int]
+) -> None:
     place.put()
     stages = Stages(place, codes)
     monkeypatch.setattr(reproduce.subprocess, "run", stages)
-    reproduce.stage(place.words("a-claim", "--rounds", "2", "--python", "tensorrt=/opt/x", "--force"))
-    order = ["plan", "export", "build_engine", "roof", "run", "aggregate", "report"]
+    reproduce.stage(
+        place.words("a-claim", "--rounds", "2", "--device", device, "--python", "tensorrt=/opt/x", "--force")
+    )
+    engines = ["build_engine"] if device == "cuda" else []
+    order = ["plan", "export", *engines, "roof", "run", "aggregate", "report"]
     assert [words[0] for words in stages.started] == order
     own = Results(place.results).claim("a-claim")
     assert all(str(own.root) in words for words in stages.started)
     assert json.loads(own.config.read_text())["measurement"]["rounds"] == 2
     passed = {words[0] for words in stages.started if "tensorrt=/opt/x" in words}
-    assert passed == {"build_engine", "run"}
-    assert {words[0] for words in stages.started if "--force" in words} == {"export", "build_engine", "roof", "run"}
+    assert passed == {*engines, "run"}
+    assert {words[0] for words in stages.started if "--force" in words} == {"export", *engines, "roof", "run"}
 
 
 @pytest.mark.parametrize("codes", [{"plan": 2}, {"export": 8}, {"run": 7}, {"aggregate": 4}])

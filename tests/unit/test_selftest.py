@@ -359,7 +359,7 @@ def test_a_stage_that_fails_is_told_in_its_own_two_lines(tmp_path: Path) -> None
     with pytest.raises(CasesFailedError) as caught:
         selftest._stage("aggregate", ["--results", str(tmp_path)])
     assert caught.value.problem == f"The self-test's aggregate stage failed: {tmp_path}/plan.json does not exist."
-    assert caught.value.hint == "Run `make plan` first."
+    assert caught.value.hint == f"Run `make plan RESULTS={tmp_path}` first."
 
 
 @pytest.mark.parametrize("trials", ["0", "-1"])

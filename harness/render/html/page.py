@@ -18,7 +18,7 @@ from harness.render import document, ranking, remarks
 from harness.render.charts import MAX_OVERVIEW, MAX_ROWS, MAX_TABLES
 from harness.render.conditions import conditions, environment_table, short_conditions
 from harness.render.guide import guide
-from harness.render.headline import MAX_MODELS, NOTHING, measured_on, verdicts
+from harness.render.headline import MAX_MODELS, measured_on, nothing, verdicts
 from harness.render.html import embedded, prose
 from harness.render.html.cases import case_table
 from harness.render.html.compared import compared
@@ -55,12 +55,14 @@ def page(
     comparison: Comparison | None = None,
     what_if: str = "",
     more: str = "",
+    of: Markup | None = None,
 ) -> str:
     """The whole page.
 
     proof: what the self-test found; with_plots: False leaves all charts out; profile, what_if: the sections so named,
     all three as Markdown. profiled: what the profile's trees are made of; comparison: with an earlier run; more: what
-    further rounds would make surer, as Markdown.
+    further rounds would make surer, as Markdown. of: the stamp of the summary in its file, where names
+    are shortened here.
     """
     tables = ranking.by_table(summary.rows)
     sections = list(_sections(summary, tables, proof, with_plots, profile, profiled, comparison, what_if, more))
@@ -71,7 +73,7 @@ def page(
         .get_template("report.html.j2")
         .render(
             title=summary.title,
-            stamp=stamp(summary),
+            stamp=of or stamp(summary),
             measured=prose.inline(measured_on(summary)) if tables else "",
             provenance=prose.inline(document.provenance(summary)),
             sections=sections,
@@ -105,7 +107,7 @@ def _sections(
         "summary.html.j2",
         {
             "verdicts": found[:MAX_MODELS],
-            "nothing": "" if found else NOTHING,
+            "nothing": "" if found else nothing(summary),
             "more": f"{more} more models stand below." if more > 0 else "",
             "further": prose.inline(further) if further else "",
             "groups": overview,

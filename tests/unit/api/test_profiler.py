@@ -47,6 +47,39 @@ def test_a_profiler_has_one_of_each(choice: dict[str, Any]) -> None:
     assert "benchmark()" in raised.value.hint
 
 
+@pytest.mark.parametrize(
+    ("choice", "problem", "hint"),
+    [
+        ({"precision": "fp23"}, "Unknown precision `fp23`.", "Did you mean `fp32`?"),
+        ({"device": "gpu"}, "Unknown device `gpu`.", "Known: cpu, cuda."),
+        ({"backend": "onnx-runtime"}, "Unknown backend `onnx-runtime`.", "Did you mean `onnxruntime`?"),
+        ({"backend": "tensorrt"}, "tensorrt does not run on cpu.", "openvino"),
+        ({"backend": "openvino", "precision": "tf32"}, "openvino does not run tf32", "It runs: fp32"),
+        ({"precision": "tf32"}, "No backend runs tf32 on cpu.", "Choose another precision."),
+    ],
+)
+def test_a_choice_that_cannot_be_is_an_error_of_the_constructor(
+    choice: dict[str, Any], problem: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as raised:
+        ModelProfiler("resnet18", **choice)
+    assert raised.value.problem.startswith(problem)
+    assert hint in raised.value.hint
+
+
+def test_a_device_that_is_not_here_is_an_error_of_the_constructor(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(_device: str) -> None:
+        raise UnavailableError("No GPU here.", "Use another machine.")
+
+    monkeypatch.setattr(module.devices, "require", absent)
+    with pytest.raises(UnavailableError, match="No GPU here"):
+        ModelProfiler("resnet18", device="cuda")
+
+
+def test_int8_is_for_the_backends_of_a_benchmark() -> None:
+    assert ModelProfiler("resnet18", precision="int8").precision == "int8"
+
+
 def test_no_items_are_not_taken_for_the_usual_number(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"batch_sizes\[0\]: input should be greater"):
         ModelProfiler("resnet18", batch_size=0, folder=tmp_path).memory_profile()
@@ -80,7 +113,7 @@ def test_later_calls_go_on_with_what_the_profile_was_told(monkeypatch: pytest.Mo
     class PlannedError(Exception):
         """Ends a call once it is planned."""
 
-    def plan(_run: object, config: dict[str, Any]) -> None:
+    def plan(_run: object, config: dict[str, Any], **_: Any) -> None:
         planned.append(config)
         raise PlannedError
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from harness.api import runs
 from harness.core import store
+from harness.core.errors import UnavailableError
 from harness.core.layout import Models, Results
+from harness.core.schemas import Case, Plan
+from harness.core.schemas.summary import Flag
 from tests.synthetic_results import RESNET, Synthetic, case_of
 
 
@@ -23,5 +27,82 @@ def test_limits_are_measured_before_the_rows_on_a_cpu_as_well(tmp_path: Path, mo
         return ()
 
     monkeypatch.setattr(runs, "run_stage", stage)
-    runs.Run(results, Models(tmp_path / "models"), "auto", force=False, show=None).measure()
+    runs.Run(results, Models(tmp_path / "models"), "auto", force=True, show=None).measure()
     assert started == ["roof", "run", "aggregate"]
+
+
+# --- one answer for one case --------------------------------------------------------------------------------------
+
+EAGER, ONNX = case_of(RESNET, "torch-eager", "fp32", 1), case_of(RESNET, "onnxruntime", "fp32", 1)
+
+
+def _folder(
+    root: Path, *cases: Case, settings_id: str = "same", rounds: int = 2, age_s: int = 0
+) -> tuple[Plan, Results]:
+    """A results folder of some cases with samples of so many rounds, so much older than the others."""
+    plan = Synthetic(models=(RESNET,), cases=list(cases)).plan.model_copy(update={"settings_id": settings_id})
+    results = Results(root)
+    store.save(results.plan, plan)
+    for case in cases:
+        for number in range(1, rounds + 1):
+            path = results.raw_file(case.case_id, number)
+            store.save_bytes(path, root.name.encode())
+            os.utime(path, (1_000_000 - age_s, 1_000_000 - age_s))
+    store.save_bytes(results.environment(f"of-{root.name}"), b"{}")
+    return plan, results
+
+
+def _origin(results: Results, case: Case) -> list[str]:
+    return [path.read_text() for path in sorted(results.raw_case(case.case_id).glob("*.json"))]
+
+
+def test_samples_of_another_call_are_taken_where_settings_are_the_same(tmp_path: Path) -> None:
+    _, theirs = _folder(tmp_path / "benchmark", EAGER, ONNX)
+    _folder(tmp_path / "other", EAGER, settings_id="other", age_s=-9)
+    plan, own = _folder(tmp_path / "profile", EAGER, rounds=0)
+    runs.adopt(plan, own)
+    assert _origin(own, EAGER) == ["benchmark", "benchmark"]
+    assert not own.raw_case(ONNX.case_id).exists()
+    assert own.environment("of-benchmark").is_file()
+    assert _origin(theirs, EAGER) == ["benchmark", "benchmark"]
+
+
+@pytest.mark.parametrize(
+    ("age_s", "rounds", "kept"), [(9, 2, "profile"), (-9, 2, "benchmark"), (-9, 1, "profile"), (-9, 3, "benchmark")]
+)
+def test_newer_samples_win_unless_they_are_fewer(age_s: int, rounds: int, kept: str, tmp_path: Path) -> None:
+    _folder(tmp_path / "benchmark", EAGER, rounds=rounds, age_s=age_s)
+    plan, own = _folder(tmp_path / "profile", EAGER)
+    runs.adopt(plan, own)
+    assert set(_origin(own, EAGER)) == {kept}
+
+
+def test_a_plan_that_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+    _, theirs = _folder(tmp_path / "benchmark", EAGER)
+    theirs.plan.write_text("{")
+    plan, own = _folder(tmp_path / "profile", EAGER, rounds=0)
+    runs.adopt(plan, own)
+    assert _origin(own, EAGER) == []
+
+
+def test_a_case_that_cannot_run_is_refused_before_the_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results, started = Results(tmp_path), []
+    skipped = EAGER.model_copy(update={"skip_reason": "it has no int8"})
+
+    def stage(name: str, *_arguments: str, show: runs.Show | None = None) -> tuple[str, ...]:
+        started.append(name)
+        store.save(results.plan, Synthetic(models=(RESNET,), cases=[skipped]).plan)
+        return ()
+
+    monkeypatch.setattr(runs, "run_stage", stage)
+    with pytest.raises(UnavailableError, match="it has no int8"):
+        runs.Run(results, Models(tmp_path / "models"), "auto", force=False, show=None).plan({}, every=True)
+    assert started == ["plan"]
+
+
+def test_hints_of_rows_are_arguments_of_the_api() -> None:
+    summary = Synthetic().summary()
+    flag = Flag(name="COTENANT", detail="busy", remedy="Stop it, then `make run FORCE=1`.")
+    missing = summary.rows[0].model_copy(update={"flags": (flag,), "hint": "`make bench ROUNDS=5` measures it."})
+    (row,) = runs.with_typed_hints(summary.model_copy(update={"rows": (missing,)})).rows
+    assert (row.flags[0].remedy, row.hint) == ("Stop it, then `force=True`.", "`rounds=5` measures it.")

@@ -21,7 +21,7 @@ def test_a_stage_that_fails_raises_its_error_with_its_hint(tmp_path: Path) -> No
     with pytest.raises(errors.MissingInputError) as raised:
         run_stage("aggregate", "--results", str(tmp_path))
     assert "plan.json does not exist" in raised.value.problem
-    assert raised.value.hint == "Run `make plan` first."
+    assert raised.value.hint == "Run `profile()` first."
 
 
 def test_a_wrong_option_is_a_usage_error() -> None:

@@ -174,6 +174,30 @@ def test_no_terminal_lacks_a_character_that_ends_a_stage(encoding: str) -> None:
     assert encoding != "ascii" or said.startswith("2.92x +-5% ... mod?le")
 
 
-def test_a_command_names_the_folders_that_are_not_the_usual_ones() -> None:
-    assert cli.make("run", Path("results"), Path("models")) == "make run"
-    assert cli.make("run", Path("r/a b"), Path("/m")) == "make run RESULTS='r/a b' MODELS_DIR=/m"
+def test_what_a_stage_prints_can_be_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def stage(_: Sequence[str]) -> None:
+        cli.say("`make roof FORCE=1` measures anew.")
+        cli.warn("Run `make report`.")
+        raise UsageError("No plan.", "Run `make plan` first.")
+
+    with pytest.raises(SystemExit):
+        cli.main(stage, ["--results", f"{tmp_path}/r s"])
+    folder = f"RESULTS='{tmp_path}/r s'"
+    said = capsys.readouterr()
+    assert said.out == f"`make roof {folder} FORCE=1` measures anew.\n"
+    assert said.err.splitlines() == [
+        f"Warning: Run `make report {folder}`.",
+        "Error: No plan.",
+        f"Hint:  Run `make plan {folder}` first.",
+    ]
+
+
+def test_progress_is_one_line_of_a_terminal_and_nothing_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli.progress("run: [1/9]")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    cli.progress("run: [1/9]")
+    cli.progress("")
+    assert capsys.readouterr().err == "\r\x1b[Krun: [1/9]\r\x1b[K"

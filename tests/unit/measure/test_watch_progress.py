@@ -127,3 +127,9 @@ def test_the_card_is_shown_as_it_was_at_the_end_of_the_last_turn() -> None:
     wanted = Seen(of="GPU", mhz=1_530, temperature_c=81, power_w=692.5, held_back=("sw_power_cap",))
     assert state([*late, *early]).seen == wanted
     assert state(early).seen is None
+
+
+def test_rows_have_the_short_names_of_tables() -> None:
+    cases = tuple(case.model_copy(update={"model": "onnx:/data/net.onnx"}) for case in PLAN.cases)
+    found = state([], plan=PLAN.model_copy(update={"cases": cases}))
+    assert {row.model for row in found.rows} == {"net.onnx"}

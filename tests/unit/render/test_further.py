@@ -6,11 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from harness.core.schemas import Row, Summary
 from harness.measure.summarise import latency_of
-from harness.render.further import further, planned_by
+from harness.render.further import further
 from tests.synthetic_results import RESNET, Synthetic, case_of, measured, usage_of
 
 CASES = [case_of(RESNET, backend, "fp32", 1) for backend in ("torch-eager", "onnxruntime", "openvino")]
@@ -40,64 +38,36 @@ TWO_SPEEDS = (10.0, 10.1, 13.8, 13.9, 10.0)
 
 
 def test_nothing_is_said_where_every_row_is_narrow() -> None:
-    assert further(summary(row(0, NARROW), row(1, NARROW)), {}) == ""
+    assert further(summary(row(0, NARROW), row(1, NARROW))) == ""
 
 
 def test_the_command_its_time_and_the_number_of_wide_rows() -> None:
-    said = further(summary(row(0, NARROW), row(1, WIDE), row(2, WIDE)), {"CONFIG": "configs/smoke.yaml"})
+    said = further(summary(row(0, NARROW), row(1, WIDE), row(2, WIDE)))
     # Scatter of 4.8% takes nine rounds (3.1 x 4.8 / sqrt(9) = 4.9): two rows x 6 x 4 s, and what lies around.
     assert said == (
-        "2 of 3 rows are wider than ±5%. More rounds narrow them: "
-        "`make bench CONFIG=configs/smoke.yaml INTERVAL=5% BUDGET=2m`, about 2 min."
+        "2 of 3 rows are wider than ±5%. More rounds narrow them: `make bench INTERVAL=5% BUDGET=2m`, about 2 min."
     )
 
 
 def test_rows_that_no_number_of_rounds_narrows_are_told_apart() -> None:
-    said = further(summary(row(0, WIDE), row(1, TWO_SPEEDS)), {})
+    said = further(summary(row(0, WIDE), row(1, TWO_SPEEDS)))
     assert said.startswith("2 of 2 rows are wider than ±5%.")
     assert said.endswith("For 1 of them 20 rounds would not be enough.")
-    assert "`" not in further(summary(row(1, TWO_SPEEDS)), {})
+    assert "`" not in further(summary(row(1, TWO_SPEEDS)))
 
 
 def test_a_row_that_met_its_limit_of_rounds_needs_a_higher_one() -> None:
-    assert "MAX_ROUNDS=20`" in further(summary(row(0, WIDE, stopped="round limit")), {})
+    assert "MAX_ROUNDS=20`" in further(summary(row(0, WIDE, stopped="round limit")))
 
 
 def test_no_time_is_guessed_where_nobody_watched() -> None:
-    said = further(summary(row(0, WIDE, usage=None)), {})
+    said = further(summary(row(0, WIDE, usage=None)))
     assert said.endswith("`make bench INTERVAL=5%`.")
 
 
 def test_void_rows_and_those_that_compute_nothing_are_not_counted() -> None:
-    assert further(summary(row(0, WIDE, grade="F")), {}) == ""
-    assert further(summary(row(0, WIDE, tried=True)), {}) == ""
-
-
-@pytest.mark.parametrize(
-    ("command", "planned"),
-    [
-        (None, {}),
-        ("python -m harness.plan --config configs/quickstart.yaml --results results --models-dir models", {}),
-        ("python -m harness.plan --config configs/cuda.yaml --device cuda --models ''", {"DEVICE": "cuda"}),
-        (
-            "python -m harness.plan --config configs/smoke.yaml --backends openvino --tune --budget 10m "
-            "--results r/try --models-dir '/m m'",
-            {
-                "CONFIG": "configs/smoke.yaml",
-                "BACKENDS": "openvino",
-                "RESULTS": "r/try",
-                "MODELS_DIR": "/m m",
-                "TUNE": "1",
-            },
-        ),
-    ],
-)
-def test_the_plans_own_command_says_what_to_plan_again(command: str | None, planned: dict[str, str]) -> None:
-    assert planned_by(command) == planned
-
-
-def test_a_name_with_a_blank_is_quoted() -> None:
-    assert "MODELS_DIR='/m m'" in further(summary(row(0, WIDE)), {"MODELS_DIR": "/m m"})
+    assert further(summary(row(0, WIDE, grade="F"))) == ""
+    assert further(summary(row(0, WIDE, tried=True))) == ""
 
 
 def test_the_life_of_a_process_is_the_monitors() -> None:

@@ -1,0 +1,168 @@
+"""Hints that can be typed: commands in a text get the choices of their run, in the words of whoever asked (pure).
+
+Code names the next command as short as it can, `make run FORCE=1`. Where a text is printed or written, that command
+gets the folders and choices of the run that it is about; for the command `inferometer` it becomes `inferometer run
+--force`, and for the Python API `force=True`.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, get_args
+
+from harness import pipeline
+from harness.pipeline import BY_NAME, VARIABLES
+
+Front = Literal["make", "inferometer", "api"]
+FRONT = "INFEROMETER_FRONT"
+"""Environment variable: what the user typed that started this stage."""
+_API_MARK = "# harness.api"
+
+
+@dataclass(frozen=True)
+class Context:
+    """The run that a hint is about. planned: Make's variables that plan the same again, and its folders."""
+
+    front: Front = "make"
+    planned: Mapping[str, str] = field(default_factory=dict)
+
+
+def front() -> Front:
+    """What started this process, by its environment."""
+    value = os.environ.get(FRONT)
+    return next((name for name in get_args(Front) if name == value), "make")
+
+
+_OF_ONE_COMMAND = ("FORCE", "MAX_ROUNDS", "INTERVAL", "BUDGET")
+"""How long to measure, and what again: said of one command, and not of the next."""
+
+
+def choices_in(words: Sequence[str]) -> dict[str, str]:
+    """Make's variables in the arguments of a stage; those without a value, and those that are as usual, are left out.
+
+    >>> choices_in(["--models", "resnet18", "--backends", "", "--results=results", "--tune"])
+    {'MODELS': 'resnet18', 'TUNE': '1'}
+    """
+    parts = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    given: dict[str, str] = {}
+    for variable in VARIABLES:
+        if variable.option in parts:
+            place = parts.index(variable.option)
+            given[variable.name] = "1" if variable.switch else " ".join(parts[place + 1 : place + 2])
+    usual = {"CONFIG": f"configs/{'cuda' if given.get('DEVICE') == 'cuda' else 'quickstart'}.yaml"}
+    return {
+        name: value
+        for name, value in given.items()
+        if value and value != usual.get(name, BY_NAME[name].usual) and name not in _OF_ONE_COMMAND
+    }
+
+
+def of_command(text: str | None) -> Context:
+    """The context of a run by its command.txt, the command line of its plan stage; None: there is none."""
+    words = shlex.split((text or "").partition(_API_MARK)[0])
+    by: Front = "api" if text and _API_MARK in text else "inferometer" if words[:1] == ["inferometer"] else "make"
+    return Context(by, choices_in(words))
+
+
+def command_line(by: Front, arguments: Sequence[str]) -> str:
+    """The text of command.txt: the command line of the plan stage, by which it can be planned again."""
+    program = ("inferometer", "plan") if by == "inferometer" else ("python", "-m", "harness.plan")
+    return f"{shlex.join([*program, *arguments])}{f'  {_API_MARK}' if by == 'api' else ''}\n"
+
+
+def of_stage(stage: str, words: Sequence[str], by: Front) -> Context:
+    """The context of a stage that runs: its own arguments, over how the plan in its folder was made."""
+    own = choices_in(words)
+    if stage in ("plan", "bench", "profile"):
+        return Context(by, own)
+    path = Path(own.get("RESULTS", BY_NAME["RESULTS"].usual)) / "command.txt"
+    try:
+        planned = of_command(path.read_text()).planned
+    except (OSError, ValueError):
+        planned = {}
+    folders: dict[str, str] = {name: own[name] for name in ("RESULTS", "MODELS_DIR") if name in own}
+    # Where a stage takes no folder of exports, the plan's own is meant.
+    named = {"RESULTS", *(("MODELS_DIR",) if BY_NAME["MODELS_DIR"].option in " ".join(words) else ())}
+    return Context(by, {**{name: value for name, value in planned.items() if name not in named}, **folders})
+
+
+_TARGETS = {*pipeline.PIPELINES, *pipeline.ALIASES, *(stage for variable in VARIABLES for stage in variable.stages)}
+_WORD = f"(?:{'|'.join(sorted(_TARGETS, key=len, reverse=True))})(?![\\w-])"
+_VALUE = r"(?:'[^']*'|<[^>]*>|[^\s`'\"<>&]*[^\s`'\"<>&.,;:)])+"
+_ASSIGNED = rf"[A-Z][A-Z_]+={_VALUE}"
+_COMMAND = re.compile(rf"(?<![\w-])make (?P<targets>{_WORD}(?: {_WORD})*)(?P<given>(?: {_ASSIGNED})*)")
+_ALONE = re.compile(rf"(?<![\w-])(?P<name>{'|'.join(BY_NAME)})=(?P<value>{_VALUE})")
+_KEYWORDS: Mapping[str, Callable[[str], str]] = {
+    "FORCE": lambda _: "force=True",
+    "ROUNDS": "rounds={}".format,
+    "PROFILE_RUNS": "num_runs={}".format,
+    "DEVICE": 'device="{}"'.format,
+    "BACKENDS": 'backend="{}"'.format,
+    "PRECISIONS": 'precision="{}"'.format,
+    "BATCHES": "batch_size={}".format,
+    "SEQ_LENGTHS": "sequence_length={}".format,
+    "MAX_ROUNDS": 'measurement={{"max_rounds": {}}}'.format,
+}
+"""How the API says a choice."""
+_OF_API = {*pipeline.PIPELINES, *pipeline.ALIASES, *pipeline.stages_of("bench"), *pipeline.stages_of("profile")}
+
+
+def typed(text: str, context: Context) -> str:
+    """The text, with each command in it as its reader can type it.
+
+    >>> typed("Measure again: `make run FORCE=1`.", Context(planned={"RESULTS": "results/x", "MODELS": "resnet18"}))
+    'Measure again: `make run RESULTS=results/x FORCE=1`.'
+    >>> typed("Measure again: `make run FORCE=1`.", Context("inferometer", {"RESULTS": "results/x"}))
+    'Measure again: `inferometer run --results results/x --force`.'
+    >>> typed("Measure again: `make run FORCE=1`.", Context("api"))
+    'Measure again: `force=True`.'
+    """
+    if "make " not in text and "=" not in text:
+        return text
+    done = _COMMAND.sub(lambda match: _again(match, context), text)
+    if context.front == "make":
+        return done
+    return _ALONE.sub(lambda match: _choice(match["name"], match["value"], context.front), done)
+
+
+def typed_html(page: str, context: Context) -> str:
+    """The same for a page: its text and not its scripts and styles."""
+    parts = re.split(r"(<(script|style)\b.*?</\2>)", page, flags=re.DOTALL)
+    planned = {name: html.escape(value, quote=False) for name, value in context.planned.items()}
+    text = Context(context.front, planned)
+    # Text, a whole script or style, its name, text, …
+    return "".join(part if place % 3 == 1 else typed(part, text) for place, part in enumerate(parts) if place % 3 != 2)
+
+
+def _again(match: re.Match[str], context: Context) -> str:
+    targets = match["targets"].split()
+    given = dict(word.split("=", 1) for word in re.findall(rf" ({_ASSIGNED})", match["given"]))
+    if context.front == "api" and _OF_API.issuperset(targets):
+        said = [_choice(name, value, "api") for name, value in given.items() if name in BY_NAME]
+        return ", ".join(said) or ("benchmark()" if "bench" in targets else "profile()")
+    commands = [targets] if context.front != "inferometer" else [[target] for target in targets]
+    return " && ".join(_command(one, given, context) for one in commands)
+
+
+def _command(targets: Sequence[str], given: Mapping[str, str], context: Context) -> str:
+    """One command line. given: as they stand in the text; they are quoted there where they must be."""
+    taken = pipeline.options_of([stage for target in targets for stage in pipeline.stages_of(target)])
+    names = {variable.name for variable in taken}
+    own = {name: shlex.quote(value) for name, value in context.planned.items() if name in names and name not in given}
+    if context.front != "inferometer":
+        return " ".join(["make", *targets, *(f"{name}={value}" for name, value in {**own, **given}.items())])
+    asked = {**own, **{name: value for name, value in given.items() if name in names}}
+    return " ".join(["inferometer", *targets, *(_choice(name, value, "inferometer") for name, value in asked.items())])
+
+
+def _choice(name: str, value: str, by: Front) -> str:
+    variable = BY_NAME[name]
+    if by == "api":
+        return _KEYWORDS[name](value) if name in _KEYWORDS else f"{name}={value}"
+    return variable.option if variable.switch else f"{variable.option} {value}"

@@ -1,0 +1,215 @@
+"""The pipeline: which stages a command runs, in which order, with which arguments, and which exit codes go on.
+
+The command `inferometer` (`python -m harness`), the Python API, `reproduce` and the self-test use it; a test holds the
+Makefile's recipes to it. A new variable is one row of VARIABLES, and one line in the Makefile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from harness.core.errors import CasesFailedError, ExportError, UnavailableError
+
+_EXPORTS = ("export", "build_engine", "run", "energy", "profile_ops", "spread", "reproduce")
+_PROCESSES = ("build_engine", "run", "energy", "profile_ops", "spread", "reproduce")
+_DONE_BEFORE = ("export", "build_engine", "roof", "run", "energy", "profile_ops", "spread", "reproduce")
+_READ_RESULTS = ("aggregate", "report", "share", "compare", "bundle", "watch", "selftest")
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A choice of the user. name: Make's; option: the same for stages; stages: those that take it; text: its help.
+
+    switch: an option without a value (`FORCE=1`, `--force`). usual: the value of a command that does not name it.
+    """
+
+    name: str
+    option: str
+    stages: tuple[str, ...]
+    text: str
+    switch: bool = False
+    usual: str = ""
+
+
+VARIABLES: tuple[Variable, ...] = (
+    Variable("CONFIG", "--config", ("plan",), "configuration (configs/quickstart.yaml; configs/cuda.yaml on a GPU)"),
+    Variable("DEVICE", "--device", ("plan", "reproduce"), "cpu or cuda, instead of the configuration's"),
+    Variable(
+        "MODELS", "--models", ("plan",), "comma-separated models, ONNX files or folders; name@seeded sets weights"
+    ),
+    Variable("BACKENDS", "--backends", ("plan",), "comma-separated backends"),
+    Variable("PRECISIONS", "--precisions", ("plan",), "comma-separated: fp32,tf32,fp16,bf16,int8"),
+    Variable("BATCHES", "--batches", ("plan",), "comma-separated batch sizes"),
+    Variable("SEQ_LENGTHS", "--seq-lengths", ("plan",), "comma-separated sequence lengths of text models"),
+    Variable("BOUNDARIES", "--boundaries", ("plan",), "comma-separated: compute,transfer,e2e"),
+    Variable("MODES", "--modes", ("plan",), "comma-separated: sync,pipelined,offline"),
+    Variable("SETTINGS", "--settings", ("plan",), "comma-separated named settings of the backends"),
+    Variable(
+        "INPUTS", "--inputs", ("plan",), "own inputs of the models, .npz by input name, comma-separated: one a shape"
+    ),
+    Variable("EXPORTER", "--exporter", ("plan", "export"), "writes ONNX files of modules: dynamo or torchscript"),
+    Variable("TUNE", "--tune", ("plan",), "try each backend's settings once, measure the fastest fully", switch=True),
+    Variable("ROUNDS", "--rounds", ("plan", "reproduce"), "fresh processes per case"),
+    Variable("MAX_ROUNDS", "--max-rounds", ("plan",), "further rounds, up to this, where the interval is wide"),
+    Variable("INTERVAL", "--target-interval", ("plan",), "half-width of the 95%% interval that ends a case, as 0.5%%"),
+    Variable("BUDGET", "--budget", ("plan",), "time of the whole command after which no further round begins, as 10m"),
+    Variable("BACKEND_PYTHONS", "--python", _PROCESSES, "backend=path of a Python that has its libraries"),
+    Variable("CARDS", "--cards", ("spread",), "GPUs to spread the models over, as 0,1,2,3"),
+    Variable("LAYERS", "--layers", ("profile_ops",), "layers to show: groups, module paths with *, classes"),
+    Variable("DEPTH", "--depth", ("profile_ops",), "depth of the module tree down to which layers are shown"),
+    Variable("PROFILE_RUNS", "--runs", ("profile_ops",), "inferences under a profiler (20)"),
+    Variable("BASELINE", "--baseline", ("compare",), "earlier results folder, or its summary.json"),
+    Variable("THRESHOLD", "--threshold", ("compare",), "limits, as latency_p50<100ms"),
+    Variable("MAX_REGRESSION", "--max-regression", ("compare",), "slow-down that is accepted, as 5%%"),
+    Variable("CLAIM", "--claim", ("reproduce",), "published claim; list prints them all"),
+    Variable("BUNDLE", "--bundle", ("verify",), "archive of bundle"),
+    Variable("RATE", "--rate", ("selftest",), "rate of wrong verdicts to exclude"),
+    Variable("TRIALS", "--trials", ("selftest",), "trials of each duration"),
+    Variable(
+        "FORCE",
+        "--force",
+        (*_DONE_BEFORE, "aggregate"),
+        "measure and export again what is there; replace a summary by a poorer one",
+        switch=True,
+    ),
+    Variable(
+        "MODELS_DIR",
+        "--models-dir",
+        ("plan", *_EXPORTS, "aggregate", "bundle", "selftest"),
+        "folder of exported models",
+        usual="models",
+    ),
+    Variable(
+        "RESULTS",
+        "--results",
+        ("plan", "roof", *_EXPORTS, *_READ_RESULTS),
+        "folder of results",
+        usual="results",
+    ),
+)
+"""Every variable that becomes an option of a stage."""
+
+BY_NAME: Mapping[str, Variable] = {variable.name: variable for variable in VARIABLES}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One stage of a pipeline. arguments: besides those of the user's choices. on_gpu: only where the plan is a GPU's.
+
+    decides: its exit code is the pipeline's, where none before it decided and the pipeline went on.
+    """
+
+    stage: str
+    arguments: tuple[str, ...] = ()
+    on_gpu: bool = False
+    decides: bool = False
+
+
+_PREPARE = (Step("plan"), Step("export"), Step("build_engine", on_gpu=True))
+_MEASURE = (Step("roof"), Step("run", decides=True), Step("aggregate", decides=True))
+
+PIPELINES: Mapping[str, tuple[Step, ...]] = {
+    "bench": (*_PREPARE, *_MEASURE, Step("report", ("--print",))),
+    "profile": (*_PREPARE, Step("profile_ops", decides=True), Step("report", ("--profiles",))),
+}
+"""Commands of several stages; every other command is one stage."""
+
+PARTS: Mapping[str, tuple[Step, ...]] = {
+    "prepare": _PREPARE,
+    "measure": _MEASURE,
+    "claim": (Step("plan", ("--list",)), *_PREPARE[1:], *_MEASURE, Step("report")),
+    "trial": (Step("plan"), Step("run", decides=True), Step("aggregate", decides=True)),
+}
+"""What the API, `reproduce` (a claim) and the self-test (a trial) run of them."""
+
+PLANNING = frozenset(variable.name for variable in VARIABLES if "plan" in variable.stages) - {"RESULTS", "MODELS_DIR"}
+"""Variables that say what is planned: `profile` plans anew where one of them is given."""
+
+ALIASES: Mapping[str, str] = {"engines": "build_engine"}
+"""Make targets of one stage that has another name."""
+
+_GOES_ON: Mapping[str, tuple[int, ...]] = {
+    # Some models were not exported: their rows say why, the others are measured.
+    "export": (0, CasesFailedError.exit_code),
+    # No TensorRT, or an engine that was not built: its rows say so, the others are measured.
+    "build_engine": (0, UnavailableError.exit_code, ExportError.exit_code),
+    # The limits cannot be measured here: rows say that they were not held against them.
+    "roof": (0, UnavailableError.exit_code),
+    # Some cases failed: the run is complete, and the report lists them.
+    "run": (0, CasesFailedError.exit_code),
+    "spread": (0, CasesFailedError.exit_code),
+    "profile_ops": (0, CasesFailedError.exit_code),
+    # Rows that the summary had before were given up because --force said so.
+    "aggregate": (0, CasesFailedError.exit_code),
+}
+
+
+def goes_on_after(stage: str, exit_code: int) -> bool:
+    """Whether the stages that follow still run after this stage ended with this code."""
+    return exit_code in _GOES_ON.get(stage, (0,))
+
+
+def stages_of(command: str) -> tuple[str, ...]:
+    """The stages that a command (a Make target, or a stage) may run, in their order."""
+    steps = PIPELINES.get(command)
+    # Spread over several GPUs, engines and runs are one stage.
+    own = tuple(step.stage for step in steps) + (("spread",) if command == "bench" else ()) if steps else ()
+    return own or (ALIASES.get(command, command),)
+
+
+def options_of(stages: Sequence[str]) -> tuple[Variable, ...]:
+    """The variables that some of the stages take."""
+    return tuple(variable for variable in VARIABLES if not set(variable.stages).isdisjoint(stages))
+
+
+def arguments(stage: str, choices: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """The command line of a stage. choices: by Make's name, the values of each; none for a choice that was not made.
+
+    >>> arguments("roof", {"FORCE": ["1"], "RESULTS": ["results/x"], "MODELS": ["resnet18"]})
+    ('--force', '--results', 'results/x')
+    """
+    found: list[str] = []
+    for variable in VARIABLES:
+        if stage in variable.stages:
+            for value in choices.get(variable.name, ()):
+                found += [variable.option] if variable.switch else [variable.option, value]
+    return tuple(found)
+
+
+def steps(
+    chain: Sequence[Step], choices: Mapping[str, Sequence[str]], plans: bool = True, began_s: int | None = None
+) -> tuple[Step, ...]:
+    """The steps of a pipeline, each with its whole command line.
+
+    plans: False leaves the plan of the results folder as it is. began_s: when the command began, in seconds since 1970:
+    a budget of time counts from there.
+    """
+    if choices.get("CARDS"):
+        chain = [Step("spread", decides=True) if step.stage == "run" else step for step in chain if not step.on_gpu]
+    began = () if began_s is None else ("--began", str(began_s))
+    return tuple(
+        replace(
+            step,
+            arguments=(*arguments(step.stage, choices), *step.arguments, *(began if step.stage == "run" else ())),
+        )
+        for step in chain
+        if plans or step.stage != "plan"
+    )
+
+
+def run(chain: Sequence[Step], start: Callable[[str, Sequence[str]], int], on_gpu: Callable[[], bool]) -> int:
+    """Run the steps in order until one ends the pipeline; the exit code of that one, else of the first that decides.
+
+    start: runs a stage and returns its exit code; on_gpu: asked before steps for a GPU, when there is a plan.
+    """
+    decided = 0
+    for step in chain:
+        if step.on_gpu and not on_gpu():
+            continue
+        code = start(step.stage, step.arguments)
+        if not goes_on_after(step.stage, code):
+            return code
+        if step.decides:
+            decided = decided or code
+    return decided

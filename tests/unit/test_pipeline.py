@@ -1,0 +1,184 @@
+"""The pipelines' table: exit codes that go on, the options of each stage, and Make, which cannot read it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import pipeline
+from harness.core import cli
+from harness.pipeline import BY_NAME, PIPELINES, VARIABLES, goes_on_after
+
+ROOT = Path(__file__).parents[2]
+CHAINED = {step.stage for steps in PIPELINES.values() for step in steps} | {"spread"}
+
+
+@pytest.mark.parametrize(
+    ("stage", "exit_code", "goes_on"),
+    [
+        ("plan", 0, True),
+        ("plan", 10, False),
+        ("export", 10, True),
+        ("export", 8, False),
+        ("build_engine", 5, True),
+        ("roof", 5, True),
+        ("run", 10, True),
+        ("run", 130, False),
+        ("profile_ops", 10, True),
+        ("report", 10, False),
+    ],
+)
+def test_the_table(stage: str, exit_code: int, goes_on: bool) -> None:
+    assert goes_on_after(stage, exit_code) is goes_on
+
+
+class _Parsed(Exception):  # noqa: N818 - no error: ends a stage once its options are known
+    pass
+
+
+def test_every_stage_takes_the_options_of_the_table_and_no_other_stage_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    known: dict[str, set[str]] = {}
+
+    def stop(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
+        known[stage] = {option for action in parser._actions for option in action.option_strings}
+        raise _Parsed
+
+    monkeypatch.setattr(cli.Parser, "parse_args", stop)
+    for stage in sorted({name for variable in VARIABLES for name in variable.stages}):
+        module = importlib.import_module(f"harness.{stage}")
+        started = getattr(module, "stage" if hasattr(module, "stage") else stage)
+        with pytest.raises(_Parsed):
+            started([])
+    for variable in VARIABLES:
+        taking = {stage for stage, options in known.items() if variable.option in options}
+        # `--models` of other stages is a part of the plan, `--config` of the self-test another default, `--rate` one.
+        assert set(variable.stages) <= taking, variable.name
+        if variable.name not in ("MODELS", "CONFIG"):
+            assert set(variable.stages) == taking, variable.name
+
+
+def test_a_choice_becomes_an_option_of_the_stages_that_take_it() -> None:
+    choices = {"MODELS": ["a b.onnx"], "FORCE": ["1"], "BACKEND_PYTHONS": ["x=/p", "y=/q"], "RESULTS": ["r"]}
+    assert pipeline.arguments("plan", choices) == ("--models", "a b.onnx", "--results", "r")
+    assert pipeline.arguments("run", choices) == ("--python", "x=/p", "--python", "y=/q", "--force", "--results", "r")
+    assert pipeline.arguments("report", choices) == ("--results", "r")
+
+
+# --- Make ---------------------------------------------------------------------------------------------------------
+
+RECORDER = """#!/bin/sh
+stage=$(printf %s "$2" | sed s/harness.//)
+printf '%s\\0' "$@" >>"$RECORD"; printf '\\n' >>"$RECORD"
+eval "exit \\${CODE_$stage:-0}"
+"""
+
+
+def _made(folder: Path, target: str, *choices: str, **codes: int) -> tuple[int, list[tuple[str, list[str]]]]:
+    """Make's exit code, and (stage, arguments) of each that it started, with a stand-in for Python."""
+    python, record = folder / "python", folder / "record"
+    python.write_text(RECORDER)
+    python.chmod(0o755)
+    record.write_text("")
+    names = {"MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL", *BY_NAME}
+    env = {name: value for name, value in os.environ.items() if name not in names}
+    env |= {"RECORD": str(record), **{f"CODE_{stage}": str(code) for stage, code in codes.items()}}
+    command = ["make", target, "WHERE=system", f"PYTHON={python}", f"RESULTS={folder}/r s", *choices]
+    done = subprocess.run(command, cwd=ROOT, env=env, check=False, capture_output=True, text=True)
+    lines = [line.split("\0")[:-1] for line in record.read_text().split("\n") if line]
+    return done.returncode, [(words[1].removeprefix("harness."), words[2:]) for words in lines]
+
+
+def _named(words: Sequence[str]) -> dict[str, str]:
+    """Options with their values; without values those that are switches; none that are empty."""
+    found: dict[str, str] = {}
+    for place, word in enumerate(words):
+        if word.startswith("--"):
+            value = words[place + 1] if place + 1 < len(words) and not words[place + 1].startswith("--") else "1"
+            found[word] = "" if word == "--began" else value
+    return {option: value for option, value in found.items() if value or option == "--began"}
+
+
+ALL = {
+    "CONFIG": "my config.yaml",
+    "DEVICE": "cpu",
+    "MODELS": "a,b c.onnx",
+    "BACKENDS": "x",
+    "PRECISIONS": "fp32",
+    "BATCHES": "1,8",
+    "SEQ_LENGTHS": "32",
+    "BOUNDARIES": "compute",
+    "MODES": "sync",
+    "SETTINGS": "s",
+    "TUNE": "1",
+    "ROUNDS": "5",
+    "MAX_ROUNDS": "9",
+    "INTERVAL": "1%",
+    "BUDGET": "1m",
+    "MODELS_DIR": "m",
+    "FORCE": "1",
+    "BACKEND_PYTHONS": "x=/p",
+    "LAYERS": "attention",
+    "DEPTH": "2",
+    "PROFILE_RUNS": "7",
+}
+
+
+def test_the_choices_here_are_all_that_a_pipeline_takes() -> None:
+    taken = {variable.name for name in PIPELINES for variable in pipeline.options_of(pipeline.stages_of(name))}
+    assert set(ALL) == taken - {"CARDS", "RESULTS"}
+
+
+@pytest.mark.parametrize("cards", [False, True], ids=["one card", "several cards"])
+@pytest.mark.parametrize("target", list(PIPELINES))
+def test_make_runs_the_stages_of_the_table_with_their_arguments(target: str, cards: bool, tmp_path: Path) -> None:
+    given = {**ALL, **({"CARDS": "0,1"} if cards and target == "bench" else {})}
+    code, started = _made(tmp_path, target, *(f"{name}={value}" for name, value in given.items()))
+    choices = {name: [value] for name, value in given.items()} | {"RESULTS": [f"{tmp_path}/r s"]}
+    expected = pipeline.steps(PIPELINES[target], choices, began_s=1)
+    assert code == 0
+    assert [stage for stage, _ in started] == [step.stage for step in expected]
+    for (stage, words), step in zip(started, expected, strict=True):
+        assert _named(words) == _named(step.arguments), stage
+
+
+@pytest.mark.parametrize("target", list(PIPELINES))
+def test_make_goes_on_after_the_same_exit_codes(target: str, tmp_path: Path) -> None:
+    chain = PIPELINES[target]
+    for number, step in enumerate(chain):
+        for exit_code in (1, 5, 8, 10):
+            code, started = _made(tmp_path, target, **{step.stage: exit_code})
+            goes_on = goes_on_after(step.stage, exit_code)
+            assert len(started) == (len(chain) if goes_on else number + 1), (step.stage, exit_code)
+            # Make itself ends with 2 for any failure of a recipe.
+            assert code == (0 if goes_on and not step.decides else 2), (step.stage, exit_code)
+
+
+def test_a_profile_plans_where_there_is_no_plan_or_one_is_asked_for(tmp_path: Path) -> None:
+    assert _made(tmp_path, "profile")[1][0][0] == "plan"
+    (tmp_path / "r s").mkdir()
+    (tmp_path / "r s/plan.json").touch()
+    assert _made(tmp_path, "profile")[1][0][0] == "export"
+    assert _made(tmp_path, "profile", "FORCE=1", "LAYERS=x", "MODELS_DIR=m")[1][0][0] == "export"
+    for name in sorted(pipeline.PLANNING):
+        assert _made(tmp_path, "profile", f"{name}={ALL[name]}")[1][0][0] == "plan", name
+
+
+def test_a_pipeline_ends_with_the_code_of_the_stage_that_stopped_it_or_of_the_one_that_decides() -> None:
+    started: list[str] = []
+
+    def start(stage: str, _arguments: Sequence[str]) -> int:
+        started.append(stage)
+        return {"export": 10, "run": 10, "aggregate": 4}.get(stage, 0)
+
+    chain = pipeline.steps(PIPELINES["bench"], {})
+    assert pipeline.run(chain, start, lambda: False) == 4
+    assert started == ["plan", "export", "roof", "run", "aggregate"]
+    assert pipeline.run(chain[:5], start, lambda: True) == 10
+    assert started[5:] == ["plan", "export", "build_engine", "roof", "run"]
