@@ -106,6 +106,8 @@ def _named(words: Sequence[str]) -> dict[str, str]:
 
 
 ALL = {
+    "EXPORTER": "torchscript",
+    "INPUTS": "a b.npz",
     "CONFIG": "my config.yaml",
     "DEVICE": "cpu",
     "MODELS": "a,b c.onnx",
