@@ -22,7 +22,8 @@ The reader of a format 2 takes format 1, too:
     SelfTest      1  first format; rate and kinds came later, None and empty in older files
     Summary       2  plan_id and settings_id as in Plan; throughput_ci95 came later, None in older files, whose
                      percentiles pool samples; Row.checks came later, empty in older files
-    Comparison    1  first format; p_rank_holm, rounds and Side.config came later, None in older files
+    Comparison    1  first format; p_rank_holm, rounds, Side.config, design, ComparedRow.relative came later, absent in
+                     older files
     Reproduction  1  first format
     Bundle        1  first format
 """
@@ -40,7 +41,7 @@ from harness.core.schemas.claim import (
     Source,
     Substitute,
 )
-from harness.core.schemas.comparison import ComparedRow, Comparison, Difference, Judgement, Side
+from harness.core.schemas.comparison import ComparedRow, Comparison, Design, Difference, Judgement, Side
 from harness.core.schemas.custom import Better, CustomMetric
 from harness.core.schemas.energy import Energy
 from harness.core.schemas.engine import EngineRecord, EngineRequest, Profile
@@ -142,6 +143,7 @@ __all__ = [
     "CpuRoof",
     "CpuUse",
     "CustomMetric",
+    "Design",
     "Device",
     "DeviceSamples",
     "DeviceTimes",
