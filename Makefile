@@ -26,8 +26,11 @@ FORCE       ?=#? 1: measure and export again what is there (export, engines, roo
 
 #- Comparing and checking
 BASELINE    ?=#? compare: earlier results folder, or its summary.json
-THRESHOLD   ?=#? compare: limits, as latency_p50<100ms; several with ; between them
-MAX_REGRESSION ?=#? compare: slow-down that is accepted, as 5%
+THRESHOLD   ?=#? compare, ab: limits, as latency_p50<100ms; several with ; between them
+MAX_REGRESSION ?=#? compare, ab: slow-down that is accepted, as 5%
+EQUIVALENCE ?=#? compare, ab: change that counts as none, as 2% (1%)
+ACROSS      ?=#? compare: 1: another machine or version: name every difference, judge ratios over the baseline backend alone
+AGAINST     ?=#? ab: commit, folder, or backend=python to hold this folder against
 CLAIM       ?= list#? reproduce: published claim; list prints them all
 BUNDLE      ?=#? verify: archive of make bundle
 RATE        ?=#? selftest: rate of wrong verdicts to exclude at 95% (10%)
@@ -92,9 +95,10 @@ LOCK  := constraints$(if $(filter cuda,$(SUITE)),-cuda).txt
 HERE   = $(if $(filter system,$(WHERE)),"$$PYTHON",$(VENV)/bin/python) -m harness
 STAGE  = $(if $(filter docker,$(WHERE)),docker/stage harness,$(HERE))
 PLACE  = --results "$$RESULTS"
-PLAN   = $(STAGE).plan --config "$$CONFIG" $(if $(DEVICE),--device "$$DEVICE") --models "$$MODELS" --backends "$$BACKENDS" \
+CHOSEN = $(if $(DEVICE),--device "$$DEVICE") --models "$$MODELS" --backends "$$BACKENDS" \
          --precisions "$$PRECISIONS" --batches "$$BATCHES" --seq-lengths "$$SEQ_LENGTHS" \
-         --boundaries "$$BOUNDARIES" --modes "$$MODES" --settings "$$SETTINGS" $(if $(TUNE),--tune) \
+         --boundaries "$$BOUNDARIES" --modes "$$MODES" --settings "$$SETTINGS"
+PLAN   = $(STAGE).plan --config "$$CONFIG" $(CHOSEN) $(if $(TUNE),--tune) \
          $(if $(ROUNDS),--rounds "$$ROUNDS") \
          $(if $(MAX_ROUNDS),--max-rounds "$$MAX_ROUNDS") $(if $(INTERVAL),--target-interval "$$INTERVAL") $(if $(BUDGET),--budget "$$BUDGET") $(PLACE) --models-dir "$$MODELS_DIR"
 EXPORT = $(STAGE).export $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
@@ -111,12 +115,15 @@ ASKED = $(strip $(DEVICE) $(MODELS) $(BACKENDS) $(PRECISIONS) $(BATCHES) $(SEQ_L
 AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR"
 REPORT = $(STAGE).report $(PLACE)
 COMPARE = $(STAGE).compare $(PLACE) $(if $(BASELINE),--baseline "$$BASELINE") --threshold "$$THRESHOLD" \
-          $(if $(MAX_REGRESSION),--max-regression "$$MAX_REGRESSION")
+          $(MARGINS) $(if $(ACROSS),--across)
+MARGINS = $(if $(MAX_REGRESSION),--max-regression "$$MAX_REGRESSION") $(if $(EQUIVALENCE),--equivalence "$$EQUIVALENCE")
+AB = $(HERE).ab --against "$$AGAINST" --config "$$CONFIG" $(if $(ROUNDS),--rounds "$$ROUNDS") $(CHOSEN) $(PLACE) --models-dir "$$MODELS_DIR" \
+     --python "$$BACKEND_PYTHONS" --threshold "$$THRESHOLD" $(MARGINS) $(if $(FORCE),--force)
 
 REPRODUCE = $(STAGE).reproduce $(PLACE) --claim "$$CLAIM" $(if $(DEVICE),--device "$$DEVICE") --models-dir "$$MODELS_DIR" \
             $(if $(ROUNDS),--rounds "$$ROUNDS") --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 
-.PHONY: help bench plan export engines roof run watch energy aggregate report share compare reproduce bundle verify audit selftest profile models test check where images image-cpu image-cuda shell clean distclean
+.PHONY: help bench plan export engines roof run watch energy aggregate report share compare ab reproduce bundle verify audit selftest profile models test check where images image-cpu image-cuda shell clean distclean
 
 help: ## Print this help
 	@echo "Usage: make <target> [VARIABLE=value …]"
@@ -184,6 +191,10 @@ models: where ## List the models with parameters, inputs and weights
 	@$(STAGE).models
 
 endif
+
+# The user's code and its git repository are here, and in no image.
+ab: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Measure this folder and a commit or folder in turn, in one run, and compare them (AGAINST)
+	@$(AB)
 
 # Commit and lock file stand in the checkout, which no image has. The report is made anew, so that it is that commit's.
 bundle verify share: $(if $(filter system,$(WHERE)),,$(VENV)/.installed)

@@ -27,7 +27,7 @@ from harness.running.going_on import goes_on_after
 
 STAGES = (
     *("plan", "export", "build_engine", "roof", "run", "watch", "spread", "energy", "profile_ops"),
-    *("aggregate", "report", "share", "compare", "reproduce", "bundle", "verify", "models", "selftest"),
+    *("aggregate", "report", "share", "compare", "ab", "reproduce", "bundle", "verify", "models", "selftest"),
 )
 BENCH = "Everything in one go: plan, export, engines on a GPU, roof, run, aggregate, report."
 _SIGNALLED = 128

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.api.results import Result
-from harness.api.stages import run_stage
 from harness.core.errors import RegressionError
 from harness.core.layout import Results
 from harness.core.schemas import ComparedRow, Comparison
 from harness.core.store import load
 from harness.render.comparison import headline, terminal
+from harness.running.stages import run_stage
 
 Side = Result | str | os.PathLike[str]
 """A result of harness.api, or a results folder."""

@@ -9,7 +9,6 @@ from typing import Any
 
 import yaml
 
-from harness.api.stages import Show, run_stage
 from harness.backends import backend_info
 from harness.core import cli
 from harness.core.errors import CaseError, MissingInputError, UnavailableError, UsageError
@@ -21,6 +20,7 @@ from harness.core.schemas.profile_parts import PartsProfile
 from harness.core.store import digest_of, load, save_bytes
 from harness.measure.traced import with_launch_gaps
 from harness.profile_ops import DEFAULT_RUNS
+from harness.running.stages import Show, run_stage
 
 _HEAD = "# Written by harness.api; the folder of this file belongs to this very configuration.\n"
 

@@ -20,7 +20,9 @@ results/profiles/<case_id>/{model,parts,memory}.json  parts.md  memory.png  memo
                               <level>.log of one that failed; events.out.tfevents.profile for TensorBoard
 results/cards/<card>/…    a results folder a card while models are spread over several
 results/selftest.json  selftest.md  selftest/<trial>/…
-results/comparison.json  comparison.md  junit.xml
+results/comparison.json  comparison.md  pr-comment.md  junit.xml
+results/ab/…                                  a results folder for the state here of an A/B run, with states.json
+results/ab/against/…                          and one for the state that it is held against
 results/<plan_id>.tar.xz                      the whole run in one archive, with manifest.json
 results/reproduce/<claim>/…    a results folder a claim, with config.yaml, reproduction.json and reproduction.md
 """
@@ -101,6 +103,24 @@ class Results:
     @property
     def comparison_report(self) -> Path:
         return self.root / "comparison.md"
+
+    @property
+    def pr_comment(self) -> Path:
+        return self.root / "pr-comment.md"
+
+    @property
+    def ab(self) -> Results:
+        """A results folder of its own for the state here of an A/B run (harness/ab.py)."""
+        return Results(self.root / "ab")
+
+    @property
+    def against(self) -> Results:
+        """Within that, one for the state that it is held against."""
+        return Results(self.root / "against")
+
+    @property
+    def states(self) -> Path:
+        return self.root / "states.json"
 
     @property
     def junit(self) -> Path:

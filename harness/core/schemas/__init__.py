@@ -21,9 +21,11 @@ The reader of a format 2 takes format 1, too:
     MemoryProfile 1  first format
     SelfTest      1  first format; rate and kinds came later, None and empty in older files
     Summary       2  plan_id and settings_id as in Plan; throughput_ci95 came later, None in older files, whose
-                     percentiles pool samples; Row.checks came later, empty in older files
+                     percentiles pool samples; Row.checks came later, empty in older files; Latency.process_rounds
+                     came later, empty in older files
     Comparison    1  first format; p_rank_holm, rounds, Side.config, design, ComparedRow.relative came later, absent in
                      older files
+    States        1  first format
     Reproduction  1  first format
     Bundle        1  first format
 """
@@ -84,6 +86,7 @@ from harness.core.schemas.reproduction import Reproduced, ReproducedRow, Reprodu
 from harness.core.schemas.roof import CpuLimits, CpuRoof, Roof
 from harness.core.schemas.running import Running
 from harness.core.schemas.selftest import SelfTest, SelfTestKind, SelfTestRow
+from harness.core.schemas.states import State, States
 from harness.core.schemas.summary import (
     Check,
     DeviceTimes,
@@ -212,6 +215,8 @@ __all__ = [
     "Speedup",
     "Split",
     "SplitSamples",
+    "State",
+    "States",
     "Status",
     "Stopped",
     "Substitute",

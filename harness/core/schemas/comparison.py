@@ -21,6 +21,8 @@ class Side(Record):
     rounds: int
     measured_from: str | None
     measured_to: str | None
+    state: str | None = None
+    """Of the code, where two states were measured in turn: a commit, a folder, an interpreter."""
 
 
 class Difference(Record):

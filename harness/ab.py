@@ -1,0 +1,175 @@
+"""Hold the working folder against a commit, a folder or another Python: both states measured in one run, in turn.
+
+Nothing is measured that `run` does not measure. Each case of a round runs in both states, one right after the other, in
+an order that is drawn; the pairs are compared as `compare --paired` does. Options that are not listed here are those of
+`plan`.
+
+reads   configs/<name>.yaml; the models of both states
+writes  results/ab/: what the stages write of the state here, states.json, comparison.{json,md}, pr-comment.md,
+        junit.xml; results/ab/against/: the same of the other state
+
+Exit codes are those of `compare`; 10 where rows failed and no other row regressed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from harness.core import cli, devices, store
+from harness.core.errors import CasesFailedError, InferometerError, UsageError
+from harness.core.layout import Models, Results
+from harness.core.lock import exclusive
+from harness.core.schemas import Plan, States
+from harness.measure.paired import ENOUGH_ROUNDS
+from harness.planning.exports import read_exports
+from harness.planning.interpreters import interpreters
+from harness.render.units import count
+from harness.running.code_states import CodeState, code_states, require_own_modules
+from harness.running.interleaved import Side, measure_in_turn
+from harness.running.stages import run_stage
+
+ROUNDS = 10
+"""Pairs of each row: what finds a 5% slow-down of one row among thirty that scatter by 1% in 80% of runs, of one row
+alone in all (docs/speed.md)."""
+
+
+def stage(arguments: Sequence[str]) -> None:
+    """Prepare both states, measure them in turn, compare, and end as `compare` does."""
+    options, of_plan = _options(arguments)
+    place, models = Results(options.results.resolve()), Models(options.models_dir.resolve())
+    pythons = interpreters(options.python)
+    with code_states(options.against, Path.cwd(), pythons, [place.root, models.root]) as (against, here):
+        cli.say(f"{against.state.name} against {here.state.name}, both by this Inferometer")
+        one = partial(_prepared, options=options, of_plan=of_plan)
+        ours = one("here", here, place.ab, models, None)
+        same = against.code.root == here.code.root
+        theirs = one("against", against, place.ab.against, models if same else Models(models.root / "against"), ours)
+        _require_own_modules(ours, theirs)
+        with exclusive(place.ab.lock):
+            _begin(States(against=against.state, here=here.state), ours, theirs, options.force)
+            failures = measure_in_turn(theirs, ours)
+        _end(ours, theirs, failures, options)
+
+
+def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    parser = cli.parser("harness.ab", __doc__)
+    parser.allow_abbrev = False  # an option of plan is not to be taken for one of ours
+    parser.add_argument("--against", default="", help="commit, folder, or backend=python")
+    parser.add_argument("--config", type=Path, default=Path("configs/quickstart.yaml"), help="of both states")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"pairs of processes per case ({ROUNDS})")
+    parser.add_argument("--threshold", action="append", default=[], help="as in compare")
+    parser.add_argument("--max-regression", help="as in compare")
+    parser.add_argument("--equivalence", help="as in compare")
+    parser.add_argument("--force", action="store_true", help="export and measure anew what is already there")
+    cli.add_interpreters(parser)
+    cli.add_folders(parser)
+    options, of_plan = parser.parse_known_args(arguments)
+    if not options.against:
+        raise UsageError("There is no state to compare with.", "make ab AGAINST=HEAD~1, or AGAINST=<folder>.")
+    if options.rounds < ENOUGH_ROUNDS:
+        raise UsageError(
+            f"{count(options.rounds, 'round')} give no verdict.", f"At least {ENOUGH_ROUNDS}: ROUNDS={ROUNDS}."
+        )
+    return options, of_plan
+
+
+def _prepared(
+    label: str,
+    state: CodeState,
+    results: Results,
+    models: Models,
+    other: Side | None,
+    *,
+    options: argparse.Namespace,
+    of_plan: Sequence[str],
+) -> Side:
+    """Plan and export a state, and build its engines. other: the side that is prepared already, and is told of."""
+    show = cli.say if other is None else None
+    config = options.config if other is None else options.config.resolve()
+    where, folders = ["--results", str(results.root)], ["--models-dir", str(models.root)]
+    run = partial(run_stage, code=state.code)
+    cli.say(f"{label}: {state.state.name}")
+    run("plan", "--config", str(config), "--rounds", str(options.rounds), *of_plan, *where, show=show)
+    plan = store.load(results.plan, Plan, "make ab")
+    if other is not None and plan.config != other.plan.config:
+        # The one configuration of both, by the name that the user gave it.
+        plan = plan.model_copy(update={"config": other.plan.config})
+        store.save(results.plan, plan)
+    if tuned := next((case for case in plan.cases if case.tuned), None):
+        raise UsageError(
+            f"{tuned.case_id} is tuned: an A/B run measures settings that are named.", "Name them: SETTINGS=default."
+        )
+    devices.require(plan.device)
+    force = ["--force"] if options.force else []
+    if other is None or models != other.models:
+        _warn(label, run("export", *where, *folders, *force, show=cli.say))
+    if plan.device == "cuda":
+        pythons = [word for backend, path in state.interpreters.items() for word in ("--python", f"{backend}={path}")]
+        _warn(label, run("build_engine", *where, *folders, *pythons, *force, show=cli.say))
+    if other is None:
+        _warn(label, run("roof", *where, show=cli.say))
+    elif other.results.roof.is_file():
+        shutil.copyfile(other.results.roof, results.roof)
+    return Side(label, state, plan, models, results, read_exports(plan, models))
+
+
+def _require_own_modules(ours: Side, theirs: Side) -> None:
+    sources = [model.name.split(":") for model in ours.plan.models if model.name.startswith("module:")]
+    names = [parts[1] for parts in sources]
+    if names and ours.state.code.root != theirs.state.code.root:
+        require_own_modules(theirs.state.code, ours.state.code, names)
+        require_own_modules(ours.state.code, theirs.state.code, names)
+
+
+def _begin(states: States, ours: Side, theirs: Side, force: bool) -> None:
+    """Take away what was measured of other states: records do not say from which code they are."""
+    path = ours.results.states
+    if force or not path.is_file() or store.load(path, States, "make ab") != states:
+        for side in (ours, theirs):
+            with store.translate_storage_errors(side.results.raw):
+                shutil.rmtree(side.results.raw, ignore_errors=True)
+    store.save(path, states)
+
+
+def _end(ours: Side, theirs: Side, failures: int, options: argparse.Namespace) -> None:
+    here = Results(options.results).ab
+    for side in (ours, theirs):
+        run_stage("aggregate", "--results", str(side.results.root), "--models-dir", str(side.models.root))
+    given = [word for text in options.threshold for word in ("--threshold", text)]
+    given += ["--max-regression", options.max_regression] if options.max_regression else []
+    given += ["--equivalence", options.equivalence] if options.equivalence else []
+    verdict: InferometerError | None = None
+    try:
+        run_stage(
+            "compare",
+            "--paired",
+            "--results",
+            str(here.root),
+            "--baseline",
+            str(here.against.root),
+            *given,
+            show=cli.say,
+        )
+    except InferometerError as error:
+        verdict = error
+    run_stage("report", "--results", str(here.root), show=cli.say)
+    if verdict is not None:
+        raise verdict
+    if failures:
+        raise CasesFailedError(
+            f"{count(failures, 'measurement')} failed; the others are compared.",
+            f"{here.comparison_report} has the reason of each row; the same command tries only those again.",
+        )
+
+
+def _warn(label: str, warnings: Sequence[str]) -> None:
+    for text in warnings:
+        cli.warn(f"{label}: {text}")
+
+
+if __name__ == "__main__":
+    cli.main(stage)
