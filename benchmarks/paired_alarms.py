@@ -2,8 +2,8 @@
 
     .venv/bin/python -m benchmarks.paired_alarms [--tables 1000] [--sizes 1 10 30] [--rounds 6 8 10 12]
 
-A table holds the process medians of two states that were measured in turn. In A/A tables nothing changed, and one SLOWER
-or FASTER anywhere is a false alarm of the whole table; in the others the first row is 5% slower.
+A table holds the process medians of two states that were measured in turn. In A/A tables nothing changed, and one
+SLOWER or FASTER anywhere is a false alarm of the whole table; in the others the first row is 5% slower.
 
 Kinds that benchmarks/false_alarms.py has are drawn for each state by itself, so that nothing cancels in a pair: rounds
 that correlate are then something that lasts for rounds and meets one state alone, which the order that is drawn cannot

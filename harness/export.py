@@ -2,7 +2,7 @@
 
 reads   results/plan.json, and the models' weights (packages, hub, your files)
 writes  models/<slug>/{weights.safetensors, *.onnx, inputs*.npz, reference*.npz, export.json},
-        or export-failed.{json,log}
+        or export-failed.{json,log}; results/exporting.json meanwhile
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import signal
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -33,6 +33,7 @@ from harness.core.schemas import ExportFailure, ExportRecord, Plan, PlannedModel
 from harness.measure.clock import now_ns
 from harness.parity import compare
 from harness.planning.exports import refusal_of
+from harness.running.presence import ExportPresence
 from harness.zoo import model_info
 from harness.zoo.request import Options, covers, intact_record, merged, request_digest
 
@@ -50,29 +51,31 @@ def export(arguments: Sequence[str]) -> None:
     options = Options(given.exporter, given.opset, given.output_name, given.max_length, given.cache_dir)
     selected = _selected(plan, given.models)
     failed = partly = 0
-    for planned in selected:
-        folder = Models(given.models_dir).folder(planned.slug)
-        try:
-            record = None if given.force else _up_to_date(plan, planned, folder, options)
-            if record is None:
-                task = partial(_export_one, plan, planned, folder, options, given.force)
-                _in_own_process(task, planned.name, folder)
-                record = store.load(folder.record, ExportRecord, "make export")
-            else:
-                cli.say(f"{planned.name}: up to date")
-        except StorageError:
-            raise
-        except InferometerError as error:
-            # `run` tells it in the model's rows.
-            store.save(folder.failure, ExportFailure(error=error.problem, hint=error.hint))
-            if len(selected) == 1:
+    with closing(ExportPresence(Results(given.results), plan.plan_id, len(selected))) as presence:
+        for done, planned in enumerate(selected):
+            presence.model(planned.name, done)
+            folder = Models(given.models_dir).folder(planned.slug)
+            try:
+                record = None if given.force else _up_to_date(plan, planned, folder, options)
+                if record is None:
+                    task = partial(_export_one, plan, planned, folder, options, given.force)
+                    _in_own_process(task, planned.name, folder)
+                    record = store.load(folder.record, ExportRecord, "make export")
+                else:
+                    cli.say(f"{planned.name}: up to date")
+            except StorageError:
                 raise
-            cli.say(f"{planned.name}: not exported")
-            cli.show(error)
-            failed += 1
-        else:
-            _forget_failure(folder)
-            partly += _say_refused(plan, planned, record)
+            except InferometerError as error:
+                # `run` tells it in the model's rows.
+                store.save(folder.failure, ExportFailure(error=error.problem, hint=error.hint))
+                if len(selected) == 1:
+                    raise
+                cli.say(f"{planned.name}: not exported")
+                cli.show(error)
+                failed += 1
+            else:
+                _forget_failure(folder)
+                partly += _say_refused(plan, planned, record)
     _end(failed, partly, len(selected))
 
 

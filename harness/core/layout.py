@@ -11,6 +11,7 @@ results/environments/<environment_id>.json
 results/raw/<case_id>/<round>.usage.json      what the monitor saw meanwhile
 results/raw/<case_id>/<round>.json            and <round>.log while a case runs or after it failed
 results/running.json                          what a run measures just now; gone when it ends
+results/exporting.json                        the same of an export
 results/summary.json  summary.csv  report.md  report.html  charts/*.png
 results/tables/*.csv  metrics.prom            the report's tables and the rows' figures, for other programs
 results/roof.json                             what the plan's device can do at most
@@ -64,6 +65,10 @@ class Results:
     @property
     def running(self) -> Path:
         return self.root / "running.json"
+
+    @property
+    def exporting(self) -> Path:
+        return self.root / "exporting.json"
 
     @property
     def raw(self) -> Path:

@@ -17,9 +17,9 @@ from harness.running.crew import Crew
 from harness.running.unexported import split_off_unexported
 
 RENEWED_AFTER = 2
-"""Rounds after which each state gets new servers to fork its cases from. All forks of one server share the layout of its
-memory, and one server for a whole run would make its luck the state's; two rounds of one server are alike at most as
-far as the test allows (harness/measure/paired.py). Fewer would cost more in imports."""
+"""Rounds after which each state gets new servers to fork its cases from. All forks of one server share the layout of
+its memory, and one server for a whole run would make its luck the state's; two rounds of one server are alike at most
+as far as the test allows (harness/measure/paired.py). Fewer would cost more in imports."""
 
 Pairs = list[list[tuple[Turn, bool]]]
 """By round: turns, and whether the state here goes first."""

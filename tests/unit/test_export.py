@@ -9,8 +9,9 @@ import pytest
 
 from harness import export
 from harness.core import store
-from harness.core.errors import StorageError, UsageError
+from harness.core.errors import ExportError, StorageError, UsageError
 from harness.core.layout import ModelFolder, Results
+from harness.core.schemas import Exporting
 from tests.synthetic_results import MINILM, RESNET, case_of, plan_of
 
 
@@ -40,3 +41,22 @@ def test_a_model_of_the_plan_with_nothing_to_export_is_no_unknown_one(
     assert f"{MINILM.name}: nothing to export" in capsys.readouterr().out
     with pytest.raises(UsageError, match="Unknown model of this plan"):
         export.export([*folders, "--models", "minilm"])
+
+
+def test_a_watcher_sees_which_model_is_exported_and_nothing_once_the_stage_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, int, int]] = []
+    results = Results(tmp_path)
+    store.save(results.plan, plan_of((RESNET, MINILM), [case_of(RESNET, "torch-eager", "fp32", 1)]))
+
+    def refuse(*_arguments: object) -> None:
+        told = store.load(results.exporting, Exporting, "make export")
+        seen.append((told.model, told.done, told.models))
+        raise ExportError("no", "nothing to do")
+
+    monkeypatch.setattr(export, "_in_own_process", refuse)
+    with pytest.raises(ExportError):
+        export.export(["--results", str(tmp_path), "--models-dir", str(tmp_path / "models")])
+    assert seen == [(RESNET.name, 0, 2), (MINILM.name, 1, 2)]
+    assert not results.exporting.exists()

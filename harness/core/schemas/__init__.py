@@ -12,9 +12,10 @@ The reader of a format 2 takes format 1, too:
     Environment   1  first format
     RawRecord     2  Measured | Failed, sealed with a checksum (core/store.py); settings_id was plan_id in format 1;
                      cpu_use came later, None in older files
-    Usage         2  settings_id was plan_id in format 1; what was used of the allowed CPUs and beside them came later,
-                     None in older files
+    Usage         2  settings_id was plan_id in format 1; what was used of the allowed CPUs and beside them and
+                     `busiest` came later, None or empty in older files
     Running       1  first format
+    Exporting     1  first format
     Energy        2  settings_id was plan_id in format 1
     ModelProfile  2  settings_id was plan_id in format 1; activation_alone_bytes came later, None in older files
     PartsProfile  1  first format; launch_gaps, ratios, steady, usage, grade and flags came later, None or empty before
@@ -84,7 +85,7 @@ from harness.core.schemas.raw import (
 )
 from harness.core.schemas.reproduction import Reproduced, ReproducedRow, Reproduction
 from harness.core.schemas.roof import CpuLimits, CpuRoof, Roof
-from harness.core.schemas.running import Running
+from harness.core.schemas.running import Exporting, Running
 from harness.core.schemas.selftest import SelfTest, SelfTestKind, SelfTestRow
 from harness.core.schemas.states import State, States
 from harness.core.schemas.summary import (
@@ -100,7 +101,7 @@ from harness.core.schemas.summary import (
     Split,
     Summary,
 )
-from harness.core.schemas.usage import GpuSample, Usage, UsageSample
+from harness.core.schemas.usage import BusyProcess, GpuSample, Usage, UsageSample
 from harness.core.schemas.usage_summary import GpuUsage, UsageSummary
 from harness.core.schemas.vocabulary import (
     ELEMENT_BYTES,
@@ -131,6 +132,7 @@ __all__ = [
     "Boundary",
     "Bundle",
     "BundledFile",
+    "BusyProcess",
     "Case",
     "Cell",
     "Check",
@@ -159,6 +161,7 @@ __all__ = [
     "Environment",
     "ExportFailure",
     "ExportRecord",
+    "Exporting",
     "Failed",
     "Flag",
     "Gate",

@@ -1,4 +1,4 @@
-"""The comparison of two states that were measured in turn: its tests against SciPy's, its verdicts, its false alarms."""
+"""Two states that were measured in turn: the tests against SciPy's, the verdicts, how often they are wrong."""
 
 from __future__ import annotations
 
