@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from harness.api.regressions import Regressions
 from harness.backends import backend_info
 from harness.core import cli
-from harness.core.errors import CaseError, MissingInputError, UnavailableError, UsageError
+from harness.core.errors import CaseError, MissingInputError, RegressionError, UnavailableError, UsageError
 from harness.core.layout import Models, Results
-from harness.core.schemas import Case, Plan, Row, Summary
+from harness.core.schemas import Case, Comparison, Plan, Row, Summary
 from harness.core.schemas.profile import ModelProfile
 from harness.core.schemas.profile_memory import MemoryProfile
 from harness.core.schemas.profile_parts import PartsProfile
@@ -47,8 +49,7 @@ class Run:
 
     def plan(self, config: Mapping[str, Any]) -> Plan:
         """Write the configuration, expand it, export its model and, on a GPU, build the engines that backends load."""
-        text = _HEAD + yaml.safe_dump(dict(config), sort_keys=False)
-        save_bytes(self.results.config, text.encode())
+        self._write(config)
         self._stage("plan", "--config", str(self.results.config), models=False)
         self._stage("export", "--exporter", self.exporter)
         plan = load(self.results.plan, Plan, "make plan")
@@ -62,6 +63,24 @@ class Run:
         self._stage("run", *self._forced())
         self._stage("aggregate")
         return load(self.results.summary, Summary, "make aggregate")
+
+    def ab(
+        self,
+        config: Mapping[str, Any],
+        against: str,
+        rounds: int,
+        max_regression: str | None,
+        equivalence: str | None,
+    ) -> Regressions:
+        """Two states of the model in one run; the verdict of `compare`, which regressed or not."""
+        self._write(config)
+        more = ["--max-regression", max_regression] if max_regression else []
+        more += ["--equivalence", equivalence] if equivalence else []
+        where = ["--against", against, "--config", str(self.results.config), "--rounds", str(rounds)]
+        with suppress(RegressionError):  # it is an answer, and stands in the file
+            self._stage("ab", *where, *more, *self._forced())
+        place = self.results.ab
+        return Regressions(place.root, load(place.comparison, Comparison, "make ab"))
 
     def profile(self, plan: Plan, num_runs: int | None) -> list[Found]:
         """What every case costs, in the plan's order, by at most DEFAULT_RUNS inferences under a profiler: more make a
@@ -98,6 +117,10 @@ class Run:
                 " ".join(warnings) or f"{case.case_id} has no profile.",
                 f"The logs are in {self.results.profile(case.case_id)}.",
             ) from None
+
+    def _write(self, config: Mapping[str, Any]) -> None:
+        text = _HEAD + yaml.safe_dump(dict(config), sort_keys=False)
+        save_bytes(self.results.config, text.encode())
 
     def _forced(self) -> tuple[str, ...]:
         return ("--force",) if self.force else ()

@@ -63,11 +63,12 @@ Named = tuple[Path, str, str | None, Mapping[str, Path]]
 
 @contextmanager
 def _named(against: str, here: Path, place: Path) -> Iterator[Named]:
-    if "=" in against and not Path(against).exists():
+    folder = here / against
+    if "=" in against and not folder.exists():
         others = interpreters([against])
         yield here, ", ".join(f"{backend} by {path}" for backend, path in others.items()), None, others
         return
-    commit, folder = _commit(against, here), Path(against)
+    commit = _commit(against, here)
     if commit is not None and folder.is_dir():
         raise UsageError(f"{against} is both a folder and a commit.", f"AGAINST=./{against}, or the commit's digits.")
     if commit is not None:
