@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from harness.core import cli, devices, store
-from harness.core.errors import CasesFailedError, InferometerError, UsageError
+from harness.core.errors import CasesFailedError, ExportError, InferometerError, UsageError
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.schemas import Plan, States
@@ -106,7 +106,13 @@ def _prepared(
     devices.require(plan.device)
     force = ["--force"] if options.force else []
     if other is None or models != other.models:
-        _warn(label, run("export", *where, *folders, *force, show=cli.say))
+        try:
+            _warn(label, run("export", *where, *folders, *force, show=cli.say))
+        except ExportError as error:
+            if other is None:
+                raise
+            # A model that the other state does not have yet: its rows say so.
+            _warn(label, [f"{error.problem} {error.hint}"])
     if plan.device == "cuda":
         pythons = [word for backend, path in state.interpreters.items() for word in ("--python", f"{backend}={path}")]
         _warn(label, run("build_engine", *where, *folders, *pythons, *force, show=cli.say))
