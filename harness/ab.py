@@ -1,8 +1,7 @@
 """Hold the working folder against a commit, a folder or another Python: both states measured in one run, in turn.
 
 Nothing is measured that `run` does not measure. Each case of a round runs in both states, one right after the other, in
-an order that is drawn; the pairs are compared as `compare --paired` does. Options that are not listed here are those of
-`plan`.
+an order that is drawn; the pairs are compared as `compare --paired` does.
 
 reads   configs/<name>.yaml; the models of both states
 writes  results/ab/: what the stages write of the state here, states.json, comparison.{json,md}, pr-comment.md,
@@ -37,6 +36,13 @@ ROUNDS = 10
 alone in all (docs/speed.md)."""
 
 
+OF_PLAN = (
+    *("device", "models", "backends", "precisions", "batches", "seq-lengths"),
+    *("boundaries", "modes", "settings"),
+)
+"""Options that choose what is measured, handed on to `plan`."""
+
+
 def stage(arguments: Sequence[str]) -> None:
     """Prepare both states, measure them in turn, compare, and end as `compare` does."""
     options, of_plan = _options(arguments)
@@ -57,7 +63,6 @@ def stage(arguments: Sequence[str]) -> None:
 
 def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = cli.parser("harness.ab", __doc__)
-    parser.allow_abbrev = False  # an option of plan is not to be taken for one of ours
     parser.add_argument("--against", default="", help="commit, folder, or backend=python")
     parser.add_argument("--config", type=Path, default=Path("configs/quickstart.yaml"), help="of both states")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"pairs of processes per case ({ROUNDS})")
@@ -67,14 +72,17 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--force", action="store_true", help="export and measure anew what is already there")
     cli.add_interpreters(parser)
     cli.add_folders(parser)
-    options, of_plan = parser.parse_known_args(arguments)
+    for name in OF_PLAN:
+        parser.add_argument(f"--{name}", help="as in plan")
+    options = parser.parse_args(arguments)
+    given = [(name, getattr(options, name.replace("-", "_"))) for name in OF_PLAN]
     if not options.against:
         raise UsageError("There is no state to compare with.", "make ab AGAINST=HEAD~1, or AGAINST=<folder>.")
     if options.rounds < ENOUGH_ROUNDS:
         raise UsageError(
             f"{count(options.rounds, 'round')} give no verdict.", f"At least {ENOUGH_ROUNDS}: ROUNDS={ROUNDS}."
         )
-    return options, of_plan
+    return options, [word for name, text in given if text for word in (f"--{name}", text)]
 
 
 def _prepared(

@@ -37,7 +37,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "ab.yaml").write_text(CONFIG)
     who = ["-c", "user.name=Somebody", "-c", "user.email=somebody@example.org"]
     for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "one"]):
-        subprocess.run(["git", *who, *words], cwd=folder, check=True)
+        command = ["git", *who, *words]
+        subprocess.run(command, cwd=folder, check=True)
     return folder
 
 
@@ -69,7 +70,8 @@ def test_no_change_is_no_regression_and_what_is_measured_is_kept(repository: Pat
     assert again.returncode == 0, again.stderr
     assert f"{ROUNDS} pairs measured before are kept" in again.stdout
     assert (Results(repository / "results").ab.report_page).is_file()
-    worktrees = subprocess.run(["git", "worktree", "list"], cwd=repository, check=True, capture_output=True, text=True)
+    listing = ["git", "worktree", "list"]
+    worktrees = subprocess.run(listing, cwd=repository, check=True, capture_output=True, text=True)
     assert len(worktrees.stdout.splitlines()) == 1
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.api import stages
 from harness.core import errors
+from harness.running import stages
 from harness.running.stages import run_stage
 
 
