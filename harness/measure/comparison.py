@@ -32,7 +32,7 @@ MIN_COMMON = 3
 
 DISTURBANCES = frozenset(
     {
-        *("AFFINITY_CHANGED", "CLOCK_DRIFT", "COTENANT", "CPU_QUOTA", "DRIFT", "HW_SLOWDOWN"),
+        *("AFFINITY_CHANGED", "CLOCK_DRIFT", "COTENANT", "CPU_QUOTA", "DRIFT", "HW_SLOWDOWN", "LONG_ITERATIONS"),
         *("MAJOR_FAULTS", "NOT_STEADY", "STARVED", "STEAL", "THERMAL", grades.UNCERTAIN),
     }
 )
@@ -45,16 +45,22 @@ Key = tuple[str, str, str, str]
 @dataclass(frozen=True)
 class Rules:
     """How a design judges. enough: rounds for any verdict. more: the command that adds them. mixed: what the rank test
-    says where it doubts."""
+    says where it doubts. significance: largest p, adjusted, of a difference."""
 
     enough: int
     more: str
     mixed: str
+    significance: float = SIGNIFICANCE
 
 
 RULES: Mapping[Design, Rules] = {
     "separate": Rules(ENOUGH_ROUNDS, f"`make bench ROUNDS={ENOUGH_ROUNDS}` there", "processes of the two runs mix"),
-    "paired": Rules(paired.ENOUGH_ROUNDS, "`make ab ROUNDS=10`", "some rounds were slower and some faster"),
+    "paired": Rules(
+        paired.ENOUGH_ROUNDS,
+        "`make ab ROUNDS=10`",
+        "some rounds were slower and some faster",
+        paired.SIGNIFICANCE,
+    ),
     "across": Rules(
         ENOUGH_ROUNDS, f"`make bench ROUNDS={ENOUGH_ROUNDS}` there", "the intervals of the two ratios overlap"
     ),
@@ -150,9 +156,9 @@ def _judge(change: Change, t_p: float, rank_p: float, equivalence: float, compar
         return Judged("SAME", t_p, rank_p)
     elif change.ci95.low <= 1 <= change.ci95.high:
         doubt = "cannot be told from no change"
-    elif t_p >= SIGNIFICANCE:
+    elif t_p >= rules.significance:
         doubt = f"may be chance among {compared} compared rows (p = {t_p:.2g} after Holm)"
-    elif rank_p >= SIGNIFICANCE and not change.apart:
+    elif rank_p >= rules.significance and not change.apart:
         doubt = (
             f"{rules.mixed}, which may be chance among {compared} compared rows (p = {rank_p:.2g} by ranks after Holm)"
         )

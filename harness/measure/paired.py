@@ -23,6 +23,10 @@ CORRELATION = 0.5
 """Of neighbouring rounds' log ratios, which the test allows for: its rate of false alarms is exact there for normal
 ratios, and lower where they correlate less."""
 
+SIGNIFICANCE = 0.04
+"""Largest p of a difference: at most 4% of tables alarm where ratios are normal and correlate by CORRELATION, so that
+what is neither quite has room below 5%."""
+
 ENOUGH_ROUNDS = 6
 """Rounds for any verdict. Where processes come at two speeds, half and half, all five ratios of an unchanged row are
 of one pair of speeds in 0.2% of rows, so in 6% of tables of 30; all six in 1.4% of tables."""
