@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from harness.core import cli, devices, store
-from harness.core.errors import CasesFailedError, ExportError, InferometerError, UsageError
+from harness.core.errors import CasesFailedError, ExportError, InferometerError, NotComparableError, UsageError
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.schemas import Plan, States
@@ -55,6 +55,7 @@ def stage(arguments: Sequence[str]) -> None:
         same = against.code.root == here.code.root
         theirs = one("against", against, place.ab.against, models if same else Models(models.root / "against"), ours)
         _require_own_modules(ours, theirs)
+        _require_models(theirs)
         with exclusive(place.ab.lock):
             _begin(States(against=against.state, here=here.state), ours, theirs, options.force)
             failures = measure_in_turn(theirs, ours)
@@ -137,6 +138,13 @@ def _require_own_modules(ours: Side, theirs: Side) -> None:
     if names and ours.state.code.root != theirs.state.code.root:
         require_own_modules(theirs.state.code, ours.state.code, names)
         require_own_modules(ours.state.code, theirs.state.code, names)
+
+
+def _require_models(theirs: Side) -> None:
+    if theirs.exports.absent and not theirs.exports.found:
+        reason = next(iter(theirs.exports.absent.values()))
+        problem = f"{theirs.state.state.name} has no model to compare with: {reason.problem}"
+        raise NotComparableError(problem, "Measure this folder alone: make bench; or name a later commit.")
 
 
 def _begin(states: States, ours: Side, theirs: Side, force: bool) -> None:

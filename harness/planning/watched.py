@@ -57,7 +57,7 @@ class Watched:
         answers = [told for told in found if isinstance(told, Answer)]
         notes = [told for told in (*found, *runs) if isinstance(told, str)]
         alive = [told for told in runs if not isinstance(told, str)]
-        exports = [told for folder in folders if (told := _export(folder, now)) is not None]
+        exports = [one for folder in folders if (one := _export(folder, now)) is not None]
         return progress(plan, answers, alive, now, self._conditions(folders, answers), notes, exports)
 
     def _conditions(self, folders: Sequence[Results], answers: Sequence[Answer]) -> str:

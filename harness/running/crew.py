@@ -72,7 +72,9 @@ class Crew:
         self._beside = beside
         self._workers: dict[tuple[str, int], Worker] = {}
         self._stack = ExitStack()
-        self.progress = RunProgress(turns) if beside is None else beside.progress
+        self._monitor: Monitor
+        self._presence: Presence
+        self.progress: RunProgress = RunProgress(turns) if beside is None else beside.progress
 
     def __enter__(self) -> Self:
         if self._beside is not None:
