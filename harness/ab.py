@@ -40,8 +40,8 @@ from harness.running.interleaved import Side, measure_in_turn
 from harness.running.stages import run_stage
 
 ROUNDS = 10
-"""Pairs of each row: of simulated rows that scatter by 1%, a 5% slow-down of one alone is found in over 99%, of one among
-thirty in 72% (docs/speed.md)."""
+"""Pairs of each row: of simulated rows that scatter by 1%, a 5% slow-down of one alone is found in over 99%, of one
+among thirty in 72% (docs/speed.md)."""
 
 
 OF_PLAN = (
