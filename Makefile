@@ -28,8 +28,11 @@ FORCE       ?=#? export, engines, roof, run, energy, profile, reproduce, bench: 
 
 #- Comparing and checking
 BASELINE    ?=#? compare: earlier results folder, or its summary.json
-THRESHOLD   ?=#? compare: limits, as latency_p50<100ms; several with ; between them
-MAX_REGRESSION ?=#? compare: slow-down that is accepted, as 5%
+THRESHOLD   ?=#? compare, ab: limits, as latency_p50<100ms; several with ; between them
+MAX_REGRESSION ?=#? compare, ab: slow-down that is accepted, as 5%
+EQUIVALENCE ?=#? compare, ab: change that counts as none, as 2% (1%)
+ACROSS      ?=#? compare: 1: another machine or version: name every difference, judge ratios over the baseline backend alone
+AGAINST     ?=#? ab: commit, folder, or backend=python to hold this folder against
 CLAIM       ?= list#? reproduce: published claim; list prints them all
 BUNDLE      ?=#? verify: archive of make bundle
 RATE        ?=#? selftest: rate of wrong verdicts to exclude at 95% (10%)
@@ -95,10 +98,11 @@ HERE   = $(if $(filter system,$(WHERE)),"$$PYTHON",$(VENV)/bin/python) -m harnes
 PIP    = $(if $(filter system,$(WHERE)),"$$PYTHON",$(VENV)/bin/python) -m pip --disable-pip-version-check
 STAGE  = $(if $(filter docker,$(WHERE)),docker/stage harness,$(HERE))
 PLACE  = --results "$$RESULTS"
-PLAN   = $(STAGE).plan --config "$$CONFIG" $(if $(DEVICE),--device "$$DEVICE") --models "$$MODELS" --backends "$$BACKENDS" \
+CHOSEN = $(if $(DEVICE),--device "$$DEVICE") --models "$$MODELS" --backends "$$BACKENDS" \
          --precisions "$$PRECISIONS" --batches "$$BATCHES" --seq-lengths "$$SEQ_LENGTHS" \
-         --boundaries "$$BOUNDARIES" --modes "$$MODES" --settings "$$SETTINGS" $(if $(TUNE),--tune) $(if $(EXPORTER),--exporter "$$EXPORTER") \
-         $(if $(INPUTS),--inputs "$$INPUTS") \
+         --boundaries "$$BOUNDARIES" --modes "$$MODES" --settings "$$SETTINGS" $(if $(EXPORTER),--exporter "$$EXPORTER") \
+         $(if $(INPUTS),--inputs "$$INPUTS")
+PLAN   = $(STAGE).plan --config "$$CONFIG" $(CHOSEN) $(if $(TUNE),--tune) \
          $(if $(ROUNDS),--rounds "$$ROUNDS") \
          $(if $(MAX_ROUNDS),--max-rounds "$$MAX_ROUNDS") $(if $(INTERVAL),--target-interval "$$INTERVAL") $(if $(BUDGET),--budget "$$BUDGET") $(PLACE) --models-dir "$$MODELS_DIR"
 EXPORT = $(STAGE).export $(PLACE) --models-dir "$$MODELS_DIR" $(if $(EXPORTER),--exporter "$$EXPORTER") $(if $(FORCE),--force)
@@ -117,12 +121,15 @@ ASKED = $(strip $(if $(filter override,$(origin CONFIG)),CONFIG) $(DEVICE) $(MOD
 AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
 REPORT = $(STAGE).report $(PLACE)
 COMPARE = $(STAGE).compare $(PLACE) $(if $(BASELINE),--baseline "$$BASELINE") --threshold "$$THRESHOLD" \
-          $(if $(MAX_REGRESSION),--max-regression "$$MAX_REGRESSION")
+          $(MARGINS) $(if $(ACROSS),--across)
+MARGINS = $(if $(MAX_REGRESSION),--max-regression "$$MAX_REGRESSION") $(if $(EQUIVALENCE),--equivalence "$$EQUIVALENCE")
+AB = $(HERE).ab --against "$$AGAINST" --config "$$CONFIG" $(if $(ROUNDS),--rounds "$$ROUNDS") $(CHOSEN) $(PLACE) --models-dir "$$MODELS_DIR" \
+     --python "$$BACKEND_PYTHONS" --threshold "$$THRESHOLD" $(MARGINS) $(if $(FORCE),--force)
 
 REPRODUCE = $(STAGE).reproduce $(PLACE) --claim "$$CLAIM" $(if $(DEVICE),--device "$$DEVICE") --models-dir "$$MODELS_DIR" \
             $(if $(ROUNDS),--rounds "$$ROUNDS") --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 
-.PHONY: help bench plan export engines roof run watch energy aggregate report share compare reproduce bundle verify audit selftest profile models wheel test check where images image-cpu image-cuda shell clean distclean
+.PHONY: help bench plan export engines roof run watch energy aggregate report share compare ab reproduce bundle verify audit selftest profile models wheel test check where images image-cpu image-cuda shell clean distclean
 
 help: ## Print this help
 	@echo "Usage: make <target> [VARIABLE=value …]"
@@ -193,6 +200,10 @@ models: where ## List the models with parameters, inputs and weights
 	@$(STAGE).models
 
 endif
+
+# The user's code and its git repository are here, and in no image.
+ab: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Measure this folder and a commit or folder in turn, in one run, and compare them (AGAINST)
+	@$(AB)
 
 # Commit and lock file stand in the checkout, which no image has. The report is made anew, so that it is that commit's.
 bundle verify share: $(if $(filter system,$(WHERE)),,$(VENV)/.installed)

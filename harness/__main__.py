@@ -32,7 +32,7 @@ from harness.render.outcome import outcome
 
 STAGES = (
     *("plan", "export", "build_engine", "roof", "run", "watch", "spread", "energy", "profile_ops"),
-    *("aggregate", "report", "share", "compare", "reproduce", "bundle", "verify", "models", "selftest"),
+    *("aggregate", "report", "share", "compare", "ab", "reproduce", "bundle", "verify", "models", "selftest"),
 )
 PIPELINES: Mapping[str, str] = {
     "bench": "Measure, from a configuration to a report: plan, export, engines on a GPU, roof, run, aggregate, report.",

@@ -1,9 +1,11 @@
 """Hold a summary against an earlier one and against thresholds: a verdict per row, and an exit code for CI.
 
-A row is called SLOWER, FASTER or SAME from five rounds a side on.
+A row is called SLOWER, FASTER or SAME from five rounds a side on. --across judges runs of two machines or versions by
+ratios over the baseline backend alone. --paired is for the two states of `ab`, whose rounds were measured in turn.
 
-reads   results/summary.json, the baseline's summary.json
-writes  results/comparison.json, comparison.md, junit.xml; under GitHub Actions the step summary and annotations
+reads   results/summary.json, the baseline's summary.json; states.json with --paired
+writes  results/comparison.json, comparison.md, pr-comment.md, junit.xml; under GitHub Actions the step summary and
+        annotations
 
 Exit code 1: a row regressed or a threshold is missed; 2: nothing could be compared; 0 otherwise.
 """
@@ -21,7 +23,7 @@ from harness.comparison.thresholds import Threshold
 from harness.core import cli, store
 from harness.core.errors import MissingInputError, NotComparableError, RegressionError, UsageError
 from harness.core.layout import Results
-from harness.core.schemas import Comparison, Side, Summary
+from harness.core.schemas import Comparison, Design, Side, States, Summary
 from harness.core.timestamps import utc_now
 from harness.measure import changes, comparison
 from harness.measure.comparison import EQUIVALENCE, Margins
@@ -29,6 +31,7 @@ from harness.render import comparison as tables
 from harness.render import github
 from harness.render.conditions import short_conditions
 from harness.render.junit import junit
+from harness.render.pr_comment import pr_comment
 
 
 def stage(arguments: Sequence[str]) -> None:
@@ -55,8 +58,14 @@ def stage(arguments: Sequence[str]) -> None:
             "Name the results folder of an earlier run, or its summary.json: make compare BASELINE=<folder>.",
         )
     baseline = None if baseline_path is None else store.load(baseline_path, Summary, "make aggregate")
+    if baseline is None and options.design != "separate":
+        raise UsageError(
+            f"--{options.design} compares two runs.", "Name the other one: make compare BASELINE=<folder>."
+        )
     sides = (None if baseline is None else _side(baseline_path or Path(), baseline), _side(results.summary, current))
-    found = judge(baseline, current, sides, margins, wanted)
+    if options.design == "paired":
+        sides = _states(sides, results)
+    found = judge(baseline, current, sides, margins, wanted, options.design)
     _write(found, current, results)
     _end(found, results)
 
@@ -67,11 +76,13 @@ def judge(
     sides: tuple[Side | None, Side],
     margins: Margins,
     wanted: Sequence[Threshold],
+    design: Design = "separate",
 ) -> Comparison:
     """Both kinds of verdict in one record."""
     found = () if baseline is None else changes.differences(baseline, current)
-    rows = () if baseline is None else comparison.compare(baseline, current, found, margins)
+    rows = () if baseline is None else comparison.compare(baseline, current, found, margins, design)
     return Comparison(
+        design=design,
         created_at=utc_now(),
         baseline=sides[0],
         current=sides[1],
@@ -92,8 +103,28 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--max-regression", help="slow-down that is still accepted, as 5%% (that of --equivalence)")
     parser.add_argument("--equivalence", default=f"{EQUIVALENCE:.0%}", help="margin of sameness (1%%)")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument(
+        "--across",
+        dest="design",
+        action="store_const",
+        const="across",
+        default="separate",
+        help="machines or versions that differ: name all differences, judge ratios over the baseline backend alone",
+    )
+    kinds.add_argument(
+        "--paired", dest="design", action="store_const", const="paired", help="two states that `ab` measured in turn"
+    )
     cli.add_folders(parser, models=False)
     return parser.parse_args(arguments)
+
+
+def _states(sides: tuple[Side | None, Side], results: Results) -> tuple[Side | None, Side]:
+    """Both sides with the states' names. Raises MissingInputError where `ab` measured no such two."""
+    states = store.load(results.states, States, "make ab AGAINST=<commit or folder>")
+    baseline, current = sides
+    named = baseline and baseline.model_copy(update={"state": states.against.name})
+    return named, current.model_copy(update={"state": states.here.name})
 
 
 def _margins(equivalence: str, max_regression: str | None) -> Margins:
@@ -102,7 +133,7 @@ def _margins(equivalence: str, max_regression: str | None) -> Margins:
     if allowed < same:
         raise UsageError(
             f"--max-regression {max_regression} is inside the margin of equivalence, {equivalence}.",
-            f"Name a smaller margin too: --equivalence {max_regression}.",
+            f"Name a smaller margin too: EQUIVALENCE={max_regression}.",
         )
     return Margins(same, allowed)
 
@@ -127,6 +158,7 @@ def _write(found: Comparison, current: Summary, results: Results) -> None:
     document = tables.document(found, short_conditions(current, measured))
     store.save(results.comparison, found)
     store.save_bytes(results.comparison_report, document.encode())
+    store.save_bytes(results.pr_comment, pr_comment(found).encode())
     store.save_bytes(results.junit, junit(found).encode())
     if os.environ.get("GITHUB_ACTIONS"):
         for line in github.commands(found):

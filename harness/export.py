@@ -2,7 +2,8 @@
 
 reads   results/plan.json, and the models' weights (packages, hub, your files)
 writes  models/<slug>/<export>/{weights.safetensors, *.onnx, inputs*.npz, reference*.npz, export.json}, and its record
-        once more as results/exports/<slug>/export.json; or export-failed.{json,log} there
+        once more as results/exports/<slug>/export.json; or export-failed.{json,log} there;
+        results/exporting.json meanwhile
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import signal
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
@@ -45,6 +46,7 @@ from harness.core.schemas import Exporter, ExportFailure, ExportRecord, Plan, Pl
 from harness.measure.clock import now_ns
 from harness.parity import compare
 from harness.planning.exports import refusal_of
+from harness.running.presence import ExportPresence
 from harness.zoo import model_info
 from harness.zoo.identity import is_built
 from harness.zoo.request import Options, covers, intact_record, request_digest
@@ -64,23 +66,25 @@ def export(arguments: Sequence[str]) -> None:
     selected = _selected(plan, given.models)
     results, models = Results(given.results), Models(given.models_dir)
     failed = partly = 0
-    for planned in selected:
-        own = results.export(planned.slug)
-        try:
-            record = _exported(_Asked(plan, planned, own, models, options, given.force))
-        except StorageError:
-            raise
-        except InferometerError as error:
-            # `run` tells it in the model's rows.
-            store.save(own.failure, ExportFailure(error=portable(error.problem), hint=portable(error.hint)))
-            if len(selected) == 1:
+    with closing(ExportPresence(results, plan.plan_id, len(selected))) as presence:
+        for done, planned in enumerate(selected):
+            presence.model(planned.name, done)
+            own = results.export(planned.slug)
+            try:
+                record = _exported(_Asked(plan, planned, own, models, options, given.force))
+            except StorageError:
                 raise
-            cli.say(f"{planned.name}: not exported")
-            cli.show(error)
-            failed += 1
-        else:
-            _keep(record, own, results)
-            partly += _say_refused(plan, planned, record)
+            except InferometerError as error:
+                # `run` reports it in the rows of the model.
+                store.save(own.failure, ExportFailure(error=portable(error.problem), hint=portable(error.hint)))
+                if len(selected) == 1:
+                    raise
+                cli.say(f"{planned.name}: not exported")
+                cli.show(error)
+                failed += 1
+            else:
+                _keep(record, own, results)
+                partly += _say_refused(plan, planned, record)
     _end(failed, partly, len(selected))
 
 

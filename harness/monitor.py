@@ -16,7 +16,7 @@ import contextlib
 import os
 import selectors
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,12 +27,12 @@ from harness.core.errors import InferometerError, UnavailableError
 from harness.core.layout import Results
 from harness.core.nvml import Card, first_card
 from harness.core.orphans import die_with_parent
-from harness.core.schemas import Device, Usage, UsageSample
+from harness.core.schemas import BusyProcess, Device, Usage, UsageSample
 from harness.core.watching import MESSAGE, End, Phase, Watch
 from harness.measure.clock import now_ns
 from harness.measure.gpu_probe import GpuProbe
-from harness.measure.usage import Probe, Reading, sample
-from harness.measure.utilisation import TIMED_PHASE
+from harness.measure.usage import Probe, Reading, Spent, busiest, sample
+from harness.measure.utilisation import JUDGED_PHASES, TIMED_PHASE
 
 DEFAULT_INTERVAL_S = 0.25
 """Four samples a second see any disturbance of a block's length; what they cost stands in each record."""
@@ -74,6 +74,9 @@ class Watched:
     phase: str = "start"
     pss_peak_bytes: int | None = None
     samples: list[UsageSample] = field(default_factory=list)
+    others: Mapping[int, Spent] = field(default_factory=dict)
+    others_at_ns: int = 0
+    busiest: tuple[BusyProcess, ...] = ()
 
     @classmethod
     def begin(cls, message: Watch, card: Card | None = None) -> Watched:
@@ -100,7 +103,11 @@ class Watched:
         # The process may have gone through its last phases before we came to read about them.
         with contextlib.suppress(psutil.NoSuchProcess):
             self._add(ended)
+            if phase in JUDGED_PHASES and ended not in JUDGED_PHASES:
+                self.others, self.others_at_ns = self.probe.others(), self.before.at_ns
             if ended == TIMED_PHASE:
+                # Two looks at every process, at both ends of what is judged, and none in between: they cost too much.
+                self.busiest = busiest(self.others, self.probe.others(), (self.before.at_ns - self.others_at_ns) / 1e9)
                 # Not earlier: reading it holds the memory map, which would lengthen load and compile.
                 self.pss_peak_bytes = self.probe.pss_bytes()
 
@@ -119,6 +126,7 @@ class Watched:
             samples=tuple(self.samples),
             pss_peak_bytes=self.pss_peak_bytes,
             gpu_memory_before_bytes=self.gpu_memory_before_bytes,
+            busiest=self.busiest,
             unavailable=unavailable,
             monitor_cpu_ns=int((self.before.monitor_s - self.first.monitor_s) * 1e9),
             watched_ns=self.before.at_ns - self.first.at_ns,

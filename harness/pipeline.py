@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from harness.core.errors import CasesFailedError, ExportError, UnavailableError
 
-_EXPORTS = ("export", "build_engine", "run", "energy", "profile_ops", "spread", "reproduce")
-_PROCESSES = ("build_engine", "run", "energy", "profile_ops", "spread", "reproduce")
-_DONE_BEFORE = ("export", "build_engine", "roof", "run", "energy", "profile_ops", "spread", "reproduce")
+_EXPORTS = ("export", "build_engine", "run", "energy", "profile_ops", "spread", "reproduce", "ab")
+_PROCESSES = ("build_engine", "run", "energy", "profile_ops", "spread", "reproduce", "ab")
+_DONE_BEFORE = ("export", "build_engine", "roof", "run", "energy", "profile_ops", "spread", "reproduce", "ab")
 _READ_RESULTS = ("aggregate", "report", "share", "compare", "bundle", "watch", "selftest")
 
 
@@ -33,24 +33,29 @@ class Variable:
 
 
 VARIABLES: tuple[Variable, ...] = (
-    Variable("CONFIG", "--config", ("plan",), "configuration (configs/quickstart.yaml; configs/cuda.yaml on a GPU)"),
-    Variable("DEVICE", "--device", ("plan", "reproduce"), "cpu or cuda, instead of the configuration's"),
     Variable(
-        "MODELS", "--models", ("plan",), "comma-separated models, ONNX files or folders; name@seeded sets weights"
+        "CONFIG", "--config", ("plan", "ab"), "configuration (configs/quickstart.yaml; configs/cuda.yaml on a GPU)"
     ),
-    Variable("BACKENDS", "--backends", ("plan",), "comma-separated backends"),
-    Variable("PRECISIONS", "--precisions", ("plan",), "comma-separated: fp32,tf32,fp16,bf16,int8"),
-    Variable("BATCHES", "--batches", ("plan",), "comma-separated batch sizes"),
-    Variable("SEQ_LENGTHS", "--seq-lengths", ("plan",), "comma-separated sequence lengths of text models"),
-    Variable("BOUNDARIES", "--boundaries", ("plan",), "comma-separated: compute,transfer,e2e"),
-    Variable("MODES", "--modes", ("plan",), "comma-separated: sync,pipelined,offline"),
-    Variable("SETTINGS", "--settings", ("plan",), "comma-separated named settings of the backends"),
+    Variable("DEVICE", "--device", ("plan", "reproduce", "ab"), "cpu or cuda, instead of the configuration's"),
     Variable(
-        "INPUTS", "--inputs", ("plan",), "own inputs of the models, .npz by input name, comma-separated: one a shape"
+        "MODELS", "--models", ("plan", "ab"), "comma-separated models, ONNX files or folders; name@seeded sets weights"
     ),
-    Variable("EXPORTER", "--exporter", ("plan", "export"), "writes ONNX files of modules: dynamo or torchscript"),
+    Variable("BACKENDS", "--backends", ("plan", "ab"), "comma-separated backends"),
+    Variable("PRECISIONS", "--precisions", ("plan", "ab"), "comma-separated: fp32,tf32,fp16,bf16,int8"),
+    Variable("BATCHES", "--batches", ("plan", "ab"), "comma-separated batch sizes"),
+    Variable("SEQ_LENGTHS", "--seq-lengths", ("plan", "ab"), "comma-separated sequence lengths of text models"),
+    Variable("BOUNDARIES", "--boundaries", ("plan", "ab"), "comma-separated: compute,transfer,e2e"),
+    Variable("MODES", "--modes", ("plan", "ab"), "comma-separated: sync,pipelined,offline"),
+    Variable("SETTINGS", "--settings", ("plan", "ab"), "comma-separated named settings of the backends"),
+    Variable(
+        "INPUTS",
+        "--inputs",
+        ("plan", "ab"),
+        "own inputs of the models, .npz by input name, comma-separated: one a shape",
+    ),
+    Variable("EXPORTER", "--exporter", ("plan", "export", "ab"), "writes ONNX files of modules: dynamo or torchscript"),
     Variable("TUNE", "--tune", ("plan",), "try each backend's settings once, measure the fastest fully", switch=True),
-    Variable("ROUNDS", "--rounds", ("plan", "reproduce"), "fresh processes per case"),
+    Variable("ROUNDS", "--rounds", ("plan", "reproduce", "ab"), "fresh processes per case"),
     Variable("MAX_ROUNDS", "--max-rounds", ("plan",), "further rounds, up to this, where the interval is wide"),
     Variable("INTERVAL", "--target-interval", ("plan",), "half-width of the 95%% interval that ends a case, as 0.5%%"),
     Variable("BUDGET", "--budget", ("plan",), "time of the whole command after which no further round begins, as 10m"),
@@ -60,8 +65,13 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("DEPTH", "--depth", ("profile_ops",), "depth of the module tree down to which layers are shown"),
     Variable("PROFILE_RUNS", "--runs", ("profile_ops",), "inferences under a profiler (20)"),
     Variable("BASELINE", "--baseline", ("compare",), "earlier results folder, or its summary.json"),
-    Variable("THRESHOLD", "--threshold", ("compare",), "limits, as latency_p50<100ms"),
-    Variable("MAX_REGRESSION", "--max-regression", ("compare",), "slow-down that is accepted, as 5%%"),
+    Variable("THRESHOLD", "--threshold", ("compare", "ab"), "limits, as latency_p50<100ms"),
+    Variable("MAX_REGRESSION", "--max-regression", ("compare", "ab"), "slow-down that is accepted, as 5%%"),
+    Variable("EQUIVALENCE", "--equivalence", ("compare", "ab"), "difference that counts as none, as 1%%"),
+    Variable(
+        "ACROSS", "--across", ("compare",), "compare ratios across machines or versions", switch=True
+    ),
+    Variable("AGAINST", "--against", ("ab",), "commit, folder or backend=python to measure against"),
     Variable("CLAIM", "--claim", ("reproduce",), "published claim; list prints them all"),
     Variable("BUNDLE", "--bundle", ("verify",), "archive of bundle"),
     Variable("RATE", "--rate", ("selftest",), "rate of wrong verdicts to exclude"),

@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[1]
 HARNESS = ROOT / "harness"
 FILES = sorted(HARNESS.rglob("*.py"))
 STAGES = [path for path in sorted(HARNESS.glob("*.py")) if "cli.main(" in path.read_text()]
-BESIDE = {"worker", "profile_worker", "monitor", "watch", "models", "selftest", "spread", "reproduce"}
+BESIDE = {"worker", "profile_worker", "monitor", "watch", "models", "selftest", "spread", "reproduce", "ab"}
 """Processes that `run` starts, a view of it, a list for the reader, a test of the harness, stages on several cards, all
-stages for a claim: no stations of the data's way."""
+stages for a claim or for two states: no stations of the data's way."""
 KNOWN_DURATION = {"spin", "slowdown"}
 """Work that is defined by how long it takes cannot do without the clock; it uses the one of measure/clock.py."""
 OWN_EXITS = (HARNESS / "worker.py", HARNESS / "core/orphans.py")

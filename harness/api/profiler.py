@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from harness.ab import ROUNDS as AB_ROUNDS
 from harness.api.handover import is_module
 from harness.api.latest import Latest
 from harness.api.layers import some_layers
@@ -27,6 +28,7 @@ from harness.api.results import Benchmark
 from harness.api.runs import Run, folder_of, require_measured
 from harness.api.subject import Subject, subject_of
 from harness.core import cli, devices
+from harness.core.errors import UsageError
 from harness.core.layout import Models
 from harness.core.schemas import Device, Exporter, Plan, Precision
 
@@ -222,6 +224,39 @@ class ModelProfiler(Latest):
         run, plan = self._start(input_data, [{}], Timing(num_runs, warmup_runs, rounds), force, "cuda")
         return self._keep(self._profiled(run, plan, num_runs, GpuProfile), run)
 
+    def ab(
+        self,
+        against: str | os.PathLike[str],
+        *,
+        rounds: int = AB_ROUNDS,
+        max_regression: str | None = None,
+        equivalence: str | None = None,
+        force: bool = False,
+    ) -> Regressions:
+        """Hold the current folder's state of the model against another: both are exported and measured in one run, in
+        turn, and compared round by round (`make ab`).
+
+        against: a git commit, a folder that corresponds to the current one, or "<backend>=<python>". rounds: pairs of
+            processes, 6 at least. max_regression, equivalence: as "5%" (1%). The model is one that both states can
+            build: `module:<python path>:<function>`, a relative path of a file or folder, or a name.
+        Raises UsageError for what is no state, where no row can be compared, and for an nn.Module, which has one state.
+
+        >>> ModelProfiler(net, input_shape=(1, 3, 16, 16)).ab("HEAD~1")
+        Traceback (most recent call last):
+        harness.core.errors.UsageError: A Sequential that is handed over has one state, and `ab` compares two.
+        """
+        if is_module(self.model):
+            raise UsageError(
+                f"A {type(self.model).__name__} that is handed over has one state, and `ab` compares two.",
+                "Name a function that both states have: ModelProfiler('module:<python path>:<function>').",
+            )
+        subject = self._subject(None)
+        measured = measurement(self._measurement, subject, Timing())
+        blocks = [block({}, self._usual(subject))]
+        wanted = config(subject, self.device, self._weights, blocks, measured, self._exporter)
+        run = Run(folder_of(self.folder, subject.label, wanted), self._models, force, self._show)
+        return run.ab(wanted, os.fspath(against), rounds, max_regression, equivalence)
+
     def detect_regressions(self, baseline: Side, current: Side, max_regression: str | None = None) -> Regressions:
         """As the function `harness.api.detect_regressions`."""
         return detect_regressions(baseline, current, max_regression)
@@ -240,17 +275,21 @@ class ModelProfiler(Latest):
     ) -> tuple[Run, Plan]:
         """Plan and export what is chosen, in its own folder."""
         subject = self._subject(input_data)
-        usual = {
-            "backend": self.backend,
-            "precision": self.precision,
-            "batch_size": (subject.batch_size or 1) if self._batch_size is None else self._batch_size,
-            "sequence_length": self._sequence_length,
-        }
+        usual = self._usual(subject)
         measured = measurement(self._measurement, subject, timing)
         blocks = [block(one, usual) for one in chosen]
         wanted = config(subject, device or self.device, self._weights, blocks, measured, self._exporter)
         run = Run(folder_of(self.folder, subject.label, wanted), self._models, force, self._show)
         return run, run.plan(wanted, every=list(chosen) == [{}])
+
+    def _usual(self, subject: Subject) -> Choices:
+        """What a configuration has where it does not choose."""
+        return {
+            "backend": self.backend,
+            "precision": self.precision,
+            "batch_size": (subject.batch_size or 1) if self._batch_size is None else self._batch_size,
+            "sequence_length": self._sequence_length,
+        }
 
     def _subject(self, input_data: InputData | None) -> Subject:
         if input_data is not None:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.api.results import Result
-from harness.api.stages import run_stage
 from harness.core.errors import RegressionError
 from harness.core.layout import Results
 from harness.core.schemas import ComparedRow, Comparison
 from harness.core.store import load
 from harness.render.comparison import headline, terminal
+from harness.running.stages import run_stage
 
 Side = Result | str | os.PathLike[str]
 """A result of harness.api, or a results folder."""
@@ -73,7 +73,7 @@ def detect_regressions(baseline: Side, current: Side, max_regression: str | None
     results = Results(_folder(current))
     more = () if max_regression is None else ("--max-regression", str(max_regression))
     with suppress(RegressionError):  # it is an answer, and stands in the file
-        run_stage("compare", "--baseline", str(_folder(baseline)), "--results", str(results.root), *more)
+        run_stage("compare", "--baseline", str(_folder(baseline)), "--results", str(results.root), *more, front="api")
     return Regressions(results.root, load(results.comparison, Comparison, "make compare"))
 
 

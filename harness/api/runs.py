@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,19 @@ from typing import Any
 import yaml
 
 from harness import pipeline
-from harness.api.stages import Show, run_stage
+from harness.api.regressions import Regressions
 from harness.backends import backend_info
 from harness.core import cli, hints
-from harness.core.errors import CaseError, FormatError, MissingInputError, UnavailableError, UsageError
+from harness.core.errors import (
+    CaseError,
+    FormatError,
+    MissingInputError,
+    RegressionError,
+    UnavailableError,
+    UsageError,
+)
 from harness.core.layout import Models, Results
-from harness.core.schemas import Case, Plan, Row, Summary
+from harness.core.schemas import Case, Comparison, Plan, Row, Summary
 from harness.core.schemas.profile import ModelProfile
 from harness.core.schemas.profile_memory import MemoryProfile
 from harness.core.schemas.profile_parts import PartsProfile
@@ -24,6 +32,7 @@ from harness.core.store import digest_of, load, save_bytes
 from harness.measure.traced import with_launch_gaps
 from harness.pipeline import Step
 from harness.profile_ops import DEFAULT_RUNS
+from harness.running.stages import Show, run_stage
 
 _HEAD = "# Written by harness.api; the folder of this file belongs to this very configuration.\n"
 
@@ -52,8 +61,7 @@ class Run:
 
         every: raise UnavailableError, before the export, where one of the cases cannot run.
         """
-        text = _HEAD + yaml.safe_dump(dict(config), sort_keys=False)
-        save_bytes(self.results.config, text.encode())
+        self._write(config)
         for step in self._steps("prepare", CONFIG=[str(self.results.config)]):
             if not step.on_gpu or self._plan().device == "cuda":
                 self._start(step)
@@ -68,6 +76,24 @@ class Run:
         for step in self._steps("measure"):
             self._start(step, *(self._forced() if step.stage in ("run", "aggregate") else ()))
         return with_typed_hints(load(self.results.summary, Summary, "make aggregate"))
+
+    def ab(
+        self,
+        config: Mapping[str, Any],
+        against: str,
+        rounds: int,
+        max_regression: str | None,
+        equivalence: str | None,
+    ) -> Regressions:
+        """Two states of the model in one run; the verdict of `compare`, which regressed or not."""
+        self._write(config)
+        more = ["--max-regression", max_regression] if max_regression else []
+        more += ["--equivalence", equivalence] if equivalence else []
+        where = ["--against", against, "--config", str(self.results.config), "--rounds", str(rounds)]
+        with suppress(RegressionError):  # it is an answer, and stands in the file
+            self._stage("ab", *where, *more, *self._forced())
+        place = self.results.ab
+        return Regressions(place.root, load(place.comparison, Comparison, "make ab"))
 
     def profile(self, plan: Plan, num_runs: int | None) -> list[Found]:
         """What every case costs, in the plan's order, by at most DEFAULT_RUNS inferences under a profiler: more make a
@@ -103,6 +129,10 @@ class Run:
                 f"The logs are in {self.results.profile(case.case_id)}.",
             ) from None
 
+    def _write(self, config: Mapping[str, Any]) -> None:
+        text = _HEAD + yaml.safe_dump(dict(config), sort_keys=False)
+        save_bytes(self.results.config, text.encode())
+
     def _forced(self) -> tuple[str, ...]:
         return ("--force",) if self.force else ()
 
@@ -122,7 +152,9 @@ class Run:
     def _start(self, step: Step, *more: str) -> tuple[str, ...]:
         cli.progress(f"{step.stage} …")
         try:
-            return run_stage(step.stage, *step.arguments, *more, show=self.show or self._progress(step.stage))
+            return run_stage(
+                step.stage, *step.arguments, *more, show=self.show or self._progress(step.stage), front="api"
+            )
         finally:
             cli.progress("")
 

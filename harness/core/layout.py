@@ -13,6 +13,7 @@ results/environments/<environment_id>.json
 results/raw/<case_id>/<round>.usage.json      what the monitor saw meanwhile
 results/raw/<case_id>/<round>.json            and <round>.log while a case runs or after it failed
 results/running.json                          what a run measures just now; gone when it ends
+results/exporting.json                        the same of an export
 results/summary.json  summary.csv  report.md  report.html  charts/*.png
 results/tables/*.csv  metrics.prom            the report's tables and the rows' figures, for other programs
 results/roof.json                             what the plan's device can do at most
@@ -23,7 +24,9 @@ results/profiles/<case_id>/{model,parts,memory}.json  parts.md  memory.png  memo
 results/profile.md  profile.html  profiles/charts/*.png      the same report of the profiled cases alone
 results/cards/<card>/…    a results folder a card while models are spread over several
 results/selftest.json  selftest.md  selftest/<trial>/…
-results/comparison.json  comparison.md  junit.xml
+results/comparison.json  comparison.md  pr-comment.md  junit.xml
+results/ab/…                                  a results folder for the state here of an A/B run, with states.json
+results/ab/against/…                          and one for the state that it is held against
 results/<plan_id>.tar.xz                      the whole run in one archive, with manifest.json
 results/reproduce/<claim>/…    a results folder a claim, with config.yaml, reproduction.json and reproduction.md
 """
@@ -75,6 +78,10 @@ class Results:
         return ExportFiles(self.exports / slug)
 
     @property
+    def exporting(self) -> Path:
+        return self.root / "exporting.json"
+
+    @property
     def raw(self) -> Path:
         return self.root / "raw"
 
@@ -112,6 +119,24 @@ class Results:
     @property
     def comparison_report(self) -> Path:
         return self.root / "comparison.md"
+
+    @property
+    def pr_comment(self) -> Path:
+        return self.root / "pr-comment.md"
+
+    @property
+    def ab(self) -> Results:
+        """A results folder of its own for the state here of an A/B run (harness/ab.py)."""
+        return Results(self.root / "ab")
+
+    @property
+    def against(self) -> Results:
+        """Within that, one for the state that it is held against."""
+        return Results(self.root / "against")
+
+    @property
+    def states(self) -> Path:
+        return self.root / "states.json"
 
     @property
     def junit(self) -> Path:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from harness.core.names import plain_name
 from harness.core.schemas import Environment, GpuUsage, Measured, UsageSummary
 from harness.measure import gpu_disturbance
 from harness.measure.grades import MAX_INTERVAL_HALF_WIDTH, Finding, finding
@@ -183,7 +184,17 @@ def cotenant(one: Seen, usage: UsageSummary) -> str | None:
     left = f"{wanted:g} of {cores or cpus} {units} wanted" if free else whole
     used = f"other processes used {others / 100:.2f} CPUs with {left}"
     siblings = f" and {beside:.2f} of their SMT siblings" if beside else ""
-    return f"{used}{siblings}: {(lost + beside) / wanted:.0%} lost, {MAX_LOST_SHARE:.0%} allowed"
+    share = f"{(lost + beside) / wanted:.0%} lost, {MAX_LOST_SHARE:.0%} allowed"
+    return f"{used}{siblings}: {share}" + (f"; {who}" if (who := by_name(usage)) else "")
+
+
+def by_name(usage: UsageSummary) -> str:
+    """`mostly cc1plus (process 4711), 0.87 CPUs`; empty where the system shows no other busy process, as from within a
+    container."""
+    if not usage.busiest:
+        return ""
+    one = usage.busiest[0]
+    return f"mostly {plain_name(one.name)} (process {one.pid}), {one.cpu_percent / 100:.2f} CPUs"
 
 
 def steal_unmade(usage: UsageSummary) -> str | None:

@@ -95,8 +95,13 @@ def only_uncertain(row: Row) -> bool:
     What takes the scatter of the processes into account itself, a comparison of two runs or a limit, may use such a
     row: left out, a slow-down would hide behind noise.
     """
-    caps = {flag.caps_at for flag in row.flags if flag.name != UNCERTAIN}
-    return row.grade == "C" and caps <= RANKED and any(flag.name == UNCERTAIN for flag in row.flags)
+    return only_flagged(row, frozenset({UNCERTAIN}))
+
+
+def only_flagged(row: Row, names: frozenset[str]) -> bool:
+    """Whether a row of grade C would be ranked but for flags of these names."""
+    caps = {flag.caps_at for flag in row.flags if flag.name not in names}
+    return row.grade == "C" and caps <= RANKED and any(flag.name in names for flag in row.flags)
 
 
 def grade(findings: Iterable[Finding]) -> Grade:

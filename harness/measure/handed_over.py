@@ -23,7 +23,7 @@ def renamed(baseline: Summary, current: Summary) -> tuple[Row, ...]:
     before, after = states(baseline), states(current)
     names = {f"pickle:{one}-{digits}": f"pickle:{one}-{after[one]}" for one, digits in before.items() if one in after}
     names = {old: new for old, new in names.items() if _tensors(baseline, old) == _tensors(current, new)}
-    return tuple(_under(row, names.get(row.model, row.model)) for row in baseline.rows)
+    return tuple(_under(row, names[row.model]) if row.model in names else row for row in baseline.rows)
 
 
 def _tensors(summary: Summary, name: str) -> object:

@@ -42,20 +42,44 @@ class Observer(Protocol):
         """It has come to a phase."""
 
 
+@dataclass(frozen=True)
+class Code:
+    """A state of the user's code: the folder that relative paths of models start from, and where Python looks for
+    modules, Inferometer's own first."""
+
+    root: Path
+    search_path: tuple[str, ...]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process of this state gets; without the current folder in front, which may hold another harness."""
+        return {"PYTHONPATH": os.pathsep.join(self.search_path), "PYTHONSAFEPATH": "1"}
+
+
 class Worker:
     """One worker process. With fork=False each job gets a freshly started interpreter instead of a fork.
 
     interpreter: the Python that has the backend's libraries, where it is not this one.
+    code: the state of the user's code that it loads, where that is not the current folder's.
     log: what it prints before a case has a log of its own.
     """
 
     def __init__(
-        self, backend: str, threads: int, log: Path, fork: bool = True, interpreter: Path | None = None
+        self,
+        backend: str,
+        threads: int,
+        log: Path,
+        fork: bool = True,
+        interpreter: Path | None = None,
+        code: Code | None = None,
     ) -> None:
         self._command = [str(interpreter or sys.executable), "-m", "harness.worker", "--backend", backend]
         self._fork = fork
         self.log = log
         self._environment = process_environment(threads, own=interpreter is None)
+        self._folder = None if code is None else code.root
+        if code is not None:
+            self._environment |= code.environment
         self._absent: tuple[str, ...] = ()
         self._process: subprocess.Popen[bytes] | None = None
         self._case_pid: int | None = None
@@ -94,6 +118,7 @@ class Worker:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=self._environment,
+                cwd=self._folder,
                 # Its own session: Ctrl-C on the terminal reaches the run stage alone, which then ends its workers.
                 start_new_session=True,
             )

@@ -6,15 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from harness.core.names import short_names
-from harness.core.schemas import Case, Plan, Record, Running
+from harness.core.schemas import Case, Exporting, Plan, Record, Running
 from harness.core.timestamps import seconds_between
 from harness.measure import stats
 from harness.measure.answers import Answer, Seen
 from harness.measure.remaining import expected_s, left_s
 from harness.measure.tuning import losers
 
-State = Literal["waiting", "running", "stopped", "complete"]
-"""`waiting`: nothing was measured yet; `stopped`: no run is at work and some turns have no answer."""
+State = Literal["waiting", "exporting", "running", "stopped", "complete"]
+"""`waiting`: nothing was measured yet; `exporting`: no run is at work, but an export is; `stopped`: no run is at work
+and some turns have no answer."""
 RowState = Literal["skipped", "waiting", "running", "partly", "done", "failed", "beaten"]
 """`beaten`: another setting of the backend was faster in round 1, so that it gets no further ones."""
 
@@ -28,6 +29,19 @@ class Turning(Record):
     """Since it began."""
     lives: bool | None
     """False: its run is gone and left this file; None: it works elsewhere, so that nobody can tell from here."""
+
+
+class ModelExport(Record):
+    """A model that is being exported."""
+
+    model: str
+    number: int
+    """Counted from 1."""
+    models: int
+    seconds: float
+    """Since it began."""
+    lives: bool | None
+    """As in Turning."""
 
 
 class CaseProgress(Record):
@@ -69,6 +83,7 @@ class Progress(Record):
     left_s: float | None
     """None while nobody can know."""
     turning: tuple[Turning, ...]
+    exporting: tuple[ModelExport, ...] = ()
     conditions: str
     """Machine, threads and libraries of what was measured; empty before."""
     seen: Seen | None
@@ -79,6 +94,8 @@ class Progress(Record):
 
 Run = tuple[Running, bool | None]
 """A run's file, and whether the run lives; None where that cannot be told."""
+Export = tuple[Exporting, bool | None]
+"""The same of an export."""
 
 
 def progress(
@@ -88,6 +105,7 @@ def progress(
     now: str,
     conditions: str = "",
     notes: Sequence[str] = (),
+    exports: Sequence[Export] = (),
 ) -> Progress:
     """The state of a run at a time (ISO 8601)."""
     runnable = [case for case in plan.cases if case.skip_reason is None]
@@ -113,11 +131,13 @@ def progress(
     took = {(answer.case_id, answer.round): answer.seconds for answer in every}
     one = alive[0] if len(alive) == 1 else None
     short = short_names(case.model for case in plan.cases)
+    begun = bool(every) or bool(runs)
+    exporting = any(lives is not False for _, lives in exports)
     return Progress(
         plan_id=plan.plan_id,
         config=plan.config,
         device=plan.device,
-        state=_state(bool(alive), bool(every) or bool(runs), bool(owed)),
+        state=_state(bool(alive), exporting, begun, bool(owed)),
         done=sum(row.done for row in rows),
         planned=sum(row.planned for row in rows),
         failed=sum(answer.failure is not None for answer in every),
@@ -126,6 +146,8 @@ def progress(
         elapsed_s=max(0.0, seconds_between(one.started_at, now)) if one else None,
         left_s=left_s(one, owed, expected_s(runnable, took), now) if one else None,
         turning=tuple(_turning(run, lives, now) for run, lives in runs),
+        # That an export ended badly is no news once there are measurements.
+        exporting=tuple(_exporting(*one, now) for one in exports if one[1] is not False or not begun),
         conditions=conditions,
         seen=max(every, key=lambda answer: answer.started_at).seen if every else None,
         rows=tuple(row.model_copy(update={"model": short[row.model]}) for row in rows),
@@ -142,9 +164,11 @@ def _beaten(cases: Sequence[Case], found: Mapping[str, Mapping[int, Answer]]) ->
     return losers(cases, medians, unsound)
 
 
-def _state(working: bool, begun: bool, owing: bool) -> State:
+def _state(working: bool, exporting: bool, begun: bool, owing: bool) -> State:
     if working:
         return "running"
+    if exporting:
+        return "exporting"
     if not owing:
         return "complete"
     return "stopped" if begun else "waiting"
@@ -207,3 +231,8 @@ def _way(case: Case) -> str:
 
 def _turning(run: Running, lives: bool | None, now: str) -> Turning:
     return Turning(case_id=run.case_id, round=run.round, seconds=max(0.0, seconds_between(run.since, now)), lives=lives)
+
+
+def _exporting(export: Exporting, lives: bool | None, now: str) -> ModelExport:
+    seconds = max(0.0, seconds_between(export.since, now))
+    return ModelExport(model=export.model, number=export.done + 1, models=export.models, seconds=seconds, lives=lives)

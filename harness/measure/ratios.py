@@ -30,15 +30,16 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Change:
-    """A ratio of two separate runs, current / baseline, and how likely chance alone is.
+    """A ratio of two runs, current / baseline, and how likely chance alone is.
 
-    ci95: of the ratio. welch_p, rank_p: of no difference, two-sided, not adjusted. apart: every process of one run is
-    faster than every one of the other. rounds: processes of the baseline and of the current run.
+    ci95: of the ratio. t_p, rank_p: of no difference, two-sided, not adjusted. apart: every process of one run is
+    faster than every one of the other; of pairs, every round's. rounds: processes of the baseline and of the current
+    run.
     """
 
     value: float
     ci95: Interval
-    welch_p: float
+    t_p: float
     rank_p: float
     apart: bool
     rounds: tuple[int, int]
@@ -92,19 +93,48 @@ def change_between(baseline: Sequence[float], current: Sequence[float]) -> Chang
     return Change(ratio.value, ratio.ci95, p, rank_p(baseline, current), apart, rounds)
 
 
+def change_of_ratios(
+    baseline: tuple[Sequence[float], Sequence[float]], current: tuple[Sequence[float], Sequence[float]]
+) -> Change | None:
+    """How a ratio of two rows changed between two runs, for machines whose times are not comparable.
+
+    baseline, current: process medians of the row and of the row that it is divided by, in each run. The interval is
+    MOVER's twice, the test Welch's for a contrast of four means of logarithms. There are no ranks of a ratio of
+    separate processes: rank_p is 1, and `apart` says that the two intervals of the ratios do. None as change_between.
+    """
+    four = (*baseline, *current)
+    if min(map(len, four)) < MIN_ROUNDS or min(map(min, four)) <= 0:
+        return None
+    before, after = ratio_of_medians(*baseline), ratio_of_medians(*current)
+    p = _contrast_p([(current[0], 1), (current[1], -1), (baseline[0], -1), (baseline[1], 1)])
+    if before is None or after is None or p is None:
+        return None
+    found = ratio_of(after.value, after.ci95, before.value, before.ci95)
+    if found.ci95 is None or before.ci95 is None or after.ci95 is None:
+        return None
+    apart = before.ci95.high < after.ci95.low or after.ci95.high < before.ci95.low
+    rounds = min(map(len, baseline)), min(map(len, current))
+    return Change(found.value, found.ci95, p, 1.0, apart, rounds)
+
+
 def welch_p(baseline: Sequence[float], current: Sequence[float]) -> float | None:
     """p of Welch's t on the logarithms of positive process medians (Biometrika 34, 1947); None without any spread.
 
     The runs are separate, so no round of one belongs to a round of the other, and a machine that was restless in one
     of them makes the two spreads unequal: hence neither a paired nor a pooled test.
     """
-    before, after = _mean_and_error(baseline), _mean_and_error(current)
-    variance = before[1] + after[1]
+    return _contrast_p([(current, 1), (baseline, -1)])
+
+
+def _contrast_p(groups: Sequence[tuple[Sequence[float], int]]) -> float | None:
+    """p of a signed sum of the groups' mean logarithms being 0, each with a spread of its own."""
+    found = [(sign, len(values), *_mean_and_error(values)) for values, sign in groups]
+    variance = math.fsum(error for *_, error in found)
     if variance <= 0:
         return None
     # Welch-Satterthwaite; shares of the variance, because squares of tiny variances would vanish.
-    shares = ((before[1] / variance) ** 2 / (len(baseline) - 1), (after[1] / variance) ** 2 / (len(current) - 1))
-    distance = abs(after[0] - before[0]) / math.sqrt(variance)
+    shares = [(error / variance) ** 2 / (count - 1) for _, count, _, error in found]
+    distance = abs(math.fsum(sign * mean for sign, _, mean, _ in found)) / math.sqrt(variance)
     return 2 * float(special.stdtr(1 / math.fsum(shares), -distance))
 
 

@@ -182,6 +182,9 @@ def round_medians(row: Row, records: Sequence[Measured]) -> dict[int, float]:
 
 def _measured_row(case: Case, kind: Kind, records: Sequence[Measured], checks: Checks, lost: Sequence[Finding]) -> Row:
     latency = typical.offline_of(records) if case.mode == "offline" else latency_of(records)
+    numbers = tuple(record.round for record in records)
+    if numbers != tuple(range(1, len(records) + 1)):
+        latency = latency.model_copy(update={"process_rounds": numbers})
     parity = worst_parity(records)
     device = device_of(records, case.mode)
     rate, rate_interval = throughput_of(case.batch_size, records)

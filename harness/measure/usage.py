@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from harness.core import limits
-from harness.core.schemas import UsageSample
+from harness.core.schemas import BusyProcess, UsageSample
 
 _SYS_CPU = Path("/sys/devices/system/cpu")
 
@@ -46,6 +46,15 @@ class Reading:
     """By number of the CPU: how long it was busy."""
     allowed: frozenset[int] = frozenset()
     """CPUs that any thread of the process may use."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """CPU time of a process so far, in seconds. started: in ticks since boot, by which two lives of one pid differ."""
+
+    name: str
+    started: int
+    cpu_s: float
 
 
 @dataclass
@@ -96,6 +105,19 @@ class Probe:
         except (psutil.Error, AttributeError) as error:
             self.unavailable["pss_peak_bytes"] = f"not readable: {error}"
             return None
+
+    def others(self) -> dict[int, Spent]:
+        """Every process that the system shows but the watched one, what it started, and this one; by pid."""
+        found, ticks, own = {}, os.sysconf("SC_CLK_TCK"), {self.pid, os.getpid()}
+        for path in _PROC.glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError, ValueError, IndexError):  # ended while we looked, or hidden
+                head, _, rest = path.read_text(errors="replace").rpartition(")")
+                fields, pid = rest.split(), int(path.parent.name)
+                # A case's process is the leader of a session of its own (harness/worker.py).
+                if pid not in own and int(fields[3]) != self.pid:
+                    cpu_s = (int(fields[11]) + int(fields[12])) / ticks
+                    found[pid] = Spent(head.partition("(")[2], int(fields[19]), cpu_s)
+        return found
 
     def _busy_by_cpu(self) -> dict[int, float]:
         """Not psutil's list, which counts on where a CPU is offline and so names the wrong ones."""
@@ -190,6 +212,26 @@ def sample(before: Reading, now: Reading, phase: str, first_ns: int) -> UsageSam
         thermal_events=_difference(before.thermal_events, now.thermal_events),
         **_beside(before, now, process_s + now.monitor_s - before.monitor_s, seconds),
     )
+
+
+MAX_BUSIEST = 3
+MIN_BUSY_PERCENT = 1.0
+"""Of one CPU, from which on another process is named."""
+
+
+def busiest(before: Mapping[int, Spent], now: Mapping[int, Spent], seconds: float) -> tuple[BusyProcess, ...]:
+    """The other processes that used most CPU time between two looks, `seconds` apart (pure)."""
+    found = [
+        BusyProcess(
+            pid=pid,
+            name="".join(one for one in spent.name if one.isprintable()),
+            cpu_percent=100 * (spent.cpu_s - before[pid].cpu_s) / max(seconds, 1e-9),
+        )
+        for pid, spent in now.items()
+        if pid in before and before[pid].started == spent.started
+    ]
+    busy = [one for one in found if one.cpu_percent >= MIN_BUSY_PERCENT]
+    return tuple(sorted(busy, key=lambda one: -one.cpu_percent)[:MAX_BUSIEST])
 
 
 def _beside(before: Reading, now: Reading, own_s: float, seconds: float) -> dict[str, Any]:

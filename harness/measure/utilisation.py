@@ -7,9 +7,10 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from harness.core.schemas import Usage, UsageSample, UsageSummary
+from harness.core.schemas import BusyProcess, Usage, UsageSample, UsageSummary
 from harness.measure import gpu_usage
 from harness.measure.figures import extreme, mean, total
+from harness.measure.usage import MAX_BUSIEST
 
 TIMED_PHASE = "measure"
 """The phase of a session in which samples are taken."""
@@ -56,6 +57,7 @@ def timed(usage: Usage) -> UsageSummary | None:
         thermal_events=total("thermal_events", samples),
         unavailable=usage.unavailable,
         monitor_share=usage.monitor_cpu_ns / usage.watched_ns if usage.watched_ns else 0.0,
+        busiest=usage.busiest,
         gpu=gpu_usage.seen([one.gpu for one in samples if one.gpu is not None], usage.gpu_memory_before_bytes),
         **_allowed(samples, times),
     )
@@ -91,12 +93,21 @@ def merged(rounds: Sequence[UsageSummary]) -> UsageSummary | None:
         thermal_events=total("thermal_events", rounds),
         unavailable={name: reason for one in rounds for name, reason in one.unavailable.items()},
         monitor_share=max(one.monitor_share for one in rounds),
+        busiest=_busiest([process for one in rounds for process in one.busiest]),
         gpu=gpu_usage.together([one.gpu for one in rounds if one.gpu is not None]),
         allowed_cpus=extreme("allowed_cpus", min, rounds),
         allowed_cores=extreme("allowed_cores", min, rounds),
         allowed_others_percent_mean=mean("allowed_others_percent_mean", rounds, times),
         siblings_percent_mean=mean("siblings_percent_mean", rounds, times),
     )
+
+
+def _busiest(found: Sequence[BusyProcess]) -> tuple[BusyProcess, ...]:
+    """Each process once, with its largest share; the busiest first."""
+    largest: dict[tuple[int, str], BusyProcess] = {}
+    for one in sorted(found, key=lambda process: -process.cpu_percent):
+        largest.setdefault((one.pid, one.name), one)
+    return tuple(largest.values())[:MAX_BUSIEST]
 
 
 def _allowed(samples: Sequence[UsageSample], times: Sequence[int]) -> dict[str, Any]:

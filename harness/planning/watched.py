@@ -10,12 +10,12 @@ from pathlib import Path
 from harness.core import alive, store
 from harness.core.errors import FormatError, MissingInputError, StorageError
 from harness.core.layout import Results
-from harness.core.schemas import Case, Environment, Plan, Running, Usage
+from harness.core.schemas import Case, Environment, Exporting, Plan, Running, Usage
 from harness.core.timestamps import seconds_between, utc_now
 from harness.measure.answers import Answer, answer_of
 from harness.measure.clock import now_ns
 from harness.measure.launcher import START_TIMEOUT_S
-from harness.measure.progress import Progress, Run, progress
+from harness.measure.progress import Export, Progress, Run, progress
 from harness.render import conditions, units
 
 _SHARE = 0.02
@@ -57,7 +57,8 @@ class Watched:
         answers = [told for told in found if isinstance(told, Answer)]
         notes = [told for told in (*found, *runs) if isinstance(told, str)]
         alive = [told for told in runs if not isinstance(told, str)]
-        return progress(plan, answers, alive, now, self._conditions(folders, answers), notes)
+        exports = [one for folder in folders if (one := _export(folder, now)) is not None]
+        return progress(plan, answers, alive, now, self._conditions(folders, answers), notes, exports)
 
     def _conditions(self, folders: Sequence[Results], answers: Sequence[Answer]) -> str:
         """Machine, threads and libraries of the answers."""
@@ -135,6 +136,22 @@ def _run(folder: Results, plan: Plan, now: str) -> Run | str | None:
     if lives is None and seconds_between(running.since, now) > longest_s:
         lives = False  # wherever it was: no turn lasts so long
     return running, lives
+
+
+_LONGEST_EXPORT_S = 24 * 3600
+"""Of one model in another container or machine, after which its stage is given up: there is no limit to hold it to."""
+
+
+def _export(folder: Results, now: str) -> Export | None:
+    """What an export works on; None where none does. It may be of an earlier plan: the machine is busy all the same."""
+    try:
+        exporting = store.load(folder.exporting, Exporting, "make export")
+    except (MissingInputError, FormatError):
+        return None  # the next model writes it anew
+    lives = alive.lives(exporting.pid, exporting.place, exporting.started_at)
+    if lives is None and seconds_between(exporting.since, now) > _LONGEST_EXPORT_S:
+        lives = False
+    return exporting, lives
 
 
 def _stamp(path: Path) -> _Stamp:

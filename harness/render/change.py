@@ -28,9 +28,12 @@ def interval(found: Interval | None) -> str:
 
 def in_words(row: ComparedRow) -> str:
     """What happened to a row, with the numbers that say so."""
-    if row.ratio is None or row.baseline_ns is None or row.current_ns is None:
+    if row.ratio is not None and row.relative is not None:
+        before, after = (f"{units.significant(one)} of the baseline backend's time" for one in row.relative)
+    elif row.ratio is not None and row.baseline_ns is not None and row.current_ns is not None:
+        before, after = units.duration(row.baseline_ns), units.duration(row.current_ns)
+    else:
         return row.reason or {"NEW": "not in the baseline", "GONE": "only in the baseline"}.get(row.verdict, "")
-    before, after = units.duration(row.baseline_ns), units.duration(row.current_ns)
     parts = [f"{before} → {after}, {percent(row.ratio)}, 95% CI {interval(row.ci95)}", note(row)]
     return "; ".join(part for part in parts if part)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 from tabulate import tabulate
 
-from harness.core.schemas import ComparedRow, Comparison, Judgement, Side
-from harness.measure.comparison import ENOUGH_ROUNDS, is_lost
+from harness.core.schemas import ComparedRow, Comparison, Design, Judgement, Side
+from harness.measure.comparison import ENOUGH_ROUNDS, RULES, is_lost
 from harness.render import change, units
 from harness.render.markdown import section, table
 
@@ -89,28 +89,37 @@ def remarks(comparison: Comparison) -> list[str]:
     if moved and common is not None and abs(common - 1) > comparison.equivalence:
         found.append(
             f"The middle row moved by {change.percent(common)}: look first at what all rows share "
-            "(neighbours and clock of the machine, a library), then at single rows."
+            f"({_SHARED[comparison.design]}), then at single rows."
         )
     lost = sum(is_lost(row) for row in comparison.rows)
     if lost:
         found.append(f"{units.count(lost, 'row')} had a sound figure in the baseline and have none now.")
     if short := _short_sides(comparison):
-        commands = " and ".join(f"`{_command(side)}`" for side in short)
-        found.append(f"No row is judged by fewer than {ENOUGH_ROUNDS} rounds a side: {commands}, then compare again.")
+        enough = RULES[comparison.design].enough
+        commands = " and ".join(dict.fromkeys(f"`{_command(side, comparison.design)}`" for side in short))
+        again = "" if comparison.design == "paired" else ", then compare again"
+        found.append(f"No row is judged by fewer than {enough} rounds a side: {commands}{again}.")
     return found
+
+
+_SHARED: Mapping[Design, str] = {
+    "separate": "neighbours and clock of the machine, a library",
+    "paired": "code or a library that all rows use",
+    "across": "the baseline backend, of which all are ratios",
+}
 
 
 def _short_sides(comparison: Comparison) -> list[Side]:
     """The runs that need more rounds before any verdict."""
     pairs = [row.rounds for row in comparison.rows if row.rounds is not None]
-    sides = [comparison.baseline, comparison.current]
-    return [
-        side for at, side in enumerate(sides) if side is not None and any(pair[at] < ENOUGH_ROUNDS for pair in pairs)
-    ]
+    sides, enough = [comparison.baseline, comparison.current], RULES[comparison.design].enough
+    return [side for at, side in enumerate(sides) if side is not None and any(pair[at] < enough for pair in pairs)]
 
 
-def _command(side: Side) -> str:
+def _command(side: Side, design: Design) -> str:
     """What gives a run the rounds that it lacks, with the configuration and folder that it names."""
+    if design == "paired":
+        return "make ab ROUNDS=10"
     config = [f"CONFIG={side.config}"] if side.config else []
     return " ".join(["make bench", f"ROUNDS={ENOUGH_ROUNDS}", *config, f"RESULTS={PurePath(side.path).parent}"])
 
@@ -120,14 +129,20 @@ _PLAIN = {"tablefmt": "simple", "disable_numparse": True}
 
 def rows_table(rows: Sequence[ComparedRow], *, terminal: bool = False) -> tuple[list[list[str]], list[str]]:
     """Cells and headers; `terminal` leaves out the notes."""
-    unit = units.time_unit(value for row in rows for value in (row.baseline_ns, row.current_ns) if value)
-    headers = ["verdict", "case", f"baseline {unit.name}", f"now {unit.name}", "change", "95% CI"]
+    times = [value for row in rows for value in (row.baseline_ns, row.current_ns) if value]
+    unit = units.time_unit(times)
+    across = any(row.relative for row in rows)
+    figures = ["baseline ratio", "ratio now"] if across else [f"baseline {unit.name}", f"now {unit.name}"]
+    headers = ["verdict", "case", *figures, "change", "95% CI"]
     lines = [
         [
             row.verdict,
             row.case_id,
-            units.in_unit(row.baseline_ns, unit),
-            units.in_unit(row.current_ns, unit),
+            *(
+                [units.significant(one) for one in row.relative]
+                if row.relative
+                else [units.in_unit(row.baseline_ns, unit), units.in_unit(row.current_ns, unit)]
+            ),
             change.percent(row.ratio or 1),
             change.interval(row.ci95),
             *([] if terminal else [change.note(row)]),
@@ -177,9 +192,9 @@ def _named(cases: Sequence[str]) -> str:
 
 
 def _differences(comparison: Comparison) -> str:
+    forbids = "" if comparison.design == "across" else " (forbids comparing)"
     lines = [
-        [f"{one.name}{' (forbids comparing)' if one.refuses else ''}", one.baseline, one.current]
-        for one in comparison.differences
+        [f"{one.name}{forbids if one.refuses else ''}", one.baseline, one.current] for one in comparison.differences
     ]
     return table(["fact", "baseline", "now"], lines) if lines else ""
 
@@ -188,7 +203,7 @@ def sides(comparison: Comparison) -> str:
     """Which two runs, and when each was measured."""
     both = [("Baseline", comparison.baseline), ("Now", comparison.current)]
     lines = [
-        f"- {name}: `{side.path}`, plan {side.plan_id}, {units.count(side.rounds, 'round')}, "
+        f"- {name}: {_state(side)}`{side.path}`, plan {side.plan_id}, {units.count(side.rounds, 'round')}, "
         f"measured {side.measured_from or 'nothing'} to {side.measured_to or 'nothing'}"
         for name, side in both
         if side is not None
@@ -196,19 +211,51 @@ def sides(comparison: Comparison) -> str:
     return "\n".join(lines)
 
 
+def _state(side: Side) -> str:
+    return f"**{side.state}**, " if side.state else ""
+
+
 def _guide(comparison: Comparison) -> str:
     margin, allowed = f"±{comparison.equivalence:.1%}", f"{comparison.max_regression:.1%}"
+    tests, noise = _TESTS[comparison.design], _NOISE[comparison.design]
     lines = [
-        f"- **change** is that of the headline, the median of process medians; {margin} is the margin of equivalence.",
-        "- **95% CI**: of the ratio, from the intervals of the two medians over processes (MOVER).",
+        f"- **change** is {_CHANGE[comparison.design]}; {margin} is the margin of equivalence.",
+        f"- **95% CI**: of the ratio, {_INTERVAL[comparison.design]}.",
         "- **SAME**: the whole interval lies inside the margin. **SLOWER**, **FASTER**: beyond the margin, its "
-        "interval clear of no change, significant over all compared rows by Welch's t on log process medians (Holm), "
-        "and by ranks too, or with no process of one run among the other's. **AMBIGUOUS**: these rounds cannot decide; "
-        f"fewer than {ENOUGH_ROUNDS} a side never do.",
+        f"interval clear of no change, significant over all compared rows by {tests}. **AMBIGUOUS**: these rounds "
+        f"cannot decide; fewer than {RULES[comparison.design].enough} a side never do.",
         f"- A slower row fails beyond {allowed}; a threshold fails on its point estimate, and without a sound figure.",
-        "- The interval covers noise between the processes of a run. What lasts for a whole run (a neighbour, heat) "
-        "moves all rows alike and is in no interval. Nor is what lasts for some rounds: where neighbouring rounds "
-        f"correlate by 0.5, {CORRELATED_ALARMS} of simulated tables of 30 unchanged rows call one slower or faster. "
-        "Two runs cannot separate either from a change of the code; repeated runs can.",
+        f"- {noise}",
     ]
     return "\n".join(lines)
+
+
+_CHANGE: Mapping[Design, str] = {
+    "separate": "that of the headline, the median of process medians",
+    "paired": "the median of the rounds' ratios, of which each is of two processes that ran next to each other",
+    "across": "that of the ratio over the baseline backend of the same run; times of the two are never compared",
+}
+
+_INTERVAL: Mapping[Design, str] = {
+    "separate": "from the intervals of the two medians over processes (MOVER)",
+    "paired": "of the median over the rounds' ratios",
+    "across": "from the intervals of the four medians over processes (MOVER)",
+}
+
+_TESTS: Mapping[Design, str] = {
+    "separate": "Welch's t on log process medians (Holm), and by ranks too, or with no process of one run among the "
+    "other's",
+    "paired": "a t test on the rounds' log ratios that allows for neighbouring ratios which correlate by up to 0.5 "
+    "(Holm), and by signed ranks too, or with all rounds on one side",
+    "across": "Welch's t on log process medians (Holm), and with intervals of the two ratios that lie apart",
+}
+
+_NOISE: Mapping[Design, str] = {
+    "separate": "The interval covers noise between the processes of a run. What lasts for a whole run (a neighbour, "
+    "heat) moves all rows alike and is in no interval. Nor is what lasts for some rounds: where neighbouring rounds "
+    f"correlate by 0.5, {CORRELATED_ALARMS} of simulated tables of 30 unchanged rows call one slower or faster. "
+    "Two runs cannot separate either from a change of the code; `make ab` can.",
+    "paired": "Which state of a round runs first is drawn, as often one as the other. What slows the machine for a "
+    "round or longer meets both; disturbed rows are compared, their flags are in the report.",
+    "across": "The baseline backend is a part of each ratio: where it became faster, all others read as slower.",
+}

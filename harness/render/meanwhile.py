@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from harness.core.names import plain_name
 from harness.core.schemas import GpuUsage, Row, UsageSummary
 from harness.render import units
 from harness.render.markdown import escape, table
@@ -73,7 +74,21 @@ def meanwhile_table(rows: Sequence[Row]) -> str:
     reasons = [f"{name.replace('_', ' ')}: {escape(reason)}" for name, reason in sorted(missing.items())]
     absent = f" Not available: {'; '.join(reasons)}." if reasons else ""
     card = EXPLAINED_GPU if any(usage.gpu for usage in seen) else ""
-    return f"{table(headers, lines)}\n\n{EXPLAINED}{card}{absent}"
+    return f"{table(headers, lines)}\n\n{EXPLAINED}{card}{absent}{_others(seen)}"
+
+
+MAX_NAMED = 5
+
+
+def _others(seen: Sequence[UsageSummary]) -> str:
+    """The other programs by name, as far as the system shows them; their names are their own choice."""
+    largest: dict[tuple[int, str], float] = {}
+    for one in (process for usage in seen for process in usage.busiest):
+        key = one.pid, plain_name(one.name)
+        largest[key] = max(largest.get(key, 0.0), one.cpu_percent)
+    named = sorted(largest.items(), key=lambda entry: -entry[1])[:MAX_NAMED]
+    said = [f"{name} (process {pid}) {percent:.0f}%" for (pid, name), percent in named]
+    return f"\n\nOther programs, with their largest share of a CPU in any round: {', '.join(said)}." if said else ""
 
 
 def monitor_cost(rows: Sequence[Row]) -> str | None:

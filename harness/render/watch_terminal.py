@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from harness.measure.progress import CaseProgress, Progress, RowState, State, Turning
+from harness.measure.progress import CaseProgress, ModelExport, Progress, RowState, State, Turning
 from harness.render.units import ABSENT, MILLISECOND, significant
 
 NO_PLAN = "There is no plan here yet: `make plan` and `make bench` write one."
@@ -21,6 +21,7 @@ LEGEND = (
 )
 _STATES: dict[State, str] = {
     "waiting": "waiting for a run to begin: `make run`",
+    "exporting": "exporting models",
     "running": "running",
     "stopped": "stopped, and some turns have no answer: `make run` goes on from there",
     "complete": "complete: `make aggregate report`",
@@ -50,9 +51,8 @@ def view(found: Progress | None, height: int | None = None) -> RenderableType:
     parts: list[RenderableType] = [say(headline(found), style="bold")]
     if found.planned:
         parts += [_bar(found), say(counts(found))]
-    parts += [
-        say(line) for line in (*map(turning, found.turning), machine(found), *map(printable, found.notes)) if line
-    ]
+    at_work = (*map(exporting, found.exporting), *map(turning, found.turning))
+    parts += [say(line) for line in (*at_work, machine(found), *map(printable, found.notes)) if line]
     parts += [say(line, style="dim") for line in (printable(found.conditions), *LEGEND) if line]
     rows = found.rows if height is None else around(found.rows, max(3, height - len(parts) - _BELOW))
     parts.append(_table(rows, cut))
@@ -80,13 +80,16 @@ def changes(before: Progress | None, after: Progress) -> list[str]:
             lines.append(f"[{after.done}/{after.planned}] {_one_line(row)}")
     current = {(one.case_id, one.round, one.lives) for one in before.turning} if before else set()
     lines += [_what(one) for one in after.turning if (one.case_id, one.round, one.lives) not in current]
+    begun = {(one.model, one.lives) for one in before.exporting} if before else set()
+    lines += [_export(one) for one in after.exporting if (one.model, one.lives) not in begun]
     noted = set(before.notes) if before else set()
     lines += [printable(note) for note in after.notes if note not in noted]
     same = before is not None and (before.plan_id, before.state) == (after.plan_id, after.state)
     if same:
         return lines
     # What begins is said before its parts, what ends after them.
-    return [headline(after), *lines] if after.state in ("waiting", "running") else [*lines, headline(after)]
+    begins = after.state in ("waiting", "exporting", "running")
+    return [headline(after), *lines] if begins else [*lines, headline(after)]
 
 
 def headline(found: Progress) -> str:
@@ -110,6 +113,11 @@ def turning(one: Turning) -> str:
     return _what(one) if one.lives is False else f"{_what(one)}  since {_clock(one.seconds)}"
 
 
+def exporting(one: ModelExport) -> str:
+    """`exporting: resnet50 (2 of 3 models)  since 0:00:12`."""
+    return _export(one) if one.lives is False else f"{_export(one)}  since {_clock(one.seconds)}"
+
+
 def machine(found: Progress) -> str:
     """`GPU at the end of the last turn: 1,980 MHz · 61 °C · 310 W`; empty where the machine does not tell."""
     if (seen := found.seen) is None:
@@ -130,6 +138,13 @@ def _what(one: Turning) -> str:
     if one.lives is False:
         return f"gone: the run that measured {what} ended without a word"
     return f"now: {what}" + ("  (in another container or machine: it may be gone)" if one.lives is None else "")
+
+
+def _export(one: ModelExport) -> str:
+    what = f"{printable(one.model)} ({one.number} of {one.models} models)"
+    if one.lives is False:
+        return f"gone: the export of {what} ended without a word"
+    return f"exporting: {what}" + ("  (in another container or machine: it may be gone)" if one.lives is None else "")
 
 
 def _bar(found: Progress) -> Table:

@@ -10,10 +10,10 @@ import pytest
 
 from harness import export
 from harness.core import store
-from harness.core.errors import BusyError, StorageError, UsageError
+from harness.core.errors import BusyError, ExportError, StorageError, UsageError
 from harness.core.layout import Results
 from harness.core.lock import exclusive
-from harness.core.schemas import ExportRecord
+from harness.core.schemas import Exporting, ExportRecord
 from tests.synthetic_results import MINILM, RESNET, case_of, export_record, plan_of
 
 
@@ -56,3 +56,22 @@ def test_results_that_are_being_measured_keep_their_export(tmp_path: Path) -> No
         with pytest.raises(BusyError, match=str(os.getpid())):
             export._keep(record.model_copy(update={"weights": "pretrained"}), own, results)
     assert store.load(own.record, ExportRecord, "test") == record
+
+
+def test_a_watcher_sees_which_model_is_exported_and_nothing_once_the_stage_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, int, int]] = []
+    results = Results(tmp_path)
+    store.save(results.plan, plan_of((RESNET, MINILM), [case_of(RESNET, "torch-eager", "fp32", 1)]))
+
+    def refuse(*_arguments: object) -> None:
+        told = store.load(results.exporting, Exporting, "make export")
+        seen.append((told.model, told.done, told.models))
+        raise ExportError("no", "nothing to do")
+
+    monkeypatch.setattr(export, "_in_own_process", refuse)
+    with pytest.raises(ExportError):
+        export.export(["--results", str(tmp_path), "--models-dir", str(tmp_path / "models")])
+    assert seen == [(RESNET.name, 0, 2), (MINILM.name, 1, 2)]
+    assert not results.exporting.exists()

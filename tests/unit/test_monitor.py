@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +21,7 @@ from harness.core.nvml import Card
 from harness.core.schemas import Usage
 from harness.core.watching import Watch
 from harness.measure.gpu_probe import GpuProbe
+from harness.measure.usage import Probe, Spent, busiest
 from harness.monitor import View, Watched
 from tests.fixtures.nvml import FakeDriver, FakeNvml
 from tests.unit.measure.test_usage import MS, later
@@ -44,6 +47,9 @@ class FakeProbe:
     def pss_bytes(self) -> int:
         self.pss_reads += 1
         return 42
+
+    def others(self) -> dict[int, Spent]:
+        return {}
 
 
 def watched(probe: FakeProbe) -> Watched:
@@ -143,3 +149,40 @@ def test_a_card_that_cannot_be_read_is_said_once_and_stands_in_every_record(
     assert view.card is None
     assert "nvidia-ml-py is not installed" in watched(FakeProbe()).record(view).unavailable["gpu"]
     assert "gpu" not in watched(FakeProbe()).record(View.on("cpu", 0.25)).unavailable
+
+
+def test_other_processes_are_looked_at_at_both_ends_of_what_is_judged_and_the_busiest_is_named() -> None:
+    class Looking(FakeProbe):
+        def __init__(self) -> None:
+            super().__init__()
+            self.looks = 0
+
+        def others(self) -> dict[int, Spent]:
+            self.looks += 1
+            spent = {7: ("cc1\x1b[31mplus", 1, 0.9), 8: ("idle", 1, 0.0), 9: ("other life", self.looks, 5.0)}
+            return {pid: Spent(name, started, cpu * self.looks) for pid, (name, started, cpu) in spent.items()}
+
+    probe = Looking()
+    found = watched(probe)
+    for phase in ("load", "reference check", "warm-up", "measure", "outputs check", "record"):
+        found.enter(phase)
+    assert probe.looks == 2
+    (busy,) = found.record(View()).busiest
+    assert (busy.pid, busy.name) == (7, "cc1[31mplus")
+    # Two samples of half a second each between the looks.
+    assert busy.cpu_percent == pytest.approx(90)
+
+
+def test_a_program_that_works_beside_is_found_by_its_name() -> None:
+    code = "import time; end = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
+    with subprocess.Popen([sys.executable, "-c", code]) as busy:
+        try:
+            probe = Probe(os.getppid())
+            before = probe.others()
+            while (now := probe.others())[busy.pid].cpu_s <= before.get(busy.pid, now[busy.pid]).cpu_s:
+                before = before if busy.pid in before else now
+            (found,) = busiest({busy.pid: before[busy.pid]}, now, 1e-3)
+            assert (found.pid, found.cpu_percent > 100) == (busy.pid, True)
+            assert os.getpid() not in now
+        finally:
+            busy.kill()

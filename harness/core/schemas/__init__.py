@@ -13,17 +13,21 @@ The reader of a format 2 takes format 1, too:
     Environment   1  first format
     RawRecord     2  Measured | Failed, sealed with a checksum (core/store.py); settings_id was plan_id in format 1;
                      cpu_use came later, None in older files
-    Usage         2  settings_id was plan_id in format 1; what was used of the allowed CPUs and beside them came later,
-                     None in older files
+    Usage         2  settings_id was plan_id in format 1; what was used of the allowed CPUs and beside them and
+                     `busiest` came later, None or empty in older files
     Running       1  first format
+    Exporting     1  first format
     Energy        2  settings_id was plan_id in format 1
     ModelProfile  2  settings_id was plan_id in format 1; activation_alone_bytes came later, None in older files
     PartsProfile  1  first format; launch_gaps, ratios, steady, usage, grade and flags came later, None or empty before
     MemoryProfile 1  first format
     SelfTest      1  first format; rate and kinds came later, None and empty in older files
     Summary       2  plan_id and settings_id as in Plan; throughput_ci95 came later, None in older files, whose
-                     percentiles pool samples; Row.checks came later, empty in older files
-    Comparison    1  first format; p_rank_holm, rounds and Side.config came later, None in older files
+                     percentiles pool samples; Row.checks came later, empty in older files; Latency.process_rounds
+                     came later, empty in older files
+    Comparison    1  first format; p_rank_holm, rounds, Side.config, design, ComparedRow.relative came later, absent in
+                     older files
+    States        1  first format
     Reproduction  1  first format
     Bundle        1  first format
 """
@@ -41,7 +45,7 @@ from harness.core.schemas.claim import (
     Source,
     Substitute,
 )
-from harness.core.schemas.comparison import ComparedRow, Comparison, Difference, Judgement, Side
+from harness.core.schemas.comparison import ComparedRow, Comparison, Design, Difference, Judgement, Side
 from harness.core.schemas.custom import Better, CustomMetric
 from harness.core.schemas.energy import Energy
 from harness.core.schemas.engine import EngineRecord, EngineRequest, Profile
@@ -95,8 +99,9 @@ from harness.core.schemas.raw import (
 )
 from harness.core.schemas.reproduction import Reproduced, ReproducedRow, Reproduction
 from harness.core.schemas.roof import CpuLimits, CpuRoof, Roof
-from harness.core.schemas.running import Running
+from harness.core.schemas.running import Exporting, Running
 from harness.core.schemas.selftest import SelfTest, SelfTestKind, SelfTestRow
+from harness.core.schemas.states import State, States
 from harness.core.schemas.summary import (
     Check,
     DeviceTimes,
@@ -110,7 +115,7 @@ from harness.core.schemas.summary import (
     Split,
     Summary,
 )
-from harness.core.schemas.usage import GpuSample, Usage, UsageSample
+from harness.core.schemas.usage import BusyProcess, GpuSample, Usage, UsageSample
 from harness.core.schemas.usage_summary import GpuUsage, UsageSummary
 from harness.core.schemas.vocabulary import (
     ELEMENT_BYTES,
@@ -143,6 +148,7 @@ __all__ = [
     "Boundary",
     "Bundle",
     "BundledFile",
+    "BusyProcess",
     "Case",
     "Cell",
     "Check",
@@ -158,6 +164,7 @@ __all__ = [
     "CpuRoof",
     "CpuUse",
     "CustomMetric",
+    "Design",
     "Device",
     "DeviceSamples",
     "DeviceTimes",
@@ -173,6 +180,7 @@ __all__ = [
     "ExportRecord",
     "ExportRequest",
     "Exporter",
+    "Exporting",
     "Failed",
     "Flag",
     "Gate",
@@ -231,6 +239,8 @@ __all__ = [
     "Speedup",
     "Split",
     "SplitSamples",
+    "State",
+    "States",
     "Status",
     "Stopped",
     "Substitute",

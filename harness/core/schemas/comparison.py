@@ -7,6 +7,10 @@ from typing import Literal
 from harness.core.schemas.summary import Interval
 from harness.core.schemas.vocabulary import Boundary, Mode, Precision, Quantity, Record, Verdict, Weights
 
+Design = Literal["separate", "paired", "across"]
+"""Two runs one after the other; two states in one run, round by round; runs of two machines or versions, of which only
+ratios over the baseline backend are judged."""
+
 
 class Side(Record):
     """One of the two summaries."""
@@ -17,6 +21,8 @@ class Side(Record):
     rounds: int
     measured_from: str | None
     measured_to: str | None
+    state: str | None = None
+    """Of the code, where two states were measured in turn: a commit, a folder, an interpreter."""
 
 
 class Difference(Record):
@@ -48,10 +54,10 @@ class ComparedRow(Record):
     current_ns: float | None
     """Headline latencies; None where there is none or the row is void."""
     ratio: float | None
-    """current_ns / baseline_ns."""
+    """current_ns / baseline_ns; of pairs the median of the rounds' ratios; across machines see `relative`."""
     ci95: Interval | None
     p_holm: float | None
-    """Welch's p on log process medians, Holm-adjusted over the comparison."""
+    """Of the t test on logarithms that the comparison's design has, Holm-adjusted over the comparison."""
     p_rank_holm: float | None = None
     """The exact rank test's p, adjusted alike."""
     rounds: tuple[int, int] | None = None
@@ -60,6 +66,9 @@ class ComparedRow(Record):
     """SLOWER by more than was allowed."""
     changed: tuple[str, ...]
     """What the row ran on that is not the same: artifacts, provider, settings."""
+    relative: tuple[float, float] | None = None
+    """Across machines: latency over that of the report's baseline backend, of the baseline and of the current run; the
+    ratio is the second by the first. None otherwise."""
 
 
 class Judgement(Record):
@@ -82,6 +91,7 @@ class Comparison(Record):
     """A summary against an earlier one, against thresholds, or both."""
 
     schema_version: Literal[1] = 1
+    design: Design = "separate"
     created_at: str
     baseline: Side | None
     """None where only thresholds were asked for."""

@@ -59,6 +59,8 @@ class Latency(Record):
     n: int
     rounds: int
     process_medians: tuple[float, ...]
+    process_rounds: tuple[int, ...] = ()
+    """The round of each process; empty where they are 1, 2, 3, …"""
     percentile_ci95: dict[str, Interval] = {}
     """By name (p50, p90, p95, p99): over processes, as ci95; absent with one round and where one is withheld."""
 

@@ -54,6 +54,16 @@ class UsageSample(Record):
     """CPU time on their SMT siblings that the process may not use; 100 is one CPU."""
 
 
+class BusyProcess(Record):
+    """Another process that used CPU time while a case was warmed up and timed."""
+
+    pid: int
+    name: str
+    """As the kernel has it, 15 characters at most, without control characters: the process chose it itself."""
+    cpu_percent: float
+    """Mean; 100 is one CPU."""
+
+
 class Usage(Record):
     """What the monitor saw of one process; written by a process of its own."""
 
@@ -67,6 +77,9 @@ class Usage(Record):
     """Proportional set size (shared pages by share), read once, after the timed loop: reading it stops the process."""
     gpu_memory_before_bytes: int | None = None
     """Memory in use on the whole card before the case's process came to it."""
+    busiest: tuple[BusyProcess, ...] = ()
+    """The other processes that used most, of those that the system shows and that lived all the while; the busiest
+    first. Empty in files from before they were looked for."""
     unavailable: dict[str, str]
     """Why a field is None."""
     monitor_cpu_ns: int

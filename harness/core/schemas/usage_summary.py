@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harness.core.schemas.usage import BusyProcess
 from harness.core.schemas.vocabulary import Record
 
 
@@ -70,3 +71,5 @@ class UsageSummary(Record):
     """CPU time of everything else on those CPUs."""
     siblings_percent_mean: float | None = None
     """CPU time on SMT siblings of those CPUs that the process may not use."""
+    busiest: tuple[BusyProcess, ...] = ()
+    """Other processes, the busiest first; of several rounds each with its largest share."""

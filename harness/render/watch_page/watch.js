@@ -3,6 +3,7 @@
 
 const STATES = {
   waiting: "Waiting for a run to begin: make run",
+  exporting: "Exporting models",
   running: "Running",
   stopped: "Stopped, and some turns have no answer: make run goes on from there",
   complete: "Complete: make aggregate report",
@@ -41,6 +42,13 @@ function turning(one) {
   if (one.lives === false) return `Gone: the run that measured ${what} ended without a word`;
   const elsewhere = one.lives === null ? " (in another container or machine: it may be gone)" : "";
   return `Now: ${what} · since ${clock(one.seconds)}${elsewhere}`;
+}
+
+function exporting(one) {
+  const what = `${one.model} (${one.number} of ${one.models} models)`;
+  if (one.lives === false) return `Gone: the export of ${what} ended without a word`;
+  const elsewhere = one.lives === null ? " (in another container or machine: it may be gone)" : "";
+  return `Exporting: ${what} · since ${clock(one.seconds)}${elsewhere}`;
 }
 
 function machine(seen) {
@@ -106,7 +114,7 @@ function show(found) {
   write(at("run"), found.run_turns === null ? ABSENT : `${found.run_done} of ${found.run_turns}`);
   write(at("elapsed"), clock(found.elapsed_s));
   write(at("left"), clock(found.left_s));
-  list(at("now"), found.turning.map(turning));
+  list(at("now"), [...found.exporting.map(exporting), ...found.turning.map(turning)]);
   write(at("machine"), machine(found.seen));
   write(at("conditions"), found.conditions && `${found.conditions}.`);
   list(at("notes"), found.notes);

@@ -109,7 +109,7 @@ def test_the_other_way_round_it_is_the_inverse(baseline: list[float], current: l
     there, back = change_between(baseline, current), change_between(current, baseline)
     assert (there is None) == (back is None)
     if there is not None and back is not None:
-        assert there.welch_p == pytest.approx(back.welch_p, rel=1e-9)
+        assert there.t_p == pytest.approx(back.t_p, rel=1e-9)
         assert there.rank_p == pytest.approx(back.rank_p, rel=1e-9)
         assert there.value * back.value == pytest.approx(1, rel=1e-9)
         assert there.ci95.low * back.ci95.high == pytest.approx(1, rel=1e-6)
@@ -183,12 +183,12 @@ def test_holm_does_not_depend_on_the_order() -> None:
     ],
 )
 def test_a_verdict_needs_interval_p_and_margin(low: float, value: float, high: float, p: float, verdict: str) -> None:
-    assert verdict_of(value, low, high, welch_p=p) == verdict
+    assert verdict_of(value, low, high, t_p=p) == verdict
 
 
 def verdict_of(value: float, low: float, high: float, margin: float = 0.01, **more: Any) -> str:
     """Of a single row, whose p need no adjusting."""
-    facts = {"welch_p": 0.001, "rank_p": 2 / 252, "apart": True, "rounds": (5, 5), **more}
+    facts = {"t_p": 0.001, "rank_p": 2 / 252, "apart": True, "rounds": (5, 5), **more}
     (found,) = comparison.judge([Change(value, Interval(low=low, high=high), **facts)], margin)
     assert (found.doubt is None) == (found.verdict != "AMBIGUOUS")
     return found.verdict

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.schemas import Check, CpuUse, Measured, UsageSummary
+from harness.core.schemas import BusyProcess, Check, CpuUse, Measured, UsageSummary
 from harness.measure import checks, disturbance, utilisation
 from harness.measure.grades import Finding, grade
 from tests.synthetic_results import EFFICIENTNET, case_of, cpu_use, environment, measured, usage_of, usage_sample
@@ -327,3 +327,22 @@ def test_deleting_what_the_monitor_wrote_never_improves_a_grade(
 
     assert graded(kept) >= graded(rounds)
     assert graded([None] * len(rounds)) == "C"
+
+
+def test_the_other_program_is_named_without_what_would_steer_a_terminal_or_a_page() -> None:
+    busy = BusyProcess(pid=4711, name="<b>|cc1*plus", cpu_percent=87.0)
+    disturbed = usage(others_percent=180.0).model_copy(update={"busiest": (busy,)})
+    detail = found(disturbed, disturbed, disturbed, cpus=2)["COTENANT"].flag.detail
+    assert detail.endswith("; mostly ?b??cc1?plus (process 4711), 0.87 CPUs")
+    unseen = found(*[usage(others_percent=180.0)] * 3, cpus=2)["COTENANT"].flag.detail
+    assert "mostly" not in unseen
+
+
+def test_rounds_name_each_program_once_with_its_largest_share() -> None:
+    rounds = [
+        usage().model_copy(update={"busiest": (BusyProcess(pid=1, name="a", cpu_percent=percent),)})
+        for percent in (10.0, 30.0, 20.0)
+    ]
+    together = utilisation.merged(rounds)
+    assert together is not None
+    assert [(one.name, one.cpu_percent) for one in together.busiest] == [("a", 30.0)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from harness.core.schemas import Case
-from harness.planning.schedule import schedule
+from harness.planning.schedule import one_round, paired_rounds, schedule
 from tests import synthetic_results as made
 
 CASES = made.matrix(made.REALISTIC)
@@ -59,3 +59,15 @@ def test_no_case_is_always_first_of_its_group() -> None:
 
 def test_nothing_to_run_is_no_turn() -> None:
     assert schedule([case for case in CASES if case.skip_reason], 3, seed=1) == []
+
+
+def test_of_two_states_each_goes_first_as_often_and_which_is_drawn() -> None:
+    rounds = paired_rounds(CASES, 10, seed=1)
+    assert [[turn for turn, _ in pairs] for pairs in rounds] == [one_round(CASES, number, 1) for number in range(1, 11)]
+    first: dict[str, list[bool]] = {}
+    for pairs in rounds:
+        for (_, case), goes_first in pairs:
+            first.setdefault(case.case_id, []).append(goes_first)
+    assert {sum(found) for found in first.values()} == {5}
+    assert all(one != other for found in first.values() for one, other in zip(found[::2], found[1::2], strict=True))
+    assert len(set(map(tuple, first.values()))) > len(first) // 4

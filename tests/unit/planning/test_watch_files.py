@@ -14,7 +14,7 @@ from harness.core.layout import Results
 from harness.core.schemas import Case, Failed, Measured
 from harness.core.timestamps import utc_now
 from harness.planning.watched import Watched
-from harness.running.presence import Presence
+from harness.running.presence import ExportPresence, Presence
 from tests.fixtures.watching import EAGER, ONNX, PLAN, record, row, running
 from tests.synthetic_results import ENVIRONMENT_ID, environment, usage_of
 
@@ -194,3 +194,18 @@ def test_a_run_says_what_it_measures_and_takes_its_file_away(results: Results) -
     presence.close()
     presence.close()
     assert not results.running.exists()
+
+
+def test_an_export_is_seen_while_its_process_lives(results: Results) -> None:
+    presence = ExportPresence(results, "another plan", 2)
+    presence.model("resnet50", 0)
+    found = Watched(results).look()
+    assert found is not None
+    assert (found.state, [(one.model, one.number, one.lives) for one in found.exporting]) == (
+        "exporting",
+        [("resnet50", 1, True)],
+    )
+    presence.close()
+    found = Watched(results).look()
+    assert found is not None
+    assert (found.state, found.exporting) == ("waiting", ())

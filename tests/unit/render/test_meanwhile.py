@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.core.schemas import GpuUsage, Row, UsageSummary
+from harness.core.schemas import BusyProcess, GpuUsage, Row, UsageSummary
 from harness.measure import gpu_usage, utilisation
 from harness.render.meanwhile import EXPLAINED_GPU, GPU_COLUMNS, meanwhile_table
 from tests.synthetic_results import usage_of, usage_sample
@@ -52,3 +52,15 @@ def test_every_figure_of_a_card_stands_under_its_header() -> None:
 def test_a_column_that_no_row_fills_is_left_out() -> None:
     blind = gpu_usage.seen([look(power_w=None, memory_used_bytes=None)], None)
     assert set(GPU_COLUMNS) - set(table(blind)[0]) == {"card W", "card MiB", "clock held back by"}
+
+
+def test_other_programs_are_named_below_the_table_with_their_largest_share() -> None:
+    def beside(percent: float) -> Row:
+        one = row(None)
+        assert one.usage is not None
+        busy = BusyProcess(pid=12, name="`<i>make", cpu_percent=percent)
+        return one.model_copy(update={"usage": one.usage.model_copy(update={"busiest": (busy,)})})
+
+    text = meanwhile_table([beside(20.0), beside(85.4)])
+    assert text.endswith("in any round: ??i?make (process 12) 85%.")
+    assert "Other programs" not in meanwhile_table([row(None)])

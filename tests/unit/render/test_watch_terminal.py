@@ -12,7 +12,19 @@ from rich.console import Console
 from harness.core.schemas import Plan
 from harness.measure.progress import Progress, Seen
 from harness.render.watch_terminal import NO_PLAN, around, changes, counts, headline, machine, view
-from tests.fixtures.watching import EAGER, ONNX, OPENVINO, PLAN, answered, everything, half_done, record, running, state
+from tests.fixtures.watching import (
+    EAGER,
+    ONNX,
+    OPENVINO,
+    PLAN,
+    answered,
+    everything,
+    exporting,
+    half_done,
+    record,
+    running,
+    state,
+)
 from tests.synthetic_results import MINILM, case_of, failed, plan_of
 
 
@@ -128,3 +140,20 @@ def test_the_machine_is_told_as_far_as_it_tells() -> None:
 
 def test_without_a_plan_the_view_says_what_makes_one() -> None:
     assert shown(None) == [NO_PLAN]
+
+
+def test_an_export_at_work_is_named_with_its_model_and_time() -> None:
+    found = state([], exports=[(exporting(), True)])
+    assert found.state == "exporting"
+    assert headline(found).endswith("exporting models")
+    assert "exporting: minilm-l6 (2 of 3 models)  since 0:00:12" in shown(found)
+    assert "exporting: minilm-l6 (2 of 3 models)" in changes(None, found)
+    assert changes(found, found) == []
+    gone = state([], exports=[(exporting(), False)])
+    assert gone.state == "waiting"
+    assert "gone: the export of minilm-l6 (2 of 3 models) ended without a word" in changes(None, gone)
+
+
+def test_a_run_at_work_goes_before_an_export_and_an_old_failed_export_is_no_news() -> None:
+    assert state([], [(running(EAGER, 1, done=0), True)], exports=[(exporting(), True)]).state == "running"
+    assert state(everything(), exports=[(exporting(), False)]).exporting == ()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from harness.core import cli, hints
 from harness.core.errors import CasesFailedError, InferometerError
+from harness.measure.launcher import Code
 from harness.pipeline import goes_on_after
 
 Show = Callable[[str], None]
@@ -21,29 +22,43 @@ _ERRORS: Mapping[int, type[InferometerError]] = {kind.exit_code: kind for kind i
 """By exit code, the widest kind of error that has it."""
 
 
-def run_stage(stage: str, *arguments: str, show: Show | None = None) -> tuple[str, ...]:
+def run_stage(
+    stage: str,
+    *arguments: str,
+    show: Show | None = None,
+    code: Code | None = None,
+    front: hints.Front | None = None,
+) -> tuple[str, ...]:
     """Run `python -m harness.<stage>` to its end and return its warnings.
 
-    What failed for some cases only is not raised: their rows say so. Raises the InferometerError that the stage ended
-    with, by its exit code, and RuntimeError where it crashed, which is a fault of Inferometer. Ctrl-C ends it first.
+    code: whose models it loads, where those are not the caller's own. front: in whose words it gives hints, where those
+    are not the words of what started this process. What failed for some cases only is not raised:
+    their rows say so. Raises the InferometerError that the stage ended with, by its exit code, and RuntimeError where
+    it crashed, which is a fault of Inferometer. Ctrl-C ends it first.
     """
     with tempfile.TemporaryFile("w+", errors="replace") as errors:
-        code = _run([sys.executable, "-m", f"harness.{stage}", *arguments], errors.fileno(), show)
+        ended = _run([sys.executable, "-m", f"harness.{stage}", *arguments], errors.fileno(), show, code, front)
         errors.seek(0)
         said = errors.read()
-    if code != CasesFailedError.exit_code and not goes_on_after(stage, code):
-        raise _error(stage, code, said)
+    if ended != CasesFailedError.exit_code and not goes_on_after(stage, ended):
+        raise _error(stage, ended, said)
     return tuple(line.removeprefix("Warning: ") for line in said.splitlines() if line.startswith("Warning: "))
 
 
-def _run(command: list[str], errors: int, show: Show | None) -> int:
+def _run(command: list[str], errors: int, show: Show | None, code: Code | None, front: hints.Front | None) -> int:
     with subprocess.Popen(  # noqa: S603 - our own module, arguments as a list
         command,
         stdout=subprocess.PIPE,
         stderr=errors,
         text=True,
         errors="replace",
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(_search_path()), hints.FRONT: "api"},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(_search_path()),
+            **({} if front is None else {hints.FRONT: front}),
+            **({} if code is None else code.environment),
+        },
+        cwd=None if code is None else code.root,
         start_new_session=True,  # a notebook's interrupt reaches the stage once, through us
     ) as process:
         try:

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.api import stages
-from harness.api.stages import run_stage
 from harness.core import errors
+from harness.running import stages
+from harness.running.stages import run_stage
 
 
 def test_a_stage_that_fails_raises_its_error_with_its_hint(tmp_path: Path) -> None:

@@ -1,0 +1,204 @@
+"""Hold the working folder against a commit, a folder or another Python: both states measured in one run, in turn.
+
+Nothing is measured that `run` does not measure. Each case of a round runs in both states, one right after the other, in
+an order that is drawn; the pairs are compared as `compare --paired` does.
+
+reads   configs/<name>.yaml; the models of both states
+writes  results/ab/: what the stages write of the state here, states.json, comparison.{json,md}, pr-comment.md,
+        junit.xml; results/ab/against/: the same of the other state
+
+Exit codes are those of `compare`; 10 where rows failed and no other row regressed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from harness.core import cli, devices, store
+from harness.core.errors import (
+    CasesFailedError,
+    ExportError,
+    InferometerError,
+    MissingInputError,
+    NotComparableError,
+    UnavailableError,
+    UsageError,
+)
+from harness.core.layout import Models, Results
+from harness.core.lock import exclusive
+from harness.core.schemas import Plan, States
+from harness.measure.paired import ENOUGH_ROUNDS
+from harness.planning.exports import read_exports
+from harness.planning.interpreters import interpreters
+from harness.render.units import count
+from harness.running.code_states import CodeState, code_states, require_own_modules
+from harness.running.interleaved import Side, measure_in_turn
+from harness.running.stages import run_stage
+
+ROUNDS = 10
+"""Pairs of each row: of simulated rows that scatter by 1%, a 5% slow-down of one alone is found in over 99%, of one
+among thirty in 72% (docs/speed.md)."""
+
+
+OF_PLAN = (
+    *("device", "models", "backends", "precisions", "batches", "seq-lengths"),
+    *("boundaries", "modes", "settings", "exporter", "inputs"),
+)
+"""Options that choose what is measured, handed on to `plan`."""
+
+
+def stage(arguments: Sequence[str]) -> None:
+    """Prepare both states, measure them in turn, compare, and end as `compare` does."""
+    options, of_plan = _options(arguments)
+    place, models = Results(options.results.resolve()), Models(options.models_dir.resolve())
+    pythons = interpreters(options.python)
+    with code_states(options.against, Path.cwd(), pythons, [place.root, models.root]) as (against, here):
+        cli.say(f"{against.state.name} against {here.state.name}, both by this Inferometer")
+        one = partial(_prepared, options=options, of_plan=of_plan)
+        ours = one("here", here, place.ab, models, None)
+        theirs = one("against", against, place.ab.against, models, ours)
+        _require_own_modules(ours, theirs)
+        _require_models(theirs)
+        with exclusive(place.ab.lock):
+            _begin(States(against=against.state, here=here.state), ours, theirs, options.force)
+            failures = measure_in_turn(theirs, ours)
+        _end(ours, theirs, failures, options)
+
+
+def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    parser = cli.parser("harness.ab", __doc__)
+    parser.add_argument("--against", default="", help="commit, folder, or backend=python")
+    parser.add_argument("--config", type=Path, default=Path("configs/quickstart.yaml"), help="of both states")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"pairs of processes per case ({ROUNDS})")
+    parser.add_argument("--threshold", action="append", default=[], help="as in compare")
+    parser.add_argument("--max-regression", help="as in compare")
+    parser.add_argument("--equivalence", help="as in compare")
+    parser.add_argument("--force", action="store_true", help="export and measure anew what is already there")
+    cli.add_interpreters(parser)
+    cli.add_folders(parser)
+    for name in OF_PLAN:
+        parser.add_argument(f"--{name}", help="as in plan")
+    options = parser.parse_args(arguments)
+    given = [(name, getattr(options, name.replace("-", "_"))) for name in OF_PLAN]
+    if not options.against:
+        raise UsageError("There is no state to compare with.", "make ab AGAINST=HEAD~1, or AGAINST=<folder>.")
+    if options.rounds < ENOUGH_ROUNDS:
+        raise UsageError(
+            f"{count(options.rounds, 'round')} give no verdict.", f"At least {ENOUGH_ROUNDS}: ROUNDS={ROUNDS}."
+        )
+    return options, [word for name, text in given if text for word in (f"--{name}", text)]
+
+
+def _prepared(
+    label: str,
+    state: CodeState,
+    results: Results,
+    models: Models,
+    other: Side | None,
+    *,
+    options: argparse.Namespace,
+    of_plan: Sequence[str],
+) -> Side:
+    """Plan and export a state, and build its engines. other: the side that is prepared already, and is told of."""
+    show = cli.say if other is None else None
+    config = options.config if other is None else options.config.resolve()
+    where, folders = ["--results", str(results.root)], ["--models-dir", str(models.root)]
+    run = partial(run_stage, code=state.code)
+    cli.say(f"{label}: {state.state.name}")
+    run("plan", "--config", str(config), "--rounds", str(options.rounds), *of_plan, *where, show=show)
+    plan = store.load(results.plan, Plan, "make ab")
+    if other is not None and plan.config != other.plan.config:
+        # The one configuration of both, by the name that the user gave it.
+        plan = plan.model_copy(update={"config": other.plan.config})
+        store.save(results.plan, plan)
+    if tuned := next((case for case in plan.cases if case.tuned), None):
+        raise UsageError(
+            f"{tuned.case_id} is tuned: an A/B run measures settings that are named.", "Name them: SETTINGS=default."
+        )
+    devices.require(plan.device)
+    force = ["--force"] if options.force else []
+    try:
+        _warn(label, run("export", *where, *folders, *force, show=cli.say))
+    except (ExportError, MissingInputError, UnavailableError, UsageError) as error:
+        if other is None:
+            # Never 2, which says that nothing could be compared: a change that cannot be built is no pass.
+            raise ExportError(error.problem, error.hint) from error
+        # A model that the other state does not have yet: its rows say so.
+        _warn(label, [f"{error.problem} {error.hint}"])
+    if plan.device == "cuda":
+        pythons = [word for backend, path in state.interpreters.items() for word in ("--python", f"{backend}={path}")]
+        _warn(label, run("build_engine", *where, *folders, *pythons, *force, show=cli.say))
+    if other is None:
+        _warn(label, run("roof", *where, show=cli.say))
+    elif other.results.roof.is_file():
+        shutil.copyfile(other.results.roof, results.roof)
+    return Side(label, state, plan, models, results, read_exports(plan, results, models))
+
+
+def _require_own_modules(ours: Side, theirs: Side) -> None:
+    sources = [model.name.split(":") for model in ours.plan.models if model.name.startswith("module:")]
+    names = [parts[1] for parts in sources]
+    if names and ours.state.code.root != theirs.state.code.root:
+        require_own_modules(theirs.state.code, ours.state.code, names)
+        require_own_modules(ours.state.code, theirs.state.code, names)
+
+
+def _require_models(theirs: Side) -> None:
+    if theirs.exports.absent and not theirs.exports.found:
+        reason = next(iter(theirs.exports.absent.values()))
+        problem = f"{theirs.state.state.name} has no model to compare with: {reason.problem}"
+        raise NotComparableError(problem, "Measure this folder alone: make bench; or name a later commit.")
+
+
+def _begin(states: States, ours: Side, theirs: Side, force: bool) -> None:
+    """Take away what was measured of other states: records do not say from which code they are."""
+    path = ours.results.states
+    if force or not path.is_file() or store.load(path, States, "make ab") != states:
+        for side in (ours, theirs):
+            with store.translate_storage_errors(side.results.raw):
+                shutil.rmtree(side.results.raw, ignore_errors=True)
+    store.save(path, states)
+
+
+def _end(ours: Side, theirs: Side, failures: int, options: argparse.Namespace) -> None:
+    here = Results(options.results).ab
+    for side in (ours, theirs):
+        run_stage("aggregate", "--results", str(side.results.root), "--models-dir", str(side.models.root))
+    given = [word for text in options.threshold for word in ("--threshold", text)]
+    given += ["--max-regression", options.max_regression] if options.max_regression else []
+    given += ["--equivalence", options.equivalence] if options.equivalence else []
+    verdict: InferometerError | None = None
+    try:
+        run_stage(
+            "compare",
+            "--paired",
+            "--results",
+            str(here.root),
+            "--baseline",
+            str(here.against.root),
+            *given,
+            show=cli.say,
+        )
+    except InferometerError as error:
+        verdict = error
+    run_stage("report", "--results", str(here.root), show=cli.say)
+    if verdict is not None:
+        raise verdict
+    if failures:
+        raise CasesFailedError(
+            f"{count(failures, 'measurement')} failed; the others are compared.",
+            f"{here.comparison_report} has the reason of each row; the same command tries only those again.",
+        )
+
+
+def _warn(label: str, warnings: Sequence[str]) -> None:
+    for text in warnings:
+        cli.warn(f"{label}: {text}")
+
+
+if __name__ == "__main__":
+    cli.main(stage)
