@@ -70,7 +70,7 @@ def test_odd_files_are_measured_and_have_a_chart_each(own: Folder) -> None:
             files.tempered,
             files.stepping,
             files.masked,
-        ),  # a shared scalar and matrix, a batch in the second axis, a mask
+        ),  # shared inputs, a batch in the second axis
         (files.branching, files.looping, files.words),  # control flow, strings
         (files.small_table, files.newest, files.seven),
     ],
