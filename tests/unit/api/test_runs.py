@@ -23,5 +23,5 @@ def test_limits_are_measured_before_the_rows_on_a_cpu_as_well(tmp_path: Path, mo
         return ()
 
     monkeypatch.setattr(runs, "run_stage", stage)
-    runs.Run(results, Models(tmp_path / "models"), "auto", force=False, show=None).measure()
+    runs.Run(results, Models(tmp_path / "models"), force=False, show=None).measure()
     assert started == ["roof", "run", "aggregate"]
