@@ -68,9 +68,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("THRESHOLD", "--threshold", ("compare", "ab"), "limits, as latency_p50<100ms"),
     Variable("MAX_REGRESSION", "--max-regression", ("compare", "ab"), "slow-down that is accepted, as 5%%"),
     Variable("EQUIVALENCE", "--equivalence", ("compare", "ab"), "difference that counts as none, as 1%%"),
-    Variable(
-        "ACROSS", "--across", ("compare",), "compare ratios across machines or versions", switch=True
-    ),
+    Variable("ACROSS", "--across", ("compare",), "compare ratios across machines or versions", switch=True),
     Variable("AGAINST", "--against", ("ab",), "commit, folder or backend=python to measure against"),
     Variable("CLAIM", "--claim", ("reproduce",), "published claim; list prints them all"),
     Variable("BUNDLE", "--bundle", ("verify",), "archive of bundle"),

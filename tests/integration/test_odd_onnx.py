@@ -70,7 +70,7 @@ def test_odd_files_are_measured_and_have_a_chart_each(own: Folder) -> None:
             files.tempered,
             files.stepping,
             files.masked,
-        ),  # a shared scalar and matrix, a batch in the second axis, a mask
+        ),  # shared inputs, a batch in the second axis
         (files.branching, files.looping, files.words),  # control flow, strings
         (files.small_table, files.newest, files.seven),
     ],
@@ -89,7 +89,7 @@ def test_inputs_of_every_kind_are_made_up_and_taken(makers: tuple[Callable[[Path
         for name, row in rows.items()
         if row.status != "measured" or row.grade == "F"
     }
-    strings = {("words", "openvino"): "Input `word` holds strings, which OpenVINO does not take."}
+    strings = {("words", "openvino"): "load: Input `word` holds strings, which OpenVINO does not take."}
     assert lost == (strings if files.words in makers else {})
 
 

@@ -22,12 +22,12 @@ def test_limits_are_measured_before_the_rows_on_a_cpu_as_well(tmp_path: Path, mo
     store.save(results.summary, Synthetic(models=(RESNET,), cases=[case]).summary())
     started: list[str] = []
 
-    def stage(name: str, *_arguments: str, show: runs.Show | None = None) -> tuple[str, ...]:
+    def stage(name: str, *_arguments: str, show: runs.Show | None = None, front: str = "") -> tuple[str, ...]:
         started.append(name)
         return ()
 
     monkeypatch.setattr(runs, "run_stage", stage)
-    runs.Run(results, Models(tmp_path / "models"), "auto", force=True, show=None).measure()
+    runs.Run(results, Models(tmp_path / "models"), force=True, show=None).measure()
     assert started == ["roof", "run", "aggregate"]
 
 
@@ -89,14 +89,14 @@ def test_a_case_that_cannot_run_is_refused_before_the_export(tmp_path: Path, mon
     results, started = Results(tmp_path), []
     skipped = EAGER.model_copy(update={"skip_reason": "it has no int8"})
 
-    def stage(name: str, *_arguments: str, show: runs.Show | None = None) -> tuple[str, ...]:
+    def stage(name: str, *_arguments: str, show: runs.Show | None = None, front: str = "") -> tuple[str, ...]:
         started.append(name)
         store.save(results.plan, Synthetic(models=(RESNET,), cases=[skipped]).plan)
         return ()
 
     monkeypatch.setattr(runs, "run_stage", stage)
     with pytest.raises(UnavailableError, match="it has no int8"):
-        runs.Run(results, Models(tmp_path / "models"), "auto", force=False, show=None).plan({}, every=True)
+        runs.Run(results, Models(tmp_path / "models"), force=False, show=None).plan({}, every=True)
     assert started == ["plan"]
 
 
