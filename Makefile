@@ -144,6 +144,7 @@ bench plan export engines roof run energy aggregate report compare reproduce sel
 	@if docker/prepare; then place=docker; else place=local; fi; $(MAKE) WHERE=$$place $@
 else
 
+# harness/pipeline.py has the same stages, arguments and exit codes for what runs without Make; tests/unit/test_pipeline.py compares both.
 bench: where ## Do everything: plan, export, engines on a GPU, roof, run, aggregate, report
 	@$(PLAN)
 	@code=0; $(EXPORT) || code=$$?; case $$code in 0|10) ;; *) exit $$code ;; esac  # 10: the rows of some models say why they were not exported
