@@ -2,16 +2,17 @@
 
 reads   results/plan.json, raw/<case>/<round>.json and .usage.json, environments/*.json, roof.json, energy/*.json,
         models/<slug>/export.json and the records of its engines
-writes  results/summary.json, summary.csv
+writes  results/summary.json, summary.csv, written/aggregate.json
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 from harness.backends import BACKENDS
-from harness.core import cli, store
+from harness.core import chain, cli, store, written
 from harness.core.errors import FormatError, MissingInputError
 from harness.core.layout import ModelFolder, Models, Results
 from harness.core.schemas import (
@@ -42,21 +43,22 @@ def stage(arguments: Sequence[str]) -> None:
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
     results = Results(options.results)
-    plan = store.load(results.plan, Plan, "make plan")
+    sums: dict[Path, str] = {}
+    plan = store.load(results.plan, Plan, "make plan", sums)
     notes = Notes()
     models = Models(options.models_dir)
-    exports = load_exports(plan, models, notes)
-    environments = load_environments(results, notes)
+    exports = load_exports(plan, models, notes, sums)
+    environments = load_environments(results, notes, sums)
 
     def load(case_id: str, round_number: int) -> Measured | Failed | None:
         try:
-            return store.load_raw(results.raw_file(case_id, round_number))
+            return store.load_raw(results.raw_file(case_id, round_number), sums)
         except MissingInputError:
             return None
 
     def load_usage(case_id: str, round_number: int) -> Usage | None:
         try:
-            return store.load(results.usage_file(case_id, round_number), Usage, "make run")
+            return store.load(results.usage_file(case_id, round_number), Usage, "make run", sums)
         except MissingInputError:
             return None
 
@@ -70,26 +72,28 @@ def stage(arguments: Sequence[str]) -> None:
         calibration=calibration,
         notes=notes,
         created_at=utc_now(),
-        engines={slug: built_engines(models.folder(slug), notes.other) for slug in exports},
-        roof=load_roof(plan, results, notes),
+        engines={slug: built_engines(models.folder(slug), notes.other, sums) for slug in exports},
+        roof=load_roof(plan, results, notes, sums),
     )
-    energies = load_energies(plan, results, notes)
+    energies = load_energies(plan, results, notes, sums)
     metrics, problems = installed_metrics()
     notes.other += problems
-    summary = with_custom(summary.model_copy(update={"energies": energies, "notes": notes.lines()}), metrics)
+    inputs = chain.inputs_of(sums, results, models)
+    summary = summary.model_copy(update={"energies": energies, "notes": notes.lines(), "inputs": inputs})
+    summary = with_custom(summary, metrics)
     store.save(results.summary, summary)
-    store.save_bytes(results.summary_csv, csv_text(summary).encode())
+    written.save(results, "aggregate", {results.summary_csv: csv_text(summary).encode()})
     _say(summary, results)
 
 
-def load_exports(plan: Plan, models: Models, notes: Notes) -> dict[str, ExportRecord]:
+def load_exports(plan: Plan, models: Models, notes: Notes, sums: dict[Path, str]) -> dict[str, ExportRecord]:
     """Export records by slug; what cannot be read goes into the notes, MissingInputError where none can be."""
     exports: dict[str, ExportRecord] = {}
     problems: list[FormatError | MissingInputError] = []
     for model in (model for model in plan.models if model.exported):
         folder = models.folder(model.slug)
         try:
-            exports[model.slug] = store.load(folder.record, ExportRecord, "make export")
+            exports[model.slug] = store.load(folder.record, ExportRecord, "make export", sums)
         except (FormatError, MissingInputError) as error:
             problems.append(error)
             notes.other.append(_why_not(model.name, folder) or f"{error.problem} {error.hint}")
@@ -107,31 +111,31 @@ def _why_not(model: str, folder: ModelFolder) -> str | None:
     return f"{model} was not exported. {told.error} {told.hint}"
 
 
-def load_environments(results: Results, notes: Notes) -> dict[str, Environment]:
+def load_environments(results: Results, notes: Notes, sums: dict[Path, str]) -> dict[str, Environment]:
     """Environment records by id; what cannot be read goes into the notes."""
     environments: dict[str, Environment] = {}
     for path in sorted(results.environments.glob("*.json")):
         try:
-            environments[path.stem] = store.load(path, Environment, "make run")
+            environments[path.stem] = store.load(path, Environment, "make run", sums)
         except FormatError as error:
             notes.other.append(f"{error.problem} {error.hint}")
     return environments
 
 
-def load_roof(plan: Plan, results: Results, notes: Notes) -> Roof | CpuRoof | None:
+def load_roof(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> Roof | CpuRoof | None:
     """The limits of the plan's device; None where they were not measured, damage goes into the notes."""
     if not results.roof.is_file():
         return None
     try:
         if plan.device == "cuda":
-            return store.load(results.roof, Roof, "make roof")
-        return store.load(results.roof, CpuRoof, "make roof")
+            return store.load(results.roof, Roof, "make roof", sums)
+        return store.load(results.roof, CpuRoof, "make roof", sums)
     except FormatError as error:
         notes.other.append(f"{error.problem} {error.hint}")
         return None
 
 
-def load_energies(plan: Plan, results: Results, notes: Notes) -> dict[str, Energy]:
+def load_energies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> dict[str, Energy]:
     """What the energy pass found with this plan's settings, by case id; damaged files go into the notes."""
     found: dict[str, Energy] = {}
     for case in plan.cases:
@@ -139,7 +143,7 @@ def load_energies(plan: Plan, results: Results, notes: Notes) -> dict[str, Energ
         if not path.is_file():
             continue
         try:
-            energy = store.load(path, Energy, "make energy")
+            energy = store.load(path, Energy, "make energy", sums)
         except FormatError as error:
             notes.other.append(f"{error.problem} {error.hint}")
             continue

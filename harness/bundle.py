@@ -1,8 +1,8 @@
 """Pack one run, with all that its report was made of, into one archive with checksums.
 
 reads   results/plan.json, command.txt, raw/, environments/, roof.json, energy/, profiles/, selftest.{json,md},
-        summary.{json,csv}, report.md, charts/; models/<slug>/export.json and records of engines; the configuration
-        and the lock file
+        summary.{json,csv}, report.md, charts/, written/{plan,selftest}.json; models/<slug>/export.json and records of
+        engines; the configuration and the lock file
 writes  results/<plan_id>.tar.xz
 """
 
@@ -13,11 +13,11 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from harness.core import archive, cli, environment, store
+from harness.core import archive, chain, cli, environment, store, written
 from harness.core.confine import inside
 from harness.core.errors import UsageError
 from harness.core.layout import BUNDLE_MANIFEST, Models, Results
-from harness.core.schemas import Bundle, BundledFile, Environment, Plan, Summary
+from harness.core.schemas import Bundle, BundledFile, Environment, Plan
 
 _CHECKOUT = Path(__file__).parents[1]
 _LOCKS = {"cpu": "constraints.txt", "cuda": "constraints-cuda.txt"}
@@ -30,12 +30,15 @@ def stage(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     results, models = Results(options.results), Models(options.models_dir)
     plan = store.load(results.plan, Plan, "make plan")
-    summary = store.load(results.summary, Summary, "make aggregate")
+    summary = chain.load_summary(results.summary)
     if {row.case_id for row in summary.rows} != {case.case_id for case in plan.cases}:
         raise UsageError(
             f"{results.summary} has other rows than {results.plan} has cases.", "Run `make aggregate report` first."
         )
+    chain.check_inputs(summary, results, models, complete=True)
     store.read_bytes(results.report, "make report")
+    for stage_name, paths in _written(results).items():
+        written.check(results, stage_name, paths, f"make {stage_name}")
     files = collect(plan, results, models) | _checkout_files(plan)
     manifest = manifest_of(plan, files, results)
     files[BUNDLE_MANIFEST] = store.encoded(manifest)
@@ -55,6 +58,16 @@ def collect(plan: Plan, results: Results, models: Models) -> dict[str, bytes]:
         root = results.root if path.is_relative_to(results.root) else models.root
         inside(root, path.relative_to(root).as_posix())
     return {name: path.read_bytes() for name, path in found.items() if path.is_file()}
+
+
+def _written(results: Results) -> dict[str, list[Path]]:
+    """The packed files that carry no seal, by the stage that wrote them."""
+    return {
+        "plan": [results.command],
+        "aggregate": [results.summary_csv],
+        "report": [results.report, *results.charts.glob("*.png")],
+        "selftest": [results.selftest_table],
+    }
 
 
 def manifest_of(plan: Plan, files: dict[str, bytes], results: Results) -> Bundle:
@@ -79,6 +92,7 @@ def _of_results(plan: Plan, results: Results) -> Iterator[Path]:
     yield from (results.plan, results.command, results.roof, results.selftest, results.selftest_table)
     yield from (results.summary, results.summary_csv, results.report)
     yield from results.charts.glob("*.png")
+    yield from map(results.written, ("plan", "selftest"))
     yield from results.environments.glob("*.json")
     for case in plan.cases:
         yield from results.raw_case(case.case_id).glob("*.json")

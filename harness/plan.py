@@ -1,7 +1,7 @@
 """plan: expand the configuration's matrix into every case that is owed an answer.
 
 reads   configs/<name>.yaml
-writes  results/plan.json, command.txt
+writes  results/plan.json, command.txt, written/plan.json
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from harness.backends import BACKENDS
-from harness.core import cli, devices, store
+from harness.core import cli, devices, store, written
 from harness.core.errors import UsageError
 from harness.core.layout import Results
 from harness.core.lock import exclusive
@@ -59,7 +59,8 @@ def stage(arguments: Sequence[str]) -> None:
     # A run that began with other settings must not find its samples left out by this one at its end.
     with exclusive(results.lock):
         changed = store.save(results.plan, plan)
-        store.save_bytes(results.command, f"{shlex.join(['python', '-m', 'harness.plan', *arguments])}\n".encode())
+        command = f"{shlex.join(['python', '-m', 'harness.plan', *arguments])}\n"
+        written.save(results, "plan", {results.command: command.encode()})
     for refused in BACKENDS.all_refused():
         cli.warn(f"{refused.problem} {refused.hint}")
     _describe(plan, results.plan, changed, options.list)

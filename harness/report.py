@@ -1,15 +1,17 @@
 """Summary → a report that can be read and quoted: report.md with charts, and report.html, one file to look around in.
 
-reads   results/summary.json, comparison.json, profiles/<case_id>/{{model,parts}.json,*.trace.json}
-writes  results/report.md, charts/*.png, results/report.html
+reads   results/summary.json and the sums of what it was computed from, command.txt, comparison.json,
+        profiles/<case_id>/{{model,parts}.json,*.trace.json}
+writes  results/report.md, charts/*.png, results/report.html, written/report.json
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from pathlib import Path
 
-from harness.core import cli, store
+from harness.core import chain, cli, store, written
 from harness.core.errors import FormatError
 from harness.core.layout import Results
 from harness.core.schemas import Comparison, SelfTest, Summary
@@ -38,7 +40,8 @@ def stage(arguments: Sequence[str]) -> None:
     parser.add_argument("--print", action="store_true", help="print the main table and what would bring most too")
     options = parser.parse_args(arguments)
     results = Results(options.results)
-    summary = store.load(results.summary, Summary, "make aggregate")
+    summary = chain.load_summary(results.summary)
+    written.check(results, "plan", [results.command], "make plan")
     drawing = summary.charts and not options.no_charts
     found = charts.select(summary) if drawing else charts.Selection()
     tested = store.load(results.selftest, SelfTest, "make selftest") if results.selftest.is_file() else None
@@ -46,20 +49,20 @@ def stage(arguments: Sequence[str]) -> None:
     profiled = Profiles(results.model_profile("").parent.name, profiled_rows(summary, results, cli.warn))
     beside = alike(profiled.found)
     of_layers = charts.of_layers(summary, beside) if drawing else []
-    _draw([*found.charts, *of_layers], results)
+    files = _drawn([*found.charts, *of_layers], results)
     images = [f"![{chart.alt}]({results.charts.name}/{chart.name}.png)" for chart in of_layers]
     profile = _profile(summary, profiled, beside, images)
     parts = {one.row.case_id: one.parts for one in profiled.found if one.parts}
     changes = what_if_text(summary, parts)
     more = further(summary, planned_by(results.command.read_text() if results.command.is_file() else None))
     text = document(summary, found.links(results.charts.name), found.note, proof, profile, changes, more)
-    store.save_bytes(results.report, text.encode())
+    files[results.report] = text.encode()
     if drawing and not can_draw():
         cli.warn(f"{results.report_page.name} has no charts: plotly is not installed. Install it, then `make report`.")
     compared = _comparison(summary, results)
     tables = _profile(summary, profiled, beside)
     shown = page(summary, proof, drawing and can_draw(), tables, profiled, compared, changes, more)
-    store.save_bytes(results.report_page, shown.encode())
+    written.save(results, "report", {**files, results.report_page: shown.encode()})
     if options.print:
         cli.say(terminal_table(summary))
         cli.say(f"\n{terminal_what_if(summary, parts)}\n")
@@ -94,16 +97,17 @@ def _comparison(summary: Summary, results: Results) -> Comparison | None:
     return found
 
 
-def _draw(found: Sequence[charts.Chart], results: Results) -> None:
-    """Save the charts, and remove those of an earlier report that this one does not show."""
-    names = {f"{chart.name}.png" for chart in found}
+def _drawn(found: Sequence[charts.Chart], results: Results) -> dict[Path, bytes]:
+    """The charts by their files; those of an earlier report that this one does not show are removed."""
+    drawn = {}
     for chart in found:
         buffer = io.BytesIO()
         charts.save(chart.draw(), buffer)
-        store.save_bytes(results.charts / f"{chart.name}.png", buffer.getvalue())
+        drawn[results.charts / f"{chart.name}.png"] = buffer.getvalue()
     for path in results.charts.glob("*.png"):
-        if path.name not in names:
+        if path not in drawn:
             path.unlink()
+    return drawn
 
 
 if __name__ == "__main__":

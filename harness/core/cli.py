@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from harness.core.errors import InferometerError, StorageError, UsageError
+from harness.core.store import UNSEALED
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells have it."""
@@ -86,6 +87,7 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
     write_anything()
     try:
         stage(sys.argv[1:] if arguments is None else arguments)
+        _warn_of_unsealed()
         print(end="", flush=True)
     except InferometerError as error:
         _fail(error)
@@ -138,6 +140,15 @@ def _fail(error: InferometerError) -> NoReturn:
     with suppress(OSError):
         show(error)
     raise SystemExit(error.exit_code) from None
+
+
+def _warn_of_unsealed() -> None:
+    """Say which files were read that carry no seal: in these a change would not have been noticed."""
+    if not UNSEALED:
+        return
+    first, *others = UNSEALED
+    files = f"{first} carries" if not others else f"{first} and {len(others)} more carry"
+    warn(f"{files} no seal, as records of older versions: whether they changed since cannot be told.")
 
 
 def told(output: str) -> tuple[str, str] | None:

@@ -28,10 +28,12 @@ class Run:
         self.results, self.models = Results(root / "results"), Models(root / "models")
         cases = matrix((MINILM,), batch_sizes=(1,))[:3]
         Synthetic(models=(MINILM,), cases=cases, rounds=2, samples=40).write(self.results.root, self.models.root)
-        folders = ["--results", str(self.results.root)]
-        self.folders = [*folders, "--models-dir", str(self.models.root)]
+        self.folders = ["--results", str(self.results.root), "--models-dir", str(self.models.root)]
+        self.make_again()
+
+    def make_again(self) -> None:
         aggregate.stage(self.folders)
-        report.stage([*folders, "--no-charts"])
+        report.stage(["--results", str(self.results.root), "--no-charts"])
 
     @property
     def archive(self) -> Path:
@@ -124,6 +126,7 @@ def test_a_configuration_is_packed_only_as_it_was_planned(tmp_path: Path, capsys
     config.write_text("models: []\n")
     changes = {"config": str(config), "config_sha256": store.sha256_file(config)}
     store.save(run.results.plan, plan.model_copy(update=changes))
+    run.make_again()
     assert run.pack()["config.yaml"] == b"models: []\n"
     config.write_text("models: [other]\n")
     assert "config.yaml" not in run.pack()
