@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import shutil
@@ -10,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import aggregate, bundle, compare, plan, report, share
-from harness.core import chain, cli, store
+from harness import aggregate, bundle, compare, plan, report, share, verify
+from harness.core import archive, chain, cli, store
 from harness.core.errors import InferometerError, MalformedFileError, MissingInputError
-from harness.core.layout import Models, Results
+from harness.core.layout import BUNDLE_MANIFEST, Models, Results
 from harness.core.schemas import CpuLimits, CpuRoof, Plan, Summary
 from harness.core.seal import opened, sealed
 from tests.synthetic_results import MINILM, Synthetic, environment, matrix
@@ -168,6 +169,24 @@ def test_a_changed_page_is_not_logged(whole: Run, tmp_path: Path) -> None:
     run = whole.copy(tmp_path / "damaged")
     change(run.results.report_page, 5000)
     refused(share.stage, [*run.only, "--mlflow", "sqlite:///never.db"], run.results.report_page)
+
+
+def test_a_record_that_was_changed_before_it_was_packed_is_refused_by_verify(whole: Run, tmp_path: Path) -> None:
+    """Also by whoever lists the changed file in the manifest."""
+    run = whole.copy(tmp_path / "packed")
+    bundle.stage(run.folders)
+    path = run.results.bundle(store.load(run.results.plan, Plan, "make plan").plan_id)
+    verify.stage(["--bundle", str(path)])
+    files = archive.unpack(path)
+    manifest = json.loads(opened(files.pop(BUNDLE_MANIFEST)).content)
+    name = "results/roof.json"
+    files[name] = files[name].replace(b"400", b"401", 1)
+    for one in manifest["files"]:
+        one["sha256"] = hashlib.sha256(files[one["path"]]).hexdigest()
+    files[BUNDLE_MANIFEST] = json.dumps(manifest, separators=(",", ":")).encode()
+    path.write_bytes(archive.pack(files, "inferometer-forged"))
+    with pytest.raises(MalformedFileError, match=r"results/roof\.json does not match its seal"):
+        verify.stage(["--bundle", str(path)])
 
 
 def test_an_export_record_is_an_input_too(whole: Run, tmp_path: Path) -> None:
