@@ -55,7 +55,7 @@ CARDS       ?=#? bench and run: GPUs to spread the models over, as 0,1,2,3
 BACKEND_PYTHONS ?= $(value PYTHONS)#? engines, run, energy, profile, reproduce, bench: backend=path of a Python that has its libraries, comma-separated, as tensorrt=/opt/trt/bin/python
 TORCH_INDEX ?=#? extra package index that has a CPU-only torch for this platform
 DOCKER      ?= docker#? container engine, docker or podman
-IMAGE       ?=#? image to run in, instead of inferometer:cpu or :cuda; IMAGE_EXPORT and the like name one stage's
+IMAGE       ?=#? image to run in, instead of inferometer:cpu-compile or :cuda; IMAGE_EXPORT and the like name one stage's
 GPUS        ?= all#? GPUs that a container gets, as device=0
 BUILD_FLAGS ?=#? further flags of image builds, as --network=host
 RUN_FLAGS   ?=#? further flags of containers, as --memory=8g
@@ -105,7 +105,7 @@ CHOSEN = $(if $(DEVICE),--device "$$DEVICE") --models "$$MODELS" --backends "$$B
 PLAN   = $(STAGE).plan --config "$$CONFIG" $(CHOSEN) $(if $(TUNE),--tune) \
          $(if $(ROUNDS),--rounds "$$ROUNDS") \
          $(if $(MAX_ROUNDS),--max-rounds "$$MAX_ROUNDS") $(if $(INTERVAL),--target-interval "$$INTERVAL") $(if $(BUDGET),--budget "$$BUDGET") $(PLACE) --models-dir "$$MODELS_DIR"
-EXPORT = $(STAGE).export $(PLACE) --models-dir "$$MODELS_DIR" $(if $(EXPORTER),--exporter "$$EXPORTER") $(if $(FORCE),--force)
+EXPORT = $(STAGE).export $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
 ENGINES = $(STAGE).build_engine $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 ROOF = $(STAGE).roof $(PLACE) $(if $(FORCE),--force)
 SPREAD = $(STAGE).spread $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" --cards "$$CARDS" $(if $(FORCE),--force)
@@ -129,7 +129,7 @@ AB = $(HERE).ab --against "$$AGAINST" --config "$$CONFIG" $(if $(ROUNDS),--round
 REPRODUCE = $(STAGE).reproduce $(PLACE) --claim "$$CLAIM" $(if $(DEVICE),--device "$$DEVICE") --models-dir "$$MODELS_DIR" \
             $(if $(ROUNDS),--rounds "$$ROUNDS") --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 
-.PHONY: help bench plan export engines roof run watch energy aggregate report share compare ab reproduce bundle verify audit selftest profile models wheel test check where images image-cpu image-cuda shell clean distclean
+.PHONY: help bench plan export engines roof run watch energy aggregate report share compare ab reproduce bundle verify audit selftest profile models wheel test check where images image-cpu image-cpu-compile image-cuda shell clean distclean
 
 help: ## Print this help
 	@echo "Usage: make <target> [VARIABLE=value …]"
@@ -260,10 +260,13 @@ where: $(if $(filter local,$(WHERE)),$(VENV)/.installed)
 	esac
 endif
 
-images: image-cpu image-cuda ## Build both images
+images: image-cpu image-cpu-compile image-cuda ## Build all images
 
-image-cpu: ## Build the image with every CPU backend
+image-cpu: ## Build the image with every CPU backend but torch.compile
 	@docker/build cpu
+
+image-cpu-compile: ## Build the image with every CPU backend: the former and a C++ compiler
+	@docker/build cpu-compile
 
 image-cuda: ## Build the image with every CUDA backend
 	@docker/build cuda

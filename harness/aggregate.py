@@ -2,7 +2,7 @@
 
 reads   results/plan.json, exports/<slug>/export.json, raw/<case>/<round>.json and .usage.json, environments/*.json,
         roof.json, energy/*.json, summary.json of before; models/<slug>/engines/*.json
-writes  results/summary.json, summary.csv
+writes  results/summary.json, summary.csv, written/aggregate.json
 
 A summary that has more measured rows is not replaced, unless --force is given; then the exit code is 10.
 """
@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 from harness.backends import BACKENDS
-from harness.core import cli, store
+from harness.core import chain, cli, store, written
 from harness.core.errors import CasesFailedError, FormatError, MissingInputError
 from harness.core.layout import Models, Results
 from harness.core.portable import portable, portable_failure
@@ -47,23 +48,24 @@ def stage(arguments: Sequence[str]) -> None:
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
     results = Results(options.results)
-    plan = store.load(results.plan, Plan, "make plan")
+    sums: dict[Path, str] = {}
+    plan = store.load(results.plan, Plan, "make plan", sums)
     notes = Notes()
     models = Models(options.models_dir)
     before = load_before(results)
-    exports, absent = load_exports(plan, results, models, notes, before)
-    environments = load_environments(results, notes)
+    exports, absent = load_exports(plan, results, models, notes, sums, before)
+    environments = load_environments(results, notes, sums)
 
     def load(case_id: str, round_number: int) -> Measured | Failed | None:
         try:
-            found = store.load_raw(results.raw_file(case_id, round_number))
+            found = store.load_raw(results.raw_file(case_id, round_number), sums)
         except MissingInputError:
             return None
         return portable_failure(found) if isinstance(found, Failed) else found
 
     def load_usage(case_id: str, round_number: int) -> Usage | None:
         try:
-            return store.load(results.usage_file(case_id, round_number), Usage, "make run")
+            return store.load(results.usage_file(case_id, round_number), Usage, "make run", sums)
         except MissingInputError:
             return None
 
@@ -77,21 +79,21 @@ def stage(arguments: Sequence[str]) -> None:
         calibration=calibration,
         notes=notes,
         created_at=utc_now(),
-        engines={slug: built_engines(models.folder(slug), notes.other) for slug in exports},
-        roof=load_roof(plan, results, notes),
+        engines={slug: built_engines(models.folder(slug), notes.other, sums) for slug in exports},
+        roof=load_roof(plan, results, notes, sums),
         absent=absent,
     )
-    energies = load_energies(plan, results, notes)
+    energies = load_energies(plan, results, notes, sums)
     metrics, problems = installed_metrics()
     notes.other += problems
-    summary = with_custom(
-        summary.model_copy(update={"energies": energies, "notes": tuple(map(portable, notes.lines()))}), metrics
-    )
+    inputs = chain.inputs_of(sums, results, models)
+    lines = tuple(map(portable, notes.lines()))
+    summary = with_custom(summary.model_copy(update={"energies": energies, "notes": lines, "inputs": inputs}), metrics)
     lost = no_longer_measured(before, summary)
     if lost and not options.force:
         raise MissingInputError(*_in_words(lost, before, results))
     store.save(results.summary, summary)
-    store.save_bytes(results.summary_csv, csv_text(summary).encode())
+    written.save(results, "aggregate", {results.summary_csv: csv_text(summary).encode()})
     _say(summary, results)
     if lost:
         raise CasesFailedError(
@@ -128,7 +130,12 @@ def _in_words(lost: Sequence[Row], before: Summary | None, results: Results) -> 
 
 
 def load_exports(
-    plan: Plan, results: Results, models: Models, notes: Notes, before: Summary | None = None
+    plan: Plan,
+    results: Results,
+    models: Models,
+    notes: Notes,
+    sums: dict[Path, str] | None = None,
+    before: Summary | None = None,
 ) -> tuple[dict[str, ExportRecord], dict[str, str]]:
     """The exports that the results were measured on, by slug, and why the other models have none.
 
@@ -148,7 +155,7 @@ def load_exports(
             failure = failure_of(files)
             if failure is not None:
                 notes.other.append(f"{planned.name} was not exported. {failure.problem} {failure.hint}")
-            exports[planned.slug] = recorded_export(plan, planned, files)
+            exports[planned.slug] = recorded_export(plan, planned, files, sums)
         except (FormatError, MissingInputError) as error:
             problems[planned.slug] = error
             if not files.failure.is_file():
@@ -158,31 +165,31 @@ def load_exports(
     return exports, {slug: error.problem for slug, error in problems.items()}
 
 
-def load_environments(results: Results, notes: Notes) -> dict[str, Environment]:
+def load_environments(results: Results, notes: Notes, sums: dict[Path, str]) -> dict[str, Environment]:
     """Environment records by id; what cannot be read goes into the notes."""
     environments: dict[str, Environment] = {}
     for path in sorted(results.environments.glob("*.json")):
         try:
-            environments[path.stem] = store.load(path, Environment, "make run")
+            environments[path.stem] = store.load(path, Environment, "make run", sums)
         except FormatError as error:
             notes.other.append(f"{error.problem} {error.hint}")
     return environments
 
 
-def load_roof(plan: Plan, results: Results, notes: Notes) -> Roof | CpuRoof | None:
+def load_roof(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> Roof | CpuRoof | None:
     """The limits of the plan's device; None where they were not measured, damage goes into the notes."""
     if not results.roof.is_file():
         return None
     try:
         if plan.device == "cuda":
-            return store.load(results.roof, Roof, "make roof")
-        return store.load(results.roof, CpuRoof, "make roof")
+            return store.load(results.roof, Roof, "make roof", sums)
+        return store.load(results.roof, CpuRoof, "make roof", sums)
     except FormatError as error:
         notes.other.append(f"{error.problem} {error.hint}")
         return None
 
 
-def load_energies(plan: Plan, results: Results, notes: Notes) -> dict[str, Energy]:
+def load_energies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> dict[str, Energy]:
     """What the energy pass found with this plan's settings, by case id; damaged files go into the notes."""
     found: dict[str, Energy] = {}
     for case in plan.cases:
@@ -190,7 +197,7 @@ def load_energies(plan: Plan, results: Results, notes: Notes) -> dict[str, Energ
         if not path.is_file():
             continue
         try:
-            energy = store.load(path, Energy, "make energy")
+            energy = store.load(path, Energy, "make energy", sums)
         except FormatError as error:
             notes.other.append(f"{error.problem} {error.hint}")
             continue

@@ -1,8 +1,8 @@
 """Pack one run, with all that its report was made of, into one archive with checksums.
 
 reads   results/plan.json, command.txt, exports/, raw/, environments/, roof.json, energy/, profiles/,
-        selftest.{json,md}, summary.{json,csv}, report.md, charts/; models/<slug>/engines/*.json; the configuration and
-        the lock file
+        selftest.{json,md}, summary.{json,csv}, report.md, charts/, written/{plan,selftest}.json;
+        models/<slug>/engines/*.json; the configuration and the lock file
 writes  results/<plan_id>.tar.xz
 """
 
@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from harness.core import archive, cli, environment, store
+from harness.core import archive, chain, cli, environment, store, written
 from harness.core.confine import inside
 from harness.core.errors import FormatError, UsageError
 from harness.core.layout import BUNDLE_MANIFEST, Models, Results
 from harness.core.portable import portable
-from harness.core.schemas import Bundle, BundledFile, Environment, Failed, Plan, Summary
+from harness.core.schemas import Bundle, BundledFile, Environment, Failed, Plan
 
 _CHECKOUT = Path(__file__).parents[1]
 _LOCKS = {"cpu": "constraints.txt", "cuda": "constraints-cuda.txt"}
@@ -32,12 +32,15 @@ def stage(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     results, models = Results(options.results), Models(options.models_dir)
     plan = store.load(results.plan, Plan, "make plan")
-    summary = store.load(results.summary, Summary, "make aggregate")
+    summary = chain.load_summary(results.summary)
     if {row.case_id for row in summary.rows} != {case.case_id for case in plan.cases}:
         raise UsageError(
             f"{results.summary} has other rows than {results.plan} has cases.", "Run `make aggregate report` first."
         )
+    chain.check_inputs(summary, results, models, complete=True)
     store.read_bytes(results.report, "make report")
+    for stage_name, paths in _written(results).items():
+        written.check(results, stage_name, paths, f"make {stage_name}")
     files = collect(plan, results, models) | _checkout_files(plan)
     _warn_of_folders(files)
     manifest = manifest_of(plan, files, results)
@@ -80,6 +83,16 @@ def _warn_of_folders(files: Mapping[str, bytes]) -> None:
         )
 
 
+def _written(results: Results) -> dict[str, list[Path]]:
+    """The packed files that carry no seal, by the stage that wrote them."""
+    return {
+        "plan": [results.command],
+        "aggregate": [results.summary_csv],
+        "report": [results.report, *results.charts.glob("*.png")],
+        "selftest": [results.selftest_table],
+    }
+
+
 def manifest_of(plan: Plan, files: dict[str, bytes], results: Results) -> Bundle:
     """The manifest of these files."""
     software = environment.collect({}).software
@@ -102,6 +115,7 @@ def _of_results(plan: Plan, results: Results) -> Iterator[Path]:
     yield from (results.plan, results.command, results.roof, results.selftest, results.selftest_table)
     yield from (results.summary, results.summary_csv, results.report)
     yield from results.charts.glob("*.png")
+    yield from map(results.written, ("plan", "selftest"))
     yield from results.environments.glob("*.json")
     for planned in plan.models:
         yield from results.export(planned.slug).root.glob("*.json")

@@ -4,8 +4,8 @@ A row is called SLOWER, FASTER or SAME from five rounds a side on. --across judg
 ratios over the baseline backend alone. --paired is for the two states of `ab`, whose rounds were measured in turn.
 
 reads   results/summary.json, the baseline's summary.json; states.json with --paired
-writes  results/comparison.json, comparison.md, pr-comment.md, junit.xml; under GitHub Actions the step summary and
-        annotations
+writes  results/comparison.json, comparison.md, pr-comment.md, junit.xml, written/compare.json; under GitHub Actions the
+        step summary and annotations
 
 Exit code 1: a row regressed or a threshold is missed; 2: nothing could be compared; 0 otherwise.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from harness.comparison import thresholds
 from harness.comparison.thresholds import Threshold
-from harness.core import cli, store
+from harness.core import chain, cli, store, written
 from harness.core.errors import MissingInputError, NotComparableError, RegressionError, UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Comparison, Design, Side, States, Summary
@@ -51,13 +51,13 @@ def stage(arguments: Sequence[str]) -> None:
             f"{baseline_path} is the baseline and the current summary at once.",
             "Keep an earlier run in another folder: make bench RESULTS=results/again, then compare the two.",
         )
-    current = store.load(results.summary, Summary, "make aggregate")
+    current = chain.load_summary(results.summary)
     if baseline_path is not None and not baseline_path.is_file():
         raise MissingInputError(
             f"{baseline_path} does not exist.",
             "Name the results folder of an earlier run, or its summary.json: make compare BASELINE=<folder>.",
         )
-    baseline = None if baseline_path is None else store.load(baseline_path, Summary, "make aggregate")
+    baseline = None if baseline_path is None else chain.load_summary(baseline_path)
     if baseline is None and options.design != "separate":
         raise UsageError(
             f"--{options.design} compares two runs.", "Name the other one: make compare BASELINE=<folder>."
@@ -157,9 +157,12 @@ def _write(found: Comparison, current: Summary, results: Results) -> None:
     measured = [row for row in current.rows if row.status == "measured"]
     document = tables.document(found, short_conditions(current, measured))
     store.save(results.comparison, found)
-    store.save_bytes(results.comparison_report, document.encode())
-    store.save_bytes(results.pr_comment, pr_comment(found).encode())
-    store.save_bytes(results.junit, junit(found).encode())
+    texts = {
+        results.comparison_report: document.encode(),
+        results.pr_comment: pr_comment(found).encode(),
+        results.junit: junit(found).encode(),
+    }
+    written.save(results, "compare", texts)
     if os.environ.get("GITHUB_ACTIONS"):
         for line in github.commands(found):
             cli.say(line)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, get_args
+from typing import IO
 
 from harness.core import cli, store
 from harness.core.content_addressed import name_of, publish, share_equal_files, staging
@@ -42,7 +42,7 @@ from harness.core.lock import exclusive
 from harness.core.names import unknown_name
 from harness.core.orphans import die_with_parent
 from harness.core.portable import portable
-from harness.core.schemas import Exporter, ExportFailure, ExportRecord, Plan, PlannedModel, Precision
+from harness.core.schemas import ExportFailure, ExportRecord, Plan, PlannedModel, Precision
 from harness.measure.clock import now_ns
 from harness.parity import compare
 from harness.planning.exports import refusal_of
@@ -61,8 +61,7 @@ def export(arguments: Sequence[str]) -> None:
     plan = store.load(Results(given.results).plan, Plan, "make plan")
     if given.max_length is not None and given.max_length < 1:
         raise UsageError(f"--max-length {given.max_length} leaves no token.", "At least 1: --max-length 128.")
-    exporter = given.exporter or plan.export.exporter
-    options = Options(exporter, given.opset, given.output_name, given.max_length, given.cache_dir)
+    options = Options(plan.export.exporter, given.opset, given.output_name, given.max_length, given.cache_dir)
     selected = _selected(plan, given.models)
     results, models = Results(given.results), Models(given.models_dir)
     failed = partly = 0
@@ -350,7 +349,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = cli.parser("harness.export", __doc__)
     cli.add_folders(parser)
     parser.add_argument("--models", nargs="+", metavar="NAME", help="only these models of the plan")
-    parser.add_argument("--exporter", choices=get_args(Exporter), help="instead of the plan's")
     parser.add_argument("--opset", type=int, default=DEFAULT_OPSET, help=f"ONNX operator set ({DEFAULT_OPSET})")
     parser.add_argument("--output-name", help="name of the first output, instead of the model's usual one")
     parser.add_argument(

@@ -53,7 +53,7 @@ VARIABLES: tuple[Variable, ...] = (
         ("plan", "ab"),
         "own inputs of the models, .npz by input name, comma-separated: one a shape",
     ),
-    Variable("EXPORTER", "--exporter", ("plan", "export", "ab"), "writes ONNX files of modules: dynamo or torchscript"),
+    Variable("EXPORTER", "--exporter", ("plan", "ab"), "writes ONNX files of modules: dynamo or torchscript"),
     Variable("TUNE", "--tune", ("plan",), "try each backend's settings once, measure the fastest fully", switch=True),
     Variable("ROUNDS", "--rounds", ("plan", "reproduce", "ab"), "fresh processes per case"),
     Variable("MAX_ROUNDS", "--max-rounds", ("plan",), "further rounds, up to this, where the interval is wide"),

@@ -1,7 +1,7 @@
 """plan: expand the configuration's matrix into every case that is owed an answer.
 
 reads   configs/<name>.yaml
-writes  results/plan.json, command.txt
+writes  results/plan.json, command.txt, written/plan.json
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from harness.backends import BACKENDS
-from harness.core import cli, devices, hints, store
+from harness.core import cli, devices, hints, store, written
 from harness.core.errors import UsageError
 from harness.core.layout import Results
 from harness.core.lock import exclusive
@@ -72,7 +72,7 @@ def stage(arguments: Sequence[str]) -> None:
     with exclusive(results.lock):
         changed = store.save(results.plan, plan)
         line = hints.command_line(hints.front(), [portable(word) for word in arguments])
-        store.save_bytes(results.command, line.encode())
+        written.save(results, "plan", {results.command: line.encode()})
     for refused in BACKENDS.all_refused():
         cli.warn(f"{refused.problem} {refused.hint}")
     _describe(plan, results.plan, changed, options.list)

@@ -1,7 +1,9 @@
 """Summary → a report that can be read and quoted: report.md with charts, and report.html, one file to look around in.
 
-reads   results/summary.json, command.txt, comparison.json, profiles/<case_id>/{{model,parts}.json,*.trace.json}
-writes  results/report.md, charts/*.png, results/report.html; with --profiles results/profile.{md,html}
+reads   results/summary.json and the sums of what it was computed from, command.txt, comparison.json,
+        profiles/<case_id>/{{model,parts}.json,*.trace.json}
+writes  results/report.md, charts/*.png, results/report.html; with --profiles results/profile.{md,html},
+        profiles/charts/*.png; written/{report,profile}.json
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.core import cli, hints, store
+from harness.core import chain, cli, hints, store, written
 from harness.core.errors import FormatError, MissingInputError
 from harness.core.layout import Results
 from harness.core.schemas import Comparison, Plan, SelfTest, Summary
@@ -46,6 +48,7 @@ def stage(arguments: Sequence[str]) -> None:
     results = Results(options.results)
     whole, place = _of_profiles(results) if options.profiles else _of_run(results)
     summary = with_short_names(whole)
+    written.check(results, "plan", [results.command], "make plan")
     asked = hints.of_command(results.command.read_text() if results.command.is_file() else None)
     drawing = summary.charts and not options.no_charts
     found = charts.select(summary) if drawing else charts.Selection()
@@ -54,7 +57,7 @@ def stage(arguments: Sequence[str]) -> None:
     profiled = Profiles(results.model_profile("").parent.name, profiled_rows(summary, results, cli.warn))
     beside = alike(profiled.found)
     of_layers = charts.of_layers(summary, beside) if drawing else []
-    _draw([*found.charts, *of_layers], place.charts)
+    files = _drawn([*found.charts, *of_layers], place.charts)
     charts_folder = place.charts.relative_to(results.root).as_posix()
     images = [f"![{chart.alt}]({charts_folder}/{chart.name}.png)" for chart in of_layers]
     profile = _profile(summary, profiled, beside, images)
@@ -62,13 +65,14 @@ def stage(arguments: Sequence[str]) -> None:
     changes = what_if_text(summary, parts)
     more = further(summary)
     text = document(summary, found.links(charts_folder), found.note, proof, profile, changes, more)
-    store.save_bytes(place.report, hints.typed(text, asked).encode())
+    files[place.report] = hints.typed(text, asked).encode()
     if drawing and not can_draw():
         cli.warn(f"{place.page.name} has no charts: plotly is not installed. Install it, then `make report`.")
     compared = _comparison(whole, results)
     tables = _profile(summary, profiled, beside)
     shown = page(summary, proof, drawing and can_draw(), tables, profiled, compared, changes, more, stamp(whole))
-    store.save_bytes(place.page, hints.typed_html(shown, asked).encode())
+    files[place.page] = hints.typed_html(shown, asked).encode()
+    written.save(results, place.stage, files)
     if options.print:
         cli.say(terminal_table(summary))
         cli.say(f"\n{terminal_what_if(summary, parts)}\n")
@@ -88,6 +92,7 @@ def stage(arguments: Sequence[str]) -> None:
 class _Place:
     """Where a report lies."""
 
+    stage: str
     report: Path
     page: Path
     charts: Path
@@ -95,18 +100,18 @@ class _Place:
 
 def _of_run(results: Results) -> tuple[Summary, _Place]:
     """Everything that was measured."""
-    summary = store.load(results.summary, Summary, "make aggregate")
-    return summary, _Place(results.report, results.report_page, results.charts)
+    summary = chain.load_summary(results.summary)
+    return summary, _Place("report", results.report, results.report_page, results.charts)
 
 
 def _of_profiles(results: Results) -> tuple[Summary, _Place]:
     """The cases that were profiled, which may be measured or not. Raises MissingInputError where there is none."""
     plan = store.load(results.plan, Plan, "make plan")
-    measured = store.load(results.summary, Summary, "make aggregate") if results.summary.is_file() else None
+    measured = chain.load_summary(results.summary) if results.summary.is_file() else None
     summary = only_profiled(plan, measured, results, utc_now())
     if not summary.rows:
         raise MissingInputError("No case of this plan has a profile.", "make profile")
-    return summary, _Place(results.profile_summary, results.profile_page, results.profile_charts)
+    return summary, _Place("profile", results.profile_summary, results.profile_page, results.profile_charts)
 
 
 def _profile(summary: Summary, profiled: Profiles, beside: Sequence[Alike], images: Sequence[str] = ()) -> str:
@@ -135,16 +140,17 @@ def _comparison(summary: Summary, results: Results) -> Comparison | None:
     return found
 
 
-def _draw(found: Sequence[charts.Chart], folder: Path) -> None:
-    """Save the charts, and remove those of an earlier report that this one does not show."""
-    names = {f"{chart.name}.png" for chart in found}
+def _drawn(found: Sequence[charts.Chart], folder: Path) -> dict[Path, bytes]:
+    """The charts by their files; those of an earlier report that this one does not show are removed."""
+    drawn = {}
     for chart in found:
         buffer = io.BytesIO()
         charts.save(chart.draw(), buffer)
-        store.save_bytes(folder / f"{chart.name}.png", buffer.getvalue())
+        drawn[folder / f"{chart.name}.png"] = buffer.getvalue()
     for path in folder.glob("*.png"):
-        if path.name not in names:
+        if path not in drawn:
             path.unlink()
+    return drawn
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from harness import pipeline
 from harness.backends.slowdown import VARIABLE as SLOWDOWN_VARIABLE
-from harness.core import cli, environment, store
+from harness.core import cli, environment, store, written
 from harness.core.errors import CasesFailedError, SelfTestError, UsageError
 from harness.core.layout import Results
 from harness.core.schemas import ComparedRow, Comparison, Plan, SelfTest, SelfTestKind, Summary
@@ -74,7 +74,7 @@ def stage(arguments: Sequence[str]) -> None:
         cli.say(f"trial {trial} of {number}: {_verdicts(equal)} | 5% slower: {_verdicts(slowed)}")
     judged = _judge(plan, found, rate)
     store.save(results.selftest, judged)
-    store.save_bytes(results.selftest_table, selftest_table(judged).encode())
+    written.save(results, "selftest", {results.selftest_table: selftest_table(judged).encode()})
     cli.say(selftest_table(judged))
     if not judged.passed:
         raise SelfTestError(

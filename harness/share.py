@@ -1,7 +1,8 @@
 """Hand the results to other programs: a CSV file of every table, a file for Prometheus, and runs in MLflow if asked.
 
 reads   results/summary.json, profiles/<case_id>/{model,parts}.json; with --mlflow report.html too
-writes  results/tables/*.csv, metrics.prom; with --mlflow a run for the plan and one for each case, elsewhere
+writes  results/tables/*.csv, metrics.prom, written/share.json; with --mlflow a run for the plan and one for each
+        case, elsewhere
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from harness.core import cli, store
+from harness.core import chain, cli, store, written
 from harness.core.layout import Results
 from harness.core.schemas import Summary
 from harness.measure.profiled import profiled_rows
@@ -29,25 +30,26 @@ def stage(arguments: Sequence[str]) -> None:
     parser.add_argument("--experiment", default=experiment, help="MLflow's experiment (%(default)s)")
     options = parser.parse_args(arguments)
     results = Results(options.results)
-    summary = store.load(results.summary, Summary, "make aggregate")
-    _write_tables(csv_tables(summary, profiled_rows(summary, results, cli.warn)), results)
-    store.save_bytes(results.metrics, metrics_text(summary))
+    summary = chain.load_summary(results.summary)
+    tables = csv_tables(summary, profiled_rows(summary, results, cli.warn))
+    files = {results.table(name): text.encode() for name, text in tables.items()}
+    written.save(results, "share", {**files, results.metrics: metrics_text(summary)})
+    _remove_others(tables, results)
+    cli.say(f"Tables: {count(len(tables), 'file')} in {results.tables}")
     cli.say(f"Metrics: {results.metrics}")
     if options.mlflow:
         _log(summary, results, options.mlflow, options.experiment)
 
 
-def _write_tables(tables: dict[str, str], results: Results) -> None:
-    """Save the tables, and remove those of an earlier run that this one does not have."""
-    for name, text in tables.items():
-        store.save_bytes(results.table(name), text.encode())
+def _remove_others(tables: dict[str, str], results: Results) -> None:
+    """Remove the tables of an earlier run that this one does not have."""
     for name in NAMES - tables.keys():
         results.table(name).unlink(missing_ok=True)
-    cli.say(f"Tables: {count(len(tables), 'file')} in {results.tables}")
 
 
 def _log(summary: Summary, results: Results, uri: str, experiment: str) -> None:
     artifacts = [results.summary]
+    written.check(results, "report", [results.report_page], "make report")
     if shows(store.read_bytes(results.report_page, "make report"), summary):
         artifacts.append(results.report_page)
     else:

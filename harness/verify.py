@@ -20,6 +20,7 @@ from harness.core.archive import ASK_AGAIN
 from harness.core.errors import MalformedFileError, MissingInputError, UsageError
 from harness.core.layout import BUNDLE_MANIFEST, Results
 from harness.core.schemas import Bundle
+from harness.core.seal import opened
 
 _CREATED = re.compile(rb'(?m)^  "created_at": "[^"\n]*"')
 _TIMEOUT_S = 600
@@ -40,6 +41,7 @@ def stage(arguments: Sequence[str]) -> None:
     files = archive.unpack(options.bundle)
     manifest = read_manifest(options.bundle, files)
     check_sums(options.bundle, manifest, files)
+    _check_seals(options.bundle, files)
     derived = {name: content for name, content in files.items() if is_derived(name)}
     with tempfile.TemporaryDirectory(prefix="inferometer-verify-") as folder:
         archive.write({name: content for name, content in files.items() if name not in derived}, Path(folder))
@@ -78,13 +80,20 @@ def check_sums(bundle: Path, manifest: Bundle, files: Mapping[str, bytes]) -> No
         raise MalformedFileError(f"{bundle} is refused: {name} {problem}.", ASK_AGAIN)
 
 
+def _check_seals(bundle: Path, files: Mapping[str, bytes]) -> None:
+    """Raise MalformedFileError naming a record that has changed since it was sealed, before it was packed."""
+    for name, content in sorted(files.items()):
+        if name.endswith(".json") and opened(content).broken:
+            raise MalformedFileError(f"{bundle} is refused: {name} does not match its seal.", ASK_AGAIN)
+
+
 def check_derived(bundle: Path, manifest: Bundle, packed: Mapping[str, bytes], made: Mapping[str, bytes]) -> None:
     """Raise MalformedFileError naming a file that its records do not give byte for byte.
 
     The summary's date of making is the one thing that may differ.
     """
     for name in sorted(packed.keys() | made.keys()):
-        theirs, ours = (_CREATED.sub(b"", found.get(name, b""), count=1) for found in (packed, made))
+        theirs, ours = (_CREATED.sub(b"", opened(found.get(name, b"")).content, count=1) for found in (packed, made))
         if theirs != ours:
             raise MalformedFileError(
                 f"{bundle}: {name} is not what its records give{_first_difference(name, theirs, ours)}.",
@@ -117,7 +126,7 @@ def _make_again(bundle: Path, folder: Path, charts: bool) -> None:
         except subprocess.TimeoutExpired as error:
             raise MalformedFileError(f"{bundle}: {name} needs more than {_TIMEOUT_S} s for it.", ASK_AGAIN) from error
         if done.returncode:
-            said = (done.stderr.strip().splitlines() or ["no message"])[0].removeprefix("Error: ")
+            said, _ = cli.told(done.stderr) or ((done.stderr.strip().splitlines() or ["no message"])[-1], "")
             raise MalformedFileError(f"{bundle}: {name} does not take its records: {said}", ASK_AGAIN)
 
 

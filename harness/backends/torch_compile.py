@@ -42,7 +42,7 @@ class TorchCompile(TorchBackend):
         if not any(shutil.which(name) for name in (os.environ.get(variable, names[0]), *names)):
             raise CaseError(
                 f"torch.compile needs a compiler ({' or '.join(names)}) and there is none.",
-                f"Install one: apt-get install {names[0]}.",
+                f"Install one: apt-get install {names[0]}. The image inferometer:cpu-compile has one.",
             )
         # Read whenever something is compiled, also by the compiling processes that start from here on.
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(self._cache)

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from harness.core import hints
 from harness.core.errors import InferometerError, StorageError, UsageError
+from harness.core.store import UNSEALED
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells have it."""
@@ -89,6 +90,7 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
     _reader.context = hints.of_stage(Path(sys.argv[0]).stem, words, hints.front())
     try:
         stage(words)
+        _warn_of_unsealed()
         print(end="", flush=True)
     except InferometerError as error:
         _fail(error)
@@ -158,6 +160,15 @@ def _kernel() -> Any:
     shell = sys.modules.get("IPython")
     found = shell.get_ipython() if shell is not None else None
     return found if hasattr(found, "kernel") else None
+
+
+def _warn_of_unsealed() -> None:
+    """Say which files were read that carry no seal: in these a change would not have been noticed."""
+    if not UNSEALED:
+        return
+    first, *others = UNSEALED
+    files = f"{first} carries" if not others else f"{first} and {len(others)} more carry"
+    warn(f"{files} no seal, as records of older versions: whether they changed since cannot be told.")
 
 
 def told(output: str) -> tuple[str, str] | None:

@@ -12,6 +12,7 @@ results/exports/<slug>/export.json            of the export that is measured; or
 results/environments/<environment_id>.json
 results/raw/<case_id>/<round>.usage.json      what the monitor saw meanwhile
 results/raw/<case_id>/<round>.json            and <round>.log while a case runs or after it failed
+results/written/<stage>.json                   sums of the files of a stage that carry no seal
 results/running.json                          what a run measures just now; gone when it ends
 results/exporting.json                        the same of an export
 results/summary.json  summary.csv  report.md  report.html  charts/*.png
@@ -60,6 +61,9 @@ class Results:
 
     def bundle(self, plan_id: str) -> Path:
         return self.root / f"{plan_id}.tar.xz"
+
+    def written(self, stage: str) -> Path:
+        return self.root / "written" / f"{stage}.json"
 
     @property
     def lock(self) -> Path:

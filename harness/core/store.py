@@ -24,6 +24,7 @@ from harness.core.errors import (
 )
 from harness.core.portable import portable_failure
 from harness.core.schemas import Artifact, ExportRecord, Failed, Measured, RawBase, RawRecord
+from harness.core.seal import Opened, opened, sealed
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -33,10 +34,16 @@ MAX_RECORD_BYTES = 64 << 20
 _SEAL_HEAD = b'{"sha256":"'
 _SEAL_JOIN = b'","record":'
 _SEAL_TAIL = b"}\n"
+_AGAIN = "Run `make run`: damaged files are measured again."
+
+UNSEALED: dict[Path, None] = {}
+"""Files without a seal that this process has read, in order: older versions wrote none. The shell around every stage
+says so at its end (core/cli.py)."""
 
 
 def save(path: Path, record: BaseModel, indent: int | None = 2) -> bool:
-    """Write a record; return False when the file already holds exactly this, so that its date stays true.
+    """Write a record with its seal (core/seal.py); return False when the file already holds exactly this, so that its
+    date stays true.
 
     Raises StorageError when the disk is full or the folder is not writable.
     """
@@ -44,8 +51,8 @@ def save(path: Path, record: BaseModel, indent: int | None = 2) -> bool:
 
 
 def encoded(record: BaseModel, indent: int | None = 2) -> bytes:
-    """A record as it stands in its file."""
-    return record.model_dump_json(indent=indent).encode() + b"\n"
+    """A record as it stands in its file, sealed."""
+    return sealed(record.model_dump_json(indent=indent).encode() + b"\n")
 
 
 def save_bytes(path: Path, content: bytes) -> bool:
@@ -68,25 +75,49 @@ def save_bytes(path: Path, content: bytes) -> bool:
     return True
 
 
-def load(path: Path, kind: type[R], made_by: str) -> R:
-    """Read a record of the given kind.
+def load(path: Path, kind: type[R], made_by: str, sums: dict[Path, str] | None = None) -> R:
+    """Read a record of the given kind and check its seal.
 
-    `made_by` names the command that writes the file, for the hint. Raises MissingInputError,
-    OlderFormatError, NewerFormatError or MalformedFileError.
+    `made_by` names the command that writes the file, for the hint. sums: takes the sha256 of the record without its
+    seal, for what is computed from it. Raises MissingInputError, OlderFormatError, NewerFormatError or
+    MalformedFileError.
     """
-    return parse(path, read_bytes(path, made_by), kind, made_by)
+    return parse(path, read_bytes(path, made_by), kind, made_by, sums)
 
 
-def parse(path: Path, content: bytes, kind: type[R], made_by: str) -> R:
+def parse(path: Path, content: bytes, kind: type[R], made_by: str, sums: dict[Path, str] | None = None) -> R:
     """A record from the content of a file; `path` names it in messages. Raises as `load` does."""
-    _check_version(path, content, _versions_of(kind), made_by)
+    found = _opened(path, content, made_by)
+    _check_version(path, found.content, _versions_of(kind), made_by)
+    if found.seal is None:
+        UNSEALED[path] = None
+    if sums is not None:
+        sums[path] = found.digest
     try:
-        return kind.model_validate_json(content)
+        return kind.model_validate_json(found.content)
     except ValidationError as error:
         raise MalformedFileError(
             f"{path} is not a valid {kind.__name__}: {first_problem(error)}",
             _anew(made_by),
         ) from error
+
+
+def content_sum(path: Path, made_by: str) -> str:
+    """sha256 of a record without its seal, which is checked: what `sums` of load and load_raw take. Raises as they."""
+    content = read_bytes(path, made_by)
+    if content.startswith(_SEAL_HEAD):
+        return _opened_raw(path, content)[0]
+    return _opened(path, content, made_by).digest
+
+
+def _opened(path: Path, content: bytes, made_by: str) -> Opened:
+    found = opened(content)
+    if found.broken:
+        raise MalformedFileError(
+            f"{path} has changed since it was written: it does not match its seal.",
+            f"Run `{made_by}` to make it again, or put back the file that was written.",
+        )
+    return found
 
 
 def read_bytes(path: Path, made_by: str) -> bytes:
@@ -119,24 +150,30 @@ def encoded_raw(record: Measured | Failed) -> bytes:
     return _SEAL_HEAD + digest + _SEAL_JOIN + payload + _SEAL_TAIL
 
 
-def load_raw(path: Path) -> Measured | Failed:
-    """Read a raw record; MalformedFileError names what is damaged."""
-    content = read_bytes(path, "make run")
+def load_raw(path: Path, sums: dict[Path, str] | None = None) -> Measured | Failed:
+    """Read a raw record; MalformedFileError names what is damaged. sums: as of load."""
+    digest, payload = _opened_raw(path, read_bytes(path, "make run"))
+    _check_version(path, payload, _versions_of(RawBase), "make run")
+    if sums is not None:
+        sums[path] = digest
+    try:
+        return _RAW.validate_json(payload)
+    except ValidationError as error:
+        raise MalformedFileError(f"{path} is not a valid raw record: {first_problem(error)}", _AGAIN) from error
+
+
+def _opened_raw(path: Path, content: bytes) -> tuple[str, bytes]:
+    """(sha256, record). Raises MalformedFileError where the one is not that of the other."""
     start = len(_SEAL_HEAD) + 64 + len(_SEAL_JOIN)
     digest, payload = content[len(_SEAL_HEAD) : len(_SEAL_HEAD) + 64], content[start : -len(_SEAL_TAIL)]
-    again = "Run `make run`: damaged files are measured again."
     # Every byte around digest and payload is compared too: a damaged file must never pass for a whole one.
     if content[: len(_SEAL_HEAD)] + content[start - len(_SEAL_JOIN) : start] != _SEAL_HEAD + _SEAL_JOIN or not (
         content.endswith(_SEAL_TAIL)
     ):
-        raise MalformedFileError(f"{path} is cut off or is not a raw record.", again)
+        raise MalformedFileError(f"{path} is cut off or is not a raw record.", _AGAIN)
     if hashlib.sha256(payload).hexdigest().encode() != digest:
-        raise MalformedFileError(f"{path} does not match its checksum.", again)
-    _check_version(path, payload, _versions_of(RawBase), "make run")
-    try:
-        return _RAW.validate_json(payload)
-    except ValidationError as error:
-        raise MalformedFileError(f"{path} is not a valid raw record: {first_problem(error)}", again) from error
+        raise MalformedFileError(f"{path} does not match its checksum.", _AGAIN)
+    return digest.decode(), payload
 
 
 def sha256_file(path: Path) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness.backends import BACKENDS, backend_info
-from harness.core import confine, store
+from harness.core import chain, confine, store
 from harness.core.errors import ConfigError, UsageError
 from harness.core.layout import Results
 from harness.core.names import unknown_name
@@ -71,7 +71,7 @@ def published_run(claim: Claim) -> tuple[Summary, Plan] | None:
         return None
     folder = Results(confine.inside(Path(), claim.results))
     made_by = "git checkout -- results/published"
-    return store.load(folder.summary, Summary, made_by), store.load(folder.plan, Plan, made_by)
+    return chain.load_summary(folder.summary, made_by), store.load(folder.plan, Plan, made_by)
 
 
 def filled_in(claim: Claim, summary: Summary, plan: Plan) -> Claim:

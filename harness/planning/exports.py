@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from harness.backends import backend_info
 from harness.core import store
@@ -63,6 +64,7 @@ def another_request(export: ExportRecord, plan: Plan, planned: PlannedModel) -> 
     pairs = [(export.model, planned.name), (f"{export.weights} weights", f"{planned.weights} weights")]
     if export.request is not None:  # earlier versions did not keep it
         pairs.append((f"seed {export.request.seed}", f"seed {plan.measurement.seed}"))
+        pairs.append((f"the exporter {export.request.exporter}", f"the exporter {plan.export.exporter}"))
     return next((f"it is of {theirs}, and the plan asks for {ours}" for theirs, ours in pairs if theirs != ours), None)
 
 
@@ -96,9 +98,12 @@ def failure_of(files: ExportFiles) -> ExportError | None:
     return ExportError(told.error, told.hint)
 
 
-def recorded_export(plan: Plan, planned: PlannedModel, files: ExportFiles) -> ExportRecord:
-    """The record of a model's export. Raises as export_of does, but for an export that failed afterwards."""
-    record = store.load(files.record, ExportRecord, "make export")
+def recorded_export(
+    plan: Plan, planned: PlannedModel, files: ExportFiles, sums: dict[Path, str] | None = None
+) -> ExportRecord:
+    """The record of a model's export; sums as in store.load. Raises as export_of does, but for an export that failed
+    afterwards."""
+    record = store.load(files.record, ExportRecord, "make export", sums)
     why = another_request(record, plan, planned)
     if why is not None:
         raise MalformedFileError(f"{files.record} answers another request: {why}.", "Run `make export` again.")

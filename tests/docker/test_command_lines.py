@@ -17,7 +17,7 @@ case "$1" in
   --version) echo "${{FAKE_VERSION:-Docker version 20.10}}"; exit 0 ;;
   info) exit ${{FAKE_INFO:-0}} ;;
   image) [ -e {folder}/no-image ] && exit 1; echo ${{FAKE_ID:-sha256:feed}}; exit 0 ;;
-  build) echo "step 3 of 9 failed" >&2; exit ${{FAKE_BUILD:-0}} ;;
+  build) printf '%s\\0' "$@" >{folder}/built; echo "step 3 of 9 failed" >&2; exit ${{FAKE_BUILD:-0}} ;;
 esac
 printf '%s\\0' "$@" >{folder}/said
 """
@@ -34,6 +34,10 @@ class Engine:
 
     def has_no_image(self) -> None:
         (self._folder / "no-image").touch()
+
+    def built(self) -> list[str]:
+        """The words of the last build."""
+        return (self._folder / "built").read_text().split("\0")[:-1]
 
     def said(self) -> list[str]:
         return (self._folder / "said").read_text().split("\0")[:-1]
@@ -63,8 +67,27 @@ def test_a_container_is_the_callers_read_only_and_gone_afterwards(engine: Engine
     said = stage(engine, "run")
     assert said[:2] == ["run", "--rm"]
     assert said[said.index("--user") + 1] == f"{os.getuid()}:{os.getgid()}"
-    assert {"--read-only", "--ipc=host", "--cap-drop=ALL", "--security-opt=no-new-privileges"} <= set(said)
+    assert {"--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges"} <= set(said)
     assert "INFEROMETER_IMAGE_DIGEST=sha256:feed" in said
+
+
+def test_only_a_gpu_gets_the_hosts_ipc(engine: Engine) -> None:
+    assert not [word for word in stage(engine, "run") if word.startswith("--ipc")]
+    assert "--ipc=host" in stage(engine, "run", "DEVICE=cuda")
+
+
+def test_memory_and_processes_have_limits_that_run_flags_change(engine: Engine) -> None:
+    if os.getuid() and not Path("/sys/fs/cgroup/cgroup.controllers").exists():
+        pytest.skip("without root and cgroup v2 no engine can limit anything")
+    total = int(re.findall(r"MemTotal: +(\d+)", Path("/proc/meminfo").read_text())[0])
+    said = stage(engine, "run")
+    memory = [word for word in said if word.startswith("--memory=")]
+    assert [int(word.removeprefix("--memory=").removesuffix("k")) / total for word in memory] == [
+        pytest.approx(0.9, abs=1e-4)
+    ]
+    assert "--pids-limit=8192" in said
+    said = stage(engine, "run", "RUN_FLAGS=--memory=8g --pids-limit=99")
+    assert [word for word in said if word.startswith(("--memory", "--pids"))][2:] == ["--memory=8g", "--pids-limit=99"]
 
 
 def test_an_image_is_on_record_with_the_name_of_its_hash(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +177,7 @@ def test_a_folder_that_would_add_a_mount_option_is_refused(engine: Engine, tmp_p
 
 def test_a_missing_image_and_a_missing_engine_are_two_lines(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     engine.has_no_image()
-    for code, problem in (("0", "There is no image inferometer:cpu"), ("1", "No container engine answers")):
+    for code, problem in (("0", "There is no image inferometer:cpu-compile"), ("1", "No container engine answers")):
         monkeypatch.setenv("FAKE_INFO", code)
         done = make("models", "WHERE=docker", f"DOCKER={engine.path}")
         error, hint = (line for line in done.stderr.splitlines() if not line.startswith("make"))
@@ -176,8 +199,8 @@ def test_with_an_engine_the_image_is_built_first(engine: Engine) -> None:
     engine.has_no_image()
     code, said, _ = prepare(engine)
     assert code == 0
-    assert said.splitlines()[0].startswith("Building the image inferometer:cpu")
-    assert said.splitlines()[-1] == "Running in the image inferometer:cpu."
+    assert said.splitlines()[0].startswith("Building the image inferometer:cpu-compile")
+    assert said.splitlines()[-1] == "Running in the image inferometer:cpu-compile."
 
 
 def test_a_build_that_fails_says_why_and_stages_run_here(engine: Engine) -> None:
@@ -192,6 +215,34 @@ def test_the_large_image_is_never_built_unasked(engine: Engine) -> None:
     code, said, _ = prepare(engine, SUITE="cuda", FAKE_BUILD="1")
     assert code == 1
     assert "make image-cuda" in said
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        (
+            {"BASE": "python:3.11-slim-bookworm"},
+            "Base: python:3.11-slim-bookworm, given by BASE, in place of python:3.12",
+        ),
+        ({"TORCH_BACKEND": ""}, "TORCH_BACKEND is empty: torch comes from the default index, in its CUDA build."),
+        ({}, ""),
+    ],
+)
+def test_a_build_says_first_what_is_not_as_published(engine: Engine, env: dict[str, str], words: str) -> None:
+    if "TORCH_BACKEND" in env and os.uname().machine != "x86_64":
+        pytest.skip("the default index has a CPU build for this machine")
+    done = run(["docker/build", "cpu"], env={"PATH": os.environ["PATH"], "DOCKER": str(engine.path), **env})
+    said = done.stderr.partition("step 3 of 9 failed")[0]
+    assert said.startswith(words)
+    assert bool(said) == bool(words)
+
+
+def test_the_variant_is_a_target_of_the_same_dockerfile(engine: Engine) -> None:
+    run(["docker/build", "cpu-compile"], env={"PATH": os.environ["PATH"], "DOCKER": str(engine.path)})
+    said = engine.built()
+    assert said[said.index("--file") + 1] == "Dockerfile.cpu"
+    assert said[said.index("--target") + 1] == "compile"
+    assert said[said.index("--tag") + 1] == "inferometer:cpu-compile"
 
 
 def test_an_image_that_was_named_is_not_built(engine: Engine) -> None:

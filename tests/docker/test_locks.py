@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAIRS = [("requirements-cpu.txt", "constraints.txt"), ("requirements-cuda.txt", "constraints-cuda.txt")]
+TORCH = "requirements-torch.txt"
 LOCKS = sorted((ROOT / "docker").glob("requirements-*.txt"))
 FROM_TORCH_INDEX = {"torch", "torchvision", "triton"}
 
@@ -25,6 +26,13 @@ def test_every_pin_of_an_image_is_one_of_the_pinned_set(lock: str, constraints: 
     allowed = {pin.partition(" ")[0] for pin in pins(ROOT / constraints)}
     assert locked
     assert locked <= allowed
+
+
+@pytest.mark.parametrize("constraints", ["constraints.txt", "constraints-cuda.txt"])
+def test_torch_of_the_default_index_is_the_pinned_one_in_both_images(constraints: str) -> None:
+    wanted = {pin for pin in pins(ROOT / constraints) if pin.partition("==")[0] in ("torch", "torchvision")}
+    assert len(wanted) == 2
+    assert wanted <= pins(ROOT / "docker" / TORCH)
 
 
 @pytest.mark.parametrize(("lock", "constraints"), PAIRS)

@@ -16,6 +16,7 @@ from harness.core import archive, store
 from harness.core.errors import MalformedFileError, MissingInputError, UsageError
 from harness.core.layout import BUNDLE_MANIFEST, Models, Results
 from harness.core.schemas import Bundle, Plan
+from harness.core.seal import opened, sealed
 from tests.synthetic_results import MINILM, PLAN_ID, Synthetic, export_record, failed, matrix
 
 FOLDER = f"inferometer-{PLAN_ID}"
@@ -77,13 +78,24 @@ def copy(packed: tuple[Run, Files], tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def listed(files: Files) -> Files:
     """The files with a manifest that lists them: what a forger would do."""
-    manifest = json.loads(files[BUNDLE_MANIFEST])
+    manifest = json.loads(opened(files[BUNDLE_MANIFEST]).content)
     rest = {name: content for name, content in files.items() if name != BUNDLE_MANIFEST}
     manifest["files"] = [
         {"path": name, "sha256": hashlib.sha256(content).hexdigest(), "size_bytes": len(content)}
         for name, content in sorted(rest.items())
     ]
     return {**rest, BUNDLE_MANIFEST: json.dumps(manifest, separators=(",", ":")).encode()}
+
+
+def in_manifest(old: bytes, new: bytes) -> Callable[[Files], Files]:
+    """A change under a seal that was made anew: what the reader of a whole file refuses by itself."""
+
+    def change(files: Files) -> Files:
+        content = opened(files[BUNDLE_MANIFEST]).content
+        assert old in content
+        return {**files, BUNDLE_MANIFEST: sealed(content.replace(old, new, 1))}
+
+    return change
 
 
 def test_a_whole_bundle_verifies(copy: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,6 +185,7 @@ def test_a_configuration_is_packed_only_as_it_was_planned(tmp_path: Path, capsys
     config.write_text("models: []\n")
     changes = {"config": str(config), "config_sha256": store.sha256_file(config)}
     store.save(run.results.plan, plan.model_copy(update=changes))
+    run.make()
     assert run.pack()["config.yaml"] == b"models: []\n"
     config.write_text("models: [other]\n")
     assert "config.yaml" not in run.pack()
@@ -182,7 +195,7 @@ def test_a_configuration_is_packed_only_as_it_was_planned(tmp_path: Path, capsys
 def test_a_summary_of_another_plan_is_not_packed(tmp_path: Path) -> None:
     run = Run(tmp_path)
     plan = store.load(run.results.plan, Plan, "make plan")
-    store.save(run.results.plan, plan.model_copy(update={"cases": plan.cases[:1]}))
+    store.save(run.results.plan, plan.model_copy(update={"plan_id": "another", "cases": plan.cases[:1]}))
     with pytest.raises(UsageError, match="has other rows"):
         run.pack()
 
@@ -240,9 +253,10 @@ def changed(name: str, old: bytes, new: bytes) -> Callable[[Files], Files]:
         (without(RAW), f"{RAW} is missing"),
         (lambda files: {**files, "results/more.json": b""}, "results/more.json is not in the manifest"),
         (without(BUNDLE_MANIFEST), f"it has no {BUNDLE_MANIFEST}"),
-        (changed(BUNDLE_MANIFEST, b'"schema_version": 1', b'"schema_version": "x"'), "no readable schema_version"),
+        (in_manifest(b'"schema_version": 1', b'"schema_version": "x"'), "no readable schema_version"),
         (lambda files: {**files, BUNDLE_MANIFEST: b"[]"}, "was not written by Inferometer"),
-        (changed(BUNDLE_MANIFEST, b'"path": "results/report.md"', b'"path": "../report.md"'), "files.*path"),
+        (changed(BUNDLE_MANIFEST, b"results/report.md", b"results/report.mb"), "does not match its seal"),
+        (in_manifest(b'"path": "results/report.md"', b'"path": "../report.md"'), "files.*path"),
     ],
 )
 def test_damage_is_named(copy: Run, packed: tuple[Run, Files], damage: Callable[[Files], Files], words: str) -> None:

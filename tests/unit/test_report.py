@@ -14,6 +14,7 @@ from harness.core import store
 from harness.core.errors import MissingInputError, NewerFormatError
 from harness.core.layout import Results
 from harness.core.schemas import Summary
+from harness.core.seal import opened, sealed
 from harness.render.html.stamp import shows
 from tests.synthetic_comparison import with_itself
 from tests.synthetic_profiles import model_profile, parts
@@ -111,8 +112,8 @@ def test_without_a_summary_it_says_what_to_run(tmp_path: Path) -> None:
 
 
 def test_a_newer_summary_is_refused(results: Results) -> None:
-    text = results.summary.read_text().replace('"schema_version": 2', '"schema_version": 9', 1)
-    results.summary.write_text(text)
+    text = opened(results.summary.read_bytes()).content.replace(b'"schema_version": 2', b'"schema_version": 9', 1)
+    results.summary.write_bytes(sealed(text))
     with pytest.raises(NewerFormatError):
         report.stage(["--results", str(results.root)])
 

@@ -1,7 +1,8 @@
 """Every file on disk, typed and versioned. Times are integers in nanoseconds, sizes integers in bytes.
 
 A `schema_version` is raised when a reader of the old version would misread or refuse the new file.
-The reader of a format 2 takes format 1, too:
+The reader of a format 2 takes format 1, too. Every file but a raw record ends with a seal (core/seal.py); those of
+older versions have none and are read as they are:
 
     Plan          2  plan_id is of the whole plan; settings_id, which was the plan_id of format 1, of the settings;
                      export and the inputs of a model came later, the defaults in older files
@@ -23,12 +24,13 @@ The reader of a format 2 takes format 1, too:
     MemoryProfile 1  first format
     SelfTest      1  first format; rate and kinds came later, None and empty in older files
     Summary       2  plan_id and settings_id as in Plan; throughput_ci95 came later, None in older files, whose
-                     percentiles pool samples; Row.checks came later, empty in older files; Latency.process_rounds
-                     came later, empty in older files
+                     percentiles pool samples; Row.checks, inputs and Latency.process_rounds came later, empty in older
+                     files
     Comparison    1  first format; p_rank_holm, rounds, Side.config, design, ComparedRow.relative came later, absent in
                      older files
     States        1  first format
     Reproduction  1  first format
+    Written       1  first format
     Bundle        1  first format
 """
 
@@ -136,6 +138,7 @@ from harness.core.schemas.vocabulary import (
     Verdict,
     Weights,
 )
+from harness.core.schemas.written import Written
 
 __all__ = [
     "ELEMENT_BYTES",
@@ -254,4 +257,5 @@ __all__ = [
     "Verdict",
     "Weights",
     "Work",
+    "Written",
 ]

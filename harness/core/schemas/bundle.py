@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
 from harness.core.confine import FileName, RelativePath
-from harness.core.schemas.vocabulary import Record
-
-Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+from harness.core.schemas.vocabulary import Record, Sha256
 
 
 class BundledFile(Record):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+from harness.core.confine import RelativePath
 from harness.core.schemas.custom import CustomMetric
 from harness.core.schemas.energy import Energy
 from harness.core.schemas.engine import EngineRecord
@@ -22,6 +23,7 @@ from harness.core.schemas.vocabulary import (
     Mode,
     Precision,
     Record,
+    Sha256,
     Status,
     Stopped,
     Weights,
@@ -223,6 +225,9 @@ class Summary(Identified):
     """By name: metrics that plugins brought."""
     energies: dict[str, Energy] = {}
     """By case id: what `make energy` measured with this plan's settings."""
+    inputs: dict[RelativePath, Sha256] = {}
+    """sha256 of every record that it was computed from, without its seal, by path below the results folder, or below
+    `models/` (core/chain.py); empty in older files."""
     notes: tuple[str, ...]
     """Damaged or foreign files that were left out, by name."""
     rows: tuple[Row, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from harness.core.confine import FileName
 
@@ -34,6 +34,8 @@ Stopped = Literal["planned rounds", "interval reached", "round limit", "time bud
 Limit = Literal["compute", "memory", "launch", "kernels", "host"]
 """What bounds a row on a GPU: arithmetic or memory near its limit, time that no larger batch adds to, kernels that
 reach neither limit, or the host that submits (harness/measure/roofline.py)."""
+
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Record(BaseModel):

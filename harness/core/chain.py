@@ -1,0 +1,78 @@
+"""The chain from a summary back to the files that it was computed from: their sums, listed in it and compared later.
+
+A sum is the sha256 of a record without its seal (core/seal.py), so that a file of an older version, which has none, is
+held to it as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from harness.core import cli, store
+from harness.core.confine import inside, relative
+from harness.core.errors import MalformedFileError, MissingInputError
+from harness.core.layout import Models, Results
+from harness.core.schemas import Plan, Summary
+
+MODELS = "models/"
+"""Before the path of a file below the models folder; the others are paths below the results folder."""
+
+
+def inputs_of(sums: Mapping[Path, str], results: Results, models: Models) -> dict[str, str]:
+    """Summary.inputs from the sums that store.load and store.load_raw took.
+
+    A file whose name no stage of ours would choose is left out: no record could name it.
+    """
+    # Either folder may lie in the other: a file belongs to the inner one.
+    roots = sorted([(results.root, ""), (models.root, MODELS)], key=lambda root: -len(root[0].parts))
+    found = {}
+    for path, digest in sorted(sums.items()):
+        root, prefix = next(root for root in roots if path.is_relative_to(root[0]))
+        with suppress(ValueError):
+            found[relative(f"{prefix}{path.relative_to(root).as_posix()}")] = digest
+    return found
+
+
+def load_summary(path: Path, made_by: str = "make aggregate") -> Summary:
+    """A summary, held against what it was computed from as far as that lies beside it. Raises as store.load does, and
+    MalformedFileError where a file has changed since."""
+    summary = store.load(path, Summary, made_by)
+    # Another name is a copy that somebody keeps: what lies beside it need not be its own.
+    if path.name == Results(path.parent).summary.name:
+        check_inputs(summary, Results(path.parent))
+    return summary
+
+
+def check_inputs(summary: Summary, results: Results, models: Models | None = None, complete: bool = False) -> None:
+    """Raise MalformedFileError naming a file that is not what the summary was computed from.
+
+    models: None leaves the exports out. complete: a file that is missing is refused too (MissingInputError), and a plan
+    that was made anew, which is only warned of else: it is the next run's.
+    """
+    for name, digest in summary.inputs.items():
+        if name.startswith(MODELS):
+            path = inside(models.root, name.removeprefix(MODELS)) if models else None
+        else:
+            path = inside(results.root, name)
+        if path is None or (not path.is_file() and not complete):
+            continue
+        again = "make aggregate report"
+        if not path.is_file():
+            raise MissingInputError(f"{path} is gone, which {results.summary} was computed from.", f"Run `{again}`.")
+        if store.content_sum(path, again) == digest:
+            continue
+        if path == results.plan and not complete and _planned_anew(summary, results):
+            cli.warn(f"{path} is of another run by now: {results.summary} is of plan {summary.plan_id}.")
+            continue
+        raise MalformedFileError(
+            f"{path} has changed since {results.summary} was computed from it.",
+            f"Run `{again}`, or put back the file that it was computed from.",
+        )
+
+
+def _planned_anew(summary: Summary, results: Results) -> bool:
+    """Whether the plan is whole and another one. A changed digit is no new plan: its seal would be broken."""
+    store.UNSEALED.pop(results.plan, None)
+    return store.load(results.plan, Plan, "make plan").plan_id != summary.plan_id and results.plan not in store.UNSEALED

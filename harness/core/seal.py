@@ -1,0 +1,55 @@
+"""The seal of a record: sha256 over its file without the seal, as the file's last field (pure).
+
+    {                                       {"schema_version":1,…,"seal":"<64 hex digits>"}
+      "schema_version": 1,
+      …,
+      "seal": "<64 hex digits>"
+    }
+
+It covers every byte, spaces too, so that no rule of equal JSON texts is needed: what is not byte for byte what was
+written is refused. It is a checksum and no signature: who edits a file on purpose can make its seal anew
+(docs/security.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+_PRETTY = re.compile(rb',\n  "seal": "([0-9a-f]{64})"\n}\n\Z')
+_PLAIN = re.compile(rb',"seal":"([0-9a-f]{64})"}\n\Z')
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A file's content without its seal. digest: sha256 of that, which is the seal that it owes; seal: the one that it
+    has, None where it has none."""
+
+    content: bytes
+    digest: str
+    seal: str | None
+
+    @property
+    def broken(self) -> bool:
+        """Whether the file has changed since it was sealed."""
+        return self.seal is not None and self.seal != self.digest
+
+
+def sealed(content: bytes) -> bytes:
+    """The JSON object of a file, which ends with a line break, with its seal as the last field."""
+    digest = hashlib.sha256(content).hexdigest().encode()
+    if content.endswith(b"\n}\n"):
+        return content[:-3] + b',\n  "seal": "' + digest + b'"\n}\n'
+    return content[:-2] + b',"seal":"' + digest + b'"}\n'
+
+
+def opened(content: bytes) -> Opened:
+    """Take the seal off. A seal that is not exactly in its place is left in, where readers of records refuse it."""
+    if found := _PRETTY.search(content, max(0, len(content) - 128)):
+        body = content[: found.start()] + b"\n}\n"
+    elif found := _PLAIN.search(content, max(0, len(content) - 128)):
+        body = content[: found.start()] + b"}\n"
+    else:
+        return Opened(content, hashlib.sha256(content).hexdigest(), None)
+    return Opened(body, hashlib.sha256(body).hexdigest(), found[1].decode())

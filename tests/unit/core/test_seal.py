@@ -1,0 +1,80 @@
+"""The seal of a record: what is sealed opens again, and any changed byte is found."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.core import store
+from harness.core.errors import FormatError, MalformedFileError
+from harness.core.schemas import Running
+from harness.core.seal import opened, sealed
+from tests.synthetic_results import RESNET, case_of, plan_of
+
+PLAN = plan_of([RESNET], [case_of(RESNET, "noop", "fp32", 1)])
+RUNNING = Running(
+    plan_id="a1b2",
+    pid=12345,
+    place="x",
+    started_at="2026-11-29T10:00:00Z",
+    turns=9,
+    done=1,
+    case_id="c-1",
+    round=2,
+    since="10:01",
+)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_seal_is_the_sum_of_the_rest_and_the_file_stays_json(indent: int | None) -> None:
+    plain = PLAN.model_dump_json(indent=indent).encode() + b"\n"
+    content = sealed(plain)
+    assert list(json.loads(content)) == [*json.loads(plain), "seal"]
+    assert json.loads(content)["seal"] == hashlib.sha256(plain).hexdigest()
+    assert (opened(content).content, opened(content).seal, opened(content).broken) == (
+        plain,
+        opened(content).digest,
+        False,
+    )
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_any_other_byte_anywhere_is_refused(indent: int | None) -> None:
+    whole = store.encoded(RUNNING, indent)
+    assert store.parse(Path("running.json"), whole, Running, "make run") == RUNNING
+    for place in range(len(whole)):
+        for byte in {*b'0123456789abcdef "}\n,', whole[place] ^ 1, whole[place] ^ 0x20} - {whole[place]}:
+            content = whole[:place] + bytes([byte]) + whole[place + 1 :]
+            with pytest.raises(FormatError, match=r"running\.json"):
+                store.parse(Path("running.json"), content, Running, "make run")
+
+
+def test_a_changed_digit_is_named_as_a_change_with_what_to_type(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    store.save(path, PLAN)
+    path.write_bytes(path.read_bytes().replace(b'"max_s": 10.0', b'"max_s": 90.0'))
+    with pytest.raises(MalformedFileError, match=r"plan\.json has changed since it was written") as refused:
+        store.load(path, type(PLAN), "make plan")
+    assert "`make plan`" in refused.value.hint
+
+
+def test_a_record_without_a_seal_is_read_and_remembered_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(PLAN.model_dump_json(indent=2))
+    store.UNSEALED.clear()
+    assert store.load(path, type(PLAN), "make plan") == PLAN
+    assert list(store.UNSEALED) == [path]
+
+
+def test_sealed_and_unsealed_have_the_same_sum(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    old.write_bytes(PLAN.model_dump_json(indent=2).encode() + b"\n")
+    store.save(new, PLAN)
+    sums: dict[Path, str] = {}
+    for path in (old, new):
+        store.load(path, type(PLAN), "make plan", sums)
+        assert store.content_sum(path, "make plan") == sums[path]
+    assert sums[old] == sums[new]
