@@ -159,6 +159,7 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
         outputs_time=found.outputs_time,
         notes=tuple(filter(None, (backend.on_purpose(), stretched))),
         cpu_use=found.cpu_use,
+        stops=found.stops,
     )
 
 

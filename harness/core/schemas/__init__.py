@@ -11,9 +11,9 @@ The reader of a format 2 takes format 1, too:
     CpuRoof       1  first format
     Environment   1  first format
     RawRecord     2  Measured | Failed, sealed with a checksum (core/store.py); settings_id was plan_id in format 1;
-                     cpu_use came later, None in older files
-    Usage         2  settings_id was plan_id in format 1; what was used of the allowed CPUs and beside them came later,
-                     None in older files
+                     cpu_use and stops came later, None in older files
+    Usage         2  settings_id was plan_id in format 1; what was used of the allowed CPUs and beside them, and
+                     whether the process was stopped, came later, None in older files
     Running       1  first format
     Energy        2  settings_id was plan_id in format 1
     ModelProfile  2  settings_id was plan_id in format 1; activation_alone_bytes came later, None in older files
@@ -78,6 +78,7 @@ from harness.core.schemas.raw import (
     RawRecord,
     Repeats,
     SplitSamples,
+    Stops,
 )
 from harness.core.schemas.reproduction import Reproduced, ReproducedRow, Reproduction
 from harness.core.schemas.roof import CpuLimits, CpuRoof, Roof
@@ -212,6 +213,7 @@ __all__ = [
     "SplitSamples",
     "Status",
     "Stopped",
+    "Stops",
     "Substitute",
     "Summary",
     "TensorSpec",
