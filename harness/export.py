@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
 
-from harness.core import cli, store
+from harness.core import cli, orphans, store
 from harness.core.errors import CasesFailedError, ExportError, InferometerError, StorageError, UsageError
 from harness.core.extensions import reason
 from harness.core.layout import ModelFolder, Models, Results
@@ -39,6 +39,9 @@ from harness.zoo.request import Options, covers, intact_record, merged, request_
 DEFAULT_EXPORTER = "dynamo"
 DEFAULT_OPSET = 20
 """Both chosen by measurement: docs/decisions/0002-exporter.md."""
+
+LAST_WORDS_S = 30.0
+"""For the exit handlers of a process that has answered."""
 
 
 def export(arguments: Sequence[str]) -> None:
@@ -56,7 +59,7 @@ def export(arguments: Sequence[str]) -> None:
             record = None if given.force else _up_to_date(plan, planned, folder, options)
             if record is None:
                 task = partial(_export_one, plan, planned, folder, options, given.force)
-                _in_own_process(task, planned.name, folder)
+                _in_own_process(task, planned.name, folder, plan.measurement.export_timeout_s)
                 record = store.load(folder.record, ExportRecord, "make export")
             else:
                 cli.say(f"{planned.name}: up to date")
@@ -76,30 +79,40 @@ def export(arguments: Sequence[str]) -> None:
     _end(failed, partly, len(selected))
 
 
-def _in_own_process(task: Callable[[], None], name: str, folder: ModelFolder) -> None:
-    """Run a task in a fork: whatever a model's code does to its process ends that process alone.
+def _in_own_process(task: Callable[[], None], name: str, folder: ModelFolder, limit_s: float) -> None:
+    """Run a task in a fork: whatever a model's code does to its process ends that process alone. It ends at the time
+    limit, and all that it started ends with it.
 
-    Raises the InferometerError that the task raised, and ExportError where it raised something else or crashed;
-    folder.failure_log then holds where, if that is not our own diagnosis.
+    Raises the InferometerError that the task raised, and ExportError where it raised something else, crashed or came to
+    the limit; folder.failure_log then holds where, if that is not our own diagnosis.
     """
     # Before the fork: else every model would import torch and its relatives again.
     importlib.import_module("harness.zoo.exporting")
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
+    orphans.adopt()
+    others = orphans.children()
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stack:
         process = context.Process(target=_answer, args=(task, name, folder.failure_log, stack, sending, os.getpid()))
         process.start()
         sending.close()
         try:
             # Not the pipe alone: a process that the model's code started may hold its other end open.
-            multiprocessing.connection.wait([receiving, process.sentinel])
+            in_time = bool(multiprocessing.connection.wait([receiving, process.sentinel], limit_s))
             ended = _received(receiving)
+            process.join(LAST_WORDS_S if in_time else 0)
+        finally:
+            # Threads of the model's code may keep it from ending although it has answered.
+            if process.is_alive() and process.pid is not None:
+                orphans.end_group(process.pid)
             process.join()
-        except BaseException:
-            process.kill()
-            process.join()
-            raise
+            orphans.sweep(keep=others)
         _keep_stack(stack, folder)
+    if not in_time:
+        raise ExportError(
+            f"The export of {name} timed out: it did not end within {limit_s:g} s.",
+            f"Raise `measurement.export_timeout_s` in the configuration, or leave {name} out: MODELS=….",
+        )
     if ended is None:
         raise ExportError(_ending(name, process.exitcode or 0), _look_into(folder.failure_log))
     if isinstance(ended, InferometerError):
@@ -108,6 +121,7 @@ def _in_own_process(task: Callable[[], None], name: str, folder: ModelFolder) ->
 
 def _answer(task: Callable[[], None], name: str, log: Path, stack: IO[str], sending: Connection, parent: int) -> None:
     """Run the task and send how it ended: True, or an InferometerError."""
+    os.setsid()  # so that the time limit ends what it starts as well
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends this process
     faulthandler.enable(stack)

@@ -13,11 +13,13 @@ import faulthandler
 import importlib
 import importlib.util
 import os
+import signal
 import sys
 import traceback
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import IO, NoReturn
 
 from harness.backends import backend_info
@@ -32,7 +34,7 @@ from harness.core.extensions import reason
 from harness.core.jobs import Ended, Entered, Event, Job, Ready, Started
 from harness.core.layout import Models, Results
 from harness.core.loaded_runtimes import loaded_runtimes
-from harness.core.orphans import die_with_parent
+from harness.core.orphans import adopt, die_with_parent, sweep
 from harness.core.schemas import ExportRecord, Failed, Measured
 from harness.core.timestamps import utc_now
 from harness.measure.clock import calibrate
@@ -48,7 +50,9 @@ def stage(arguments: Sequence[str]) -> None:
     parser.add_argument("--backend", required=True)
     parser.add_argument("--once", action="store_true", help="no fork: one job, for comparison with the server")
     options = parser.parse_args(arguments)
-    die_with_parent()
+    runner = os.getppid()
+    die_with_parent(runner)
+    adopt()
     emit = _emitter()
     info = backend_info(options.backend)
     os.environ.update(info.environment)
@@ -56,6 +60,8 @@ def stage(arguments: Sequence[str]) -> None:
         if importlib.util.find_spec(module.partition(".")[0]) is not None:
             importlib.import_module(module)
     absent = tuple(name for name in info.requires if importlib.util.find_spec(name.partition(".")[0]) is None)
+    if not options.once:
+        _sweep_when_ended(runner)
     emit(Ready(threads=_own_threads(), absent=absent))
     for line in sys.stdin:
         job = Job.model_validate_json(line)
@@ -65,12 +71,25 @@ def stage(arguments: Sequence[str]) -> None:
         server = os.getpid()
         pid = os.fork()
         if pid == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.setsid()  # so that a time limit ends compilers started by the case as well
             die_with_parent(server)
             _measure_and_exit(job, emit)
         emit(Started(pid=pid))
         _, status = os.waitpid(pid, 0)
+        sweep()  # whatever the case started and left behind, in any session: its parent is this process now
         emit(Ended(code=os.waitstatus_to_exitcode(status)))
+
+
+def _sweep_when_ended(runner: int) -> None:
+    """End the running case and all that it started with this server, also where the run stage was killed."""
+
+    def end(_signal: int, _frame: FrameType | None) -> NoReturn:
+        sweep()
+        os._exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, end)
+    die_with_parent(runner, by=signal.SIGTERM)
 
 
 def _measure_and_exit(job: Job, emit: Callable[[Event], None]) -> NoReturn:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from harness.core import cli, store
+from harness.core import cli, orphans, store
 from harness.core.errors import CaseError, FormatError, StorageError
 from harness.core.jobs import Entered, Job
 from harness.core.layout import Results
@@ -93,6 +92,8 @@ def profile_in_a_process(
     with store.translate_storage_errors(log):
         log.parent.mkdir(parents=True, exist_ok=True)
         handle = log.open("wb")
+    orphans.adopt()
+    others = orphans.children()
     with handle:
         process = subprocess.Popen(  # noqa: S603 - our own module, fixed words
             [str(interpreter or sys.executable), "-m", "harness.profile_worker"],
@@ -109,8 +110,9 @@ def profile_in_a_process(
             answer = _answer(process, asked, observer)
         finally:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+                orphans.end_group(process.pid)
             process.wait()
+            orphans.sweep(keep=others)
             if process.stdout is not None:
                 process.stdout.close()
     if process.returncode == StorageError.exit_code:

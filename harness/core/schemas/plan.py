@@ -46,6 +46,8 @@ class Measurement(Record):
     """Longest measuring phase of one process; a case that stops here keeps its samples and says so."""
     timeout_s: Annotated[float, Field(gt=0)] = 600.0
     """Longest life of one process, compile time included; after it the case is a `Failed` row."""
+    export_timeout_s: Annotated[float, Field(gt=0)] = 3600.0
+    """Longest export of one model, downloads included; after it the model's cases are `Failed` rows."""
     parity_samples: Annotated[int, Field(ge=8)] = 64
     """Different inputs: all are compared with the reference before timing, and they rotate while timing."""
 
