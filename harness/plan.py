@@ -17,9 +17,10 @@ from harness.core import cli, devices, store
 from harness.core.errors import UsageError
 from harness.core.layout import Results
 from harness.core.lock import exclusive
+from harness.core.sanitize import shortened
 from harness.core.schemas import Boundary, Mode, Plan, Precision, Quantisation
 from harness.planning import amounts
-from harness.planning.config import Config, read_config
+from harness.planning.config import MOST, Config, read_config
 from harness.planning.estimate import estimate, further_in_words, in_words
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import Overrides, apply
@@ -133,9 +134,11 @@ def _list(item: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
 
 
 def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"`{text}` is not a whole number of at least 1.", "For example: BATCHES=1,8 ROUNDS=3.")
-    return int(text)
+    number = int(text) if text.isdecimal() and len(text) <= len(str(MOST)) else 0
+    if not 1 <= number <= MOST:
+        problem = f"`{shortened(text, 40)}` is not a whole number from 1 to {MOST:,}."
+        raise UsageError(problem, "For example: BATCHES=1,8 ROUNDS=3.")
+    return number
 
 
 def _one_of(what: str, kind: Any) -> Callable[[str], str]:

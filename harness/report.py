@@ -23,6 +23,7 @@ from harness.render.html.compared import is_of
 from harness.render.html.embedded import can_draw
 from harness.render.html.page import page
 from harness.render.html.profile import Profiles
+from harness.render.markdown import document_text
 from harness.render.profile_section import profile_section
 from harness.render.selftest import selftest_line
 from harness.render.side_by_side import not_compared_section, side_by_side_section
@@ -53,7 +54,7 @@ def stage(arguments: Sequence[str]) -> None:
     changes = what_if_text(summary, parts)
     more = further(summary, planned_by(results.command.read_text() if results.command.is_file() else None))
     text = document(summary, found.links(results.charts.name), found.note, proof, profile, changes, more)
-    store.save_bytes(results.report, text.encode())
+    store.save_bytes(results.report, document_text(text).encode())
     if drawing and not can_draw():
         cli.warn(f"{results.report_page.name} has no charts: plotly is not installed. Install it, then `make report`.")
     compared = _comparison(summary, results)

@@ -35,6 +35,7 @@ from harness.core.jobs import Ended, Entered, Event, Job, Ready, Started
 from harness.core.layout import Models, Results
 from harness.core.loaded_runtimes import loaded_runtimes
 from harness.core.orphans import adopt, die_with_parent, sweep
+from harness.core.regular import open_to_write
 from harness.core.schemas import ExportRecord, Failed, Measured
 from harness.core.timestamps import utc_now
 from harness.measure.clock import calibrate
@@ -106,6 +107,7 @@ def _measure_and_exit(job: Job, emit: Callable[[Event], None]) -> NoReturn:
         log = _log_to(results.log_file(job.case.case_id, job.round))
         try:
             record: Measured | Failed = _measured(job, results, enter)
+            store.check_size(record, "Lower `measurement.max_samples`.")
         except StorageError:
             raise
         except BaseException as error:  # a model's own code may also exit, or raise what is no Exception at all
@@ -213,7 +215,7 @@ def _log_to(log: Path) -> Path:
     """Send everything that this process and its libraries print to the case's log; a crash leaves its stack there."""
     with store.translate_storage_errors(log):
         log.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        handle = open_to_write(log)
     os.dup2(handle, 1)
     os.dup2(handle, 2)
     os.close(handle)

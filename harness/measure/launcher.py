@@ -12,6 +12,7 @@ from typing import Protocol
 
 from harness.core import orphans, store
 from harness.core.jobs import EVENT, Ended, Entered, Event, Job, Ready, Started
+from harness.core.regular import open_to_write
 from harness.measure.clock import now_ns
 
 START_TIMEOUT_S = 300.0
@@ -101,7 +102,7 @@ class Worker:
         self._buffer = b""
         with store.translate_storage_errors(self.log):
             self.log.parent.mkdir(parents=True, exist_ok=True)
-            log = self.log.open("wb")
+            log = os.fdopen(open_to_write(self.log), "wb")
         with log:
             self._process = subprocess.Popen(  # noqa: S603 - our own module, fixed words
                 self._command if self._fork else [*self._command, "--once"],

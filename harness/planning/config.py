@@ -8,14 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from harness.core.errors import ConfigError
 from harness.core.names import unknown_name
 from harness.core.schemas import Boundary, Device, EngineOptions, Gate, Measurement, Mode, Precision, ReportOptions
 from harness.planning import yaml_file
 
-Positive = Annotated[int, Field(ge=1)]
+MOST = 1_000_000
+Positive = Annotated[int, Field(ge=1, le=MOST)]
 
 DEFAULT_GATES: Mapping[Precision, Gate] = {
     # Starting gates of METHOD.md §3, against fp32 eager with the same weights; int8 by docs/decisions/0007-int8.md.
@@ -31,10 +32,16 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("control characters are not supported")
+    return text
+
+
 class ModelEntry(_Section):
     """One model: its zoo name, which weights (None: the zoo's default for it), and gates of its own."""
 
-    name: Annotated[str, Field(min_length=1, max_length=300)]
+    name: Annotated[str, Field(min_length=1, max_length=300), AfterValidator(_printable)]
     weights: Literal["pretrained", "seeded"] | None = None
     gates: dict[Precision, Gate] = {}
 
@@ -92,10 +99,24 @@ def parse_config(data: Mapping[str, Any], source: str) -> Config:
     try:
         # By way of JSON, because only there does pydantic's strict mode take a list for a tuple.
         # Strict once more here: the sections that results share (Measurement, Gate) are lax by themselves.
-        return Config.model_validate_json(json.dumps(_full_entries(data), default=str), strict=True)
+        config = Config.model_validate_json(json.dumps(_full_entries(data), default=str), strict=True)
     except ValidationError as error:
         problem, hint = _explain(error)
         raise ConfigError(f"{source}: {problem}", hint) from error
+    _refuse_contradictions(config.measurement, source)
+    return config
+
+
+def _refuse_contradictions(asked: Measurement, source: str) -> None:
+    """Raise ConfigError where the least that is asked for is more than the most."""
+    pairs = (("rounds", "max_rounds"), ("min_samples", "max_samples"), ("warmup_min_s", "warmup_max_s"))
+    for low, high in pairs:
+        least, most = getattr(asked, low), getattr(asked, high)
+        if most is not None and most < least:
+            raise ConfigError(
+                f"{source}: measurement.{high}: {most:g} is below measurement.{low}, which is {least:g}.",
+                f"Raise `{high}`, or lower `{low}`.",
+            )
 
 
 def _full_entries(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.core import cli
 from harness.core.jobs import Job
+from harness.core.regular import open_to_write
 from harness.core.schemas import Device
 from harness.core.store import translate_storage_errors
 from harness.core.watching import End, Message, Phase, Watch
@@ -24,7 +25,7 @@ class Monitor:
     def __init__(self, log: Path, device: Device = "cpu") -> None:
         with translate_storage_errors(log):
             log.parent.mkdir(parents=True, exist_ok=True)
-            file = log.open("wb")
+            file = os.fdopen(open_to_write(log), "wb")
         with file:
             self._process = subprocess.Popen(  # noqa: S603 - our own module, fixed words
                 [sys.executable, "-m", "harness.monitor", "--device", device],

@@ -17,6 +17,7 @@ from harness.core import cli, orphans, store
 from harness.core.errors import CaseError, FormatError, StorageError
 from harness.core.jobs import Entered, Job
 from harness.core.layout import Results
+from harness.core.regular import open_to_write
 from harness.core.schemas import Record, Usage
 from harness.measure.clock import now_ns
 from harness.measure.launcher import Observer, process_environment
@@ -91,7 +92,7 @@ def profile_in_a_process(
     """
     with store.translate_storage_errors(log):
         log.parent.mkdir(parents=True, exist_ok=True)
-        handle = log.open("wb")
+        handle = os.fdopen(open_to_write(log), "wb")
     orphans.adopt()
     others = orphans.children()
     with handle:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from harness.core.confine import FileName, RelativePath
-from harness.core.schemas.vocabulary import Boundary, Kind, Precision, Record, Weights
+from harness.core.schemas.vocabulary import Boundary, Kind, Precision, Record, Told, Weights
 
 
 class Artifact(Record):
@@ -133,8 +133,8 @@ class ExportFailure(Record):
     which is gone once one succeeds."""
 
     schema_version: Literal[1] = 1
-    error: str
-    hint: str
+    error: Told
+    hint: Told
 
 
 class ExportRecord(Record):

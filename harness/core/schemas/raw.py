@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from harness.core.schemas.vocabulary import Format2, Record, SettingsId
+from harness.core.schemas.vocabulary import Format2, Record, SettingsId, Told, ToldLines
 
 
 class Clock(Record):
@@ -211,11 +211,11 @@ class Measured(RawBase):
 
 class Failed(RawBase):
     status: Literal["failed"] = "failed"
-    error: str
-    hint: str
+    error: Told
+    hint: Told
     phase: str
     """Where it happened: start, load, compile, reference check, warm-up, measure, outputs check."""
-    stderr_tail: str
+    stderr_tail: ToldLines
 
 
 RawRecord = Annotated[Measured | Failed, Field(discriminator="status")]

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
+from harness.core import sanitize
 from harness.core.confine import FileName
 
 Device = Literal["cpu", "cuda"]
@@ -32,6 +33,12 @@ Stopped = Literal["planned rounds", "interval reached", "round limit", "time bud
 Limit = Literal["compute", "memory", "launch", "kernels", "host"]
 """What bounds a row on a GPU: arithmetic or memory near its limit, time that no larger batch adds to, kernels that
 reach neither limit, or the host that submits (harness/measure/roofline.py)."""
+
+
+Told = Annotated[str, AfterValidator(lambda text: sanitize.shortened(sanitize.one_line(text), 4_000))]
+"""One line from a library or a model's code, for a reader: cut in the middle where it is long."""
+ToldLines = Annotated[str, AfterValidator(lambda text: sanitize.shortened(sanitize.lines(text), 64_000))]
+"""Several lines of it."""
 
 
 class Record(BaseModel):
