@@ -76,8 +76,11 @@ def _tar(files: Mapping[str, bytes], folder: str) -> bytes:
 
 
 def _decompress(path: Path) -> bytes:
-    with open_to_read(path) as file:
-        packed = file.read(MAX_PACKED_BYTES + 1)
+    try:
+        with open_to_read(path) as file:
+            packed = file.read(MAX_PACKED_BYTES + 1)
+    except OSError as error:
+        raise _refused(path, f"it cannot be read ({error.strerror})") from error
     if len(packed) > MAX_PACKED_BYTES:
         raise _refused(path, f"it has more than {MAX_PACKED_BYTES:,} bytes")
     decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_DECODER_BYTES)

@@ -93,5 +93,5 @@ def test_a_new_log_is_empty_and_an_old_one_is_cut(tmp_path: Path) -> None:
     os.close(open_to_write(log))
     assert log.read_bytes() == b""
     os.close(open_to_write(tmp_path / "new"))
-    with pytest.raises(MalformedFileError), open_to_read(tmp_path):
+    with pytest.raises(MalformedFileError), open_to_read(fifo(tmp_path / "fifo")):
         pass
