@@ -59,7 +59,7 @@ VICTIMS = ("stage", "worker", "monitor", "export", "case")
 def kill(number: int, chooser: random.Random, place: Path) -> str:
     """SIGKILL at a random instant; the same command then ends with everything, and what was whole is left as it was."""
     victim = VICTIMS[number % len(VICTIMS)]
-    (_kill_export if victim == "export" else _kill_run)(victim, chooser, Folders(place / "kill"))
+    (_kill_export if victim == "export" else _kill_run)(victim, chooser, Folders(place / "kill", place / "output"))
     return victim
 
 
@@ -155,7 +155,7 @@ def _content(folder: Path) -> dict[str, str]:
 def fill(number: int, chooser: random.Random, place: Path) -> str:
     """A disk that has room for few bytes: two lines, nothing half written, and with room the same commands complete."""
     with _small_disk(place / "disk") as disk:
-        folders = Folders(disk / "full")
+        folders = Folders(disk / "full", place / "output")
         if disk == place / "disk" and number % 4 == 0:
             _fill_while_measuring(chooser, folders, disk)
             return "run"
@@ -245,7 +245,7 @@ STOPPED = ("case", "monitor", "worker", "stage")
 def stop(number: int, chooser: random.Random, place: Path) -> str:
     """SIGSTOP and SIGCONT at random instants: the row of a case that was stopped says so, and none is lost."""
     victim = STOPPED[number % len(STOPPED)]
-    folders = Folders(place / "stop")
+    folders = Folders(place / "stop", place / "output")
     folders.planned(LONG_SPIN)
     running = folders.start(run.stage)
     case = _wait_for("case", running)

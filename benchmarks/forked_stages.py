@@ -130,19 +130,15 @@ def call(stage: Stage, *arguments: str, place: Path, prepare: Callable[[], None]
 
 @dataclass
 class Folders:
-    """A results folder with its models, and where the output of stages goes."""
+    """A results folder with its models. output: where what stages print goes."""
 
     root: Path
+    output: Path
     results: Results = field(init=False)
     models: Models = field(init=False)
 
     def __post_init__(self) -> None:
         self.results, self.models = Results(self.root / "results"), Models(self.root / "models")
-
-    @property
-    def output(self) -> Path:
-        """Where what stages print goes."""
-        return self.root.parent / f"{self.root.name}-output"
 
     def options(self, stage: Stage) -> list[str]:
         """The folders, as options of a stage."""
@@ -166,7 +162,8 @@ class Folders:
 
     def planned(self, text: str) -> Plan:
         """Write a configuration and plan it."""
-        config = self.root.parent / f"{self.root.name}.yaml"
+        config = self.output / "config.yaml"
+        config.parent.mkdir(parents=True, exist_ok=True)
         config.write_text(text)
         self.well(plan.stage, "--config", str(config))
         return store.load(self.results.plan, Plan, "make plan")

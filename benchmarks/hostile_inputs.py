@@ -386,7 +386,7 @@ def give(number: int, chooser: random.Random, place: Path) -> str:
 
 
 def _results(place: Path) -> tuple[Folders, dict[str, str]]:
-    folders = Folders(place / "given")
+    folders = Folders(place / "given", place / "output")
     base(folders)
     return folders, {str(path.relative_to(folders.root)): _digest(path) for path in _files(folders.root)}
 
