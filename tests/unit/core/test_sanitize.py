@@ -10,7 +10,7 @@ from harness.core import cli, sanitize
 from harness.core.errors import UsageError
 from harness.core.schemas import Failed
 from harness.render.csv_writing import csv_text
-from harness.render.github import commands, step_summary
+from harness.render.github import step_summary
 from harness.render.markdown import document_text, table
 
 HOSTILE = "a\x1b]0;owned\x07b\x1b[2J\u202ec\u2066d\x9be\x00f\u2028g"
@@ -67,4 +67,3 @@ def test_no_file_of_ours_holds_control_characters() -> None:
     assert _clean(csv_text([{"model": HOSTILE}]))
     assert csv_text([{"model": "\x1b=1+1"}]).splitlines()[1].startswith("' =")
     assert _clean(step_summary(document_text(HOSTILE)))
-    assert commands.__doc__
