@@ -142,10 +142,11 @@ def of_limits(error: BaseException) -> InferometerError | None:
         return UnavailableError("Memory ran out.", f"Free memory or raise its limit (ulimit -v), {again}")
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
         return UnavailableError("No more threads may be started.", f"Raise the limit (ulimit -u), {again}")
-    if not isinstance(error, OSError) or error.errno not in _REFUSED:
+    refused = _REFUSED.get(error.errno or 0) if isinstance(error, OSError) else None
+    if refused is None:
         return None
-    kind, problem, remedy = _REFUSED[error.errno]
-    return kind(problem.format(name=error.filename or "the output"), f"{remedy} {again}")
+    kind, problem, remedy = refused
+    return kind(problem.format(name=getattr(error, "filename", None) or "the output"), f"{remedy} {again}")
 
 
 _PLAIN = str.maketrans({"×": "x", "±": "+-", "…": "...", "·": "-", "–": "-", "µ": "u", "≥": ">=", "≤": "<=", "→": "->"})

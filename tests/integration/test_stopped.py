@@ -7,12 +7,14 @@ import signal
 import threading
 from pathlib import Path
 
+import psutil
 import pytest
 
+from harness.core import orphans
 from harness.core.jobs import Job
 from harness.core.layout import Results
-from harness.core.schemas import Case, Measured, Measurement
-from harness.measure import checks
+from harness.core.schemas import Case, Failed, Measured, Measurement
+from harness.measure import checks, launcher
 from harness.measure.disturbance import Round
 from harness.measure.launcher import Worker
 from harness.running import monitoring
@@ -91,6 +93,31 @@ def test_a_process_that_nothing_stopped_counts_nothing(tmp_path: Path) -> None:
     assert record.stops is not None
     assert record.stops.continued == ()
     assert checks.interrupted([Round(record, None)]) == []
+
+
+class WorkerStopper(Stopper):
+    """Stops the case and the worker that forked it, for good."""
+
+    def entered(self, phase: str) -> None:
+        if phase == self._phase:
+            for pid in (psutil.Process(self._pid).ppid(), self._pid):
+                os.kill(pid, signal.SIGSTOP)
+
+
+def test_a_stopped_worker_ends_at_the_time_limit_and_its_case_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "END_TIMEOUT_S", 0.5)
+    results, asked = Results(tmp_path / "results"), job(tmp_path)
+    asked = asked.model_copy(update={"measurement": SHORT.model_copy(update={"timeout_s": 20.0})})
+    worker, before = Worker("spin", 1, results.worker_log("spin")), orphans.children()
+    try:
+        record = measure_turn(asked, worker, results, WorkerStopper("measure"))
+    finally:
+        worker.close()
+    assert isinstance(record, Failed)
+    assert record.error == "Ended at the time limit of 20 s."
+    assert orphans.children() == before
 
 
 def test_a_stopped_monitor_does_not_hold_up_the_run(
