@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from harness.core import store
-from harness.core.errors import ConfigError, MalformedFileError
+from harness.core.errors import ConfigError, MalformedFileError, UsageError
 from harness.core.schemas import Plan
-from harness.planning import yaml_file
+from harness.planning import overrides, yaml_file
 from harness.planning.config import read_config
 from tests.synthetic_results import RESNET, case_of, measured, plan_of
 
@@ -138,3 +138,12 @@ def test_the_plan_stage_ends_with_two_lines_and_no_trace(tmp_path: Path) -> None
     assert done.returncode == ConfigError.exit_code
     assert [line.split(":")[0] for line in done.stderr.splitlines()] == ["Error", "Hint"]
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", ["a" * 400, f"spin:{'9' * 5000}ms", "resnet18\x1b[2J"])
+def test_a_name_on_the_command_line_is_checked_as_in_a_configuration(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    with pytest.raises(UsageError, match="is no model's name") as caught:
+        overrides.apply(read_config(path), overrides.Overrides(models=(name,)))
+    assert len(caught.value.problem) < 300
