@@ -27,7 +27,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.forked_stages import FaultError, Folders, MissedError, Started, nothing_is_left
+from benchmarks.forked_stages import LEAVING_S, FaultError, Folders, MissedError, Started, nothing_is_left
 from benchmarks.hostile_inputs import KINDS, base, give
 from harness import aggregate, export, report, run, share
 from harness.core import cli, orphans, store
@@ -252,7 +252,7 @@ def stop(number: int, chooser: random.Random, place: Path) -> str:
     pid = case if victim == "case" else _wait_for(victim, running)
     time.sleep(chooser.uniform(0.2, 1.5))
     _signal(pid, signal.SIGSTOP)
-    seen = _hit(case, folders)
+    seen = victim == "case" and _hit(case, folders)
     time.sleep(chooser.uniform(0.3, 1.2))
     _signal(pid, signal.SIGCONT)
     ended = running.wait()
@@ -274,10 +274,15 @@ def stop(number: int, chooser: random.Random, place: Path) -> str:
 
 def _hit(case: int, folders: Folders) -> bool:
     """Whether the case is alive and measured just now: a stop of a process that has written its record is too late."""
+    deadline = time.monotonic() + LEAVING_S
     with suppress(psutil.NoSuchProcess, InferometerError):
+        # The signal takes effect when the process next gets a CPU.
+        while psutil.Process(case).status() != psutil.STATUS_STOPPED:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.005)
         found = store.load(folders.results.running, Running, "make run")
-        written = folders.results.raw_file(found.case_id, found.round).is_file()
-        return psutil.Process(case).status() == psutil.STATUS_STOPPED and not written
+        return not folders.results.raw_file(found.case_id, found.round).is_file()
     return False
 
 

@@ -64,12 +64,9 @@ def plan_id(plan: Plan) -> str:
     Where its configuration lies is no part of it, nor how long an export may take, the title of its report and whether
     it draws charts: no figure or grade depends on these.
     """
-    aside = {
-        **dict.fromkeys(("schema_version", "plan_id", "config", "config_sha256"), True),
-        "measurement": {"export_timeout_s"},
-        "report": {"title", "charts"},
-    }
-    return digest_of(plan.model_dump(mode="json", exclude=aside))
+    aside = {"schema_version": True, "plan_id": True, "config": True, "config_sha256": True}
+    timeout, looks = {"export_timeout_s"}, {"title", "charts"}
+    return digest_of(plan.model_dump(mode="json", exclude={**aside, "measurement": timeout, "report": looks}))
 
 
 def settings_id(device: Device, measurement: Measurement) -> str:
