@@ -325,7 +325,7 @@ def seen_stopped(usage: UsageSummary) -> str | None:
 
 
 def _monitor_held(usage: UsageSummary) -> str | None:
-    longest, planned = usage.longest_look_ns, usage.interval_ns
+    longest, planned = usage.longest_look_ns, usage.look_interval_ns
     if longest is None or planned is None:
         return OLD_RECORD
     if longest <= MISSED_LOOKS * planned:
@@ -337,7 +337,7 @@ def _paused(one: Round, usage: UsageSummary) -> str | None:
     """Stopped in the eyes of the monitor; or both did nothing for longer than the monitor alone could miss."""
     if (seen := seen_stopped(usage)) is not None:
         return seen
-    longest, planned = usage.longest_look_ns or 0, usage.interval_ns or 0
+    longest, planned = usage.longest_look_ns or 0, usage.look_interval_ns or 0
     if _monitor_held(usage) is None or wall_time.longest_ns(one.record) < longest - MISSED_LOOKS * planned:
         return None
     own_s = wall_time.longest_ns(one.record) / 1e9

@@ -58,7 +58,7 @@ def timed(usage: Usage) -> UsageSummary | None:
         monitor_share=usage.monitor_cpu_ns / usage.watched_ns if usage.watched_ns else 0.0,
         gpu=gpu_usage.seen([one.gpu for one in samples if one.gpu is not None], usage.gpu_memory_before_bytes),
         longest_look_ns=max(times),
-        interval_ns=usage.interval_ns,
+        look_interval_ns=usage.interval_ns,
         stopped_looks=_stopped(samples),
         **_allowed(samples, times),
     )
@@ -100,7 +100,7 @@ def merged(rounds: Sequence[UsageSummary]) -> UsageSummary | None:
         allowed_others_percent_mean=mean("allowed_others_percent_mean", rounds, times),
         siblings_percent_mean=mean("siblings_percent_mean", rounds, times),
         longest_look_ns=extreme("longest_look_ns", max, rounds),
-        interval_ns=extreme("interval_ns", max, rounds),
+        look_interval_ns=extreme("look_interval_ns", max, rounds),
         stopped_looks=total("stopped_looks", rounds),
     )
 
