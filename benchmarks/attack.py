@@ -12,6 +12,7 @@ figures tried and held. Linux; full disks are a tmpfs where one may be mounted, 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import random
 import shutil
@@ -113,6 +114,8 @@ def _signal(pid: int, sent: signal.Signals) -> None:
 
 
 def _kill_export(_victim: str, chooser: random.Random, folders: Folders) -> None:
+    # Here once: each stage that is forked would import torch and its relatives again.
+    importlib.import_module("harness.zoo.exporting")
     planned = folders.planned(EXPORTED)
     first, second = planned.models
     folders.well(export.export, "--models", first.name)
