@@ -53,7 +53,7 @@ def stage(arguments: Sequence[str]) -> None:
     exports = read_exports(plan, models)
     with exclusive(results.lock):
         for folder in results.raw.glob("*"):
-            store.sweep_temporary(folder, older_than_s=0.0)  # no other run writes here
+            store.sweep_temporary(folder)  # no other run writes here
         settings = plan.measurement
         turns = schedule(plan.cases, max(settings.rounds, settings.max_rounds or 0), settings.seed)
         if options.force:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
 import re
 import stat
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -73,9 +73,10 @@ def save_bytes(path: Path, content: bytes) -> bool:
         if path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content:
             return False
         path.parent.mkdir(parents=True, exist_ok=True)
-        sweep_temporary(path.parent)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
+            # By the clock of the folder's own disk, which may be another machine's.
+            sweep_temporary(path.parent, before=os.fstat(handle).st_mtime - STALE_S)
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
                 file.flush()
@@ -88,14 +89,14 @@ def save_bytes(path: Path, content: bytes) -> bool:
     return True
 
 
-def sweep_temporary(folder: Path, older_than_s: float = STALE_S) -> None:
-    """Delete temporary files that a killed process left in a folder; those of other writers are younger."""
-    oldest = time.time() - older_than_s
+def sweep_temporary(folder: Path, before: float = math.inf) -> None:
+    """Delete temporary files that a killed process left in a folder. before: the time of change, in seconds since 1970,
+    from which on they may be another writer's."""
     for path in folder.glob(".*"):
         # It may be renamed or deleted while we look.
         with suppress(OSError):
             found = path.lstat()
-            if _TEMPORARY.fullmatch(path.name) and stat.S_ISREG(found.st_mode) and found.st_mtime <= oldest:
+            if _TEMPORARY.fullmatch(path.name) and stat.S_ISREG(found.st_mode) and found.st_mtime < before:
                 path.unlink()
 
 

@@ -349,5 +349,5 @@ def test_temporary_files_of_killed_writers_are_swept_and_those_of_others_stay(tm
         os.utime(path, (1, 1))
     store.save_bytes(tmp_path / "plan.json", b"content")
     assert sorted(path.name for path in tmp_path.iterdir()) == [".2.json.abcdefgh", ".lock", "plan.json"]
-    store.sweep_temporary(tmp_path, older_than_s=-1.0)
+    store.sweep_temporary(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "plan.json"]
