@@ -108,15 +108,12 @@ def parse_config(data: Mapping[str, Any], source: str) -> Config:
 
 
 def _refuse_contradictions(asked: Measurement, source: str) -> None:
-    """Raise ConfigError where the least that is asked for is more than the most."""
-    pairs = (("rounds", "max_rounds"), ("min_samples", "max_samples"), ("warmup_min_s", "warmup_max_s"))
-    for low, high in pairs:
-        least, most = getattr(asked, low), getattr(asked, high)
-        if most is not None and most < least:
-            raise ConfigError(
-                f"{source}: measurement.{high}: {most:g} is below measurement.{low}, which is {least:g}.",
-                f"Raise `{high}`, or lower `{low}`.",
-            )
+    """Raise ConfigError where fewer rounds are the most than are planned in any case."""
+    if asked.max_rounds is not None and asked.max_rounds < asked.rounds:
+        raise ConfigError(
+            f"{source}: measurement.max_rounds: {asked.max_rounds} is below measurement.rounds, which is {asked.rounds}.",
+            "Raise `max_rounds`, lower `rounds`, or leave `max_rounds` out.",
+        )
 
 
 def _full_entries(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -67,7 +67,6 @@ def said_of(tmp_path: Path, text: str) -> str:
         (f"{SMALL}measurement: {{timeout_s: 1.0e+300}}\n", "less than or equal to 2592000"),
         (f"{SMALL}measurement: {{seed: -1}}\n", "greater than or equal to 0"),
         (f"{SMALL}measurement: {{rounds: 5, max_rounds: 2}}\n", "max_rounds: 2 is below measurement.rounds"),
-        (f"{SMALL}measurement: {{max_samples: 20}}\n", "max_samples: 20 is below measurement.min_samples"),
         ("models: [resnet18]\nmatrix: [{backends: [noop], batch_sizes: [999999999999]}]\n", "batch_sizes"),
         ('models: ["resnet18\\e[2J"]\nmatrix: [{backends: [noop]}]\n', "control characters"),
         (f"{SMALL}trust_remote_code: true\n", "Unknown key `trust_remote_code`"),
