@@ -111,7 +111,7 @@ def _refuse_contradictions(asked: Measurement, source: str) -> None:
     """Raise ConfigError where fewer rounds are the most than are planned in any case."""
     if asked.max_rounds is not None and asked.max_rounds < asked.rounds:
         raise ConfigError(
-            f"{source}: measurement.max_rounds: {asked.max_rounds} is below measurement.rounds, which is {asked.rounds}.",
+            f"{source}: measurement.max_rounds: {asked.max_rounds} is below measurement.rounds ({asked.rounds}).",
             "Raise `max_rounds`, lower `rounds`, or leave `max_rounds` out.",
         )
 
