@@ -25,6 +25,8 @@ import sys
 # While Python locates the module of `python -m`, the first argument is "-m" (its documentation). A stage imports its
 # libraries for a second before its own code can answer Ctrl-C; who imports the package keeps the hook of its own.
 if sys.argv[:1] == ["-m"]:
-    from harness.core.cli import uncaught
+    from harness.core.cli import check_limits, uncaught
 
     sys.excepthook = uncaught
+    # Here already: the libraries of a stage would fail to load in words of their own.
+    check_limits()

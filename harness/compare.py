@@ -31,6 +31,7 @@ from harness.render import comparison as tables
 from harness.render import github
 from harness.render.conditions import short_conditions
 from harness.render.junit import junit
+from harness.render.markdown import document_text
 from harness.render.pr_comment import pr_comment
 
 
@@ -155,7 +156,7 @@ def _side(path: Path, summary: Summary) -> Side:
 
 def _write(found: Comparison, current: Summary, results: Results) -> None:
     measured = [row for row in current.rows if row.status == "measured"]
-    document = tables.document(found, short_conditions(current, measured))
+    document = document_text(tables.document(found, short_conditions(current, measured)))
     store.save(results.comparison, found)
     texts = {
         results.comparison_report: document.encode(),

@@ -35,6 +35,8 @@ from harness.running.turn import measure_turn
 
 DEFAULT_WINDOW_S = 6.0
 
+MAX_WINDOW_S = 3600.0
+
 
 def stage(arguments: Sequence[str]) -> None:
     """Measure the energy of every case of the plan that has none yet."""
@@ -45,8 +47,11 @@ def stage(arguments: Sequence[str]) -> None:
     cli.add_interpreters(parser)
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
-    if options.window < MIN_WINDOW_S:
-        raise UsageError(f"--window {options.window:g} is too short.", f"At least {MIN_WINDOW_S:g} seconds.")
+    if not MIN_WINDOW_S <= options.window <= MAX_WINDOW_S:
+        raise UsageError(
+            f"--window {options.window:g} is too short or too long.",
+            f"At least {MIN_WINDOW_S:g} seconds and at most {MAX_WINDOW_S:g}.",
+        )
     others = interpreters(options.python)
     results, models = Results(options.results), Models(options.models_dir)
     plan = of_models(store.load(results.plan, Plan, "make plan"), options.models)

@@ -25,7 +25,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
 
-from harness.core import cli, store
+from harness.core import cli, orphans, store
 from harness.core.content_addressed import name_of, publish, share_equal_files, staging
 from harness.core.errors import (
     CasesFailedError,
@@ -53,6 +53,9 @@ from harness.zoo.request import Options, covers, intact_record, request_digest
 
 DEFAULT_OPSET = 20
 """Chosen by measurement, as the default exporter: docs/decisions/0002-exporter.md."""
+
+LAST_WORDS_S = 30.0
+"""For the exit handlers of a process that has answered."""
 
 
 def export(arguments: Sequence[str]) -> None:
@@ -122,7 +125,8 @@ def _exported(asked: _Asked) -> ExportRecord:
         digest = request_digest(info, planned, measurement.seed, measurement.parity_samples, asked.options)
         record = asked.up_to_date(digest)
     if record is None:
-        name, made = _in_own_process(partial(_export_one, asked), planned.name, asked.own)
+        task, limit_s = partial(_export_one, asked), measurement.export_timeout_s
+        name, made = _in_own_process(task, planned.name, asked.own, limit_s)
         record = store.load(asked.models.folder(slug, name).record, ExportRecord, "make export")
         if made:
             store.save(asked.models.folder(slug).record, record)
@@ -148,30 +152,40 @@ Ended = tuple[str, bool]
 """Name of the export's folder, and whether it was made just now."""
 
 
-def _in_own_process(task: Callable[[], Ended], name: str, files: ExportFiles) -> Ended:
-    """Run a task in a fork: whatever a model's code does to its process ends that process alone.
+def _in_own_process(task: Callable[[], Ended], name: str, files: ExportFiles, limit_s: float) -> Ended:
+    """Run a task in a fork: whatever a model's code does to its process ends that process alone. It ends at the time
+    limit, and all that it started ends with it.
 
-    Raises the InferometerError that the task raised, and ExportError where it raised something else or crashed;
-    files.failure_log then holds where, if that is not our own diagnosis.
+    Raises the InferometerError that the task raised, and ExportError where it raised something else, crashed or came to
+    the limit; files.failure_log then holds where, if that is not our own diagnosis.
     """
     # Before the fork: else every model would import torch and its relatives again.
     importlib.import_module("harness.zoo.exporting")
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
+    orphans.adopt()
+    others = orphans.children()
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stack:
         process = context.Process(target=_answer, args=(task, name, files.failure_log, stack, sending, os.getpid()))
         process.start()
         sending.close()
         try:
             # Not the pipe alone: a process that the model's code started may hold its other end open.
-            multiprocessing.connection.wait([receiving, process.sentinel])
+            in_time = bool(multiprocessing.connection.wait([receiving, process.sentinel], limit_s))
             ended = _received(receiving)
+            process.join(LAST_WORDS_S if in_time else 0)
+        finally:
+            # Threads of the model's code may keep it from ending although it has answered.
+            if process.is_alive() and process.pid is not None:
+                orphans.end_group(process.pid)
             process.join()
-        except BaseException:
-            process.kill()
-            process.join()
-            raise
+            orphans.sweep(keep=others)
         _keep_stack(stack, files)
+    if not in_time:
+        raise ExportError(
+            f"The export of {name} timed out: it did not end within {limit_s:g} s.",
+            f"Raise `measurement.export_timeout_s` in the configuration, or leave {name} out: MODELS=….",
+        )
     if ended is None:
         raise ExportError(_ending(name, process.exitcode or 0), _look_into(files.failure_log))
     if isinstance(ended, InferometerError):
@@ -181,6 +195,7 @@ def _in_own_process(task: Callable[[], Ended], name: str, files: ExportFiles) ->
 
 def _answer(task: Callable[[], Ended], name: str, log: Path, stack: IO[str], sending: Connection, parent: int) -> None:
     """Run the task and send its result, or an InferometerError."""
+    os.setsid()  # so that the time limit ends what it starts as well
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends this process
     faulthandler.enable(stack)

@@ -18,9 +18,10 @@ from harness.core.layout import Results
 from harness.core.lock import exclusive
 from harness.core.names import short_names
 from harness.core.portable import portable, portable_path
+from harness.core.sanitize import shortened
 from harness.core.schemas import Boundary, Exporter, GivenInputs, Mode, Plan, Precision, Quantisation
 from harness.planning import amounts
-from harness.planning.config import Config, configuration, read_config
+from harness.planning.config import MOST, Config, configuration, read_config
 from harness.planning.estimate import estimate, further_in_words, in_words
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import Overrides, apply
@@ -171,9 +172,11 @@ def _models(text: str) -> tuple[str, ...]:
 
 
 def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"`{text}` is not a whole number of at least 1.", "For example: BATCHES=1,8 ROUNDS=3.")
-    return int(text)
+    number = int(text) if text.isdecimal() and len(text) <= len(str(MOST)) else 0
+    if not 1 <= number <= MOST:
+        problem = f"`{shortened(text, 40)}` is not a whole number from 1 to {MOST:,}."
+        raise UsageError(problem, "For example: BATCHES=1,8 ROUNDS=3.")
+    return number
 
 
 def _one_of(what: str, kind: Any) -> Callable[[str], str]:

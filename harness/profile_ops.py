@@ -47,6 +47,7 @@ from harness.planning.part import of_models
 from harness.planning.profiled import files_of, profiled_cases
 from harness.planning.settings import threads_of
 from harness.render import units
+from harness.render.markdown import document_text
 from harness.render.profile_layers import profile_text
 from harness.render.profile_model import progress_line
 from harness.render.profile_terminal import terminal_layers
@@ -122,7 +123,7 @@ def _show(results: Results, cases: Sequence[Case], choice: Choice) -> dict[str, 
         text = profile_text(parts, case.device == "cuda", measured_ns, choice=choice)
         besides = (tokenising_line(parts), profile_files.memory_text(results, case.case_id))
         text = "\n\n".join(filter(None, (text, *besides)))
-        store.save_bytes(results.parts_report(case.case_id), f"# {case.case_id}\n\n{text}\n".encode())
+        store.save_bytes(results.parts_report(case.case_id), document_text(f"# {case.case_id}\n\n{text}\n").encode())
         profile_files.write_events(results, model, parts, text)
         cli.say(f"\n{terminal_layers(case.case_id, parts, choice)}")
     return {case.case_id: parts for case, parts in zip(told, found, strict=True)}

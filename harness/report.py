@@ -29,6 +29,7 @@ from harness.render.html.embedded import can_draw
 from harness.render.html.page import page
 from harness.render.html.profile import Profiles
 from harness.render.html.stamp import stamp
+from harness.render.markdown import document_text
 from harness.render.names import with_short_names
 from harness.render.profile_section import profile_section
 from harness.render.selftest import selftest_line
@@ -65,7 +66,7 @@ def stage(arguments: Sequence[str]) -> None:
     changes = what_if_text(summary, parts)
     more = further(summary)
     text = document(summary, found.links(charts_folder), found.note, proof, profile, changes, more)
-    files[place.report] = hints.typed(text, asked).encode()
+    files[place.report] = document_text(hints.typed(text, asked)).encode()
     if drawing and not can_draw():
         cli.warn(f"{place.page.name} has no charts: plotly is not installed. Install it, then `make report`.")
     compared = _comparison(whole, results)

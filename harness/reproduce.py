@@ -29,6 +29,7 @@ from harness.planning import claims
 from harness.planning.config import Config
 from harness.render import reproduction as tables
 from harness.render.conditions import short_conditions
+from harness.render.markdown import document_text
 
 
 def stage(arguments: Sequence[str]) -> None:
@@ -123,7 +124,7 @@ def _reproduction(
 
 def _end(found: Reproduction, place: Results) -> None:
     store.save(place.reproduction, found)
-    store.save_bytes(place.reproduction_report, tables.document(found).encode())
+    store.save_bytes(place.reproduction_report, document_text(tables.document(found), addresses=True).encode())
     cli.say(tables.terminal(found))
     cli.say(f"Reproduction: {place.reproduction_report}")
     if any(row.verdict == "NOT REPRODUCED" for row in found.rows):

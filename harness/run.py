@@ -53,6 +53,8 @@ def stage(arguments: Sequence[str]) -> None:
     exports = read_exports(plan, results, models)
     with exclusive(results.lock):
         keep_exports(exports, results)
+        for folder in results.raw.glob("*"):
+            store.sweep_temporary(folder)  # no other run writes here
         settings = plan.measurement
         turns = schedule(plan.cases, max(settings.rounds, settings.max_rounds or 0), settings.seed)
         if options.force:

@@ -35,6 +35,7 @@ from harness.planning import amounts
 from harness.planning.config import read_config
 from harness.planning.estimate import duration
 from harness.planning.matrix import make_plan
+from harness.render.markdown import document_text
 from harness.render.selftest import selftest_table
 from harness.render.units import count
 from harness.zoo import known_duration
@@ -74,7 +75,8 @@ def stage(arguments: Sequence[str]) -> None:
         cli.say(f"trial {trial} of {number}: {_verdicts(equal)} | 5% slower: {_verdicts(slowed)}")
     judged = _judge(plan, found, rate)
     store.save(results.selftest, judged)
-    written.save(results, "selftest", {results.selftest_table: selftest_table(judged).encode()})
+    table = document_text(selftest_table(judged)).encode()
+    written.save(results, "selftest", {results.selftest_table: table})
     cli.say(selftest_table(judged))
     if not judged.passed:
         raise SelfTestError(

@@ -24,6 +24,7 @@ from harness.core import cli, limits, store
 from harness.core.errors import CasesFailedError, UsageError
 from harness.core.layout import Results
 from harness.core.lock import exclusive
+from harness.core.regular import open_to_write
 from harness.core.schemas import Plan
 
 MIN_CPUS = 2
@@ -129,7 +130,8 @@ def start(command: Command, environment: dict[str, str], log: Path) -> int:
     """Run one stage to its end."""
     with store.translate_storage_errors(log):
         log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as output:
+        handle = open_to_write(log)
+    with os.fdopen(handle, "wb") as output:
         done = subprocess.run(command, env=environment, stdout=output, stderr=output, check=False)  # noqa: S603
     return done.returncode
 

@@ -13,11 +13,13 @@ import faulthandler
 import importlib
 import importlib.util
 import os
+import signal
 import sys
 import traceback
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import IO, NoReturn
 
 from harness.backends import backend_info
@@ -32,7 +34,8 @@ from harness.core.extensions import reason
 from harness.core.jobs import Ended, Entered, Event, Job, Ready, Started
 from harness.core.layout import Models, Results
 from harness.core.loaded_runtimes import loaded_runtimes
-from harness.core.orphans import die_with_parent
+from harness.core.orphans import adopt, die_with_parent, sweep
+from harness.core.regular import open_to_write
 from harness.core.schemas import Failed, Measured
 from harness.core.timestamps import utc_now
 from harness.measure.clock import calibrate
@@ -48,7 +51,9 @@ def stage(arguments: Sequence[str]) -> None:
     parser.add_argument("--backend", required=True)
     parser.add_argument("--once", action="store_true", help="no fork: one job, for comparison with the server")
     options = parser.parse_args(arguments)
-    die_with_parent()
+    runner = os.getppid()
+    die_with_parent(runner)
+    adopt()
     emit = _emitter()
     info = backend_info(options.backend)
     os.environ.update(info.environment)
@@ -56,6 +61,8 @@ def stage(arguments: Sequence[str]) -> None:
         if importlib.util.find_spec(module.partition(".")[0]) is not None:
             importlib.import_module(module)
     absent = tuple(name for name in info.requires if importlib.util.find_spec(name.partition(".")[0]) is None)
+    if not options.once:
+        _sweep_when_ended(runner)
     emit(Ready(threads=_own_threads(), absent=absent))
     for line in sys.stdin:
         job = Job.model_validate_json(line)
@@ -65,12 +72,25 @@ def stage(arguments: Sequence[str]) -> None:
         server = os.getpid()
         pid = os.fork()
         if pid == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.setsid()  # so that a time limit ends compilers started by the case as well
             die_with_parent(server)
             _measure_and_exit(job, emit)
         emit(Started(pid=pid))
         _, status = os.waitpid(pid, 0)
+        sweep()  # whatever the case started and left behind, in any session: its parent is this process now
         emit(Ended(code=os.waitstatus_to_exitcode(status)))
+
+
+def _sweep_when_ended(runner: int) -> None:
+    """End the running case and all that it started with this server, also where the run stage was killed."""
+
+    def end(_signal: int, _frame: FrameType | None) -> NoReturn:
+        sweep()
+        os._exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, end)
+    die_with_parent(runner, by=signal.SIGTERM)
 
 
 def _measure_and_exit(job: Job, emit: Callable[[Event], None]) -> NoReturn:
@@ -87,6 +107,7 @@ def _measure_and_exit(job: Job, emit: Callable[[Event], None]) -> NoReturn:
         log = _log_to(results.log_file(job.case.case_id, job.round))
         try:
             record: Measured | Failed = _measured(job, results, enter)
+            store.check_size(record, "Lower `measurement.max_samples`.")
         except StorageError:
             raise
         except BaseException as error:  # a model's own code may also exit, or raise what is no Exception at all
@@ -159,6 +180,7 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
         outputs_time=found.outputs_time,
         notes=tuple(filter(None, (backend.on_purpose(), stretched))),
         cpu_use=found.cpu_use,
+        stops=found.stops,
     )
 
 
@@ -193,7 +215,7 @@ def _log_to(log: Path) -> Path:
     """Send everything that this process and its libraries print to the case's log; a crash leaves its stack there."""
     with store.translate_storage_errors(log):
         log.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        handle = open_to_write(log)
     os.dup2(handle, 1)
     os.dup2(handle, 2)
     os.close(handle)

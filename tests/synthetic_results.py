@@ -47,6 +47,7 @@ from harness.core.schemas import (
     Roof,
     Row,
     Software,
+    Stops,
     Summary,
     TensorSpec,
     Unavailable,
@@ -317,6 +318,7 @@ def measured(
     fields |= changes
     window_ns = int(1.2 * sum(block.wall_ns for block in fields["blocks"]))
     fields.setdefault("cpu_use", cpu_use(window_ns, fields["threads"]))
+    fields.setdefault("stops", Stops(suspended_ns=0))
     if not calibration:
         fields.setdefault("repeats", repeats_of(centre_ns))
         fields.setdefault("outputs_time", OutputsTime(outputs_ns=(9_000, 9_200), copy_ns=(2_000, 2_100), arrays=1))

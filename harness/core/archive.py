@@ -14,6 +14,7 @@ from pathlib import Path
 
 from harness.core.confine import relative
 from harness.core.errors import MalformedFileError
+from harness.core.regular import open_to_read
 
 MAX_PACKED_BYTES = 256 << 20
 MAX_UNPACKED_BYTES = 1 << 30
@@ -75,11 +76,16 @@ def _tar(files: Mapping[str, bytes], folder: str) -> bytes:
 
 
 def _decompress(path: Path) -> bytes:
-    if path.stat().st_size > MAX_PACKED_BYTES:
+    try:
+        with open_to_read(path) as file:
+            packed = file.read(MAX_PACKED_BYTES + 1)
+    except OSError as error:
+        raise _refused(path, f"it cannot be read ({error.strerror})") from error
+    if len(packed) > MAX_PACKED_BYTES:
         raise _refused(path, f"it has more than {MAX_PACKED_BYTES:,} bytes")
     decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_DECODER_BYTES)
     try:
-        tar = decoder.decompress(path.read_bytes(), max_length=MAX_UNPACKED_BYTES + 1)
+        tar = decoder.decompress(packed, max_length=MAX_UNPACKED_BYTES + 1)
     except lzma.LZMAError as error:
         raise _refused(path, f"it is damaged or no .tar.xz ({error})") from error
     if len(tar) > MAX_UNPACKED_BYTES:

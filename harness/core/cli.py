@@ -10,15 +10,15 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
-from harness.core import hints
-from harness.core.errors import InferometerError, StorageError, UsageError
+from harness.core import hints, limits, sanitize
+from harness.core.errors import InferometerError, StorageError, UnavailableError, UsageError
 from harness.core.store import UNSEALED
 
 INTERRUPTED = 130
@@ -89,6 +89,7 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
     words = sys.argv[1:] if arguments is None else arguments
     _reader.context = hints.of_stage(Path(sys.argv[0]).stem, words, hints.front())
     try:
+        check_limits()
         stage(words)
         _warn_of_unsealed()
         print(end="", flush=True)
@@ -103,12 +104,53 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
         raise SystemExit(0) from None
     except Exception as error:
         # Files are written where this is told in more words (store.py); what is left is mostly output into a file.
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            full = f"The disk is full: {error.filename or 'the output'} could not be written."
-            _fail(StorageError(full, "Free some space and run the same command again; what was measured is kept."))
+        if (refused := of_limits(error)) is not None:
+            _fail(refused)
         with suppress(OSError):
             traceback.print_exc()
         raise SystemExit(CRASHED) from None
+
+
+def check_limits() -> None:
+    """Leave with two lines where a limit of this process is too narrow for any stage."""
+    if found := limits.too_narrow():
+        _fail(UnavailableError(*found))
+
+
+_REFUSED: Mapping[int, tuple[type[InferometerError], str, str]] = {
+    **dict.fromkeys(
+        (errno.ENOSPC, errno.EDQUOT),
+        (StorageError, "The disk is full: {name} could not be written.", "Free space"),
+    ),
+    errno.EFBIG: (StorageError, "{name} may grow no larger (ulimit -f).", "Raise the limit, ulimit -f unlimited,"),
+    **dict.fromkeys(
+        (errno.EMFILE, errno.ENFILE),
+        (UnavailableError, "No more files may be opened.", "Raise the limit, ulimit -n 4096,"),
+    ),
+    **dict.fromkeys(
+        (errno.EAGAIN, errno.ENOMEM),
+        (
+            UnavailableError,
+            "The system starts no more processes, or has no memory for them.",
+            "Raise the limits (ulimit -u, ulimit -v) or end other programs,",
+        ),
+    ),
+}
+"""By errno: the kind of error, its problem, and its remedy."""
+
+
+def of_limits(error: BaseException) -> InferometerError | None:
+    """What the system refused for want of space, files, processes or memory; None of any other exception."""
+    again = "and run the same command again; what was measured is kept."
+    if isinstance(error, MemoryError):
+        return UnavailableError("Memory ran out.", f"Free memory or raise its limit (ulimit -v), {again}")
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        return UnavailableError("No more threads may be started.", f"Raise the limit (ulimit -u), {again}")
+    refused = _REFUSED.get(error.errno or 0) if isinstance(error, OSError) else None
+    if refused is None:
+        return None
+    kind, problem, remedy = refused
+    return kind(problem.format(name=getattr(error, "filename", None) or "the output"), f"{remedy} {again}")
 
 
 _PLAIN = str.maketrans({"×": "x", "±": "+-", "…": "...", "·": "-", "–": "-", "µ": "u", "≥": ">=", "≤": "<=", "→": "->"})
@@ -134,6 +176,8 @@ def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackTy
     """The hook for what happens before `main` is called: Ctrl-C is a line there, too, and no traceback."""
     if issubclass(kind, KeyboardInterrupt):
         print("\nStopped before it began.", file=sys.stderr)
+    elif (refused := error if isinstance(error, InferometerError) else of_limits(error)) is not None:
+        show(refused)
     else:
         sys.__excepthook__(kind, error, trace)
 
@@ -205,7 +249,7 @@ def typed(text: str) -> str:
 
 def say(text: str = "") -> None:
     """Print one line for the user."""
-    print(typed(text), flush=True)
+    print(sanitize.lines(typed(text)), flush=True)
 
 
 def show(error: InferometerError) -> None:
@@ -216,9 +260,9 @@ def show(error: InferometerError) -> None:
 
 def _one_line(text: str) -> str:
     """Messages of libraries, which ours may hold, have several: `told` looks for two lines."""
-    return " ".join(filter(None, map(str.strip, text.splitlines())))
+    return " ".join(filter(None, map(str.strip, sanitize.lines(text).splitlines())))
 
 
 def warn(text: str) -> None:
     """Print one line that the user should not miss."""
-    print(f"Warning: {typed(text)}", file=sys.stderr, flush=True)
+    print(f"Warning: {sanitize.one_line(typed(text))}", file=sys.stderr, flush=True)

@@ -4,11 +4,34 @@ from __future__ import annotations
 
 import math
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 _CGROUP = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
+
+
+MIN_FILES = 64
+"""Open files at once: a stage has a dozen, and its libraries as many while they load."""
+MIN_FILE_BYTES = 64 << 20
+"""The largest record that is read (core/store.py)."""
+MIN_ADDRESS_BYTES = 1 << 30
+"""Address space: the libraries of a stage that computes nothing map half of it."""
+
+
+def too_narrow() -> tuple[str, str] | None:
+    """(problem, hint) of the first limit of this process (`ulimit`) under which no stage can work; None without one."""
+    for kind, least, what, remedy in (
+        (resource.RLIMIT_NOFILE, MIN_FILES, "open files", "-n 4096"),
+        (resource.RLIMIT_FSIZE, MIN_FILE_BYTES, "bytes in a file", "-f unlimited"),
+        (resource.RLIMIT_AS, MIN_ADDRESS_BYTES, "bytes of address space", "-v unlimited"),
+    ):
+        most = resource.getrlimit(kind)[0]
+        if most != resource.RLIM_INFINITY and most < least:
+            problem = f"This shell allows {most:,} {what} (ulimit {remedy[:2]}); at least {least:,} are needed."
+            return problem, f"Raise the limit: ulimit {remedy}"
+    return None
 
 
 def affinity() -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.core.errors import BusyError
+from harness.core.regular import open_to_write
 from harness.core.store import translate_storage_errors
 
 
@@ -17,7 +18,7 @@ def exclusive(path: Path) -> Iterator[None]:
     """Hold the lock file for the life of the block. Raises BusyError naming the process that holds it."""
     with translate_storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        handle = open_to_write(path, os.O_RDWR)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -5,17 +5,22 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
+import re
+import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from harness.core import sanitize
 from harness.core.confine import inside
 from harness.core.errors import (
+    CaseError,
     MalformedFileError,
     MissingInputError,
     NewerFormatError,
@@ -23,6 +28,7 @@ from harness.core.errors import (
     StorageError,
 )
 from harness.core.portable import portable_failure
+from harness.core.regular import open_to_read
 from harness.core.schemas import Artifact, ExportRecord, Failed, Measured, RawBase, RawRecord
 from harness.core.seal import Opened, opened, sealed
 
@@ -31,6 +37,13 @@ R = TypeVar("R", bound=BaseModel)
 _RAW: TypeAdapter[Measured | Failed] = TypeAdapter(RawRecord)
 MAX_RECORD_BYTES = 64 << 20
 """A raw record of 20,000 samples has 160 kB; a file that is larger than this is not read at all."""
+MAX_LOG_BYTES = 1 << 20
+"""Of the log of a failed case, of which the end tells most."""
+TAIL_BYTES = 64 << 10
+STALE_S = 3600.0
+"""Age at which a temporary file belongs to no writer any more: none takes an hour."""
+_TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}")
+"""As mkstemp names them in save_bytes."""
 _SEAL_HEAD = b'{"sha256":"'
 _SEAL_JOIN = b'","record":'
 _SEAL_TAIL = b"}\n"
@@ -50,6 +63,13 @@ def save(path: Path, record: BaseModel, indent: int | None = 2) -> bool:
     return save_bytes(path, encoded(record, indent))
 
 
+def check_size(record: BaseModel, remedy: str) -> None:
+    """Raise CaseError where a record is larger than its reader takes."""
+    size = len(record.model_dump_json())
+    if size > MAX_RECORD_BYTES - (1 << 10):
+        raise CaseError(f"Its record has {size:,} bytes, and {MAX_RECORD_BYTES:,} are the most that is read.", remedy)
+
+
 def encoded(record: BaseModel, indent: int | None = 2) -> bytes:
     """A record as it stands in its file, sealed."""
     return sealed(record.model_dump_json(indent=indent).encode() + b"\n")
@@ -58,11 +78,13 @@ def encoded(record: BaseModel, indent: int | None = 2) -> bytes:
 def save_bytes(path: Path, content: bytes) -> bool:
     """Write through a temporary file and a rename: a reader or a crash never sees half a file."""
     with translate_storage_errors(path):
-        if path.is_file() and path.read_bytes() == content:
+        if path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content:
             return False
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
+            # By the clock of the folder's own disk, which may be another machine's.
+            sweep_temporary(path.parent, before=os.fstat(handle).st_mtime - STALE_S)
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
                 file.flush()
@@ -73,6 +95,17 @@ def save_bytes(path: Path, content: bytes) -> bool:
             Path(temporary).unlink(missing_ok=True)
             raise
     return True
+
+
+def sweep_temporary(folder: Path, before: float = math.inf) -> None:
+    """Delete temporary files that a killed process left in a folder. before: the time of change, in seconds since 1970,
+    from which on they may be another writer's."""
+    for path in folder.glob(".*"):
+        # It may be renamed or deleted while we look.
+        with suppress(OSError):
+            found = path.lstat()
+            if _TEMPORARY.fullmatch(path.name) and stat.S_ISREG(found.st_mode) and found.st_mtime < before:
+                path.unlink()
 
 
 def load(path: Path, kind: type[R], made_by: str, sums: dict[Path, str] | None = None) -> R:
@@ -123,7 +156,7 @@ def _opened(path: Path, content: bytes, made_by: str) -> Opened:
 def read_bytes(path: Path, made_by: str) -> bytes:
     """The content of a file, or MissingInputError naming the command that writes it."""
     try:
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             content = file.read(MAX_RECORD_BYTES + 1)
     except FileNotFoundError as error:
         raise MissingInputError(f"{path} does not exist.", f"Run `{made_by}` first.") from error
@@ -179,7 +212,7 @@ def _opened_raw(path: Path, content: bytes) -> tuple[str, bytes]:
 def sha256_file(path: Path) -> str:
     """Hex digest of a file's content."""
     digest = hashlib.sha256()  # hashlib.file_digest is not in the Python 3.10 that TensorRT 8.6 needs
-    with path.open("rb") as file:
+    with open_to_read(path) as file:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()
@@ -204,13 +237,28 @@ def check_artifact(folder: Path, file: Artifact, made_by: str) -> None:
 
 
 def tail(log: Path, lines: int = 40) -> str:
-    """The last lines of a log; empty where there is none. A crash's list of loaded modules is left out: it is longer
-    than its stack."""
+    """The last lines of a log, fit for a terminal; empty where there is none. Read from its end, however long it is. A
+    crash's list of loaded modules is left out: it is longer than its stack."""
     try:
-        found = log.read_text(errors="replace").splitlines()
-    except OSError:
+        with open_to_read(log) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL_BYTES))
+            text = file.read(TAIL_BYTES).decode(errors="replace")
+    except (OSError, MalformedFileError):
         return ""
+    found = sanitize.lines(text if size <= TAIL_BYTES else text.partition("\n")[2]).splitlines()
     return "\n".join([line for line in found if not line.startswith("Extension modules: ")][-lines:])
+
+
+def shorten_log(log: Path) -> None:
+    """Cut a log that is longer than MAX_LOG_BYTES to its end, with a note of what was left out."""
+    with translate_storage_errors(log):
+        if not log.is_file() or log.stat().st_size <= MAX_LOG_BYTES:
+            return
+        with open_to_read(log) as file:
+            left_out = file.seek(-MAX_LOG_BYTES, os.SEEK_END)
+            kept = file.read(MAX_LOG_BYTES)
+        save_bytes(log, f"[{left_out:,} bytes left out here]\n".encode() + kept)
 
 
 def digest_of(*parts: Any) -> str:
@@ -237,10 +285,14 @@ def translate_storage_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        again = "run the same command again; what was measured is kept."
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageError(
-                f"The disk is full: {path} could not be written.",
-                "Free some space and run the same command again; what was measured is kept.",
+                f"The disk is full: {path} could not be written.", f"Free some space and {again}"
+            ) from error
+        if error.errno == errno.EFBIG:
+            raise StorageError(
+                f"{path} may grow no larger (ulimit -f).", f"Raise the limit, ulimit -f unlimited, and {again}"
             ) from error
         refused = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
         if error.errno in refused and _is_about(error, path):

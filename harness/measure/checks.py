@@ -101,6 +101,8 @@ def _no_clock(one: Round) -> str | None:
     return disturbance.OLD_RECORD
 
 
+STOPPED = Rule("STOPPED", _always, disturbance.stopped_unmade, disturbance.stopped, disturbance.STOPPED)
+
 RULES: tuple[Rule, ...] = (
     Rule("PARITY", _always, _no_parity, _elsewhere),
     Rule("PLACEMENT", _always, _made, _elsewhere),
@@ -124,6 +126,7 @@ RULES: tuple[Rule, ...] = (
     # The card decides how fast a row on it is, whatever its host's threads do beside the one that submits.
     Rule("THREADS", _off_card, disturbance.cpu_use_unmade, disturbance.threads, disturbance.THREADS),
     Rule("AFFINITY_CHANGED", _always, disturbance.cpu_use_unmade, disturbance.allowance_changed, disturbance.CHANGED),
+    STOPPED,
     Rule("SAMPLES_MISMATCH", _always, _made, _elsewhere),
     Rule("LONG_ITERATIONS", _always, _made, _elsewhere),
 )
@@ -155,6 +158,11 @@ def judge(case: Case, rounds: Sequence[Round]) -> tuple[list[Finding], dict[str,
     found += wall_time.mismatch(case, records) + wall_time.long_iterations(records)
     found += _card(rounds) if _on_card(case, rounds) else _clock(rounds)
     return found, {name: check_of(each) for name, each in reasons.items()}
+
+
+def interrupted(rounds: Sequence[Round]) -> list[Finding]:
+    """What was stopped, of a row that has no other check: a backend that computes nothing shows what a call costs."""
+    return _in_rounds(STOPPED, rounds, [None] * len(rounds))
 
 
 def check_of(reasons: Sequence[str | None]) -> Check:

@@ -22,6 +22,17 @@ unix_s = time.time
 cpu_time_ns = time.process_time_ns
 """CPU time of this process, all threads that ever ran in it together, in nanoseconds."""
 
+
+def suspended_ns() -> int | None:
+    """How long the machine has been suspended since it started, of which `now_ns` knows nothing; None where no clock
+    counts it (Linux alone does)."""
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return None
+    # Monotonic first: read the other way round, the difference could shrink between two calls by an interrupt.
+    monotonic = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - monotonic
+
+
 _READS = 2_000
 
 _WORK = bytes(16 << 10)

@@ -7,13 +7,14 @@ All of it is pure.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from harness.core.names import plain_name
 from harness.core.schemas import Environment, GpuUsage, Measured, UsageSummary
-from harness.measure import gpu_disturbance
+from harness.measure import gpu_disturbance, typical, wall_time
 from harness.measure.grades import MAX_INTERVAL_HALF_WIDTH, Finding, finding
 
 MAX_LOST_SHARE = MAX_INTERVAL_HALF_WIDTH
@@ -37,6 +38,16 @@ MAX_FAULTS_PER_INFERENCE = 0.01
 """Pages read from disk, for each inference: below it, at most one inference in a hundred waited for a disk, which the
 median and p99 do not show."""
 
+MISSED_LOOKS = 2
+"""Planned times between two looks of the monitor, beyond which it was itself kept from running."""
+
+MIN_SUSPENDED_NS = 1_000_000
+"""Two clocks read one after the other differ by less; no machine sleeps and wakes within it."""
+
+SHORT_SAMPLE_NS = 20_000_000
+"""A median below it shows any stop of a tenth of a second as a long iteration (LONG_ITERATIONS), and no shorter stop
+lasts as long as it takes to type the next command: records from before stops were counted are judged by that."""
+
 OLD_RECORD = "measured before this check existed"
 
 QUIET = "Stop what else runs on this machine, then `make run FORCE=1`."
@@ -47,6 +58,7 @@ PAGED = "Free memory, or choose a smaller batch: parts of the process were read 
 STARVED = "Stop what else runs on these CPUs, or give the case fewer threads; then `make run FORCE=1`."
 THREADS = "Let the backend use the threads that it is given, or set `measurement.threads` to what it really uses."
 CHANGED = "Leave affinity and CPU quota alone while a case runs; then `make run FORCE=1`."
+STOPPED = "Let it run: neither stop it nor pause its container nor suspend the machine; then `make run FORCE=1`."
 
 
 @dataclass(frozen=True)
@@ -290,6 +302,59 @@ def starved(one: Round) -> str | None:
     return f"its threads waited for a CPU for {share:.0%} of the time that they wanted, {MAX_LOST_SHARE:.0%} allowed"
 
 
+def stopped_unmade(one: Round) -> str | None:
+    """Why it is not known whether the process, its container or the machine was stopped meanwhile."""
+    if stopped(one) is not None:
+        return None
+    if one.record.stops is None and not (one.record.latency_ns and typical.batch_ns(one.record) <= SHORT_SAMPLE_NS):
+        return OLD_RECORD
+    return needs_usage(_monitor_held)(one)
+
+
+def stopped(one: Round) -> str | None:
+    """The process was stopped and continued, its container paused, or the machine suspended."""
+    return by_own_count(one.record) or (None if one.usage is None else _paused(one, one.usage))
+
+
+def by_own_count(record: Measured) -> str | None:
+    """What the process itself knows of a stop."""
+    stops = record.stops
+    if stops is None:
+        return None
+    if stops.continued:
+        phases = ", ".join(f"{name} ({count}x)" for name, count in Counter(stops.continued).items())
+        return f"the process was stopped and continued (SIGCONT): {phases}"
+    if (stops.suspended_ns or 0) > MIN_SUSPENDED_NS:
+        return f"the machine was suspended for {(stops.suspended_ns or 0) / 1e9:.1f} s meanwhile"
+    return None
+
+
+def seen_stopped(usage: UsageSummary) -> str | None:
+    """The monitor looked while the process was stopped or traced."""
+    looks = usage.stopped_looks
+    return f"the process was stopped or traced at {looks} looks of the monitor" if looks else None
+
+
+def _monitor_held(usage: UsageSummary) -> str | None:
+    longest, planned = usage.longest_look_ns, usage.look_interval_ns
+    if longest is None or planned is None:
+        return OLD_RECORD
+    if longest <= MISSED_LOOKS * planned:
+        return None
+    return f"the monitor was kept from looking for {longest / 1e9:.1f} s"
+
+
+def _paused(one: Round, usage: UsageSummary) -> str | None:
+    """Stopped in the eyes of the monitor; or both did nothing for longer than the monitor alone could miss."""
+    if (seen := seen_stopped(usage)) is not None:
+        return seen
+    longest, planned = usage.longest_look_ns or 0, usage.look_interval_ns or 0
+    if _monitor_held(usage) is None or wall_time.longest_ns(one.record) < longest - MISSED_LOOKS * planned:
+        return None
+    own_s = wall_time.longest_ns(one.record) / 1e9
+    return f"neither the process (for {own_s:.1f} s) nor the monitor (for {longest / 1e9:.1f} s) got on: both were held"
+
+
 def allowance_changed(one: Round) -> str | None:
     """Affinity or quota were not the same at both ends."""
     used = one.record.cpu_use
@@ -358,5 +423,8 @@ def of_a_pass(
     ]
     found = [finding("C", name, detail, remedy) for name, detail, remedy in hits if detail]
     found += gpu_disturbance.foreign_memory([gpu]) + gpu_disturbance.power_cap([gpu]) if gpu else []
-    short = short_window(usage)
-    return found, {} if short is None else dict.fromkeys(("COTENANT", "STEAL"), short)
+    held = seen_stopped(usage)
+    found += [] if held is None else [finding("C", "STOPPED", held, STOPPED)]
+    short, blind = short_window(usage), _monitor_held(usage) if held is None else None
+    unmade = {} if short is None else dict.fromkeys(("COTENANT", "STEAL"), short)
+    return found, unmade if blind is None else {**unmade, "STOPPED": blind}

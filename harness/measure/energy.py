@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from harness.core.errors import CaseError
 from harness.core.schemas import Case, Energy, Gpu, Measured, Measurement
 from harness.core.timestamps import utc_now
-from harness.measure import typical
+from harness.measure import typical, wall_time
+from harness.measure.disturbance import by_own_count
 
 MIN_WINDOW_S = 5.0
 """METHOD 2.11."""
@@ -79,12 +80,18 @@ def metered_cases(cases: Iterable[Case], computing: Iterable[str]) -> list[tuple
 
 
 def energy_of(record: Measured, batch_size: int, spent: Spent, idle: Spent, gpu: Gpu) -> Energy:
-    """The energy of one case. Raises CaseError where the window is too short, or the card used no more than idle."""
+    """The energy of one case. Raises CaseError where the window is too short or the process was stopped in it, or where
+    the card used no more than idle."""
     window_s = spent.window_ns / 1e9
     if window_s < MIN_WINDOW_S:
         raise CaseError(
             f"The card was watched for {window_s:.1f} s only; {MIN_WINDOW_S:g} s are needed.",
             "Ask for a longer one: --window 10.",
+        )
+    if held := _held(record, spent):
+        raise CaseError(
+            f"The case was held up while the card was read: {held}.",
+            "Neither stop the process nor pause its container while it runs, then run the same command again.",
         )
     net_j = spent.energy_j - idle.watts * window_s
     if net_j <= 0:
@@ -110,3 +117,15 @@ def energy_of(record: Measured, batch_size: int, spent: Spent, idle: Spent, gpu:
         joules_per_inference=net_j / batches,
         joules_per_item=net_j / batches / batch_size,
     )
+
+
+def _held(record: Measured, spent: Spent) -> str | None:
+    """Why the window holds time in which the case did not compute; the idle power is then counted to its work."""
+    if (known := by_own_count(record)) is not None:
+        return known
+    if found := wall_time.long_iterations([record]):
+        return found[0].flag.detail
+    idle_ns = spent.window_ns - typical.wall_ns(record)
+    if idle_ns <= (1 - wall_time.MIN_SAMPLED_SHARE) * spent.window_ns:
+        return None
+    return f"{idle_ns / 1e9:.1f} s of {spent.window_ns / 1e9:.1f} s lie between its blocks"

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 import selectors
-import signal
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from harness.core import store
+from harness.core import orphans, store
 from harness.core.jobs import EVENT, Ended, Entered, Event, Job, Ready, Started
+from harness.core.regular import open_to_write
 from harness.measure.clock import now_ns
 
 START_TIMEOUT_S = 300.0
 """Importing a large library from a cold disk can take minutes; longer means that it hangs."""
+
+END_TIMEOUT_S = 30.0
+"""For a worker to end what its case left behind. One that takes longer is stopped or hangs, and is killed."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,27 @@ class Worker:
         self._case_pid: int | None = None
 
     def run(self, job: Job, observer: Observer) -> Outcome:
-        """Measure one case in a fresh process; returns when it has ended, however it ended."""
+        """Measure one case in a fresh process; returns when that and all that it started have ended."""
+        orphans.adopt()
+        others = orphans.children()
+        outcome = self._run(job, observer)
+        if self._process is None:
+            # Its worker is gone as well, so that what was left came to this process.
+            orphans.sweep(keep=others)
+        return outcome
+
+    def close(self) -> None:
+        """End the worker and the case that it may be running, with all that they started."""
+        if self._process is None:
+            return
+        others = orphans.children() - {self._process.pid}
+        if self._case_pid is not None:
+            self._kill()
+        self._process.terminate()
+        self._reap()
+        orphans.sweep(keep=others)
+
+    def _run(self, job: Job, observer: Observer) -> Outcome:
         try:
             if self._process is None:
                 self._start()
@@ -99,18 +122,11 @@ class Worker:
             return Outcome(code=1, phase="start", timed_out=True)
         return self._follow(job.measurement.timeout_s, observer)
 
-    def close(self) -> None:
-        """End the worker and the case that it may be running."""
-        if self._process is not None:
-            self._kill()
-            self._process.kill()
-            self._reap()
-
     def _start(self) -> None:
         self._buffer = b""
         with store.translate_storage_errors(self.log):
             self.log.parent.mkdir(parents=True, exist_ok=True)
-            log = self.log.open("wb")
+            log = os.fdopen(open_to_write(self.log), "wb")
         with log:
             self._process = subprocess.Popen(  # noqa: S603 - our own module, fixed words
                 self._command if self._fork else [*self._command, "--once"],
@@ -138,7 +154,10 @@ class Worker:
         phase, timed_out = "start", False
         try:
             while True:
-                event = self._next(None if timed_out else max(0.0, (deadline - now_ns()) / 1e9))
+                event = self._next(END_TIMEOUT_S if timed_out else max(0.0, (deadline - now_ns()) / 1e9))
+                if event is None and timed_out:
+                    self.close()
+                    return Outcome(code=1, phase=phase, timed_out=True)
                 if event is None:
                     self._kill()
                     timed_out = True
@@ -157,10 +176,15 @@ class Worker:
 
     def _kill(self) -> None:
         """End the running case and all that it started."""
-        _kill_group(self._running().pid if self._case_pid is None else self._case_pid)
+        orphans.end_group(self._running().pid if self._case_pid is None else self._case_pid)
 
     def _reap(self) -> int:
-        code = self._running().wait()
+        process = self._running()
+        try:
+            code = process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            orphans.end_group(process.pid)
+            code = process.wait()
         self._process, self._case_pid = None, None
         return code
 
@@ -186,17 +210,6 @@ class Worker:
                 self._buffer += chunk
         line, _, self._buffer = self._buffer.partition(b"\n")
         return EVENT.validate_json(line)
-
-
-def _kill_group(pid: int) -> None:
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        # Before the child's setsid() the group does not exist yet: end the process alone.
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
 
 
 def process_environment(threads: int, own: bool) -> dict[str, str]:

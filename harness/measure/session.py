@@ -23,6 +23,7 @@ from harness.core.schemas import (
     Placement,
     Repeats,
     SplitSamples,
+    Stops,
 )
 from harness.measure import memory
 from harness.measure.clock import now_ns
@@ -30,6 +31,7 @@ from harness.measure.cpu_use import CpuWatch
 from harness.measure.loop import Timed, WarmUp, measure, warm_up
 from harness.measure.modes import Mode
 from harness.measure.repeats import check_repeats
+from harness.measure.stops import StopCounter
 
 Outputs = Mapping[str, NDArray[np.generic]]
 
@@ -86,6 +88,7 @@ class Measurements:
     cpu_use: CpuUse
     repeats: Repeats | None
     outputs_time: OutputsTime | None
+    stops: Stops | None
 
 
 class Kept:
@@ -143,6 +146,8 @@ def run_session(
     check writes; seed: decides by how much each block is longer than asked, and the new inputs of the repeat check;
     another one for each process. round_number: from 1; decides which batches are compared before timing.
     """
+    stops = StopCounter(enter)
+    enter = stops.enter
     baseline_rss_bytes = memory.resident_bytes()
     cold = _start_cold(backend, mode, enter)
     enter("reference check")
@@ -174,6 +179,7 @@ def run_session(
         enter("repeat check")
         # Last of all: it may change nothing that was measured or read before.
         repeats = check_repeats(mode.rewritable(inputs), reference, seed)
+    stopped = stops.end()
     backend.close()
     return Measurements(
         warm_up=warmed,
@@ -188,6 +194,7 @@ def run_session(
         cpu_use=cpu_use,
         repeats=repeats,
         outputs_time=outputs_time,
+        stops=stopped,
     )
 
 

@@ -25,7 +25,7 @@ from harness.core.schemas import (
     UsageSummary,
 )
 from harness.measure import grades, rounds, split, stats, typical, utilisation
-from harness.measure.checks import judge, rounds_of, with_checks
+from harness.measure.checks import interrupted, judge, rounds_of, with_checks
 from harness.measure.device_grades import device_findings
 from harness.measure.device_times import device_of
 from harness.measure.grades import Checks, Finding, finding
@@ -60,8 +60,10 @@ def row_of(case: Case, kind: Kind, records: CaseRecords, settings: Measurement, 
     if records.measured:
         lost = _lost(records, _rounds_owed(case, records, settings))
         row = _measured_row(case, kind, records.measured, checks, lost)
-        if not checks.calibration:
-            seen = rounds_of(records.measured, records.usage, records.unwatched, records.environment)
+        seen = rounds_of(records.measured, records.usage, records.unwatched, records.environment)
+        if checks.calibration:
+            row = with_checks(row, interrupted(seen), {})
+        else:
             row = with_checks(row, *judge(case, seen))
             row = with_checks(row, *skipped_work(case, records.measured))
         numbers = [record.round for record in records.measured]

@@ -20,6 +20,9 @@ _SYS_CPU = Path("/sys/devices/system/cpu")
 
 _PROC = Path("/proc")
 
+_STOPPED = frozenset("Tt")
+"""States of a process that a signal or a tracer stopped (proc(5))."""
+
 _CPU_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal")
 """hwmon's names for the sensors of a processor; the others tell how warm a disk or a radio is."""
 
@@ -46,6 +49,8 @@ class Reading:
     """By number of the CPU: how long it was busy."""
     allowed: frozenset[int] = frozenset()
     """CPUs that any thread of the process may use."""
+    stopped: bool = False
+    """Its state is stopped, by a signal or by a tracer."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ class Probe:
         with self._process.oneshot():
             times = self._process.cpu_times()
             memory = self._process.memory_info()
-            major, minor, cpu = _stat(self.pid)
+            state, major, minor, cpu = _stat(self.pid)
             read, written = self._io()
         machine = psutil.cpu_times()
         own = resource.getrusage(resource.RUSAGE_SELF)  # in microseconds; psutil has it in ticks of 10 ms
@@ -96,6 +101,7 @@ class Probe:
             thermal_events=self._thermal_events(),
             cpus=self._busy_by_cpu(),
             allowed=self._allowed(),
+            stopped=state in _STOPPED,
         )
 
     def pss_bytes(self) -> int | None:
@@ -210,6 +216,7 @@ def sample(before: Reading, now: Reading, phase: str, first_ns: int) -> UsageSam
         temperature_c=now.temperature_c,
         throttled_periods=_difference(before.throttled, now.throttled),
         thermal_events=_difference(before.thermal_events, now.thermal_events),
+        stopped=now.stopped,
         **_beside(before, now, process_s + now.monitor_s - before.monitor_s, seconds),
     )
 
@@ -286,11 +293,11 @@ def _throttle_counters() -> tuple[Path, ...]:
     return tuple(first.values())
 
 
-def _stat(pid: int) -> tuple[int, int, int]:
-    """(major faults, minor faults, CPU that it ran on last) of a process, which psutil does not tell all of."""
+def _stat(pid: int) -> tuple[str, int, int, int]:
+    """(state, major faults, minor faults, CPU that it ran on last) of a process; psutil does not tell all of them."""
     try:
         # The command's name stands in parentheses and may hold spaces and parentheses: count from its end.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError) as error:
         raise psutil.NoSuchProcess(pid) from error
-    return int(fields[9]), int(fields[7]), int(fields[36])
+    return fields[0], int(fields[9]), int(fields[7]), int(fields[36])

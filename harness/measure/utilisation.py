@@ -59,6 +59,9 @@ def timed(usage: Usage) -> UsageSummary | None:
         monitor_share=usage.monitor_cpu_ns / usage.watched_ns if usage.watched_ns else 0.0,
         busiest=usage.busiest,
         gpu=gpu_usage.seen([one.gpu for one in samples if one.gpu is not None], usage.gpu_memory_before_bytes),
+        longest_look_ns=max(times),
+        look_interval_ns=usage.interval_ns,
+        stopped_looks=_stopped(samples),
         **_allowed(samples, times),
     )
 
@@ -99,6 +102,9 @@ def merged(rounds: Sequence[UsageSummary]) -> UsageSummary | None:
         allowed_cores=extreme("allowed_cores", min, rounds),
         allowed_others_percent_mean=mean("allowed_others_percent_mean", rounds, times),
         siblings_percent_mean=mean("siblings_percent_mean", rounds, times),
+        longest_look_ns=extreme("longest_look_ns", max, rounds),
+        look_interval_ns=extreme("look_interval_ns", max, rounds),
+        stopped_looks=total("stopped_looks", rounds),
     )
 
 
@@ -108,6 +114,12 @@ def _busiest(found: Sequence[BusyProcess]) -> tuple[BusyProcess, ...]:
     for one in sorted(found, key=lambda process: -process.cpu_percent):
         largest.setdefault((one.pid, one.name), one)
     return tuple(largest.values())[:MAX_BUSIEST]
+
+
+def _stopped(samples: Sequence[UsageSample]) -> int | None:
+    """None where any sample is of a monitor that did not look."""
+    seen = [sample.stopped for sample in samples]
+    return None if None in seen else sum(map(bool, seen))
 
 
 def _allowed(samples: Sequence[UsageSample], times: Sequence[int]) -> dict[str, Any]:

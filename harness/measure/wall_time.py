@@ -19,6 +19,9 @@ published H200 runs."""
 LONG = 5
 """Times the process's median: no scatter of an undisturbed inference reaches it."""
 
+LONG_BLOCK = 2
+"""Times the median of blocks, where a block is all that is timed: its mean scatters less than single iterations do."""
+
 MAX_LONG_SHARE = 0.05
 """Of a process's time in long iterations, for grade A: the widest interval of grade A, by which the mean may then be
 off from the median."""
@@ -61,10 +64,23 @@ def long_iterations(records: Sequence[Measured]) -> list[Finding]:
     large = sum(share > MAX_LONG_SHARE_RANKED for _, share in hit.values())
     caps_at: Grade = "C" if 2 * large >= len(records) else "B"
     number, (count, share) = max(hit.items(), key=lambda item: item[1][1])
-    what = f"{count} iterations of more than {LONG} times the median took {share:.0%} of the time"
+    what = f"{count} iterations of more than {_limit(records)} times the median took {share:.0%} of the time"
     where = f"round {number}" if len(hit) == 1 else f"{len(hit)} of {len(records)} rounds, the worst of them {number}"
     remedy = "See whether it compiles, allocates or waits now and then (`make profile`); a median does not show that."
     return [finding(caps_at, "LONG_ITERATIONS", f"{where}: {what}, {MAX_LONG_SHARE:.0%} allowed", remedy)]
+
+
+def longest_ns(record: Measured) -> int:
+    """The longest time in which a round got no further as its samples tell: a sample, one of the warm-up as well, or
+    what its samples leave out of a block; a block where nothing shorter is timed."""
+    if not record.latency_ns:
+        return max(block.wall_ns for block in record.blocks)
+    between = (block_ns - sum(samples) for samples, block_ns in _by_block(record))
+    return max(*record.latency_ns, *record.warmup_ns, *between)
+
+
+def _limit(records: Sequence[Measured]) -> int:
+    return LONG if records[0].latency_ns else LONG_BLOCK
 
 
 def _over(record: Measured, depth: int) -> str | None:
@@ -96,7 +112,7 @@ def _long(record: Measured) -> tuple[int, float]:
     """(number of long iterations, their share of the time); of blocks in offline mode, which times nothing shorter."""
     times: Sequence[float] = record.latency_ns or [block.wall_ns / block.iterations for block in record.blocks]
     weights = [1] * len(times) if record.latency_ns else [block.iterations for block in record.blocks]
-    limit = LONG * stats.median(times)
+    limit = _limit([record]) * stats.median(times)
     long = [(time, weight) for time, weight in zip(times, weights, strict=True) if time > limit]
     whole = sum(time * weight for time, weight in zip(times, weights, strict=True))
     return sum(weight for _, weight in long), sum(time * weight for time, weight in long) / whole if whole else 0.0

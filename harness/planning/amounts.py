@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 from harness.core.errors import UsageError
+from harness.core.sanitize import shortened
+from harness.core.schemas.plan import MOST_S
 
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -15,7 +17,8 @@ def share(text: str) -> float:
     value = float(found[1]) / (100 if found[2] else 1) if found else 0.0
     if not 0 < value < 1:
         raise UsageError(
-            f"`{text}` is not a share between 0 and 1.", "Write it as per cent or as a fraction: 0.5% or 0.005."
+            f"`{shortened(text, 40)}` is not a share between 0 and 1.",
+            "Write it as per cent or as a fraction: 0.5% or 0.005.",
         )
     return value
 
@@ -24,6 +27,7 @@ def duration_s(text: str) -> float:
     """`90s`, `10m` or `1.5h`, in seconds; UsageError for anything else, a number without its unit too."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh])", text.strip())
     seconds = float(found[1]) * SECONDS[found[2]] if found else 0.0
-    if seconds <= 0:
-        raise UsageError(f"`{text}` is not a time.", "Write it with its unit: 90s, 10m or 1.5h.")
+    if not 0 < seconds <= MOST_S:
+        what = "is not a time" if seconds <= 0 else f"is more than {MOST_S / 86_400:g} days"
+        raise UsageError(f"`{shortened(text, 40)}` {what}.", "Write it with its unit: 90s, 10m or 1.5h.")
     return seconds

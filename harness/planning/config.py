@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from harness.core.errors import ConfigError
 from harness.core.names import unknown_name
@@ -26,7 +26,8 @@ from harness.core.schemas import (
 from harness.planning import yaml_file
 from harness.zoo.sources import portable_name, with_prefix
 
-Positive = Annotated[int, Field(ge=1)]
+MOST = 1_000_000
+Positive = Annotated[int, Field(ge=1, le=MOST)]
 
 DEFAULT_GATES: Mapping[Precision, Gate] = {
     # Starting gates of METHOD.md §3, against fp32 eager with the same weights; int8 by docs/decisions/0007-int8.md.
@@ -47,10 +48,16 @@ def _as_list(value: object) -> object:
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("control characters are not supported")
+    return text
+
+
 class ModelEntry(_Section):
     """One model: its zoo name, which weights (None: the zoo's default for it), gates and inputs of its own."""
 
-    name: Annotated[str, Field(min_length=1, max_length=300)]
+    name: Annotated[str, Field(min_length=1, max_length=300), AfterValidator(_printable)]
     weights: Literal["pretrained", "seeded"] | None = None
     gates: dict[Precision, Gate] = {}
     inputs: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
@@ -134,10 +141,21 @@ def parse_config(data: Mapping[str, Any], source: str) -> Config:
     try:
         # By way of JSON, because only there does pydantic's strict mode take a list for a tuple.
         # Strict once more here: the sections that results share (Measurement, Gate) are lax by themselves.
-        return Config.model_validate_json(json.dumps(_full_entries(data), default=str), strict=True)
+        config = Config.model_validate_json(json.dumps(_full_entries(data), default=str), strict=True)
     except ValidationError as error:
         problem, hint = _explain(error)
         raise ConfigError(f"{source}: {problem}", hint) from error
+    _refuse_contradictions(config.measurement, source)
+    return config
+
+
+def _refuse_contradictions(asked: Measurement, source: str) -> None:
+    """Raise ConfigError where fewer rounds are the most than are planned in any case."""
+    if asked.max_rounds is not None and asked.max_rounds < asked.rounds:
+        raise ConfigError(
+            f"{source}: measurement.max_rounds: {asked.max_rounds} is below measurement.rounds ({asked.rounds}).",
+            "Raise `max_rounds`, lower `rounds`, or leave `max_rounds` out.",
+        )
 
 
 def _full_entries(data: Mapping[str, Any]) -> dict[str, Any]:

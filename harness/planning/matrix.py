@@ -28,7 +28,7 @@ from harness.planning.settings import refuse_unknown, settings_of
 from harness.planning.ways import refuse_impossible, skipped
 from harness.zoo import ModelInfo, model_info
 
-JOINABLE = frozenset({"rounds", "max_rounds", "target_interval", "budget_s", "timeout_s"})
+JOINABLE = frozenset({"rounds", "max_rounds", "target_interval", "budget_s", "timeout_s", "export_timeout_s"})
 """Measurement settings that say how many samples there are, not what a sample is."""
 
 METHOD_VERSION = 2
@@ -81,11 +81,12 @@ def make_plan(
 def plan_id(plan: Plan) -> str:
     """Hash of everything that a plan asks for and judges by.
 
-    Where its configuration lies is no part of it, nor the title of its report and whether it draws charts: no row,
-    figure or grade depends on these.
+    Where its configuration lies is no part of it, nor how long an export may take, the title of its report and whether
+    it draws charts: no figure or grade depends on these.
     """
     aside = {"schema_version": True, "plan_id": True, "config": True, "config_sha256": True}
-    asked = plan.model_dump(mode="json", exclude={**aside, "report": {"title", "charts"}})
+    timeout, looks = {"export_timeout_s"}, {"title", "charts"}
+    asked = plan.model_dump(mode="json", exclude={**aside, "measurement": timeout, "report": looks})
     # What is as it was before there was a choice leaves earlier ids as they are.
     if plan.export == ExportOptions():
         del asked["export"]

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from harness.backends import BACKENDS
 from harness.core.errors import UsageError
+from harness.core.sanitize import shortened
 from harness.core.schemas import Boundary, Device, Exporter, ExportOptions, Measurement, Mode, Precision
 from harness.measure.rounds import MANY_ROUNDS
 from harness.planning.config import Block, Config, ModelEntry
@@ -153,7 +156,11 @@ def _entry(config: Config, text: str) -> ModelEntry:
     if not name:
         raise UsageError(f"`{text}` names no model.", "Write MODELS=<name> or MODELS=<name>@seeded.")
     known = {entry.name: entry for entry in config.models}
-    found = known.get(name, ModelEntry(name=name))
+    try:
+        found = known.get(name) or ModelEntry(name=name)
+    except ValidationError as error:
+        why = error.errors()[0]["msg"]
+        raise UsageError(f"`{shortened(name, 60)}` is no model's name: {why}.", "`make models` lists them.") from error
     weights = text.rpartition("@")[2] if name != text else found.weights
     # Gates belong to a model with its weights: with other weights they would say nothing.
     other = {"name": name, "weights": weights, "inputs": found.inputs}

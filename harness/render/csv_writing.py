@@ -6,6 +6,8 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 
+from harness.core import sanitize
+
 Value = str | int | float | bool | None
 
 FORMULA = ("=", "+", "-", "@", "\t", "\n")
@@ -28,5 +30,6 @@ def harmless(value: Value) -> Value:
     if not isinstance(value, str):
         return value
     # The writer quotes a line feed, and not a carriage return, which ends a line for many readers all the same.
-    text = value.replace("\r", "\n")
-    return f"'{text}" if text.startswith(FORMULA) else text
+    text = sanitize.lines(value)
+    # A control character before it is a space now, which some programs skip.
+    return f"'{text}" if text.startswith(FORMULA) or text.lstrip(" ").startswith(FORMULA) else text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from harness.core import sanitize
 from harness.core.schemas import Comparison
 from harness.measure.comparison import is_lost
 from harness.render import change
@@ -45,7 +46,7 @@ def _capped(level: str, messages: list[tuple[str, str]]) -> Iterable[str]:
 
 def _data(text: str) -> str:
     """Escaped as @actions/core's escapeData does."""
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return sanitize.lines(text).replace("%", "%25").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

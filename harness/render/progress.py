@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from harness.core.sanitize import one_line
+
 
 class RunProgress:
     """Shows one line per finished case, and on a terminal what is running now. `done` of `total` have ended."""
@@ -47,11 +49,11 @@ class RunProgress:
 
     def running(self, label: str, phase: str) -> None:
         """Show what runs now (terminal only)."""
-        self._bar.update(self._task, description=escape(f"{label} · {phase}"))
+        self._bar.update(self._task, description=escape(one_line(f"{label} · {phase}")))
 
     def finished(self, label: str, result: str) -> None:
         """One line for a case that has ended."""
         self.done += 1
         width = len(str(self.total))
-        self._console.print(escape(f"[{self.done:{width}}/{self.total}] {label}  {result}"))
+        self._console.print(escape(one_line(f"[{self.done:{width}}/{self.total}] {label}  {result}")))
         self._bar.advance(self._task)

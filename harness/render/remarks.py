@@ -56,6 +56,7 @@ MEANINGS: Mapping[str, str] = {
     "ROUNDS_MISSING": "it has fewer rounds than planned",
     "SAMPLES_MISMATCH": "the samples do not add up to the time that passed",
     "STARVED": "its threads waited for a CPU",
+    "STOPPED": "it was stopped, paused or suspended",
     "STEAL": "the hypervisor gave this guest's CPUs to others",
     "THERMAL": "heat lowered the clock",
     "THREADS": "it used more CPU time than its threads can",

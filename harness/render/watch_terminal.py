@@ -11,6 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from harness.core.sanitize import one_line
 from harness.measure.progress import CaseProgress, ModelExport, Progress, RowState, State, Turning
 from harness.render.units import ABSENT, MILLISECOND, significant
 
@@ -52,8 +53,8 @@ def view(found: Progress | None, height: int | None = None) -> RenderableType:
     if found.planned:
         parts += [_bar(found), say(counts(found))]
     at_work = (*map(exporting, found.exporting), *map(turning, found.turning))
-    parts += [say(line) for line in (*at_work, machine(found), *map(printable, found.notes)) if line]
-    parts += [say(line, style="dim") for line in (printable(found.conditions), *LEGEND) if line]
+    parts += [say(line) for line in (*at_work, machine(found), *map(one_line, found.notes)) if line]
+    parts += [say(line, style="dim") for line in (one_line(found.conditions), *LEGEND) if line]
     rows = found.rows if height is None else around(found.rows, max(3, height - len(parts) - _BELOW))
     parts.append(_table(rows, cut))
     if len(rows) < len(found.rows):
@@ -83,7 +84,7 @@ def changes(before: Progress | None, after: Progress) -> list[str]:
     begun = {(one.model, one.lives) for one in before.exporting} if before else set()
     lines += [_export(one) for one in after.exporting if (one.model, one.lives) not in begun]
     noted = set(before.notes) if before else set()
-    lines += [printable(note) for note in after.notes if note not in noted]
+    lines += [one_line(note) for note in after.notes if note not in noted]
     same = before is not None and (before.plan_id, before.state) == (after.plan_id, after.state)
     if same:
         return lines
@@ -94,7 +95,7 @@ def changes(before: Progress | None, after: Progress) -> list[str]:
 
 def headline(found: Progress) -> str:
     """Plan and state."""
-    return f"Plan {found.plan_id} · {printable(found.config)} · {found.device} · {_STATES[found.state]}"
+    return f"Plan {found.plan_id} · {one_line(found.config)} · {found.device} · {_STATES[found.state]}"
 
 
 def counts(found: Progress) -> str:
@@ -128,20 +129,15 @@ def machine(found: Progress) -> str:
     return f"{seen.of} at the end of the last turn: {' · '.join(parts)}" if parts else ""
 
 
-def printable(text: str) -> str:
-    """Without line breaks and what would steer a terminal: names and errors come from others."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
-
-
 def _what(one: Turning) -> str:
-    what = f"round {one.round}  {printable(one.case_id)}"
+    what = f"round {one.round}  {one_line(one.case_id)}"
     if one.lives is False:
         return f"gone: the run that measured {what} ended without a word"
     return f"now: {what}" + ("  (in another container or machine: it may be gone)" if one.lives is None else "")
 
 
 def _export(one: ModelExport) -> str:
-    what = f"{printable(one.model)} ({one.number} of {one.models} models)"
+    what = f"{one_line(one.model)} ({one.number} of {one.models} models)"
     if one.lives is False:
         return f"gone: the export of {what} ended without a word"
     return f"exporting: {what}" + ("  (in another container or machine: it may be gone)" if one.lives is None else "")
@@ -170,16 +166,16 @@ def _table(rows: Sequence[CaseProgress], cut: OverflowMethod) -> Table:
 
 def _cells(row: CaseProgress) -> tuple[str, ...]:
     """In the order of the columns; empty where a column has nothing to say."""
-    names = map(printable, (row.model, row.backend, row.precision))
-    shape = (str(row.batch_size), str(row.sequence_length or ""), printable(row.way))
+    names = map(one_line, (row.model, row.backend, row.precision))
+    shape = (str(row.batch_size), str(row.sequence_length or ""), one_line(row.way))
     return (*names, *shape, _rounds(row), *_times(row))
 
 
 def _one_line(row: CaseProgress) -> str:
     median, spread = _times(row)
     times = f"{median} ms, range {spread}" if row.median_ns is not None else "no time"
-    remarks = "".join(f"; {printable(remark)}" for remark in row.remarks)
-    return f"{printable(row.case_id)}  rounds {_rounds(row)}: {times}{remarks}"
+    remarks = "".join(f"; {one_line(remark)}" for remark in row.remarks)
+    return f"{one_line(row.case_id)}  rounds {_rounds(row)}: {times}{remarks}"
 
 
 def _rounds(row: CaseProgress) -> str:
@@ -196,7 +192,7 @@ def _times(row: CaseProgress) -> tuple[str, str]:
 
 def _remarks(row: CaseProgress, cut: OverflowMethod) -> Text:
     found = Text(row.state, no_wrap=cut == "ellipsis", overflow=cut)
-    said = "".join(f"; {printable(remark)}" for remark in row.remarks)
+    said = "".join(f"; {one_line(remark)}" for remark in row.remarks)
     return found.append(said, style="" if row.state in _SAY_ENOUGH else "yellow")
 
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+from harness.core import cli
 from harness.core.jobs import Job
+from harness.core.regular import open_to_write
 from harness.core.schemas import Device
 from harness.core.store import translate_storage_errors
 from harness.core.watching import End, Message, Phase, Watch
+
+LAST_RECORD_S = 30.0
+"""For the monitor's last record on a slow disk; one that takes longer is stopped or hangs."""
 
 
 class Monitor:
@@ -19,7 +25,7 @@ class Monitor:
     def __init__(self, log: Path, device: Device = "cpu") -> None:
         with translate_storage_errors(log):
             log.parent.mkdir(parents=True, exist_ok=True)
-            file = log.open("wb")
+            file = os.fdopen(open_to_write(log), "wb")
         with file:
             self._process = subprocess.Popen(  # noqa: S603 - our own module, fixed words
                 [sys.executable, "-m", "harness.monitor", "--device", device],
@@ -28,6 +34,14 @@ class Monitor:
                 stderr=file,
                 start_new_session=True,
             )
+        if self._process.stdin is not None:
+            # A monitor that is stopped reads nothing: a full pipe must not hold up the run.
+            os.set_blocking(self._process.stdin.fileno(), False)
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._process.pid
 
     def ready(self) -> None:
         """Wait until it can see: a process that is short is over before a monitor that just starts. No wait for one
@@ -54,11 +68,16 @@ class Monitor:
         self._tell(End())
 
     def close(self) -> None:
-        """End the monitor when it has written its last record."""
+        """End the monitor when it has written its last record; one that does not answer is killed."""
         if self._process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
+            with contextlib.suppress(BrokenPipeError, BlockingIOError):
                 self._process.stdin.close()
-        self._process.wait()
+        try:
+            self._process.wait(LAST_RECORD_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            cli.warn(f"The monitor did not end within {LAST_RECORD_S:g} s and was killed: its last record is missing.")
         if self._process.stdout is not None:
             self._process.stdout.close()
 
@@ -68,6 +87,6 @@ class Monitor:
         try:
             self._process.stdin.write(message.model_dump_json().encode() + b"\n")
             self._process.stdin.flush()
-        except BrokenPipeError:
+        except (BrokenPipeError, BlockingIOError):
             # Aggregate then says that nobody watched; the samples themselves are unharmed.
             return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,10 +13,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from harness.core import cli, store
+from harness.core import cli, orphans, store
 from harness.core.errors import CaseError, FormatError, StorageError
 from harness.core.jobs import Entered, Job
 from harness.core.layout import Results
+from harness.core.regular import open_to_write
 from harness.core.schemas import Record, Usage
 from harness.measure.clock import now_ns
 from harness.measure.launcher import Observer, process_environment
@@ -92,7 +92,9 @@ def profile_in_a_process(
     """
     with store.translate_storage_errors(log):
         log.parent.mkdir(parents=True, exist_ok=True)
-        handle = log.open("wb")
+        handle = os.fdopen(open_to_write(log), "wb")
+    orphans.adopt()
+    others = orphans.children()
     with handle:
         process = subprocess.Popen(  # noqa: S603 - our own module, fixed words
             [str(interpreter or sys.executable), "-m", "harness.profile_worker"],
@@ -109,8 +111,9 @@ def profile_in_a_process(
             answer = _answer(process, asked, observer)
         finally:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+                orphans.end_group(process.pid)
             process.wait()
+            orphans.sweep(keep=others)
             if process.stdout is not None:
                 process.stdout.close()
     if process.returncode == StorageError.exit_code:

@@ -22,6 +22,7 @@ def measure_turn(job: Job, worker: Worker, results: Results, observer: Observer)
         for old in (raw, log, results.usage_file(case_id, job.round)):
             old.unlink(missing_ok=True)
     outcome = worker.run(job, observer)
+    store.shorten_log(log)
     if outcome.code == StorageError.exit_code:
         raise StorageError(
             f"The disk is full or not writable: {raw} could not be written.",

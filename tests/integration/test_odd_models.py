@@ -42,7 +42,17 @@ def bench(folder: Folder, *names: str, backends: tuple[str, ...] = ("torch-eager
 
 
 def test_what_a_models_code_does_to_its_process_is_its_own_failed_row(own: Folder) -> None:
-    names = ("crashing", "leaving", "endless", "exits", "no_exception", "refused_file", "leaving_late", "plain")
+    names = (
+        "crashing",
+        "leaving",
+        "endless",
+        "exits",
+        "no_exception",
+        "refused_file",
+        "leaving_late",
+        "daemons",
+        "plain",
+    )
     rows = bench(own, *(f"{ODD}{name}" for name in names))
     said = {name: row.reason or row.status for name, row in rows.items()}
     assert "crashed with signal 11" in said["crashing"]
@@ -52,7 +62,7 @@ def test_what_a_models_code_does_to_its_process_is_its_own_failed_row(own: Folde
     assert "NoException: not even an Exception" in said["no_exception"]
     assert "Permission denied: '/data/weights.bin'" in said["refused_file"]
     assert "SystemExit: no licence here" in said["leaving_late"]
-    assert said["plain"] == "measured"
+    assert said["daemons"] == said["plain"] == "measured"
     crash = own.results.export(rows["crashing"].case_id.partition("-torch")[0]).failure_log.read_text()
     assert "odd_models.py" in crash
 

@@ -191,3 +191,16 @@ def test_values_are_made_up_for_every_type_within_what_the_graph_looks_up(tmp_pa
     assert (ids.dtype, ids.shape) == ("int64", (16, 128))
     assert 0 <= ids.min() < ids.max() <= 99
     assert "its free axes (seq) taken as 128" in source
+
+
+def test_a_file_that_never_ends_is_a_row_that_says_so_and_the_others_go_on(own: Folder) -> None:
+    paths = [files.endless(own.root / "endless.onnx"), files.linear(own.root / "linear.onnx")]
+    names = tuple(f"onnx:{os.path.relpath(path, ROOT)}" for path in paths)
+    own.plan({"backends": ["onnxruntime"]}, models=names, export_timeout_s=40.0)
+    exported = own("export")
+    assert exported.returncode == 10, exported.stderr
+    assert own("run").returncode == 10
+    endless, linear = own.summary().rows
+    assert endless.status == "failed"
+    assert "timed out: it did not end within 40 s" in (endless.reason or "")
+    assert linear.status == "measured"

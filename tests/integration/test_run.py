@@ -321,6 +321,19 @@ def test_a_run_that_was_killed_is_finished_by_the_next(folder: Folder, sent: sig
     assert row.latency_ns.rounds == 12
 
 
+@pytest.mark.parametrize("killed", ["run", "worker", "case"])
+def test_what_a_case_started_in_a_session_of_its_own_ends_with_it(folder: Folder, killed: str) -> None:
+    folder.environment["INFEROMETER_TEST_FAULTS"] = "1"
+    folder.plan({"backends": ["torch-eager"], "batch_sizes": [5]})  # hangs
+    with folder.started("run") as process:
+        assert until(lambda: folder.named("sleep"), 120)
+        (case,) = folder.named("harness.worker", of_worker=True)
+        victim = {"run": process.pid, "worker": case.ppid(), "case": case.pid}[killed]
+        os.kill(victim, signal.SIGKILL)
+        process.wait()
+    assert folder.orphans() == []
+
+
 def test_a_run_killed_while_compiling_leaves_no_compiler_behind(folder: Folder) -> None:
     folder.plan({"backends": ["torch-compile"], "batch_sizes": [3]})
     with folder.started("run") as process:

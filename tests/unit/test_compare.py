@@ -693,8 +693,7 @@ def test_junit_stays_xml_whatever_a_reason_quotes(folders: Folders, before: Summ
 
     folders.put(before, summary(2, event))()
     (said,) = [str(one.get("message")) for one in folders.junit().iter("skipped") if "<b>" in str(one.get("message"))]
-    unknown = "\N{REPLACEMENT CHARACTER}"
-    assert said == f"NOT COMPARABLE: now failed: load: <b> & {unknown}[31mred{unknown}[0m{unknown}"
+    assert said == "NOT COMPARABLE: now failed: load: <b> &  [31mred [0m "
 
 
 def test_the_json_is_complete_and_ratios_are_current_over_baseline(eventful: Folders) -> None:
@@ -748,7 +747,7 @@ def test_commands_are_escaped(eventful: Folders) -> None:
         update={"rows": (row.model_copy(update={"case_id": "a%b\r\nc::d", "ratio": None}),)}
     )
     (command,) = github.commands(found)
-    assert command.startswith("::error title=slower::a%25b%0D%0Ac::d: ")
+    assert command.startswith("::error title=slower::a%25b%0Ac::d: ")
     assert "\n" not in command
 
 

@@ -13,9 +13,9 @@ older versions have none and are read as they are:
     CpuRoof       1  first format
     Environment   1  first format
     RawRecord     2  Measured | Failed, sealed with a checksum (core/store.py); settings_id was plan_id in format 1;
-                     cpu_use came later, None in older files
-    Usage         2  settings_id was plan_id in format 1; what was used of the allowed CPUs and beside them and
-                     `busiest` came later, None or empty in older files
+                     cpu_use and stops came later, None in older files
+    Usage         2  settings_id was plan_id in format 1; what was used of the allowed CPUs and beside them, whether the
+                     process was stopped and `busiest` came later, None or empty in older files
     Running       1  first format
     Exporting     1  first format
     Energy        2  settings_id was plan_id in format 1
@@ -98,6 +98,7 @@ from harness.core.schemas.raw import (
     RawRecord,
     Repeats,
     SplitSamples,
+    Stops,
 )
 from harness.core.schemas.reproduction import Reproduced, ReproducedRow, Reproduction
 from harness.core.schemas.roof import CpuLimits, CpuRoof, Roof
@@ -246,6 +247,7 @@ __all__ = [
     "States",
     "Status",
     "Stopped",
+    "Stops",
     "Substitute",
     "Summary",
     "TensorSpec",

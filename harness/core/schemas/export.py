@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from harness.core.confine import FileName, RelativePath
-from harness.core.schemas.vocabulary import Boundary, Kind, Precision, Record, Weights
+from harness.core.schemas.vocabulary import Boundary, Kind, Precision, Record, Told, Weights
 
 
 class Artifact(Record):
@@ -159,8 +159,8 @@ class ExportFailure(Record):
     results/exports/<slug>/export-failed.json, which is gone once one succeeds."""
 
     schema_version: Literal[1] = 1
-    error: str
-    hint: str
+    error: Told
+    hint: Told
 
 
 SOURCES = "sources"

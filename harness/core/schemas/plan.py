@@ -19,6 +19,12 @@ from harness.core.schemas.vocabulary import (
     Weights,
 )
 
+MOST_S = 30 * 86_400.0
+"""A month: no waiting that was meant is longer, and clocks still count it."""
+MOST_THREADS = 9_999
+"""As in the settings `2-threads` to `9999-threads`."""
+MOST_SAMPLES = 2_000_000
+
 
 class Measurement(Record):
     """How each case is measured (METHOD: warm-up until steady, stop rule, fresh process per case and round)."""
@@ -29,34 +35,36 @@ class Measurement(Record):
     """Further rounds, up to this number, for cases whose interval is wider than `target_interval`; None: none."""
     target_interval: Annotated[float, Field(gt=0, lt=1)] = 0.02
     """Relative half-width of the 95% CI over processes at which a case needs no further round."""
-    budget_s: Annotated[float, Field(gt=0)] | None = None
+    budget_s: Annotated[float, Field(gt=0, le=MOST_S)] | None = None
     """No further round begins after so many seconds of the command, exports included, or of the run stage where that is
     the command; the first `rounds` are always measured."""
-    seed: int = 20261127
+    seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 20261127
     """Order of cases within a round, and weights of `seeded` models."""
-    threads: Annotated[int, Field(ge=1)] | None = None
+    threads: Annotated[int, Field(ge=1, le=MOST_THREADS)] | None = None
     """Threads for every backend alike; None: what affinity and the cgroup quota give."""
-    warmup_min_s: Annotated[float, Field(ge=0)] = 0.2
-    warmup_min_iterations: Annotated[int, Field(ge=1)] = 10
-    warmup_max_s: Annotated[float, Field(ge=0)] = 20.0
-    window_s: Annotated[float, Field(gt=0)] = 0.05
+    warmup_min_s: Annotated[float, Field(ge=0, le=MOST_S)] = 0.2
+    warmup_min_iterations: Annotated[int, Field(ge=1, le=MOST_SAMPLES)] = 10
+    warmup_max_s: Annotated[float, Field(ge=0, le=MOST_S)] = 20.0
+    window_s: Annotated[float, Field(gt=0, le=MOST_S)] = 0.05
     """Length of one of the three windows whose medians must agree before measuring starts."""
     steady_tolerance: Annotated[float, Field(gt=0, lt=1)] = 0.01
-    block_s: Annotated[float, Field(gt=0)] = 0.1
-    block_iterations: Annotated[int, Field(ge=1)] = 20
+    block_s: Annotated[float, Field(gt=0, le=MOST_S)] = 0.1
+    block_iterations: Annotated[int, Field(ge=1, le=MOST_SAMPLES)] = 20
     target_ci: Annotated[float, Field(gt=0, lt=1)] = 0.01
     """Relative half-width of the 95% CI over block medians at which a process stops."""
-    min_samples: Annotated[int, Field(ge=1)] = 100
-    max_samples: Annotated[int, Field(ge=1)] = 20_000
-    min_s: Annotated[float, Field(ge=0)] = 1.0
+    min_samples: Annotated[int, Field(ge=1, le=MOST_SAMPLES)] = 100
+    max_samples: Annotated[int, Field(ge=1, le=MOST_SAMPLES)] = 20_000
+    min_s: Annotated[float, Field(ge=0, le=MOST_S)] = 1.0
     """Shortest warm-up and timed part together: CPU time is counted in ticks of 10 ms, which a shorter window is too
     coarse for. `max_s` and `warmup_max_s` still end it; a row of less is not judged by shares of CPU time, and says
     so."""
-    max_s: Annotated[float, Field(gt=0)] = 10.0
+    max_s: Annotated[float, Field(gt=0, le=MOST_S)] = 10.0
     """Longest measuring phase of one process; a case that stops here keeps its samples and says so."""
-    timeout_s: Annotated[float, Field(gt=0)] = 600.0
+    timeout_s: Annotated[float, Field(gt=0, le=MOST_S)] = 600.0
     """Longest life of one process, compile time included; after it the case is a `Failed` row."""
-    parity_samples: Annotated[int, Field(ge=8)] = 64
+    export_timeout_s: Annotated[float, Field(gt=0, le=MOST_S)] = 3600.0
+    """Longest export of one model, downloads included; after it the model's cases are `Failed` rows."""
+    parity_samples: Annotated[int, Field(ge=8, le=100_000)] = 64
     """Different inputs: all are compared with the reference before timing, and they rotate while timing."""
 
 
@@ -89,7 +97,7 @@ class ExportOptions(Record):
 class EngineOptions(Record):
     """How every TensorRT engine of a plan is built; None leaves it to TensorRT."""
 
-    workspace_mib: Annotated[int, Field(ge=1)] | None = None
+    workspace_mib: Annotated[int, Field(ge=1, le=1 << 24)] | None = None
     """Most memory that a kernel may use as scratch space while it is chosen and run."""
     optimization_level: Annotated[int, Field(ge=0, le=5)] | None = None
     """How long the builder searches; TensorRT's own is 3."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from harness.core.schemas.vocabulary import Format2, Record, SettingsId
+from harness.core.schemas.vocabulary import Format2, Record, SettingsId, Told, ToldLines
 
 
 class Clock(Record):
@@ -107,6 +107,15 @@ class CpuUse(Record):
     the clock is lower or a neighbour uses the same core (harness/measure/clock.py)."""
 
 
+class Stops(Record):
+    """When a process was kept from running from outside, between its load and its last check, by its own count."""
+
+    continued: tuple[str, ...] = ()
+    """The phase of each continuation after a stop (SIGCONT after SIGSTOP or SIGTSTP)."""
+    suspended_ns: int | None = None
+    """How long the machine was suspended; None where its clocks do not show it."""
+
+
 class RawBase(Record):
     schema_version: Format2 = 2
     case_id: str
@@ -196,15 +205,17 @@ class Measured(RawBase):
     """None in records from before there was the check, and where nothing is computed."""
     outputs_time: OutputsTime | None = None
     """None in records from before it was measured, and where nothing is computed."""
+    stops: Stops | None = None
+    """None in records from before they were counted."""
 
 
 class Failed(RawBase):
     status: Literal["failed"] = "failed"
-    error: str
-    hint: str
+    error: Told
+    hint: Told
     phase: str
     """Where it happened: start, load, compile, reference check, warm-up, measure, outputs check."""
-    stderr_tail: str
+    stderr_tail: ToldLines
 
 
 RawRecord = Annotated[Measured | Failed, Field(discriminator="status")]

@@ -52,6 +52,8 @@ class UsageSample(Record):
     """CPU time of everything else on those CPUs, the monitor's own left out; 100 is one CPU."""
     siblings_percent: float | None = None
     """CPU time on their SMT siblings that the process may not use; 100 is one CPU."""
+    stopped: bool | None = None
+    """The process was stopped or traced when the monitor looked; None in older files."""
 
 
 class BusyProcess(Record):

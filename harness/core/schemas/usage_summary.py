@@ -73,3 +73,9 @@ class UsageSummary(Record):
     """CPU time on SMT siblings of those CPUs that the process may not use."""
     busiest: tuple[BusyProcess, ...] = ()
     """Other processes, the busiest first; of several rounds each with its largest share."""
+    longest_look_ns: int | None = None
+    """Longest time between two looks of the monitor. None in older files."""
+    look_interval_ns: int | None = None
+    """Time between two looks as the monitor plans it."""
+    stopped_looks: int | None = None
+    """Looks at which the process was stopped or traced; None where that was not looked at."""

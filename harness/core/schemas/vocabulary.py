@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from harness.core import sanitize
 from harness.core.confine import FileName
 
 Device = Literal["cpu", "cuda"]
@@ -36,6 +37,12 @@ Limit = Literal["compute", "memory", "launch", "kernels", "host"]
 reach neither limit, or the host that submits (harness/measure/roofline.py)."""
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+Told = Annotated[str, AfterValidator(lambda text: sanitize.shortened(sanitize.one_line(text), 4_000))]
+"""One line from a library or a model's code, for a reader: cut in the middle where it is long."""
+ToldLines = Annotated[str, AfterValidator(lambda text: sanitize.shortened(sanitize.lines(text), 64_000))]
+"""Several lines of it."""
 
 
 class Record(BaseModel):

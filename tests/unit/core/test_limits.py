@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from harness.core import limits
+from harness.core import cli, limits
+from tests.fixtures.stages import ROOT, two_lines
 
 
 def tree(root: Path, membership: str = "", **files: str) -> tuple[Path, Path]:
@@ -109,3 +115,37 @@ def test_threads_come_from_this_process(monkeypatch: pytest.MonkeyPatch) -> None
     assert limits.threads() == 3
     monkeypatch.setattr(limits, "cpu_quota", lambda: 2.2)
     assert limits.threads() == 2
+
+
+@pytest.mark.parametrize("limit", ["-n 16", "-f 1", "-v 300000"])
+def test_a_limit_of_the_shell_that_no_stage_can_work_under_is_one_error_of_two_lines(limit: str) -> None:
+    command = f"ulimit {limit}; exec {shlex.quote(sys.executable)} -m harness.plan"
+    done = subprocess.run(["/bin/bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+    error, hint = two_lines(done)
+    assert f"(ulimit {limit[:2]})" in error
+    assert f"ulimit {limit[:2]}" in hint
+    assert done.returncode == 5
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.EFBIG, "File too large", "a.json"), "a.json may grow no larger"),
+        (OSError(errno.EMFILE, "Too many open files", "a.json"), "No more files"),
+        (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), "no more processes"),
+        (MemoryError(), "Memory ran out"),
+        (RuntimeError("can't start new thread"), "No more threads"),
+    ],
+)
+def test_what_the_system_refuses_meanwhile_is_two_lines(
+    error: Exception, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stage(_arguments: Sequence[str]) -> None:
+        raise error
+
+    with pytest.raises(SystemExit) as caught:
+        cli.main(stage, [])
+    assert caught.value.code in (5, 6)
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert words in said[0]

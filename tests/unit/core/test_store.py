@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from harness.core import store
 from harness.core.errors import (
+    CaseError,
     InferometerError,
     MalformedFileError,
     MissingInputError,
@@ -318,3 +319,35 @@ def test_a_new_plan_without_its_settings_is_malformed_and_not_taken_for_an_old_o
     del content["settings_id"]
     (tmp_path / "plan.json").write_text(json.dumps(content))
     assert "settings_id" in loading(tmp_path / "plan.json").problem
+
+
+def test_a_long_log_is_read_from_its_end_and_cut_with_a_note(tmp_path: Path) -> None:
+    log = tmp_path / "1.log"
+    with log.open("wb") as file:
+        file.truncate(1 << 33)  # takes no space on the disk, and would take 8 GiB of memory
+        file.seek(0, os.SEEK_END)
+        file.write(b"\nlast words\n")
+    assert store.tail(log).endswith("last words")
+    store.shorten_log(log)
+    assert log.stat().st_size < store.MAX_LOG_BYTES + 100
+    assert log.read_bytes().startswith(b"[8,5")
+    assert store.tail(log).endswith("last words")
+
+
+def test_a_record_that_no_reader_would_take_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.check_size(RECORD, "Lower it.")
+    monkeypatch.setattr(store, "MAX_RECORD_BYTES", 2_000)
+    with pytest.raises(CaseError, match="2,000 are the most that is read"):
+        store.check_size(RECORD, "Lower it.")
+
+
+def test_temporary_files_of_killed_writers_are_swept_and_those_of_others_stay(tmp_path: Path) -> None:
+    old, young, other = (tmp_path / name for name in (".1.json.abcdefgh", ".2.json.abcdefgh", ".lock"))
+    for path in (old, young, other):
+        path.write_text("half")
+    for path in (old, other):
+        os.utime(path, (1, 1))
+    store.save_bytes(tmp_path / "plan.json", b"content")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".2.json.abcdefgh", ".lock", "plan.json"]
+    store.sweep_temporary(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "plan.json"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.schemas import BusyProcess, Check, CpuUse, Measured, UsageSummary
+from harness.core.schemas import Block, BusyProcess, Check, CpuUse, Measured, Stops, UsageSummary
 from harness.measure import checks, disturbance, utilisation
 from harness.measure.grades import Finding, grade
 from tests.synthetic_results import EFFICIENTNET, case_of, cpu_use, environment, measured, usage_of, usage_sample
@@ -346,3 +347,67 @@ def test_rounds_name_each_program_once_with_its_largest_share() -> None:
     together = utilisation.merged(rounds)
     assert together is not None
     assert [(one.name, one.cpu_percent) for one in together.busiest] == [("a", 30.0)]
+
+
+def stopped_round(usage: UsageSummary | None = None, **changes: Any) -> disturbance.Round:
+    """Samples of some 2 ms, watched without a hole unless something else is asked for."""
+    record = measured(CASE, EFFICIENTNET, 1, 200, **changes)
+    return disturbance.Round(record, usage or watched())
+
+
+def watched(longest_look_s: float = 0.25, stopped_looks: int | None = 0) -> UsageSummary:
+    changes = {"longest_look_ns": int(longest_look_s * 1e9), "stopped_looks": stopped_looks}
+    return usage().model_copy(update=changes)
+
+
+def with_a_long_sample(seconds: float) -> dict[str, Any]:
+    """Of a process that got no further for so long, between samples of 2 ms."""
+    samples = (2_000_000,) * 100 + (int(seconds * 1e9),)
+    return {"latency_ns": samples, "blocks": (Block(iterations=len(samples), wall_ns=sum(samples) + 1_000),)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"stops": Stops(continued=("load", "measure", "measure"))}, "load (1x), measure (2x)"),
+        ({"stops": Stops(suspended_ns=4_200_000_000)}, "suspended for 4.2 s"),
+        ({"usage": watched(stopped_looks=3)}, "at 3 looks"),
+        ({"usage": watched(longest_look_s=1.4), **with_a_long_sample(1.2)}, "both were held"),
+    ],
+)
+def test_a_stop_has_a_witness_and_costs_the_rank(changes: dict[str, Any], words: str) -> None:
+    one = stopped_round(**changes)
+    rounds = [replace(one, record=one.record.model_copy(update={"round": number})) for number in (1, 2, 3)]
+    assert words in str(disturbance.stopped(rounds[0]))
+    assert disturbance.stopped_unmade(rounds[0]) is None
+    (hit,) = [one for one in checks.judge(CASE, rounds)[0] if one.flag.name == "STOPPED"]
+    assert hit.caps_at == "C"
+    assert [one.flag.name for one in checks.interrupted(rounds)] == ["STOPPED"]  # of rows without other checks as well
+
+
+def test_a_stop_in_one_round_of_three_costs_the_a_alone() -> None:
+    hit, quiet = stopped_round(stops=Stops(continued=("warm-up",))), stopped_round()
+    others = [disturbance.Round(measured(CASE, EFFICIENTNET, number, 200), watched()) for number in (2, 3)]
+    (found,) = checks.interrupted([hit, *others])
+    assert (found.caps_at, disturbance.stopped(quiet)) == ("B", None)
+
+
+def test_a_monitor_that_alone_was_stopped_proves_nothing_and_leaves_the_check_unmade() -> None:
+    one = stopped_round(watched(longest_look_s=9.0))
+    assert disturbance.stopped(one) is None
+    assert disturbance.stopped_unmade(one) == "the monitor was kept from looking for 9.0 s"
+
+
+def test_an_older_record_is_judged_where_its_samples_are_short_enough_to_show_a_stop() -> None:
+    assert disturbance.stopped_unmade(stopped_round(stops=None)) is None
+    slow = {"latency_ns": (30_000_000,) * 50, "blocks": (Block(iterations=50, wall_ns=1_500_000_000),)}
+    assert disturbance.stopped_unmade(stopped_round(stops=None, **slow)) == disturbance.OLD_RECORD
+    assert disturbance.stopped_unmade(stopped_round(**slow)) is None
+
+
+def test_a_profile_whose_process_was_stopped_has_no_rank() -> None:
+    findings, unmade = disturbance.of_a_pass(watched(stopped_looks=2), 2, False, environment(threads=2))
+    assert [(one.flag.name, one.caps_at) for one in findings] == [("STOPPED", "C")]
+    assert unmade == {}
+    findings, unmade = disturbance.of_a_pass(watched(longest_look_s=1.0), 2, False, environment(threads=2))
+    assert (findings, list(unmade)) == ([], ["STOPPED"])

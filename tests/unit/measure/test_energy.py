@@ -9,7 +9,7 @@ import pytest
 from harness.core.errors import CaseError
 from harness.core.gpu import facts_of
 from harness.core.nvml import Card
-from harness.core.schemas import Block, Case, Measured, Measurement
+from harness.core.schemas import Block, Case, Measured, Measurement, Stops
 from harness.measure.energy import Meter, Spent, energy_of, metered_cases, settings_for
 from tests.fixtures.nvml import FakeNvml
 from tests.synthetic_results import EFFICIENTNET, case_of, measured
@@ -21,7 +21,7 @@ IDLE = Spent(energy_j=350.0, window_ns=5 * S)  # 70 W
 
 
 def record(batches: int) -> Measured:
-    blocks = (Block(iterations=batches, wall_ns=5 * S),)
+    blocks = (Block(iterations=batches, wall_ns=6 * S),)
     return measured(CASE, EFFICIENTNET, 1, 10).model_copy(update={"latency_ns": (), "blocks": blocks})
 
 
@@ -34,7 +34,7 @@ def test_idle_power_is_taken_off_over_the_whole_window() -> None:
     found = energy_of(record(1_000), 4, Spent(energy_j=3_000.0, window_ns=6 * S), IDLE, GPU)
     assert found.joules_per_inference == pytest.approx((3_000 - 70 * 6) / 1_000)
     assert found.joules_per_item == pytest.approx(found.joules_per_inference / 4)
-    assert (found.idle_w, found.energy_j, found.batches, found.busy_ns) == (70, 3_000, 1_000, 5 * S)
+    assert (found.idle_w, found.energy_j, found.batches, found.busy_ns) == (70, 3_000, 1_000, 6 * S)
     assert (found.gpu, found.uuid, found.case_id) == (GPU.name, GPU.uuid, CASE.case_id)
 
 
@@ -48,6 +48,20 @@ def test_idle_power_is_taken_off_over_the_whole_window() -> None:
 def test_what_cannot_be_trusted_is_no_energy(spent: Spent, words: str) -> None:
     with pytest.raises(CaseError, match=words):
         energy_of(record(1_000), 4, spent, IDLE, GPU)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"stops": Stops(continued=("measure",))}, "stopped and continued"),
+        ({"stops": Stops(suspended_ns=S)}, "suspended for 1.0 s"),
+        ({"blocks": (Block(iterations=500, wall_ns=4 * S),)}, "2.0 s of 6.0 s lie between its blocks"),
+        ({"blocks": (*[Block(iterations=100, wall_ns=S)] * 3, Block(iterations=100, wall_ns=3 * S))}, "took 50%"),
+    ],
+)
+def test_a_case_that_was_held_up_has_no_energy(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(CaseError, match=words):
+        energy_of(record(1_000).model_copy(update=changes), 4, Spent(energy_j=3_000.0, window_ns=6 * S), IDLE, GPU)
 
 
 def case(**changes: Any) -> Case:

@@ -107,7 +107,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     monkeypatch.setattr(psutil, "sensors_temperatures", dict, raising=False)
     monkeypatch.setattr(usage, "_SYS_CPU", tmp_path)
     monkeypatch.setattr(usage.limits, "throttled_periods", lambda: None)
-    monkeypatch.setattr(usage, "_stat", lambda _pid: (5, 6, 1))
+    monkeypatch.setattr(usage, "_stat", lambda _pid: ("R", 5, 6, 1))
     monkeypatch.setattr(usage, "_PROC", tmp_path)
     for cached in (usage._throttle_counters, usage.core_of, usage._in_guest):
         cached.cache_clear()
@@ -227,7 +227,8 @@ def test_a_process_that_is_gone_is_said_to_be_gone() -> None:
 
 
 def test_the_kernels_line_about_this_very_process() -> None:
-    major, minor, cpu = usage._stat(os.getpid())
+    state, major, minor, cpu = usage._stat(os.getpid())
+    assert state == "R"
     assert major >= 0
     assert minor > 0
     assert cpu in range(os.cpu_count() or 1)

@@ -135,6 +135,19 @@ def test_blocks_of_the_offline_mode_stand_for_its_iterations() -> None:
     assert found.flag.detail.startswith("round 1: 20 iterations")
 
 
+def test_a_block_scatters_less_than_an_iteration_so_that_three_times_its_length_is_long() -> None:
+    blocks = tuple(Block(iterations=20, wall_ns=20 * MS * (3 if number == 3 else 1)) for number in range(20))
+    (found,) = wall_time.long_iterations([record((), blocks)])
+    assert "more than 2 times the median" in found.flag.detail
+
+
+def test_the_longest_time_without_progress_is_a_sample_a_gap_or_a_block() -> None:
+    blocks = (Block(iterations=2, wall_ns=2 * MS),)
+    assert wall_time.longest_ns(record((MS, MS), blocks, warmup_ns=(9 * MS,))) == 9 * MS
+    assert wall_time.longest_ns(record((MS, MS), (Block(iterations=2, wall_ns=7 * MS),), warmup_ns=())) == 5 * MS
+    assert wall_time.longest_ns(record((), blocks)) == 2 * MS
+
+
 def test_synthetic_records_add_up() -> None:
     found = measured(SYNC, EFFICIENTNET, 1)
     assert list(accumulate(block.iterations for block in found.blocks))[-1] == len(found.latency_ns)

@@ -158,7 +158,7 @@ def test_the_settings_id_changes_with_what_decides_a_sample_and_nothing_else(fie
     settings = Measurement()
     changed = settings.model_copy(update={field: other(getattr(settings, field))})
     assert changed != settings
-    same = field in ("rounds", "max_rounds", "target_interval", "budget_s", "timeout_s")
+    same = field in ("rounds", "max_rounds", "target_interval", "budget_s", "timeout_s", "export_timeout_s")
     assert (settings_id("cpu", changed) == settings_id("cpu", settings)) is same
 
 

@@ -23,7 +23,7 @@ PLAIN = {
     *("batch_size", "sequence_length", "rounds", "samples", "threads", "layers", "major_faults", "minor_faults"),
     *("throttled_periods", "thermal_events", "gpu_samples", "gpu_other_processes_max", "batches"),
     *("relative_l2", "cosine", "speedup", "speedup_ci95_low", "speedup_ci95_high", "modules_fused"),
-    *("gain", "gain_ci95_low", "gain_ci95_high", "of", "allowed_cpus", "allowed_cores"),
+    *("gain", "gain_ci95_low", "gain_ci95_high", "of", "allowed_cpus", "allowed_cores", "stopped_looks"),
     *("break_even_requests_ci95_low", "break_even_requests_ci95_high"),
     *("flops_per_batch", "flops_share_of_best", "bytes_share_of_best_copy"),
 }

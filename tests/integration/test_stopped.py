@@ -1,0 +1,133 @@
+"""A case that is stopped and continued says so, in whatever phase; a stopped monitor holds up nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.core import orphans
+from harness.core.jobs import Job
+from harness.core.layout import Results
+from harness.core.schemas import Case, Failed, Measured, Measurement
+from harness.measure import checks, launcher
+from harness.measure.disturbance import Round
+from harness.measure.launcher import Worker
+from harness.running import monitoring
+from harness.running.monitoring import Monitor
+from harness.running.turn import measure_turn
+
+pytestmark = pytest.mark.stages
+
+SHORT = Measurement(rounds=1, warmup_min_s=0.3, window_s=0.02, block_s=0.05, max_s=0.5, min_samples=10, min_s=0.6)
+
+
+def job(root: Path, mode: str = "sync") -> Job:
+    case = Case(
+        case_id="spin-2ms",
+        model="spin:2ms",
+        slug="spin",
+        backend="spin",
+        device="cpu",
+        precision="fp32",
+        batch_size=1,
+        sequence_length=None,
+        boundary="compute",
+        mode=mode,  # type: ignore[arg-type]
+        weights="own",
+    )
+    return Job(
+        case=case,
+        round=1,
+        settings_id="settings",
+        measurement=SHORT,
+        threads=1,
+        results=str(root / "results"),
+        models=str(root / "models"),
+    )
+
+
+class Stopper:
+    """Stops the case's process as it comes to a phase, and lets it go on a while later."""
+
+    def __init__(self, phase: str, seconds: float = 0.3) -> None:
+        self._phase, self._seconds, self._pid = phase, seconds, 0
+
+    def started(self, pid: int) -> None:
+        self._pid = pid
+
+    def entered(self, phase: str) -> None:
+        if phase == self._phase:
+            os.kill(self._pid, signal.SIGSTOP)
+            threading.Timer(self._seconds, os.kill, (self._pid, signal.SIGCONT)).start()
+
+
+def measured(root: Path, observer: Stopper, mode: str = "sync") -> Measured:
+    results = Results(root / "results")
+    worker = Worker("spin", 1, results.worker_log("spin"))
+    try:
+        record = measure_turn(job(root, mode), worker, results, observer)
+    finally:
+        worker.close()
+    assert isinstance(record, Measured)
+    return record
+
+
+@pytest.mark.parametrize("phase", ["load", "warm-up", "measure"])
+@pytest.mark.parametrize("mode", ["sync", "offline"])
+def test_a_stop_is_counted_and_costs_the_rank(tmp_path: Path, phase: str, mode: str) -> None:
+    record = measured(tmp_path, Stopper(phase), mode)
+    assert record.stops is not None
+    # The signal is handled when the interpreter next gets to it, in whatever phase that is.
+    assert len(record.stops.continued) == 1
+    (found,) = checks.interrupted([Round(record, None)])
+    assert (found.flag.name, found.caps_at) == ("STOPPED", "C")
+
+
+def test_a_process_that_nothing_stopped_counts_nothing(tmp_path: Path) -> None:
+    record = measured(tmp_path, Stopper("never"))
+    assert record.stops is not None
+    assert record.stops.continued == ()
+    assert checks.interrupted([Round(record, None)]) == []
+
+
+class WorkerStopper(Stopper):
+    """Stops the case and the worker that forked it, for good."""
+
+    def entered(self, phase: str) -> None:
+        if phase == self._phase:
+            for pid in (psutil.Process(self._pid).ppid(), self._pid):
+                os.kill(pid, signal.SIGSTOP)
+
+
+def test_a_stopped_worker_ends_at_the_time_limit_and_its_case_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "END_TIMEOUT_S", 0.5)
+    results, asked = Results(tmp_path / "results"), job(tmp_path)
+    asked = asked.model_copy(update={"measurement": SHORT.model_copy(update={"timeout_s": 20.0})})
+    worker, before = Worker("spin", 1, results.worker_log("spin")), orphans.children()
+    try:
+        record = measure_turn(asked, worker, results, WorkerStopper("measure"))
+    finally:
+        worker.close()
+    assert isinstance(record, Failed)
+    assert record.error == "Ended at the time limit of 20 s."
+    assert orphans.children() == before
+
+
+def test_a_stopped_monitor_does_not_hold_up_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(monitoring, "LAST_RECORD_S", 0.2)
+    monitor = Monitor(tmp_path / "monitor.log")
+    monitor.ready()
+    os.kill(monitor.pid, signal.SIGSTOP)
+    for _ in range(2_000):  # more than its pipe holds
+        monitor.watch(job(tmp_path), os.getpid())
+    monitor.close()
+    assert "its last record is missing" in capsys.readouterr().err

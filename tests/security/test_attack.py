@@ -1,0 +1,74 @@
+"""The attack before a release, one of each kind: nothing lost, nothing false, no traceback (benchmarks/attack.py)."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import attack
+from benchmarks.forked_stages import Ended, FaultError
+from tests.fixtures.stages import ROOT
+
+pytestmark = pytest.mark.stages
+
+
+def attacked(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benchmarks.attack", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(("name", "tried"), [("kills", 4), ("inputs", 12), ("disks", 2), ("stops", 2)])
+def test_one_of_each_kind_holds(name: str, tried: int) -> None:
+    done = attacked("--quick", "--only", name)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith(f"{name}: {tried} of {tried} held")
+
+
+@pytest.mark.nightly
+def test_twelve_kills_hold() -> None:
+    done = attacked("--only", "kills", "--kills", "12")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_does_not_hold_is_counted_and_named_with_the_command_that_repeats_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def one(number: int, _chooser: random.Random, _place: Path) -> str:
+        if number == 1:
+            raise FaultError("a record is lost")
+        return "kind"
+
+    score = attack.attack("kills", one, range(3), 7, tmp_path)
+    assert (score.tried, len(score.fell), score.kinds["kind"]) == (3, 1, 2)
+    assert "--seed 7 --only kills --number 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        Ended(0, "", ""),
+        Ended(70, "", "Error: x\nHint:  y\n"),
+        Ended(-11, "", ""),
+        Ended(4, "", "Error: x\n"),
+        Ended(4, "", "Error: x\nHint:  y\nmore\n"),
+    ],
+)
+def test_only_an_error_of_two_lines_is_a_refusal(ended: Ended) -> None:
+    with pytest.raises(FaultError):
+        ended.refused()
+
+
+def test_chance_is_the_same_for_the_same_attempt(tmp_path: Path) -> None:
+    drawn: list[float] = []
+
+    def one(_number: int, chooser: random.Random, _place: Path) -> str:
+        drawn.append(chooser.random())
+        return "kind"
+
+    attack.attack("kills", one, [3, 4], 7, tmp_path)
+    attack.attack("kills", one, [4], 7, tmp_path)
+    assert drawn[1] == drawn[2] != drawn[0]

@@ -1,0 +1,54 @@
+"""What a process leaves behind comes to the one that adopts, and ends there; nothing else does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import psutil
+
+from tests.fixtures.stages import ROOT, until
+
+STARTS = """
+import os, subprocess, sys
+from harness.core import orphans
+orphans.adopt()
+kept = subprocess.Popen(["sleep", "600"])
+others = orphans.children()
+case = subprocess.Popen(["sh", "-c", "setsid sh -c 'setsid sleep 600 & sleep 600' & sleep 0.2"])
+case.wait()
+left = orphans.children() - others
+ended = orphans.sweep(keep=others)
+print(len(left) > 0, ended, sorted(orphans.children()) == [kept.pid], kept.poll())
+kept.kill()
+"""
+
+
+def test_a_sweep_ends_all_that_was_left_and_nothing_else() -> None:
+    done = subprocess.run([sys.executable, "-c", STARTS], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "3", "True", "None"]
+
+
+def test_a_worker_takes_along_what_its_case_left_when_its_parent_is_killed() -> None:
+    """The server's own handler, without any library: its parent is killed while a descendant has left its session."""
+    server = (
+        "import os, subprocess, time; from harness.core.orphans import adopt; from harness import worker;"
+        "adopt(); worker._sweep_when_ended(os.getppid());"
+        "subprocess.Popen(['sh', '-c', 'setsid sleep 600 & exit']).wait();"
+        "print(os.getpid(), flush=True); time.sleep(600)"
+    )
+    starter = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {server!r}])"
+    with subprocess.Popen([sys.executable, "-c", starter], cwd=ROOT, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        (left,) = [child for child in psutil.Process(pid).children() if "sleep" in child.cmdline()]
+        parent.kill()
+        parent.wait()
+        assert until(lambda: not _lives(left) and not psutil.pid_exists(pid))
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

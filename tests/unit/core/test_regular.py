@@ -1,0 +1,97 @@
+"""Only ordinary files are read, and logs and locks are never written through a link; nothing waits for a pipe."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.core import archive, store
+from harness.core.errors import InferometerError, MalformedFileError, StorageError
+from harness.core.lock import exclusive
+from harness.core.regular import open_to_read, open_to_write
+from harness.core.schemas import Plan
+from harness.measure.launcher import Worker
+from harness.planning import yaml_file
+from harness.running.monitoring import Monitor
+
+
+def fifo(path: Path) -> Path:
+    os.mkfifo(path)
+    return path
+
+
+def unix_socket(path: Path) -> Path:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+    return path
+
+
+def folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def device(_path: Path) -> Path:
+    return Path("/dev/zero")
+
+
+ODD = [fifo, unix_socket, folder, device]
+
+
+@pytest.fixture
+def short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A name that is short enough for a socket."""
+    monkeypatch.chdir(tmp_path)
+    return Path("odd")
+
+
+@pytest.mark.parametrize("make", ODD)
+def test_what_is_no_ordinary_file_is_refused_by_every_reader(make: Callable[[Path], Path], short: Path) -> None:
+    path = make(short)
+    readers: list[Callable[[], object]] = [
+        lambda: store.load(path, Plan, "make plan"),
+        lambda: store.load_raw(path),
+        lambda: archive.unpack(path),
+        lambda: yaml_file.read(path),
+    ]
+    for read in readers:
+        with pytest.raises((InferometerError, IsADirectoryError)):
+            read()
+    assert store.tail(path) == ""
+
+
+@pytest.mark.parametrize("make", [fifo, unix_socket, folder])
+def test_nothing_is_written_into_it(make: Callable[[Path], Path], short: Path) -> None:
+    path = make(short)
+    with pytest.raises(StorageError, match="not written to"):
+        open_to_write(path)
+
+
+def test_a_link_is_followed_by_no_log_and_no_lock(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.write_text("precious")
+    link = tmp_path / "link"
+    link.symlink_to(kept)
+    with pytest.raises(StorageError, match="is a link"), exclusive(link):
+        pass
+    with pytest.raises(StorageError, match="is a link"):
+        Monitor(link)
+    with pytest.raises(StorageError, match="is a link"):
+        Worker("noop", 1, link)._start()
+    assert kept.read_text() == "precious"
+    with open_to_read(link) as file:  # reading through a link harms nothing
+        assert file.read() == b"precious"
+
+
+def test_a_new_log_is_empty_and_an_old_one_is_cut(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("old")
+    os.close(open_to_write(log))
+    assert log.read_bytes() == b""
+    os.close(open_to_write(tmp_path / "new"))
+    with pytest.raises(MalformedFileError), open_to_read(fifo(tmp_path / "fifo")):
+        pass
