@@ -3,7 +3,7 @@
 What slows a whole round slows both states and cancels in the round's ratio. Rounds of one machine are still not
 independent: what lasts for several of them, and touches one state more than the other, makes their ratios alike. So the
 test allows for ratios whose neighbours correlate by CORRELATION, as far as a first-order process has it
-(docs/decisions/0028-interleaved.md, with simulated error rates).
+(docs/decisions/0029-interleaved.md, with simulated error rates).
 """
 
 from __future__ import annotations
