@@ -129,7 +129,7 @@ def test_conditions_are_those_of_what_was_measured(results: Results) -> None:
     assert "2 threads · torch 2.14.1" in found.conditions
 
 
-@pytest.mark.parametrize(("pid", "state"), [(os.getpid(), "running"), (2**22 + 1, "stopped")])
+@pytest.mark.parametrize(("pid", "state"), [(os.getpid(), "running"), (2**22 + 1, "stopped")], ids=["alive", "gone"])
 def test_a_run_is_at_work_while_its_process_lives(results: Results, pid: int, state: str) -> None:
     store.save(results.running, running(EAGER, 1, done=0).model_copy(update=here(EAGER, 1, pid)))
     found = Watched(results).look()
