@@ -155,7 +155,7 @@ def load_exports(
             failure = failure_of(files)
             if failure is not None:
                 notes.other.append(f"{planned.name} was not exported. {failure.problem} {failure.hint}")
-            exports[planned.slug] = recorded_export(plan, planned, files, sums)
+            exports[planned.slug] = recorded_export(plan, planned, files, sums if own else None)
         except (FormatError, MissingInputError) as error:
             problems[planned.slug] = error
             if not files.failure.is_file():

@@ -15,6 +15,7 @@ from harness.core.confine import inside, relative
 from harness.core.errors import MalformedFileError, MissingInputError
 from harness.core.layout import Models, Results
 from harness.core.schemas import Plan, Summary
+from harness.core.seal import UNSEALED
 
 MODELS = "models/"
 """Before the path of a file below the models folder; the others are paths below the results folder."""
@@ -74,5 +75,5 @@ def check_inputs(summary: Summary, results: Results, models: Models | None = Non
 
 def _planned_anew(summary: Summary, results: Results) -> bool:
     """Whether the plan is whole and another one. A changed digit is no new plan: its seal would be broken."""
-    store.UNSEALED.pop(results.plan, None)
-    return store.load(results.plan, Plan, "make plan").plan_id != summary.plan_id and results.plan not in store.UNSEALED
+    UNSEALED.pop(results.plan, None)
+    return store.load(results.plan, Plan, "make plan").plan_id != summary.plan_id and results.plan not in UNSEALED

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from harness.core import hints, limits, sanitize
 from harness.core.errors import InferometerError, StorageError, UnavailableError, UsageError
-from harness.core.store import UNSEALED
+from harness.core.seal import UNSEALED
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells have it."""
@@ -87,7 +87,7 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     write_anything()
     words = sys.argv[1:] if arguments is None else arguments
-    _reader.context = hints.of_stage(Path(sys.argv[0]).stem, words, hints.front())
+    before, _reader.context = _reader.context, hints.of_stage(Path(sys.argv[0]).stem, words, hints.front())
     try:
         check_limits()
         stage(words)
@@ -109,6 +109,8 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
         with suppress(OSError):
             traceback.print_exc()
         raise SystemExit(CRASHED) from None
+    finally:
+        _reader.context = before
 
 
 def check_limits() -> None:

@@ -16,6 +16,11 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from pathlib import Path
+
+UNSEALED: dict[Path, None] = {}
+"""Files without a seal that this process has read, in order: older versions wrote none. The shell around every stage
+says so at its end (core/cli.py)."""
 
 _PRETTY = re.compile(rb',\n  "seal": "([0-9a-f]{64})"\n}\n\Z')
 _PLAIN = re.compile(rb',"seal":"([0-9a-f]{64})"}\n\Z')

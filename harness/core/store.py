@@ -30,7 +30,7 @@ from harness.core.errors import (
 from harness.core.portable import portable_failure
 from harness.core.regular import open_to_read
 from harness.core.schemas import Artifact, ExportRecord, Failed, Measured, RawBase, RawRecord
-from harness.core.seal import Opened, opened, sealed
+from harness.core.seal import UNSEALED, Opened, opened, sealed
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -48,10 +48,6 @@ _SEAL_HEAD = b'{"sha256":"'
 _SEAL_JOIN = b'","record":'
 _SEAL_TAIL = b"}\n"
 _AGAIN = "Run `make run`: damaged files are measured again."
-
-UNSEALED: dict[Path, None] = {}
-"""Files without a seal that this process has read, in order: older versions wrote none. The shell around every stage
-says so at its end (core/cli.py)."""
 
 
 def save(path: Path, record: BaseModel, indent: int | None = 2) -> bool:
@@ -139,7 +135,7 @@ def content_sum(path: Path, made_by: str) -> str:
     """sha256 of a record without its seal, which is checked: what `sums` of load and load_raw take. Raises as they."""
     content = read_bytes(path, made_by)
     if content.startswith(_SEAL_HEAD):
-        return _opened_raw(path, content)[0]
+        return _passed_on(*_opened_raw(path, content))
     return _opened(path, content, made_by).digest
 
 
@@ -187,10 +183,11 @@ def load_raw(path: Path, sums: dict[Path, str] | None = None) -> Measured | Fail
     """Read a raw record; MalformedFileError names what is damaged. sums: as of load."""
     digest, payload = _opened_raw(path, read_bytes(path, "make run"))
     _check_version(path, payload, _versions_of(RawBase), "make run")
-    if sums is not None:
-        sums[path] = digest
     try:
-        return _RAW.validate_json(payload)
+        record = _RAW.validate_json(payload)
+        if sums is not None:
+            sums[path] = _passed_on(digest, payload)
+        return record
     except ValidationError as error:
         raise MalformedFileError(f"{path} is not a valid raw record: {first_problem(error)}", _AGAIN) from error
 
@@ -207,6 +204,15 @@ def _opened_raw(path: Path, content: bytes) -> tuple[str, bytes]:
     if hashlib.sha256(payload).hexdigest().encode() != digest:
         raise MalformedFileError(f"{path} does not match its checksum.", _AGAIN)
     return digest.decode(), payload
+
+
+def _passed_on(digest: str, payload: bytes) -> str:
+    """The sum of a raw record as a bundle has it: of a failed one without folders of this machine, which earlier
+    versions wrote."""
+    if b'"status":"failed"' not in payload:
+        return digest
+    record = _RAW.validate_json(payload)
+    return encoded_raw(record)[len(_SEAL_HEAD) :][:64].decode() if isinstance(record, Failed) else digest
 
 
 def sha256_file(path: Path) -> str:

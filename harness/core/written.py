@@ -11,6 +11,7 @@ from harness.core import store
 from harness.core.errors import MalformedFileError, MissingInputError
 from harness.core.layout import Results
 from harness.core.schemas import Written
+from harness.core.seal import UNSEALED
 
 
 def save(results: Results, stage: str, files: Mapping[Path, bytes]) -> None:
@@ -30,7 +31,7 @@ def check(results: Results, stage: str, paths: Iterable[Path], made_by: str) -> 
     try:
         listed = store.load(results.written(stage), Written, made_by).files
     except MissingInputError:
-        store.UNSEALED.update(dict.fromkeys(there))
+        UNSEALED.update(dict.fromkeys(there))
         return
     for path in there:
         if listed.get(_name(results, path)) != store.sha256_file(path):

@@ -163,6 +163,7 @@ def test_the_record_of_an_export_comes_from_the_results(tmp_path: Path) -> None:
     run = Run(tmp_path)
     store.save(run.results.export(MINILM.name).record, export_record(MINILM))
     store.save(run.models.folder(MINILM.name).record, export_record(MINILM).model_copy(update={"weights": "seeded"}))
+    run.make()
     files = run.pack()
     assert f"results/exports/{MINILM.name}/export.json" in files
     assert not [name for name in files if name.startswith("models/")]

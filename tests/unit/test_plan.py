@@ -46,8 +46,8 @@ def test_files_and_folders_need_no_prefix_and_may_hold_spaces(here: Path) -> Non
         "minilm-l6",
     ]
     assert planned(f"{here}/my nets/model.onnx", f"{here}/saved") == [
-        f"onnx:{here}/my nets/model.onnx",
-        f"hf:{here}/saved",
+        "onnx:./my nets/model.onnx",
+        "hf:./saved",
     ]
 
 

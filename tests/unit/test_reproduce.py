@@ -195,7 +195,13 @@ def test_the_stages_run_in_their_order(
     assert json.loads(own.config.read_text())["measurement"]["rounds"] == 2
     passed = {words[0] for words in stages.started if "tensorrt=/opt/x" in words}
     assert passed == {*engines, "run"}
-    assert {words[0] for words in stages.started if "--force" in words} == {"export", *engines, "roof", "run"}
+    assert {words[0] for words in stages.started if "--force" in words} == {
+        "export",
+        *engines,
+        "roof",
+        "run",
+        "aggregate",
+    }
 
 
 @pytest.mark.parametrize("codes", [{"plan": 2}, {"export": 8}, {"run": 7}, {"aggregate": 4}])

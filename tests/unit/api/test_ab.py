@@ -36,8 +36,8 @@ def test_the_stage_gets_the_models_own_configuration_and_a_regression_is_returne
     found = profiler.ab("HEAD~1", rounds=8, max_regression="5%", force=True)
     assert found
     assert found.folder.name == "ab"
-    assert asked[:3] == ["ab", "--against", "HEAD~1"]
-    for words in (["--rounds", "8"], ["--max-regression", "5%"], ["--force"]):
+    assert asked[0] == "ab"
+    for words in (["--against", "HEAD~1"], ["--rounds", "8"], ["--max-regression", "5%"], ["--force"]):
         assert " ".join(words) in " ".join(asked)
     config = Path(asked[asked.index("--config") + 1]).read_text()
     assert "minilm-l6" in config

@@ -205,7 +205,7 @@ def test_every_tolerance_and_limit_that_a_configuration_sets_is_part_of_the_plan
     gate = Gate(relative_l2=0.1, top1_agreement=0.5, cosine=0.5)
     one = one.model_copy(update={"gates": {"fp32": gate}})
     parts = {"measurement": one.measurement, "report": one.report, "engines": one.engines}
-    free = {("report", "title"), ("report", "charts")}
+    free = {("report", "title"), ("report", "charts"), ("measurement", "export_timeout_s")}
     for name, part in parts.items():
         for field in type(part).model_fields:
             changed = part.model_copy(update={field: "another"})

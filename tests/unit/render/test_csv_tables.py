@@ -37,7 +37,14 @@ TEXTS = {
     *("engine", "shapes", "layers_by_precision", "kept_in_fp32", "tensorrt", "builder", "gpu", "driver", "limit"),
     *("chosen", "flag", "detail", "remedy", "gpu_clock_held_back", "status", "reason", "hint", "clearly_fastest"),
     *("case_ids", "known_how", "from_case_id", "to_case_id"),
-    *("check", "missing", "break_even_compile_cached", "break_even_rests_on_grade_c", "speedup_rests_on_grade_c"),
+    *(
+        "busiest",
+        "check",
+        "missing",
+        "break_even_compile_cached",
+        "break_even_rests_on_grade_c",
+        "speedup_rests_on_grade_c",
+    ),
     *("environment_id", "fact", "value", "not_available"),
 }
 

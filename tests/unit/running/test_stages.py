@@ -19,7 +19,7 @@ from harness.running.stages import run_stage
 
 def test_a_stage_that_fails_raises_its_error_with_its_hint(tmp_path: Path) -> None:
     with pytest.raises(errors.MissingInputError) as raised:
-        run_stage("aggregate", "--results", str(tmp_path))
+        run_stage("aggregate", "--results", str(tmp_path), front="api")
     assert "plan.json does not exist" in raised.value.problem
     assert raised.value.hint == "Run `profile()` first."
 
