@@ -241,7 +241,8 @@ wheel: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Build the package 
 	@ls dist/inferometer-*.whl
 
 test: $(VENV)/.installed ## Run the tests
-	@$(VENV)/bin/python -m pytest -n logical --maxprocesses 4 --dist loadgroup
+	@$(VENV)/bin/python -m pytest -n logical --maxprocesses 4 --dist loadfile --ignore tests/docker
+	@$(VENV)/bin/python -m pytest tests/docker
 
 check: $(VENV)/.installed ## Lint, format, types and import contracts
 	@$(VENV)/bin/ruff check .

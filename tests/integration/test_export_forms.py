@@ -13,10 +13,12 @@ import pytest
 
 from harness.core import store
 from harness.core.errors import ExportError
+from harness.core.layout import Models
 from harness.core.schemas import ExportRecord, PlannedModel
 from harness.zoo.onnx_masks import MASK, read_masks
 from harness.zoo.onnx_run import open_session, run_session
 from harness.zoo.onnx_variants import check_padding, count_fused
+from tests.fixtures.stages import latest_export
 from tests.integration.test_export import OWN_MODULE, planned, record_of, run_export, write_plan
 
 pytestmark = pytest.mark.stages
@@ -55,7 +57,11 @@ def record(exported: Path) -> ExportRecord:
 
 
 def path_of(exported: Path, form: str) -> Path:
-    return exported / "models" / MODEL / record_of(exported, MODEL).onnx_variants[form].path
+    return files_of(exported) / record_of(exported, MODEL).onnx_variants[form].path
+
+
+def files_of(exported: Path) -> Path:
+    return latest_export(Models(exported / "models"), MODEL)[0].root
 
 
 def test_each_form_is_a_file_of_its_own_that_was_held_against_torch(exported: Path, record: ExportRecord) -> None:
@@ -63,7 +69,7 @@ def test_each_form_is_a_file_of_its_own_that_was_held_against_torch(exported: Pa
     files = [*record.onnx.values(), *record.onnx_variants.values()]
     assert len({file.path for file in files}) == len({file.sha256 for file in files}) == 1 + len(FORMS)
     for file in files:
-        assert store.sha256_file(exported / "models" / MODEL / file.path) == file.sha256
+        assert store.sha256_file(files_of(exported) / file.path) == file.sha256
     # Two batch sizes at two lengths of every file: an axis that an exporter froze would have failed at one of them.
     assert [check.precision for check in record.checks].count("fp32") == 3 * 4
     assert [check.precision for check in record.checks].count("fp16") == 2 * 4
@@ -121,7 +127,7 @@ def test_a_form_that_ignores_the_mask_is_found_out(exported: Path, tmp_path: Pat
 
 
 def inputs_of(exported: Path) -> dict[str, Any]:
-    with np.load(exported / "models" / MODEL / "inputs-s32.npz") as stored:
+    with np.load(files_of(exported) / "inputs-s32.npz") as stored:
         return {name: stored[name][:2] for name in stored.files}
 
 
