@@ -130,14 +130,18 @@ def _kill_export(_victim: str, chooser: random.Random, folders: Folders) -> None
     nothing_is_left()
     record = folders.models.folder(second.slug).record
     if record.is_file():
-        store.check_artifacts(record.parent, store.load(record, ExportRecord, "make export"))
+        _check_export(folders, second.slug)
     if _content(folders.models.folder(first.slug).root) != before:
         raise FaultError(f"the files of {first.name} changed")
     folders.well(export.export)
     for model in planned.models:
-        made = folders.models.folder(model.slug).record
-        store.check_artifacts(made.parent, store.load(made, ExportRecord, "make export"))
+        _check_export(folders, model.slug)
     nothing_is_left()
+
+
+def _check_export(folders: Folders, slug: str) -> None:
+    record = store.load(folders.models.folder(slug).record, ExportRecord, "make export")
+    store.check_artifacts(folders.models.folder(slug, record.folder).root, record)
 
 
 def _children(pid: int) -> list[psutil.Process]:

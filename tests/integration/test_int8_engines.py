@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from harness.core.layout import Models
 from tests.integration.test_export import planned, record_of, run_export, write_plan
 
 pytestmark = pytest.mark.stages
@@ -32,7 +33,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def graph(exported: Path) -> Any:
     record = record_of(exported, MODEL)
-    model = onnx.load(exported / "models" / MODEL / record.onnx_variants[FORM].path)
+    model = onnx.load(Models(exported / "models").folder(MODEL, record.folder).root / record.onnx_variants[FORM].path)
     assert {node.domain for node in model.graph.node} <= {"", "ai.onnx"}, "TensorRT knows no other operators"
     assert record.onnx_variants[FORM].opset == 17
     return model.graph

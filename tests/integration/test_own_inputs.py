@@ -66,7 +66,7 @@ def test_a_module_in_two_shapes_of_bytes(own: Folder) -> None:
         (9, True, f"9 different items of {size}.npz") for size in (8, 12)
     ]
     assert record.inputs[0].shape == ("batch", 3, "sequence", "sequence")
-    stored = np.load(own.models.folder(plan.models[0].slug).inputs(12))
+    stored = np.load(own.models.folder(record.slug, record.folder).inputs(12))
     assert np.array_equal(stored["image"], pictures[1])
 
 

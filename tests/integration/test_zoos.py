@@ -91,7 +91,7 @@ def test_pictures_of_transformers_by_the_models_own_processor(own: Folder) -> No
     assert raw is not None
     assert isinstance(raw.preparation, ProcessorPreparation)
     assert raw.preparation.media == "image"
-    stored = np.load(own.models.folder(record.slug).inputs(None))["pixel_values"]
+    stored = np.load(own.models.folder(record.slug, record.folder).inputs(None))["pixel_values"]
     assert np.isclose(stored.max(), (1 - 0.4) / 0.5, atol=0.05), "its own mean, and not ImageNet's"
 
 
