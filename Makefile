@@ -1,6 +1,6 @@
 # Inferometer: every stage as a target. `make` alone prints this list; README.md explains the stages.
 
-#- What to measure: read by plan, bench, profile; DEVICE by reproduce too
+#- What to measure: read by plan, bench, profile and, but for TUNE, ab; DEVICE by reproduce too
 CONFIG      ?= $(if $(filter cuda,$(DEVICE)),configs/cuda.yaml,configs/quickstart.yaml)#? configuration to plan from: quickstart.yaml, or cuda.yaml with DEVICE=cuda
 DEVICE      ?=#? cpu or cuda, instead of the configuration's
 MODELS      ?=#? comma-separated models, instead of the configuration's; name@seeded sets the weights
@@ -15,7 +15,7 @@ INPUTS      ?=#? own inputs of the models, .npz by input name, first axis items;
 EXPORTER    ?=#? what writes ONNX files of modules: dynamo or torchscript
 TUNE        ?=#? 1: try each backend's settings once, and measure the fastest fully
 
-#- How often and how long: read by plan, bench, profile; ROUNDS by reproduce too
+#- How often and how long: read by plan, bench, profile; ROUNDS by reproduce and ab too
 ROUNDS      ?=#? fresh processes per case
 MAX_ROUNDS  ?=#? further rounds, up to this, for cases whose interval is wide
 INTERVAL    ?=#? half-width of the 95% interval that ends a case's rounds, as 0.5%
@@ -24,7 +24,7 @@ BUDGET      ?=#? time of the whole command after which no further round begins, 
 #- Files: read by every target that runs a stage
 RESULTS     ?= results#? folder of results
 MODELS_DIR  ?= models#? folder of exported models
-FORCE       ?=#? export, engines, roof, run, energy, profile, reproduce, bench: 1 does again what is there; aggregate, bundle: 1 replaces a summary by a poorer one
+FORCE       ?=#? export, engines, roof, run, energy, profile, reproduce, ab, bench: 1 does again what is there; aggregate, bundle: 1 replaces a summary by a poorer one
 
 #- Comparing and checking
 BASELINE    ?=#? compare: earlier results folder, or its summary.json
@@ -52,7 +52,7 @@ AUDIT_SERVICE ?= pypi#? audit: where to ask for known vulnerabilities: pypi or o
 #- Where stages run: read by every target that runs a stage
 WHERE       ?= $(or $(value RUN),auto)#? local, docker, auto (docker where an engine answers; builds the CPU image), or system: this PYTHON as it is
 CARDS       ?=#? bench and run: GPUs to spread the models over, as 0,1,2,3
-BACKEND_PYTHONS ?= $(value PYTHONS)#? engines, run, energy, profile, reproduce, bench: backend=path of a Python that has its libraries, comma-separated, as tensorrt=/opt/trt/bin/python
+BACKEND_PYTHONS ?= $(value PYTHONS)#? engines, run, energy, profile, reproduce, ab, bench: backend=path of a Python that has its libraries, comma-separated, as tensorrt=/opt/trt/bin/python
 TORCH_INDEX ?=#? extra package index that has a CPU-only torch for this platform
 DOCKER      ?= docker#? container engine, docker or podman
 IMAGE       ?=#? image to run in, instead of inferometer:cpu-compile or :cuda; IMAGE_EXPORT and the like name one stage's

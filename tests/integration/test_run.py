@@ -337,7 +337,7 @@ def test_what_a_case_started_in_a_session_of_its_own_ends_with_it(folder: Folder
 def test_a_run_killed_while_compiling_leaves_no_compiler_behind(folder: Folder) -> None:
     folder.plan({"backends": ["torch-compile"], "batch_sizes": [3]})
     with folder.started("run") as process:
-        assert until(lambda: list(folder.models.root.glob("*/compile-cache/*-b3/*")), 120)
+        assert until(lambda: list(folder.models.root.glob("*/*/compile-cache/*-b3/*")), 120)
         process.kill()
         process.wait()
     assert folder.orphans() == []
@@ -415,7 +415,7 @@ def test_without_an_export_make_export_is_the_hint(folder: Folder, stage: str) -
 
 
 def _folders(folder: Folder) -> str:
-    return f"MODELS_DIR={folder.models.root} RESULTS={folder.results.root}"
+    return f"RESULTS={folder.results.root} MODELS_DIR={folder.models.root}"
 
 
 def test_an_export_whose_files_changed_is_refused(folder: Folder) -> None:
