@@ -84,7 +84,9 @@ def test_operators_are_those_of_the_method(exported: Folder) -> None:
 @pytest.mark.parametrize(
     ("model", "backend"), [(TEXT, "onnxruntime"), (PICTURES, "onnxruntime"), (PICTURES, "openvino")]
 )
-def test_it_runs_in_int8_within_its_gate(rows: dict[tuple[str, str], Row], model: str, backend: str) -> None:
+def test_it_runs_in_int8_within_its_gate(
+    exported: Folder, rows: dict[tuple[str, str], Row], model: str, backend: str
+) -> None:
     row = rows[model, backend]
     assert row.status == "measured"
     assert row.placement is not None
@@ -101,6 +103,11 @@ def test_it_runs_in_int8_within_its_gate(rows: dict[tuple[str, str], Row], model
     assert any(name == "model-int8.onnx" for name in row.artifacts)
     assert row.parity is not None
     assert row.parity.relative_l2 is not None
+    if "7 bits" in (file_of(exported, model)[0].quantisation or ""):
+        # A CPU without VNNI: pictures lose more than the gates allow, and then the row has to be void.
+        within = row.parity.relative_l2 <= 0.3 and (row.parity.top1_agreement or 1.0) >= 0.8
+        assert (row.grade == "F") == (not within)
+        return
     assert 1e-3 < row.parity.relative_l2 < 0.3, "int8 is far from fp32, and no further than its gate"
     assert {flag.name for flag in row.flags} & {"PARITY_FAIL", "PLACEMENT", "NONFINITE"} == set()
     if model == PICTURES:
