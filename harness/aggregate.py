@@ -139,11 +139,13 @@ def load_exports(
 ) -> tuple[dict[str, ExportRecord], dict[str, str]]:
     """The exports that the results were measured on, by slug, and why the other models have none.
 
-    What cannot be read goes into the notes; MissingInputError or FormatError is raised where none can be. Results of
+    What cannot be read goes into the notes; MissingInputError or FormatError is raised where none can be and `export`
+    did not say why. Results of
     earlier versions have no record of their own: theirs is the one in the summary that was made of them.
     """
     exports: dict[str, ExportRecord] = {}
     problems: dict[str, FormatError | MissingInputError] = {}
+    failed: set[str] = set()
     for planned in (planned for planned in plan.models if planned.exported):
         files = export_files(planned.slug, results, models)
         earlier = None if before is None else before.exports.get(planned.name)
@@ -154,14 +156,16 @@ def load_exports(
         try:
             failure = failure_of(files)
             if failure is not None:
+                failed.add(planned.slug)
                 notes.other.append(f"{planned.name} was not exported. {failure.problem} {failure.hint}")
             exports[planned.slug] = recorded_export(plan, planned, files, sums if own else None)
         except (FormatError, MissingInputError) as error:
             problems[planned.slug] = error
             if not files.failure.is_file():
                 notes.other.append(f"{error.problem} {error.hint}")
-    if problems and not exports:
-        raise next(iter(problems.values()))
+    unexplained = [error for slug, error in problems.items() if slug not in failed]
+    if unexplained and not exports:
+        raise unexplained[0]
     return exports, {slug: error.problem for slug, error in problems.items()}
 
 

@@ -45,7 +45,11 @@ def refusal_of(export: ExportRecord, case: Case) -> ExportError | None:
 
 def inputs_lack(export: ExportRecord, case: Case, samples: int) -> MissingInputError | None:
     """What an export has no inputs for, of what a case asks for: its sequence length, as many samples, or raw items."""
-    own = [one for one in export.input_sets if one.sequence_length == case.sequence_length and one.samples >= samples]
+    own = [
+        one
+        for one in export.input_sets
+        if one.sequence_length == case.sequence_length and (one.complete or one.samples >= samples)
+    ]
     lengths = "" if case.sequence_length is None else f" of sequence length {case.sequence_length}"
     if not own:
         problem = f"The export of {export.model} has no {samples} inputs{lengths}."

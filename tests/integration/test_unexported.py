@@ -83,7 +83,7 @@ def test_a_model_whose_folder_is_gone_keeps_what_was_measured(own: Folder) -> No
     own.plan(EAGER_AND_NOOP, models=(TINY, POLLUTING), rounds=2)
     ran = own("run")
     assert ran.returncode == 10
-    assert "is missing. Run `make export`: it makes the file again." in ran.stderr
+    assert "is missing. Run `make export RESULTS=" in ran.stderr
     kinds = {(case, number): type(record) for (case, number), record in own.records().items() if tiny.slug in case}
     eager, noop = f"{tiny.slug}-torch-eager-cpu-fp32-b1", f"{tiny.slug}-noop-cpu-fp32-b1"
     assert kinds == {(eager, 1): Measured, (eager, 2): Failed, (noop, 1): Measured, (noop, 2): Measured}
