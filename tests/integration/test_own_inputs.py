@@ -88,7 +88,12 @@ def test_a_file_is_exported_anew_when_its_inputs_change(own: Folder) -> None:
     assert own("export").returncode == 0
     after = record_of(own, second)
     assert after.input_sets[0].inputs.sha256 != before.input_sets[0].inputs.sha256
-    assert {row.status for row in own.summary().rows} == {"missing"}, "what the earlier inputs gave is not shown"
+    refused = own("aggregate")
+    assert refused.returncode == 3, "what the earlier inputs gave is not replaced unasked"
+    assert "inputs.npz has changed since" in refused.stderr
+    assert own("aggregate", "--force").returncode == 10
+    summary = store.load(own.results.summary, Summary, "make aggregate")
+    assert {row.status for row in summary.rows} == {"missing"}, "nor shown as of the new ones"
 
 
 def test_a_transformer_needs_no_tokenizer_then(own: Folder) -> None:
