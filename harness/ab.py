@@ -32,6 +32,7 @@ from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.schemas import Plan, States
 from harness.measure.paired import ENOUGH_ROUNDS
+from harness.pipeline import VARIABLES
 from harness.planning.exports import read_exports
 from harness.planning.interpreters import interpreters
 from harness.render.units import count
@@ -44,9 +45,13 @@ ROUNDS = 10
 among thirty in 72% (docs/speed.md)."""
 
 
-OF_PLAN = (
-    *("device", "models", "backends", "precisions", "batches", "seq-lengths"),
-    *("boundaries", "modes", "settings", "exporter", "inputs"),
+_OWN = {"CONFIG", "ROUNDS", "MODELS_DIR", "RESULTS"}
+"""Variables that `plan` has as well and that are read here."""
+
+OF_PLAN = tuple(
+    variable.option.removeprefix("--")
+    for variable in VARIABLES
+    if {"plan", "ab"} <= set(variable.stages) and variable.name not in _OWN
 )
 """Options that choose what is measured, handed on to `plan`."""
 

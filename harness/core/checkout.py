@@ -1,4 +1,4 @@
-"""Which commit of Inferometer runs here."""
+"""What git says of a folder, and which commit of Inferometer runs here."""
 
 from __future__ import annotations
 
@@ -11,14 +11,21 @@ def commit() -> tuple[str | None, bool | None]:
     folder = Path(__file__).resolve().parents[2]
     if not (folder / ".git").exists():
         return None, None
+    head = printed_by_git(folder, "rev-parse", "HEAD")
+    changed = printed_by_git(folder, "status", "--porcelain", "--untracked-files=no")
+    return (None, None) if head is None or changed is None else (head.strip(), bool(changed.strip()))
+
+
+def git(folder: Path, *words: str, timeout_s: float = 10) -> subprocess.CompletedProcess[str] | None:
+    """Run git in a folder; None where it is missing or does not end in time."""
+    command = ["git", "-C", str(folder), *words]
     try:
-        head = _output(folder, "rev-parse", "HEAD").strip()
-        changed = _output(folder, "status", "--porcelain", "--untracked-files=no")
-    except (OSError, subprocess.SubprocessError):
-        return None, None
-    return head, bool(changed.strip())
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s)  # noqa: S603 - a list of words
+    except (OSError, subprocess.TimeoutExpired):
+        return None
 
 
-def _output(folder: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(folder), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout  # noqa: S603 - fixed words
+def printed_by_git(folder: Path, *words: str, timeout_s: float = 10) -> str | None:
+    """What git prints; None where it fails, too."""
+    done = git(folder, *words, timeout_s=timeout_s)
+    return done.stdout if done is not None and done.returncode == 0 else None

@@ -55,13 +55,3 @@ def _names(name: str) -> list[str]:
     else:
         return [name]
     return list(dict.fromkeys([*filter(None, parts), name]))
-
-
-_NAME_LENGTH = 40
-
-
-def plain_name(text: str) -> str:
-    """A name that another program gave itself, safe in a terminal, in Markdown and in HTML: letters, digits, spaces and
-    `._-+:@/`; control characters are dropped, others become `?`."""
-    seen = "".join(one for one in text if one.isprintable())[:_NAME_LENGTH]
-    return "".join(one if one.isalnum() or one in " ._-+:@/" else "?" for one in seen).strip() or "?"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from harness.core.names import plain_name
+from harness.core.sanitize import plain_name
 from harness.core.schemas import Environment, GpuUsage, Measured, UsageSummary
 from harness.measure import gpu_disturbance, typical, wall_time
 from harness.measure.grades import MAX_INTERVAL_HALF_WIDTH, Finding, finding

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from harness.core.names import plain_name
+from harness.core.sanitize import plain_name
 from harness.core.schemas import GpuUsage, Row, UsageSummary
 from harness.render import units
 from harness.render.markdown import escape, table

@@ -151,7 +151,7 @@ def _bar(found: Progress) -> Table:
 
 def _table(rows: Sequence[CaseProgress], cut: OverflowMethod) -> Table:
     said = [_cells(row) for row in rows]
-    one_line = partial(Text, no_wrap=True, overflow="ellipsis")
+    clipped = partial(Text, no_wrap=True, overflow="ellipsis")
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     shown = [place for place in range(len(_COLUMNS)) if any(cells[place] for cells in said)]
     for place in shown:
@@ -160,7 +160,7 @@ def _table(rows: Sequence[CaseProgress], cut: OverflowMethod) -> Table:
         table.add_column(name, justify="right" if name in _RIGHT else "left", no_wrap=place > 0)
     table.add_column("state")
     for row, cells in zip(rows, said, strict=True):
-        table.add_row(*(one_line(cells[place]) for place in shown), _remarks(row, cut), style=_STYLES[row.state])
+        table.add_row(*(clipped(cells[place]) for place in shown), _remarks(row, cut), style=_STYLES[row.state])
     return table
 
 

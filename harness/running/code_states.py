@@ -14,9 +14,11 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import harness
+from harness.core.checkout import git, printed_by_git
 from harness.core.errors import UsageError
 from harness.core.schemas import State
 from harness.measure.launcher import Code
@@ -88,15 +90,9 @@ def _worktree(commit: str, here: Path, target: Path) -> Iterator[Path]:
     top = Path((_git(here, "rev-parse", "--show-toplevel") or "").strip()).resolve()
     # The repository's own hooks are none of a measurement's business.
     add = ["-c", "core.hooksPath=/dev/null", "worktree", "add", "--detach", "--quiet", str(target), commit]
-    done = subprocess.run(  # noqa: S603
-        ["git", "-C", str(top), *add],  # noqa: S607 - the caller's git
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=_TIMEOUT_S,
-    )
-    if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+    done = git(top, *add, timeout_s=_TIMEOUT_S)
+    if done is None or done.returncode:
+        said = ((done.stderr if done else "").strip().splitlines() or ["no reason given"])[-1]
         raise UsageError(f"git could not check {commit[:_SHORT]} out: {said}", f"Check it out yourself: {_FORMS}")
     try:
         root = target / here.resolve().relative_to(top)
@@ -151,19 +147,7 @@ def _commit(text: str, here: Path) -> str | None:
     return found.strip() if found else None
 
 
-def _git(folder: Path, *words: str) -> str | None:
-    """What git prints; None where it fails or is not there."""
-    try:
-        done = subprocess.run(  # noqa: S603
-            ["git", "-C", str(folder), *words],  # noqa: S607 - the caller's git
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_TIMEOUT_S,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
+_git = partial(printed_by_git, timeout_s=_TIMEOUT_S)
 
 
 def require_own_modules(own: Code, other: Code, modules: Sequence[str]) -> None:
