@@ -23,6 +23,7 @@ from harness.measure.ratios import Change, change_between
 Medians = NDArray[np.float64]
 """Rows by rounds, on logarithms."""
 Draw = Callable[[np.random.Generator, int, int], Medians]
+Sides = tuple[Medians, Medians]
 
 SCATTER = 0.01
 SPEED_GAP, SPEED_SCATTER = 0.38, 0.003
@@ -103,12 +104,31 @@ def verdicts(found: Sequence[Change]) -> list[str]:
 
 
 def simulate(draw: Draw, tables: int, rows: int, rounds: tuple[int, int], seed: int) -> tuple[float, float, float]:
-    """Shares of A/A tables with a false alarm, of slowed rows called SLOWER, of A/A rows called SAME."""
+    """As error_rates, of two separate runs with so many rounds."""
+
+    def sides(rng: np.random.Generator) -> Sides:
+        return draw(rng, rows, rounds[0]), draw(rng, rows, rounds[1])
+
+    return error_rates(sides, changes, verdicts, tables, rows, seed)
+
+
+def error_rates(
+    draw: Callable[[np.random.Generator], Sides],
+    changes: Callable[[Medians, Medians], list[Change]],
+    verdicts: Callable[[Sequence[Change]], list[str]],
+    tables: int,
+    rows: int,
+    seed: int,
+) -> tuple[float, float, float]:
+    """Shares of A/A tables with a false alarm, of slowed rows called SLOWER, of A/A rows called SAME.
+
+    draw: both sides of a table, logarithms of shape (rows, rounds). changes, verdicts: of the design that is simulated.
+    """
     rng = np.random.default_rng(seed)
     alarms = hits = same = 0
     tables = min(tables, MOST_ROWS * tables // rows)
     for _ in range(tables):
-        baseline, current = (draw(rng, rows, count) for count in rounds)
+        baseline, current = draw(rng)
         found = changes(baseline, current)
         said = verdicts(found)
         alarms += any(verdict in ("SLOWER", "FASTER") for verdict in said)

@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 from tabulate import tabulate
 
 from benchmarks.false_alarms import KINDS as SEPARATE
-from benchmarks.false_alarms import MOST_ROWS, SCATTER, SLOW_DOWN, Draw, Medians, correlated
+from benchmarks.false_alarms import SCATTER, Draw, Medians, Sides, correlated, error_rates
 from harness.core.schemas import Case
 from harness.measure.comparison import EQUIVALENCE, RULES, judge
 from harness.measure.paired import paired_change
 from harness.measure.ratios import Change
 from harness.planning.schedule import paired_rounds
 
-Pair = Callable[[np.random.Generator, int, int], tuple[Medians, Medians]]
-"""(rows, rounds) → both states, rows by rounds, on logarithms."""
+Pair = Callable[..., Sides]
+"""(rng, rows, rounds) → both states, rows by rounds, on logarithms."""
 
 RHO = 0.5
 PLACE_COST = 0.01
@@ -39,35 +39,35 @@ DRIFT = 0.10
 """How much slower the machine is at the end of a run than at its beginning."""
 
 
-def each_by_itself(draw: Draw, rng: np.random.Generator, rows: int, rounds: int) -> tuple[Medians, Medians]:
+def each_by_itself(draw: Draw, rng: np.random.Generator, rows: int, rounds: int) -> Sides:
     return draw(rng, rows, rounds), draw(rng, rows, rounds)
 
 
-def machine(rng: np.random.Generator, rows: int, rounds: int) -> tuple[Medians, Medians]:
+def machine(rng: np.random.Generator, rows: int, rounds: int) -> Sides:
     """The machine's state at each turn, such that neighbouring rounds correlate by RHO, and scatter of each process."""
     turns = correlated(RHO**0.5, rng, rows, 2 * rounds) + rng.normal(0, SCATTER / 2, (rows, 2 * rounds))
     return in_turn(turns, rng)
 
 
-def whole_rounds(rng: np.random.Generator, rows: int, rounds: int) -> tuple[Medians, Medians]:
+def whole_rounds(rng: np.random.Generator, rows: int, rounds: int) -> Sides:
     """What slows a round slows both of its processes alike; rounds correlate by RHO."""
     shared = 5 * correlated(RHO, rng, rows, rounds)
     own = rng.normal(0, SCATTER, (2, rows, rounds))
     return shared + own[0], shared + own[1]
 
 
-def second_place(rng: np.random.Generator, rows: int, rounds: int) -> tuple[Medians, Medians]:
+def second_place(rng: np.random.Generator, rows: int, rounds: int) -> Sides:
     turns = rng.normal(0, SCATTER / 5, (rows, 2 * rounds))
     turns[:, 1::2] += PLACE_COST
     return in_turn(turns, rng)
 
 
-def drifting(rng: np.random.Generator, rows: int, rounds: int) -> tuple[Medians, Medians]:
+def drifting(rng: np.random.Generator, rows: int, rounds: int) -> Sides:
     turns = rng.normal(0, SCATTER / 5, (rows, 2 * rounds)) + np.linspace(0, np.log1p(DRIFT), 2 * rounds)
     return in_turn(turns, rng)
 
 
-def in_turn(turns: Medians, rng: np.random.Generator) -> tuple[Medians, Medians]:
+def in_turn(turns: Medians, rng: np.random.Generator) -> Sides:
     """Turns, two a round, handed to the states in the order that the schedule draws."""
     first = goes_first(len(turns), turns.shape[1] // 2, int(rng.integers(1 << 31)))
     one, other = turns[:, ::2], turns[:, 1::2]
@@ -119,19 +119,8 @@ def verdicts(found: Sequence[Change]) -> list[str]:
 
 
 def simulate(draw: Pair, tables: int, rows: int, rounds: int, seed: int) -> tuple[float, float, float]:
-    """Shares of A/A tables with a false alarm, of slowed rows called SLOWER, of A/A rows called SAME."""
-    rng = np.random.default_rng(seed)
-    alarms = hits = same = 0
-    tables = min(tables, MOST_ROWS * tables // rows)
-    for _ in range(tables):
-        baseline, current = draw(rng, rows, rounds)
-        found = changes(baseline, current)
-        said = verdicts(found)
-        alarms += any(verdict in ("SLOWER", "FASTER") for verdict in said)
-        same += said.count("SAME")
-        slowed = changes(baseline[:1], current[:1] + np.log(SLOW_DOWN))
-        hits += verdicts([*slowed, *found[1:]])[0] == "SLOWER"
-    return alarms / tables, hits / tables, same / tables / rows
+    """As false_alarms.error_rates, of so many rounds in turn."""
+    return error_rates(partial(draw, rows=rows, rounds=rounds), changes, verdicts, tables, rows, seed)
 
 
 def table(kinds: Sequence[str], sizes: Sequence[int], rounds: Sequence[int], tables: int) -> str:
