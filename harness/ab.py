@@ -108,7 +108,7 @@ def _prepared(
     options: argparse.Namespace,
     of_plan: Sequence[str],
 ) -> Side:
-    """Plan and export a state, and build its engines. other: the side that is prepared already, and is told of."""
+    """Plan and export a state, and build its engines. other: the side that is prepared already."""
     show = cli.say if other is None else None
     config = options.config if other is None else options.config.resolve()
     where, folders = ["--results", str(results.root)], ["--models-dir", str(models.root)]

@@ -102,7 +102,7 @@ class _Asked:
     force: bool
 
     def up_to_date(self, digest: str) -> ExportRecord | None:
-        """An export that answers the same request, the results' own first: it is named by its content, so that nobody
+        """An export that answers the same request, the results' own first: it is named by its content, so that nothing
         has changed it since."""
         if self.force:
             return None

@@ -132,7 +132,7 @@ PARTS: Mapping[str, tuple[Step, ...]] = {
 """What the API, `reproduce` (a claim) and the self-test (a trial) run of them."""
 
 PLANNING = frozenset(variable.name for variable in VARIABLES if "plan" in variable.stages) - {"RESULTS", "MODELS_DIR"}
-"""Variables that say what is planned: `profile` plans anew where one of them is given."""
+"""Variables that say what is planned: `profile` plans again where one of them is given."""
 
 ALIASES: Mapping[str, str] = {"engines": "build_engine"}
 """Make targets of one stage that has another name."""

@@ -90,7 +90,7 @@ class Run:
         more = ["--max-regression", max_regression] if max_regression else []
         more += ["--equivalence", equivalence] if equivalence else []
         where = ["--against", against, "--config", str(self.results.config), "--rounds", str(rounds)]
-        with suppress(RegressionError):  # it is an answer, and stands in the file
+        with suppress(RegressionError):  # it is an answer, and the file has it
             self._stage("ab", *where, *more, *self._forced())
         place = self.results.ab
         return Regressions(place.root, load(place.comparison, Comparison, "make ab"))

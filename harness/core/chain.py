@@ -50,7 +50,7 @@ def check_inputs(summary: Summary, results: Results, models: Models | None = Non
     """Raise MalformedFileError naming a file that is not what the summary was computed from.
 
     models: None leaves the exports out. complete: a file that is missing is refused too (MissingInputError), and a plan
-    that was made anew, which is only warned of else: it is the next run's.
+    that was made again, which is only warned of else: it is the next run's.
     """
     for name, digest in summary.inputs.items():
         if name.startswith(MODELS):

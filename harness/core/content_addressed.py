@@ -1,6 +1,6 @@
 """Folders that are named by a hash of their files: written apart, then renamed, and never changed afterwards.
 
-Whoever reads such a folder needs no lock, and two who write the same at once end up with one folder.
+A reader of such a folder needs no lock, and two writers of the same content end up with one folder.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _DIGITS = 16
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
-    """By whole name its short one; of names that would be short alike, each gets the least that tells them apart.
+    """By whole name its short one; of names that would be short alike, each gets the least that distinguishes them.
 
     >>> short_names(["onnx:/data/a/net.onnx", "onnx:/data/b/net.onnx", "hf:./bert"])
     {'onnx:/data/a/net.onnx': 'a/net.onnx', 'onnx:/data/b/net.onnx': 'b/net.onnx', 'hf:./bert': 'bert'}

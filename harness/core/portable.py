@@ -43,7 +43,7 @@ def portable_failure(record: Failed) -> Failed:
 
 
 def _roots() -> list[tuple[str, str]]:
-    """(folder, what stands for it), inner ones first."""
+    """(folder, its replacement), inner ones first."""
     found = {str(root): "" for root in (_here(), _CHECKOUT) if root}
     if home := _home():
         found.setdefault(str(home), "~")
@@ -61,6 +61,6 @@ def _here() -> Path | None:
 def _home() -> Path | None:
     try:
         home = Path.home()
-    except RuntimeError:  # no home folder can be told
+    except RuntimeError:  # the home folder is unknown
         return None
     return home if home != Path("/") else None

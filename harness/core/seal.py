@@ -7,7 +7,7 @@
     }
 
 It covers every byte, spaces too, so that no rule of equal JSON texts is needed: what is not byte for byte what was
-written is refused. It is a checksum and no signature: who edits a file on purpose can make its seal anew
+written is refused. It is a checksum and no signature: who edits a file on purpose can make its seal again
 (docs/security.md).
 """
 

@@ -38,7 +38,7 @@ _RAW: TypeAdapter[Measured | Failed] = TypeAdapter(RawRecord)
 MAX_RECORD_BYTES = 64 << 20
 """A raw record of 20,000 samples has 160 kB; a file that is larger than this is not read at all."""
 MAX_LOG_BYTES = 1 << 20
-"""Of the log of a failed case, of which the end tells most."""
+"""Of the log of a failed case; its end says most."""
 TAIL_BYTES = 64 << 10
 STALE_S = 3600.0
 """Age at which a temporary file belongs to no writer any more: none takes an hour."""
@@ -67,7 +67,7 @@ def check_size(record: BaseModel, remedy: str) -> None:
 
 
 def encoded(record: BaseModel, indent: int | None = 2) -> bytes:
-    """A record as it stands in its file, sealed."""
+    """The content of a record's file, sealed."""
     return sealed(record.model_dump_json(indent=indent).encode() + b"\n")
 
 
@@ -172,7 +172,7 @@ def save_raw(path: Path, record: Measured | Failed) -> None:
 
 
 def encoded_raw(record: Measured | Failed) -> bytes:
-    """A raw record as it stands in its file, where it names no folder of this machine."""
+    """The content of a raw record's file, which names no folder of this machine."""
     record = portable_failure(record) if isinstance(record, Failed) else record
     payload = record.model_dump_json().encode()
     digest = hashlib.sha256(payload).hexdigest().encode()

@@ -147,7 +147,7 @@ def _export(folder: Results, now: str) -> Export | None:
     try:
         exporting = store.load(folder.exporting, Exporting, "make export")
     except (MissingInputError, FormatError):
-        return None  # the next model writes it anew
+        return None  # the next model writes it again
     lives = alive.lives(exporting.pid, exporting.place, exporting.started_at)
     if lives is None and seconds_between(exporting.since, now) > _LONGEST_EXPORT_S:
         lives = False

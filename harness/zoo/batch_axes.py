@@ -37,7 +37,7 @@ def as_taken(items: Arrays, axes: Axes) -> Arrays:
 
 
 def item_first(taken: Arrays, axes: Axes) -> Arrays:
-    """The opposite of as_taken(): a shared input stands there once for each item."""
+    """The opposite of as_taken(): a shared input is there once for each item."""
     count = items_of(taken, axes)
     found: Arrays = {}
     for name, values in taken.items():

@@ -32,7 +32,7 @@ _INSTALLED = frozenset(("site-packages", "dist-packages"))
 
 
 def is_built(info: ModelInfo) -> bool:
-    """True where only building the model tells what it is: a user's own code."""
+    """True where the model has to be built to know what it is: a user's own code."""
     return info.name.partition(":")[0] in ("module", "pickle")
 
 

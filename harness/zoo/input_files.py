@@ -24,7 +24,7 @@ FORM = "Write it by `numpy.savez('inputs.npz', <input>=<array>, …)`: the model
 
 
 def describe(paths: Sequence[str], kind: Kind) -> tuple[GivenInputs, ...]:
-    """What a plan keeps of the files: path, hash, and the extent by which the shapes of several are told apart.
+    """What a plan keeps of the files: path, hash, and the extent that distinguishes the shapes of several.
 
     For text models that extent is the number of tokens, also of one file. Raises MissingInputError, MalformedFileError
     or UsageError.

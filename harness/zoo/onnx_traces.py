@@ -1,4 +1,4 @@
-"""Take out of an exported ONNX file what tells of the machine that it was exported on, and of nothing that it computes.
+"""Remove from an exported ONNX file what names the machine of the export and changes nothing that it computes.
 
 The dynamo exporter notes with each node where in the source it came from, with whole paths: the same commit would give
 another file in each checkout, and a file that is passed on would tell the owner's folders.
@@ -13,7 +13,7 @@ from typing import Any
 import onnx
 
 KEPT = frozenset(("namespace", "pkg.torch.onnx.class_hierarchy", "pkg.torch.onnx.name_scopes"))
-"""Notes that say which module of the model a node belongs to: layers are told by them."""
+"""Notes that say which module of the model a node belongs to: layers are found by them."""
 
 
 def strip_traces(path: Path) -> None:

@@ -44,7 +44,7 @@ def request_digest(
     """Hash of everything that decides what the files hold.
 
     Sequence lengths and precisions are left out: a record that covers more than a plan asks for still serves it.
-    built: what a user's module is, which only building it tells (identity.py).
+    built: what a user's module is, known once it is built (identity.py).
     """
     asked = [planned.name, planned.slug, planned.weights, seed, samples, *(one.sha256 for one in planned.inputs)]
     how = [options.exporter, options.opset, options.output_name, options.max_length, options.attention]

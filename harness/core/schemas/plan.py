@@ -113,7 +113,7 @@ class GivenInputs(Record):
     path: str
     sha256: str
     sequence_length: int | None = None
-    """Tokens of a text model; else, of several files, the extent that tells their shapes apart."""
+    """Tokens of a text model; else, of several files, the extent that distinguishes their shapes."""
 
 
 class PlannedModel(Record):
