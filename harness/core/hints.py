@@ -1,4 +1,4 @@
-"""Hints that can be typed: commands in a text get the choices of their run, in the words of the interface in use (pure).
+"""Hints that can be typed: commands in a text get the choices of their run, in the words of its interface (pure).
 
 Code names the next command as short as it can, `make run FORCE=1`. Where a text is printed or written, that command
 gets the folders and choices of the run that it is about; for the command `inferometer` it becomes `inferometer run
