@@ -102,7 +102,7 @@ def test_no_folder_name_runs_a_command(target: str, name: str, tmp_path: Path) -
 def test_make_finds_a_python_without_an_environment(tmp_path: Path) -> None:
     """The virtual environment of a clean clone is made by this one."""
     rule = 'probe: ; @"$(PYTHON)" -c "import sys; print(sys.version_info[:2])"'
-    probe = ["make", "-f", str(ROOT / "Makefile"), "--eval", rule, "probe"]
+    probe = ["make", "--no-print-directory", "-f", str(ROOT / "Makefile"), "--eval", rule, "probe"]
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHON", "MAKEFLAGS", "MFLAGS")}
     version = subprocess.run(probe, cwd=tmp_path, env=clean, capture_output=True, text=True, check=True).stdout
     assert (3, 11) <= ast.literal_eval(version) < (3, 14)
