@@ -79,7 +79,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             if isinstance(report, pytest.TestReport):
                 seconds[_part(report.nodeid)] += report.duration  # type: ignore[assignment]
     said = ", ".join(f"{part} {spent:.0f}" for part, spent in seconds.most_common())
-    terminalreporter.write_line(f"Seconds of tests, by part: {said}")
+    if said:
+        terminalreporter.write_line(f"Seconds of tests, by part: {said}")
 
 
 def _part(nodeid: str) -> str:

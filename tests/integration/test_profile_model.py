@@ -196,6 +196,7 @@ def test_the_stage_profiles_each_case_once(profiled: Folder) -> None:
     assert (again.returncode, "already" in again.stdout) == (0, True)
 
 
+@pytest.mark.slow
 def test_a_library_that_tells_no_memory_has_none_and_the_reason(folder: Folder) -> None:
     folder.plan({"backends": ["openvino"]})
     done = folder("profile_ops", "--runs", "2")
@@ -206,6 +207,7 @@ def test_a_library_that_tells_no_memory_has_none_and_the_reason(folder: Folder) 
     assert "does not tell" in found.activation_measured_by
 
 
+@pytest.mark.slow
 def test_a_profile_of_fewer_runs_or_of_another_export_is_made_anew(folder: Folder, tmp_path: Path) -> None:
     changed = Folder(folder.root, Models(tmp_path / "changed"))
     shutil.copytree(folder.models.root, changed.models.root)
@@ -268,6 +270,7 @@ def test_the_report_shows_the_profiles_with_links_that_lead_somewhere(profiled: 
     assert all((profiled.results.root / link).is_file() for link in links)
 
 
+@pytest.mark.slow
 def test_a_failed_case_is_named_and_the_others_are_kept(folder: Folder, tmp_path: Path) -> None:
     spoiled = Folder(folder.root, Models(tmp_path / "spoiled"))
     shutil.copytree(folder.models.root, spoiled.models.root)
