@@ -11,6 +11,9 @@ from harness.render.conditions import short_conditions
 from harness.render.markdown import table
 from harness.render.tables import doubt_notes
 
+ROWS_AT_MOST = 10
+"""Of a README's table of one device; the report has the others."""
+
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
@@ -22,7 +25,8 @@ def headline_block(summary: Summary, folder: PurePath) -> str:
     tables = ranking.by_table(summary.rows)
     rows = [row for _, found in tables for row in found if (row.boundary, row.mode) == ("compute", "sync")]
     on_gpu = any(row.device == "cuda" for row in rows)
-    shown = rows if on_gpu else [row for row in rows if row.batch_size == 1]
+    measured = rows if on_gpu else [row for row in rows if row.batch_size == 1]
+    shown = measured if on_gpu else shortlist(measured)
     body = gpu_table(shown) if on_gpu else batch_1_table(shown)
     models = list(dict.fromkeys(row.model for row in shown))
     count = NUMBERS[len(models)] if len(models) < len(NUMBERS) else str(len(models))
@@ -31,17 +35,34 @@ def headline_block(summary: Summary, folder: PurePath) -> str:
     what = "Host median in ms by batch size; bold: clearly the fastest" if on_gpu else f"Batch 1{sequences}"
     # A table of batch sizes shows no speedups.
     notes = [] if on_gpu else doubt_notes(shown)
+    report = "The whole report" if len(shown) == len(measured) else f"All {len(measured)} rows"
     alt = f"Latency by backend, batch 1, {count} model{'' if len(models) == 1 else 's'}"
     return (
         f"![{alt}]({folder}/charts/overview.png)\n\n"
-        f"{short_conditions(summary, shown)} {what}. [The whole report]({folder}/report.md).\n\n"
-        + "\n\n".join([body, *notes])
+        f"{short_conditions(summary, shown)} {what}. [{report}]({folder}/report.md).\n\n" + "\n\n".join([body, *notes])
     )
 
 
+def shortlist(rows: Sequence[Row]) -> list[Row]:
+    """At most ROWS_AT_MOST rows, equally many a model and sequence length, in the order given.
+
+    First of each: the fastest in fp32, which gives the same answers, the fastest of all, the baseline; then the
+    next fastest.
+    """
+    places = list(dict.fromkeys(map(_place, rows)))[:ROWS_AT_MOST]
+    kept: set[str] = set()
+    for place in places:
+        ordered = sorted((row for row in rows if _place(row) == place), key=_median_ns)
+        exact = [row for row in ordered if row.precision == "fp32"]
+        baselines = [row for row in ordered if row.speedup and row.speedup.baseline == row.case_id]
+        wanted = [*exact[:1], *ordered[:1], *baselines, *ordered]
+        kept |= set(list(dict.fromkeys(row.case_id for row in wanted))[: ROWS_AT_MOST // len(places)])
+    return [row for row in rows if row.case_id in kept]
+
+
 def batch_1_table(rows: Sequence[Row]) -> str:
-    """One line a row: median, interval, speedup, grade; models in the plan's order, the fastest first."""
-    headers = ["model", "backend", "precision", "median ms", "95% CI", "speedup", "grade"]
+    """One line a row: median, interval, speedup, accuracy, grade; models in the plan's order, the fastest first."""
+    headers = ["model", "backend", "precision", "median ms", "95% CI", "speedup", "accuracy", "grade"]
     models = list(dict.fromkeys(row.model for row in rows))
     ordered = sorted(rows, key=lambda row: (models.index(row.model), row.latency_ns.median if row.latency_ns else 0.0))
     return table(headers, [_batch_1_line(row) for row in ordered])
@@ -116,11 +137,20 @@ def _cell(row: Row | None, winners: set[str]) -> str:
 def _batch_1_line(row: Row) -> list[str]:
     words = [_model(row), row.backend, row.precision]
     if row.latency_ns is None or row.grade == "F":
-        return [*words, "void", "void", "void", row.grade or ""]
+        return [*words, "void", "void", "void", "void", row.grade or ""]
     speedup = units.ABSENT if row.speedup is None else f"{ranking.speedup(row)}×"
     ms = units.MILLISECOND.ns
     figures = [units.significant(row.latency_ns.median / ms), units.interval(row.latency_ns.ci95, ms)]
-    return [*words, *figures, speedup, row.grade or ""]
+    return [*words, *figures, speedup, _accuracy(row), row.grade or ""]
+
+
+def _accuracy(row: Row) -> str:
+    """Of the worst sample against fp32 PyTorch: equal answers of a trained classifier, else the cosine."""
+    if row.parity is None:
+        return units.ABSENT
+    if row.parity.top1_agreement is not None and row.weights == "pretrained":
+        return f"top-1 {row.parity.top1_agreement:.1%}"
+    return units.ABSENT if row.parity.cosine is None else f"cosine {row.parity.cosine:.3f}"
 
 
 def _model(row: Row) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.core.schemas import Interval, Row, Summary
-from harness.render.headline_block import batch_1_table, gpu_table, headline_block
+from harness.render.headline_block import ROWS_AT_MOST, batch_1_table, gpu_table, headline_block, shortlist
 from tests.synthetic_cuda import cuda_summary
 
 SUMMARY = cuda_summary()
@@ -68,8 +68,44 @@ def test_a_cpu_run_shows_its_rows_at_batch_1(summary: Summary) -> None:
     text = headline_block(summary, "x")
     found = lines("\n".join(row for row in text.splitlines() if row.startswith("|")))
     measured = [row for row in summary.rows if row.batch_size == 1 and row.latency_ns and row.backend != "noop"]
-    assert len(found) == len(measured)
+    places = len({(row.model, row.sequence_length) for row in measured})
+    assert len(measured) > len(found) == places * (ROWS_AT_MOST // places)
+    assert f"[All {len(measured)} rows](x/report.md)" in text
     assert "Batch 1, sequence 32, sequence 128." in text
+
+
+def test_of_many_rows_each_model_keeps_the_same_answers_the_fastest_and_its_baseline() -> None:
+    (base,) = [row for row in SUMMARY.rows if row.case_id == TENSORRT[0].case_id]
+    assert base.latency_ns
+    assert base.speedup
+    rows = []
+    for model in ("one", "two", "three"):
+        for backend, precision, factor in (
+            ("openvino", "int8", 1),
+            ("onnxruntime", "int8", 2),
+            ("openvino", "fp32", 3),
+            ("onnxruntime", "fp32", 4),
+            ("torch-eager", "fp32", 5),
+        ):
+            case_id = f"{model}-{backend}-{precision}"
+            latency = base.latency_ns.model_copy(update={"median": base.latency_ns.median * factor})
+            speedup = base.speedup.model_copy(update={"baseline": f"{model}-torch-eager-fp32"})
+            changes = {"case_id": case_id, "model": model, "backend": backend, "precision": precision}
+            rows.append(base.model_copy(update={**changes, "latency_ns": latency, "speedup": speedup}))
+    kept = [(row.backend, row.precision) for row in shortlist(rows)]
+    assert kept == [("openvino", "int8"), ("openvino", "fp32"), ("torch-eager", "fp32")] * 3
+    assert [row.backend for row in shortlist(rows[:5])] == [row.backend for row in rows[:5]]
+
+
+def test_the_accuracy_is_that_of_answers_where_a_classifier_is_trained() -> None:
+    row = TENSORRT[0]
+    assert row.parity
+    parity = row.parity.model_copy(update={"top1_agreement": 0.90625, "cosine": 0.98245})
+    found = [
+        lines(batch_1_table([row.model_copy(update={"weights": weights, "parity": parity})]))[0][6]
+        for weights in ("pretrained", "seeded")
+    ]
+    assert found == ["top-1 90.6%", "cosine 0.982"]
 
 
 @pytest.mark.parametrize(("grade", "figure"), [("A", "0.626"), ("F", "void")])
