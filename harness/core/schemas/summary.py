@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
+
+from pydantic import SerializerFunctionWrapHandler, field_serializer
 
 from harness.core.confine import RelativePath
 from harness.core.schemas.custom import CustomMetric
@@ -232,7 +235,25 @@ class Summary(Identified):
     """Damaged or foreign files that were left out, by name."""
     rows: tuple[Row, ...]
 
+    @field_serializer("rows", mode="wrap")
+    def _rows_of_any_cpu(self, rows: tuple[Row, ...], serialise: SerializerFunctionWrapHandler) -> Any:
+        return _rounded(serialise(rows))
+
     @property
     def digest(self) -> str:
         """sha256 of everything but when it was written."""
         return hashlib.sha256(self.model_dump_json(exclude={"created_at"}).encode()).hexdigest()
+
+
+DIGITS = 12
+"""Significant digits of a figure in a file. The 16th differs between processors, whose vector units add in other
+orders, and `verify` compares files."""
+
+
+def _rounded(value: Any) -> Any:
+    """A JSON value with its floats in DIGITS significant digits."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: _rounded(entry) for key, entry in value.items()}
+    return [_rounded(entry) for entry in value] if isinstance(value, list | tuple) else value
