@@ -85,6 +85,7 @@ def test_one_cpu_is_one_thread_and_on_record(tmp_path: Path) -> None:
     assert (limits.cpu_quota, limits.threads) == (1.0, 1)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_told_to_end_goes_on_from_there(tmp_path: Path) -> None:
     job = new_job(tmp_path, SPIN, rounds=6, max_s=1.0)
     assert job("plan", "--config", "config.yaml").returncode == 0
@@ -102,7 +103,7 @@ def test_a_run_that_was_told_to_end_goes_on_from_there(tmp_path: Path) -> None:
     assert len(job.records()) == 6
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_to_make_stops_the_container(number: signal.Signals, tmp_path: Path, cpu_image: str) -> None:
     # A job in the background of a script ignores SIGINT, and so would everything that it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -119,6 +120,7 @@ def test_a_signal_to_make_stops_the_container(number: signal.Signals, tmp_path: 
     assert 1 <= len(job.records()) < 50
 
 
+@pytest.mark.slow
 def test_the_engine_is_asked_for_gpus_with_cuda(tmp_path: Path, cuda_image: str) -> None:
     places = (f"RESULTS={tmp_path}/results", f"MODELS_DIR={tmp_path}/models")
     done = make("plan", "WHERE=docker", "DEVICE=cuda", f"IMAGE={cuda_image}", *places)

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from harness.core.layout import Models
-from tests.fixtures.stages import POLLUTING, TINY, Folder
+from tests.fixtures.stages import POLLUTING, TINY, Folder, made_once
 
 
 @pytest.fixture(scope="session")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> Models:
-    """The tiny modules, exported once."""
-    root = tmp_path_factory.mktemp("exports")
-    folder = Folder(root, Models(root / "models"))
-    folder.plan({"backends": ["torch-eager", "onnxruntime"]}, models=(TINY, POLLUTING))
-    done = folder("export")
-    assert done.returncode == 0, done.stderr
-    return folder.models
+    """The tiny modules, exported once for all processes of pytest-xdist. Each gets a copy: tests compile into it."""
+
+    def export(root: Path) -> None:
+        folder = Folder(root, Models(root / "models"))
+        folder.plan({"backends": ["torch-eager", "onnxruntime"]}, models=(TINY, POLLUTING))
+        done = folder("export")
+        assert done.returncode == 0, done.stderr
+
+    shared = made_once(tmp_path_factory, "exports", export)
+    own = tmp_path_factory.mktemp("exports")
+    shutil.copytree(shared / "models", own / "models")
+    return Models(own / "models")
 
 
 @pytest.fixture(autouse=True)

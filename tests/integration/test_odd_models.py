@@ -41,28 +41,24 @@ def bench(folder: Folder, *names: str, backends: tuple[str, ...] = ("torch-eager
     return {short[row.case_id] if len(backends) == 1 else f"{short[row.case_id]} {row.backend}": row for row in rows}
 
 
-def test_what_a_models_code_does_to_its_process_is_its_own_failed_row(own: Folder) -> None:
-    names = (
-        "crashing",
-        "leaving",
-        "endless",
-        "exits",
-        "no_exception",
-        "refused_file",
-        "leaving_late",
-        "daemons",
-        "plain",
-    )
+FAULTS = {
+    "crashing": "crashed with signal 11",
+    "leaving": "ended its own process with exit code 0",
+    "exits": "SystemExit: there is no GPU here",
+    "plain": "measured",
+    "endless": "RecursionError",
+    "no_exception": "NoException: not even an Exception",
+    "refused_file": "Permission denied: '/data/weights.bin'",
+    "leaving_late": "SystemExit: no licence here",
+    "daemons": "measured",
+}
+
+
+@pytest.mark.parametrize("names", [tuple(FAULTS)[:4], pytest.param(tuple(FAULTS), marks=pytest.mark.slow)])
+def test_what_a_models_code_does_to_its_process_is_its_own_failed_row(names: tuple[str, ...], own: Folder) -> None:
     rows = bench(own, *(f"{ODD}{name}" for name in names))
     said = {name: row.reason or row.status for name, row in rows.items()}
-    assert "crashed with signal 11" in said["crashing"]
-    assert "ended its own process with exit code 0" in said["leaving"]
-    assert "RecursionError" in said["endless"]
-    assert "SystemExit: there is no GPU here" in said["exits"]
-    assert "NoException: not even an Exception" in said["no_exception"]
-    assert "Permission denied: '/data/weights.bin'" in said["refused_file"]
-    assert "SystemExit: no licence here" in said["leaving_late"]
-    assert said["daemons"] == said["plain"] == "measured"
+    assert {name: FAULTS[name] in text for name, text in said.items()} == dict.fromkeys(names, True), said
     crash = own.results.export(rows["crashing"].case_id.partition("-torch")[0]).failure_log.read_text()
     assert "odd_models.py" in crash
 
@@ -70,10 +66,11 @@ def test_what_a_models_code_does_to_its_process_is_its_own_failed_row(own: Folde
 @pytest.mark.parametrize(
     "names",
     [
-        ("softmax", "digits", "states", "lazy"),
-        ("in_place", "masked", "pixels"),
-        ("named", "nested", "tempered"),
-        ("stepping", "hiding"),
+        ("in_place",),
+        pytest.param(("masked", "pixels"), marks=pytest.mark.slow),
+        pytest.param(("softmax", "digits", "states", "lazy"), marks=pytest.mark.slow),
+        pytest.param(("named", "nested", "tempered"), marks=pytest.mark.slow),
+        pytest.param(("stepping", "hiding"), marks=pytest.mark.slow),
     ],
 )
 def test_odd_modules_are_measured_by_every_backend(names: tuple[str, ...], own: Folder) -> None:
@@ -91,6 +88,7 @@ def is_torch(record: Measured | Failed) -> TypeGuard[Measured]:
     return isinstance(record, Measured) and record.placement.provider in ("ATen", "TorchScript")
 
 
+@pytest.mark.slow
 def test_a_wrong_precision_stays_void(own: Folder) -> None:
     """Without weights too: bf16 is what the label says and fp32 what runs where a backend has no bf16 for it."""
     own.plan({"backends": ["torch-eager"], "precisions": ["fp32", "bf16"]}, models=(f"{ODD}softmax",))

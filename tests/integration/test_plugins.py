@@ -161,6 +161,7 @@ def test_a_plan_that_asks_for_a_broken_plugin_is_two_lines(broken: Folder) -> No
     assert "docs/plugins.md" in hint
 
 
+@pytest.mark.slow
 def test_others_are_warned_and_go_on(broken: Folder) -> None:
     path = broken.configure({"backends": [NAME], "models": [TINY]})
     done = broken("plan", "--config", str(path))

@@ -168,7 +168,13 @@ def test_a_measured_case_leaves_no_log(ran: Folder) -> None:
     assert list(ran.results.raw.rglob("*.log")) == []
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "backend",
+    [
+        *("noop", "torch-compile", "onnxruntime", "openvino"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("torch-eager", "torch-script")),
+    ],
+)
 def test_a_server_has_one_thread_when_it_forks(backend: str, tmp_path: Path) -> None:
     worker = Worker(backend, 2, tmp_path / "log")
     done = subprocess.run(
@@ -180,13 +186,14 @@ def test_a_server_has_one_thread_when_it_forks(backend: str, tmp_path: Path) -> 
 
 
 def test_started_anew_instead_of_forked_gives_the_same_records(folder: Folder) -> None:
-    plan = folder.plan({"backends": ["noop", "torch-eager", "onnxruntime"]})
+    plan = folder.plan({"backends": ["noop", "onnxruntime"]})
     assert folder("run", "--isolation", "spawn").returncode == 0
     assert {case for case, _ in folder.records()} == {case.case_id for case in plan.cases}
     for record in folder.records().values():
         assert isinstance(record, Measured)
 
 
+@pytest.mark.slow
 def test_a_case_gets_the_threads_that_its_setting_names_and_the_others_theirs(folder: Folder) -> None:
     backends = ["torch-eager", "onnxruntime", "openvino"]
     folder.plan({"backends": backends, "settings": ["default", "1-thread"]}, threads=2)
@@ -303,7 +310,7 @@ def test_a_library_that_is_not_there_is_a_row_with_the_install_command(folder: F
 # --- runs that are stopped, disturbed or refused --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("sent", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_run_that_was_killed_is_finished_by_the_next(folder: Folder, sent: signal.Signals) -> None:
     plan = folder.plan(NOOP, rounds=12)
     with folder.started("run") as process:
@@ -321,7 +328,9 @@ def test_a_run_that_was_killed_is_finished_by_the_next(folder: Folder, sent: sig
     assert row.latency_ns.rounds == 12
 
 
-@pytest.mark.parametrize("killed", ["run", "worker", "case"])
+@pytest.mark.parametrize(
+    "killed", ["run", *(pytest.param(name, marks=pytest.mark.slow) for name in ("worker", "case"))]
+)
 def test_what_a_case_started_in_a_session_of_its_own_ends_with_it(folder: Folder, killed: str) -> None:
     folder.environment["INFEROMETER_TEST_FAULTS"] = "1"
     folder.plan({"backends": ["torch-eager"], "batch_sizes": [5]})  # hangs
@@ -334,6 +343,7 @@ def test_what_a_case_started_in_a_session_of_its_own_ends_with_it(folder: Folder
     assert folder.orphans() == []
 
 
+@pytest.mark.slow
 def test_a_run_killed_while_compiling_leaves_no_compiler_behind(folder: Folder) -> None:
     folder.plan({"backends": ["torch-compile"], "batch_sizes": [3]})
     with folder.started("run") as process:

@@ -141,6 +141,7 @@ def test_on_a_terminal_it_draws_until_complete(folder: Folder) -> None:
     assert shown.endswith(b"\x1b[?25h")  # the cursor is there again
 
 
+@pytest.mark.slow
 def test_follow_goes_on_when_a_run_is_complete(folder: Folder) -> None:
     one_turn(folder)
     with watching(folder, "--follow") as log:
