@@ -40,7 +40,6 @@ from harness.core.extensions import reason
 from harness.core.layout import ExportFiles, ModelFolder, Models, Results
 from harness.core.lock import exclusive
 from harness.core.names import unknown_name
-from harness.core.orphans import die_with_parent
 from harness.core.portable import portable
 from harness.core.schemas import ExportFailure, ExportRecord, Plan, PlannedModel, Precision
 from harness.measure.clock import now_ns
@@ -195,8 +194,7 @@ def _in_own_process(task: Callable[[], Ended], name: str, files: ExportFiles, li
 
 def _answer(task: Callable[[], Ended], name: str, log: Path, stack: IO[str], sending: Connection, parent: int) -> None:
     """Run the task and send its result, or an InferometerError."""
-    os.setsid()  # so that the time limit ends what it starts as well
-    die_with_parent(parent)
+    orphans.fork_guarded(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends this process
     faulthandler.enable(stack)
     ended: InferometerError | Ended

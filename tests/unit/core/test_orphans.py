@@ -32,8 +32,8 @@ def test_a_sweep_ends_all_that_was_left_and_nothing_else() -> None:
 def test_a_worker_takes_along_what_its_case_left_when_its_parent_is_killed() -> None:
     """The server's own handler, without any library: its parent is killed while a descendant has left its session."""
     server = (
-        "import os, subprocess, time; from harness.core.orphans import adopt; from harness import worker;"
-        "adopt(); worker._sweep_when_ended(os.getppid());"
+        "import os, subprocess, time; from harness.core.orphans import adopt, end_all_with;"
+        "adopt(); end_all_with(os.getppid());"
         "subprocess.Popen(['sh', '-c', 'setsid sleep 600 & exit']).wait();"
         "print(os.getpid(), flush=True); time.sleep(600)"
     )
