@@ -41,6 +41,7 @@ from harness.core.layout import ExportFiles, ModelFolder, Models, Results
 from harness.core.lock import exclusive
 from harness.core.names import unknown_name
 from harness.core.portable import portable
+from harness.core.regular import Limit, read
 from harness.core.schemas import ExportFailure, ExportRecord, Plan, PlannedModel, Precision
 from harness.measure.clock import now_ns
 from harness.parity import compare
@@ -141,7 +142,7 @@ def _keep(record: ExportRecord, own: ExportFiles, results: Results) -> None:
         if path.exists():
             with store.translate_storage_errors(path):
                 path.unlink()
-    if own.record.is_file() and own.record.read_bytes() == store.encoded(record):
+    if own.record.is_file() and read(own.record, Limit.RECORD) == store.encoded(record):
         return
     with exclusive(results.lock):
         store.save(own.record, record)
