@@ -19,6 +19,7 @@ from harness.core.confine import inside
 from harness.core.errors import FormatError, UsageError
 from harness.core.layout import BUNDLE_MANIFEST, Models, Results
 from harness.core.portable import portable
+from harness.core.regular import Limit, read, read_text
 from harness.core.schemas import Bundle, BundledFile, Environment, Failed, Plan
 
 _CHECKOUT = Path(__file__).parents[1]
@@ -70,7 +71,7 @@ def _content(path: Path, results: Results) -> bytes:
             record = store.load_raw(path)
             if isinstance(record, Failed):
                 return store.encoded_raw(record)
-    return path.read_bytes()
+    return read(path, Limit.RECORD)
 
 
 def _warn_of_folders(files: Mapping[str, bytes]) -> None:
@@ -96,7 +97,7 @@ def _written(results: Results) -> dict[str, list[Path]]:
 def manifest_of(plan: Plan, files: dict[str, bytes], results: Results) -> Bundle:
     """The manifest of these files."""
     software = environment.collect({}).software
-    command = results.command.read_text(encoding="utf-8").strip() if results.command.is_file() else None
+    command = read_text(results.command, Limit.TEXT).strip() if results.command.is_file() else None
     return Bundle(
         plan_id=plan.plan_id,
         inferometer=software.inferometer,
@@ -138,12 +139,12 @@ def _checkout_files(plan: Plan) -> dict[str, bytes]:
     files = {}
     config = Path(plan.config).expanduser()
     if config.is_file() and store.sha256_file(config) == plan.config_sha256:
-        files["config.yaml"] = config.read_bytes()
+        files["config.yaml"] = read(config, Limit.TEXT)
     else:
         cli.warn(f"{config} is not what was planned from; the bundle goes without it. The plan has every case.")
     lock = _CHECKOUT / _LOCKS[plan.device]
     if lock.is_file():
-        files[lock.name] = lock.read_bytes()
+        files[lock.name] = read(lock, Limit.TEXT)
     else:
         cli.warn(f"There is no {lock.name} beside this installation; the bundle goes without it.")
     return files

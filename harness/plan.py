@@ -18,6 +18,7 @@ from harness.core.layout import Results
 from harness.core.lock import exclusive
 from harness.core.names import short_names
 from harness.core.portable import portable, portable_path
+from harness.core.regular import Limit, read
 from harness.core.sanitize import shortened
 from harness.core.schemas import Boundary, Exporter, GivenInputs, Mode, Plan, Precision, Quantisation
 from harness.planning import amounts
@@ -57,7 +58,7 @@ def stage(arguments: Sequence[str]) -> None:
     )
     path = configuration(options.config)
     config = read_config(path)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = hashlib.sha256(read(path, Limit.TEXT)).hexdigest()
     final = apply(config, chosen).portable()
     config = config.portable()
     source = portable_path(str(options.config))

@@ -16,6 +16,7 @@ from pathlib import Path
 from harness.core import chain, cli, hints, store, written
 from harness.core.errors import FormatError, MissingInputError
 from harness.core.layout import Results
+from harness.core.regular import Limit, read_text
 from harness.core.schemas import Comparison, Plan, SelfTest, Summary
 from harness.core.timestamps import utc_now
 from harness.measure.alike import Alike, alike, not_compared
@@ -50,7 +51,7 @@ def stage(arguments: Sequence[str]) -> None:
     whole, place = _of_profiles(results) if options.profiles else _of_run(results)
     summary = with_short_names(whole)
     written.check(results, "plan", [results.command], "make plan")
-    asked = hints.of_command(results.command.read_text() if results.command.is_file() else None)
+    asked = hints.of_command(read_text(results.command, Limit.TEXT) if results.command.is_file() else None)
     drawing = summary.charts and not options.no_charts
     found = charts.select(summary) if drawing else charts.Selection()
     tested = store.load(results.selftest, SelfTest, "make selftest") if results.selftest.is_file() else None
