@@ -40,7 +40,7 @@ def further(summary: Summary) -> str:
     words = [f"{name}={shlex.quote(value)}" for name, value in limits.items()]
     time = f", about {minutes} min" if lives_ns else ""
     after = f" For {lost} of them {MANY_ROUNDS} rounds would not be enough." if lost else ""
-    return f"{said} More rounds narrow them: `{' '.join(['make bench', *words])}`{time}.{after}"
+    return f"{said} To be surer: `{' '.join(['make bench', *words])}`{time}.{after}"
 
 
 def _width(row: Row) -> float:

@@ -23,6 +23,7 @@ WORDS = frozenset(
         *("engine", "profile", "by precision", "kept in fp32", "limit", "clock held back by"),
         *("on disk", "file", "held by"),
         *("gain", "known how", "rule", "from", "to", "rests on"),
+        *("fastest with the same answers (fp32)", "fastest at all", "what that costs"),
         *("flag", "meaning", "check", "why not in the others"),
     }
 )
@@ -44,7 +45,7 @@ def section(title: str, *paragraphs: str, level: int = 2) -> str:
 
 _CELLS = re.compile(r"((?<!\\)\|)")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
-_AWAY = re.compile(r"\]\((?!#?[A-Za-z0-9_%+=./-]+\))|\]\((?=[/.]*/)|\](?=\[)")
+_AWAY = re.compile(r"\]\((?!#?[A-Za-z0-9_%+=./-]+(?:#[a-z0-9-]+)?\))|\]\((?=[/.]*/)|\](?=\[)")
 """Ends of links that lead elsewhere than to a file beside the document, or whose target is elsewhere in it."""
 _TARGET = re.compile(r"(?m)^( {0,3})\[(?=[^\]\n]+\]:)")
 _ADDRESS = re.compile(r"(?i)\b(https?|ftp)://|\bwww\.")

@@ -16,9 +16,8 @@ from markupsafe import Markup
 from harness.core.schemas import Comparison, Row, Summary
 from harness.render import document, ranking, remarks
 from harness.render.charts import MAX_OVERVIEW, MAX_ROWS, MAX_TABLES
-from harness.render.conditions import conditions, environment_table, short_conditions
+from harness.render.conditions import conditions, environment_table, run_conditions, short_conditions
 from harness.render.guide import guide
-from harness.render.headline import MAX_MODELS, measured_on, nothing, verdicts
 from harness.render.html import embedded, prose
 from harness.render.html.cases import case_table
 from harness.render.html.compared import compared
@@ -31,6 +30,7 @@ from harness.render.ranking import TableKey
 from harness.render.recommend import recommend
 from harness.render.units import count
 from harness.render.ways import way_of
+from harness.reporting.first_page import MAX_MODELS, answer_table, verdicts
 
 FILTERS = ("backend", "precision", "batch", "grade")
 """What the page filters by, in the order of `plot.tags`."""
@@ -74,7 +74,7 @@ def page(
         .render(
             title=summary.title,
             stamp=of or stamp(summary),
-            measured=prose.inline(measured_on(summary)) if tables else "",
+            measured=prose.inline(run_conditions(summary)),
             provenance=prose.inline(document.provenance(summary)),
             sections=sections,
             filters=_filters(row for _, rows in tables for row in rows),
@@ -106,9 +106,9 @@ def _sections(
         "Summary",
         "summary.html.j2",
         {
+            "answer": prose.blocks(answer_table(summary)),
             "verdicts": found[:MAX_MODELS],
-            "nothing": "" if found else nothing(summary),
-            "more": f"{more} more models stand below." if more > 0 else "",
+            "more": f"{more} more models are below." if more > 0 else "",
             "further": prose.inline(further) if further else "",
             "groups": overview,
             "caption": short_conditions(summary, shown) if shown else "",
@@ -133,7 +133,7 @@ def _sections(
         yield Section("comparison", "Comparison", "compared.html.j2", content)
     calibrated = document.calibrated(summary)
     if calibrated:
-        yield _prose("harness", "What the harness itself costs", calibrated)
+        yield _prose("harness", "Harness overhead", calibrated)
     unmeasured = remarks.unmeasured_table(summary.rows)
     if unmeasured:
         yield _prose("not-measured", "Not measured", unmeasured)

@@ -115,7 +115,7 @@ def test_the_width_is_that_of_a_readme_at_two_pixels_a_point(summary: Summary) -
 def test_conditions_travel_with_every_figure(summary: Summary) -> None:
     for chart in charts.select(summary).charts[:5]:
         text = " ".join(" ".join(found.get_text() for found in chart.draw().texts).split()).replace("\xa0", " ")
-        for part in ("Intel(R) Xeon(R)", "2 threads", "boundary compute", "plan 5f0c9a7e2b11"):
+        for part in ("Intel(R) Xeon(R)", "2 threads", "model only, one request at a time", "plan 5f0c9a7e2b11"):
             assert part in text, chart.name
 
 

@@ -44,9 +44,7 @@ def test_nothing_is_said_where_every_row_is_narrow() -> None:
 def test_the_command_its_time_and_the_number_of_wide_rows() -> None:
     said = further(summary(row(0, NARROW), row(1, WIDE), row(2, WIDE)))
     # Scatter of 4.8% takes nine rounds (3.1 x 4.8 / sqrt(9) = 4.9): two rows x 6 x 4 s, and what lies around.
-    assert said == (
-        "2 of 3 rows are wider than ±5%. More rounds narrow them: `make bench INTERVAL=5% BUDGET=2m`, about 2 min."
-    )
+    assert said == ("2 of 3 rows are wider than ±5%. To be surer: `make bench INTERVAL=5% BUDGET=2m`, about 2 min.")
 
 
 def test_rows_that_no_number_of_rounds_narrows_are_told_apart() -> None:

@@ -13,8 +13,9 @@ from harness.core.schemas import Case, Measured, Row, SplitSamples, Summary
 from harness.render import charts, ranking, recommend
 from harness.render.document import document
 from harness.render.flat import csv_text
-from harness.render.headline import headline
 from harness.render.tables import latency_table, terminal_table
+from harness.render.ways import BOUNDARIES, MODES
+from harness.reporting.first_page import answer_table
 from tests import synthetic_results as made
 
 FACTOR = {"compute sync": 1.0, "e2e sync": 1.6, "compute pipelined": 1.9, "compute offline": 0.5}
@@ -109,8 +110,8 @@ def test_the_report_has_a_section_for_each_with_its_own_conditions(mixed: Summar
     for boundary, mode in (name.split() for name in FACTOR):
         section = text.split(f"## resnet50 (seeded, cpu, {boundary}, {mode})")[1].split("\n## ")[0]
         conditions = section.strip().splitlines()[0]
-        assert f"boundary {boundary}" in conditions
-        assert f"mode {mode}" in conditions
+        assert BOUNDARIES[boundary] in conditions
+        assert MODES[mode] in conditions
     for word in ("**preprocess, inference, postprocess**", "**pipelined**", "**time per batch (throughput mode)**"):
         assert word in text
 
@@ -120,12 +121,12 @@ def test_a_report_of_the_usual_alone_explains_nothing_else(summary: Summary) -> 
     assert not re.search(r"throughput mode|postprocess|\*\*pipelined", text)
 
 
-def test_the_headline_speaks_of_one_table_a_model(mixed: Summary) -> None:
-    text = headline(mixed)
-    assert text.count("resnet50") == text.count("efficientnet-lite0") == 1
+def test_the_answers_are_of_one_table_a_model(mixed: Summary) -> None:
+    text = answer_table(mixed)
+    assert text.count("resnet50") == text.count("efficientnet-lite0") == 2, "batch 1 and 4 of one table"
     only = mixed.model_copy(update={"rows": tuple(row for row in mixed.rows if row.mode == "offline")})
-    assert "resnet50 (offline) at batch 1" in headline(only)
-    assert "ms per batch" in headline(only)
+    assert "resnet50 (offline), batch 1" in answer_table(only)
+    assert "model only, offline" in answer_table(only)
 
 
 def test_the_terminal_names_what_is_not_usual(mixed: Summary) -> None:
