@@ -38,7 +38,7 @@ from harness.measure.notes import Notes
 from harness.planning.built_engines import built_engines
 from harness.planning.exports import another_request, export_files, failure_of, recorded_export
 from harness.render import units
-from harness.render.flat import csv_text
+from harness.reporting.tables.summary import csv_text
 
 
 def stage(arguments: Sequence[str]) -> None:

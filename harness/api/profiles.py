@@ -19,11 +19,11 @@ from harness.measure.launch_gaps import idle_share
 from harness.measure.layer_choice import Choice, chosen
 from harness.measure.layer_sums import total
 from harness.measure.reconcile import Reconciliation, reconcile
-from harness.render.meanwhile import meanwhile_table
-from harness.render.profile_layers import layers_table, profile_text
 from harness.render.profile_memory import memory_figure, memory_section
-from harness.render.profile_model import model_tables
-from harness.render.roofline import roofline_table
+from harness.reporting.tables.layers import layers_table, profile_text
+from harness.reporting.tables.machine_load import meanwhile_table
+from harness.reporting.tables.model_costs import model_tables
+from harness.reporting.tables.roofline import roofline_table
 
 
 @dataclass(frozen=True, repr=False)

@@ -13,12 +13,12 @@ from harness.core.schemas import Row, Summary
 from harness.render import ranking
 from harness.render.conditions import short_conditions
 from harness.render.csv_writing import csv_text
-from harness.render.custom import csv_columns
-from harness.render.flat import COLUMNS
-from harness.render.html.prose import blocks
 from harness.render.names import with_short_names
-from harness.render.remarks import flag_notes, unmeasured_table
-from harness.render.tables import latency_table, terminal_table
+from harness.reporting.tables.custom_metrics import csv_columns
+from harness.reporting.tables.flags import flag_notes, unmeasured_table
+from harness.reporting.tables.latency import latency_table, terminal_table
+from harness.reporting.tables.summary import COLUMNS
+from harness.reporting.writers.html import blocks
 
 _STYLES = {
     "scroll": "overflow-x: auto",

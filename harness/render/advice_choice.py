@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from harness.core.schemas import Precision, Row
 from harness.measure.ratios import Ratio, ratio_of_medians
 from harness.measure.rows import median_ns
-from harness.render import cold, ranking, units
-from harness.render.engines import engine_of
+from harness.render import ranking, units
 from harness.render.group import Group, Recommendation, listed
 from harness.render.series import USUAL, name
+from harness.reporting.tables import cold_start as cold
+from harness.reporting.tables.engines import engine_of
 
 WORTH = 1.05
 """A lower precision that is known to gain less than this is not worth its loss."""

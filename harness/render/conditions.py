@@ -9,8 +9,9 @@ from harness.core.environment import PLUGIN
 from harness.core.loaded_runtimes import RUNTIMES
 from harness.core.runtime_variables import VARIABLES
 from harness.core.schemas import Environment, Row, Summary, Unavailable
-from harness.render import custom, units, ways
-from harness.render.markdown import table
+from harness.render import units, ways
+from harness.reporting.tables import custom_metrics as custom
+from harness.reporting.writers.markdown import table
 
 SHOWN_LIBRARIES = ("torch", "onnxruntime", "onnxruntime-gpu", "openvino", "tensorrt")
 """Libraries that do the computing; all versions stand in the environment table."""

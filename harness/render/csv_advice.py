@@ -8,8 +8,8 @@ from harness.core.schemas import Summary
 from harness.measure.profiled import Profiled
 from harness.measure.what_if import Change, WhatIf
 from harness.measure.what_if import what_if as changes_of
-from harness.render.csv_lines import Line, ends, where
 from harness.render.recommend import recommend
+from harness.reporting.labels import Line, ends, where
 
 
 def recommendations(summary: Summary) -> list[Line]:

@@ -9,12 +9,13 @@ from pydantic import BaseModel
 
 from harness.core.schemas import Energy, EngineRecord, GpuUsage, Row, Summary, Unavailable, UsageSummary
 from harness.measure.roofline import bounds_of, pass_ns
-from harness.render import flat, ranking
-from harness.render.csv_lines import Line, about, is_sound, per, sound_rows, where
+from harness.render import ranking
 from harness.render.csv_writing import Value
-from harness.render.engines import engine_of, shapes
-from harness.render.tried import behind, first_ns, tried_groups
 from harness.render.units import MILLISECOND, SECOND
+from harness.reporting.labels import Line, about, is_sound, per, sound_rows, where
+from harness.reporting.tables import summary as flat
+from harness.reporting.tables.engines import engine_of, shapes
+from harness.reporting.tables.tried_settings import behind, first_ns, tried_groups
 
 
 def engines(summary: Summary) -> list[Line]:

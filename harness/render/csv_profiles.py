@@ -14,8 +14,8 @@ from harness.measure.profile_grades import flags_of, grade_of, spread
 from harness.measure.profiled import Profiled
 from harness.measure.reconcile import reconcile
 from harness.measure.side_by_side import SideBySide
-from harness.render.csv_lines import Line, about, per, where
 from harness.render.units import MILLISECOND
+from harness.reporting.labels import Line, about, per, where
 
 
 def profile_models(summary: Summary, found: Sequence[Profiled]) -> list[Line]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from harness.core.schemas import Row, Summary
 from harness.measure.rows import is_calibration
-from harness.render import cold, ranking
-from harness.render.csv_lines import RESTS_ON_C, Line, about, ends, is_sound, per, sound_rows
-from harness.render.custom import csv_columns
-from harness.render.engines import engine_of
-from harness.render.figures import ANSWERS, COLD, CSV_SECONDS, CSV_UNITS, MEMORY, SPEED, columns
-from harness.render.tables import file_sizes
+from harness.render import ranking
 from harness.render.units import SECOND
+from harness.reporting.figures import ANSWERS, COLD, CSV_SECONDS, CSV_UNITS, MEMORY, SPEED, columns
+from harness.reporting.labels import RESTS_ON_C, Line, about, ends, is_sound, per, sound_rows
+from harness.reporting.tables import cold_start as cold
+from harness.reporting.tables.custom_metrics import csv_columns
+from harness.reporting.tables.engines import engine_of
+from harness.reporting.tables.latency import file_sizes
 
 
 def results(summary: Summary) -> list[Line]:

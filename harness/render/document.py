@@ -7,20 +7,22 @@ from collections.abc import Mapping, Sequence
 
 from harness.core.schemas import Row, Summary
 from harness.measure.rows import is_calibration
-from harness.render import cold, ranking, remarks, units
+from harness.render import ranking, units
 from harness.render.conditions import conditions, environment_table
-from harness.render.energy import energy_table
-from harness.render.engines import engines_table
 from harness.render.guide import guide
 from harness.render.headline import headline
-from harness.render.markdown import escape, section
-from harness.render.meanwhile import meanwhile_table
 from harness.render.names import whole_names
 from harness.render.ranking import TableKey
 from harness.render.recommend import recommendations_text
-from harness.render.roofline import roofline_table
-from harness.render.tables import latency_table
-from harness.render.tried import tried_table
+from harness.reporting.tables import cold_start as cold
+from harness.reporting.tables import flags as remarks
+from harness.reporting.tables.energy import energy_table
+from harness.reporting.tables.engines import engines_table
+from harness.reporting.tables.latency import latency_table
+from harness.reporting.tables.machine_load import meanwhile_table
+from harness.reporting.tables.roofline import roofline_table
+from harness.reporting.tables.tried_settings import tried_table
+from harness.reporting.writers.markdown import escape, section
 
 Charts = Mapping[TableKey | None, Sequence[tuple[str, str]]]
 """Table → (alternative text, path relative to the report) of its charts; None: of the whole report."""

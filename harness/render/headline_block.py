@@ -8,8 +8,8 @@ from pathlib import PurePath
 from harness.core.schemas import Row, Summary
 from harness.render import ranking, units
 from harness.render.conditions import short_conditions
-from harness.render.markdown import table
-from harness.render.tables import doubt_notes
+from harness.reporting.tables.latency import doubt_notes
+from harness.reporting.writers.markdown import table
 
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from harness.core.schemas import ComparedRow, Comparison
 from harness.measure.comparison import is_lost
 from harness.render import change, units
-from harness.render.comparison import headline, remarks, rows_table
-from harness.render.markdown import escape, table
+from harness.reporting.tables.comparison import headline, remarks, rows_table
+from harness.reporting.writers.markdown import escape, table
 
 MAX_LINES = 40
 MARKER = "<!-- inferometer -->"

@@ -12,7 +12,7 @@ from harness.measure.layer_sums import total
 from harness.measure.profile_grades import flags_of, grade_of, spread
 from harness.measure.reconcile import are_kernels, reconcile
 from harness.render import units
-from harness.render.profile_layers import choice_words, short_name, sums_line
+from harness.reporting.tables.layers import choice_words, short_name, sums_line
 
 TOP = 10
 

@@ -53,6 +53,6 @@ def write_events(results: Results, model: ModelProfile, parts: PartsProfile | No
     TensorBoard is not installed: nobody opens it there."""
     if importlib.util.find_spec("tensorboard") is None:
         return
-    from harness.render.profile_tensorboard import event_file  # noqa: PLC0415 - TensorBoard is no dependency
+    from harness.reporting.writers.tensorboard import event_file  # noqa: PLC0415 - TensorBoard is no dependency
 
     store.save_bytes(results.profile_events(model.case_id), event_file(model, parts, text))

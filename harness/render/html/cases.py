@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from harness.core.schemas import Flag, Row, Summary
 from harness.render import units
-from harness.render.html.prose import inline, kind
-from harness.render.tables import doubt_notes, latency_columns
+from harness.reporting.tables.latency import doubt_notes, latency_columns
+from harness.reporting.writers.html import inline, kind
 
 GRADE = "grade"
 

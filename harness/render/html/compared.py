@@ -10,11 +10,12 @@ from typing import Any
 from markupsafe import Markup
 
 from harness.core.schemas import ComparedRow, Comparison, Summary, Verdict
-from harness.render import change, comparison, units
-from harness.render.html import prose
+from harness.render import change, units
 from harness.render.html.dots import AROUND_PX
 from harness.render.html.plot import WIDE_NOTE, Plot, PlotGroup, Trace, open_ended, short, whiskers
 from harness.render.style import GREY
+from harness.reporting.tables import comparison
+from harness.reporting.writers import html as prose
 
 MAX_LINES = 40
 """Rows of the chart; the table has all of them."""

@@ -14,12 +14,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.core.schemas import Comparison, Row, Summary
-from harness.render import document, ranking, remarks
+from harness.render import document, ranking
 from harness.render.charts import MAX_OVERVIEW, MAX_ROWS, MAX_TABLES
 from harness.render.conditions import conditions, environment_table, short_conditions
 from harness.render.guide import guide
 from harness.render.headline import MAX_MODELS, measured_on, nothing, verdicts
-from harness.render.html import embedded, prose
+from harness.render.html import embedded
 from harness.render.html.cases import case_table
 from harness.render.html.compared import compared
 from harness.render.html.dots import latency_plots, overview_plots, speedup_plots
@@ -31,6 +31,8 @@ from harness.render.ranking import TableKey
 from harness.render.recommend import recommend
 from harness.render.units import count
 from harness.render.ways import way_of
+from harness.reporting.tables import flags as remarks
+from harness.reporting.writers import html as prose
 
 FILTERS = ("backend", "precision", "batch", "grade")
 """What the page filters by, in the order of `plot.tags`."""

@@ -14,8 +14,8 @@ from harness.measure.layer_sums import total
 from harness.render import units
 from harness.render.html.layer_tree import MAX_LINES, Line, flat, tree
 from harness.render.html.plot import short
-from harness.render.html.prose import kind
 from harness.render.units import ABSENT
+from harness.reporting.writers.html import kind
 
 TOP_OPERATORS = 50
 

@@ -17,7 +17,7 @@ from harness.core.schemas import Summary
 from harness.core.schemas.profile import Achieved, ModelProfile
 from harness.core.schemas.profile_parts import LayerRow, OperatorRow, PartsProfile
 from harness.measure.layer_choice import Choice
-from harness.render.flat import csv_text
+from harness.reporting.tables.summary import csv_text
 from tests.synthetic_cuda import cuda_summary
 from tests.synthetic_results import Synthetic
 

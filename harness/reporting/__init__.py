@@ -1,0 +1,1 @@
+"""Figures, tables as data, and one writer for each format."""

@@ -1,0 +1,153 @@
+"""What models cost and what of it rows reach, with links to the profiles, as tables (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from harness.core.schemas.profile import FileSize, ModelProfile, OnnxCount
+from harness.render import units
+from harness.render.units import ABSENT
+from harness.reporting.writers.markdown import escape, table
+
+
+def progress_line(found: ModelProfile) -> str:
+    """One case in one line, for the terminal."""
+    cost = f"{_millions(found.parameters)} M parameters, {_work(found.macs, 1e9, found, 4)} GMAC an item"
+    return (
+        f"{found.case_id}: {cost}, at most {units.in_mib(found.activation_measured_bytes)} MiB allocated, "
+        f"{units.in_mib(found.activation_alone_bytes)} of activations alone, "
+        f"{units.in_mib(found.activation_estimated_bytes)} estimated."
+    )
+
+
+def model_tables(profiles: Sequence[ModelProfile], links: Mapping[str, Sequence[str]]) -> str:
+    """Models, their files, and what each case moves, holds and reaches; empty where nothing was profiled.
+
+    links: files of each case by its id, relative to the report.
+    """
+    if not profiles:
+        return ""
+    models = list({(found.model, found.sequence_length): found for found in profiles}.values())
+    parts = (
+        f"Convention: {profiles[0].convention}. An item is one image, sequence or sample. GMAC by ONNX: a second "
+        "count, from the shapes of the exported graph.",
+        _table(_MODEL, models),
+        "\n".join(f"- {escape(found.model)}: {_by_type(found)}" for found in _once(models) if found.parameters_by_type),
+        _files_table(_once(models)),
+        "Figures of a batch. Latency, throughput and FLOP/s are those of the case's row above; memory and profiles "
+        "come from passes of their own. MiB at most: all that a pass allocates beside weights and inputs, with what "
+        "operators use inside themselves; activations: without that, as the estimate is.",
+        _table({**_CASE, "profile": lambda found: _links(links.get(found.case_id, ()))}, profiles),
+        "\n".join(f"- {note}" for note in _notes(profiles)),
+    )
+    return "\n\n".join(part for part in parts if part)
+
+
+def _table(columns: Mapping[str, Callable[[ModelProfile], str]], profiles: Sequence[ModelProfile]) -> str:
+    """Without columns in which nothing is known."""
+    cells = {header: [cell(found) for found in profiles] for header, cell in columns.items()}
+    shown = {header: column for header, column in cells.items() if set(column) != {ABSENT}}
+    return table([*shown], list(zip(*shown.values(), strict=True)))
+
+
+def _length(found: ModelProfile) -> str:
+    return str(found.sequence_length or ABSENT)
+
+
+def _giga(number: float | None) -> str:
+    return units.significant(None if number is None else number / 1e9, digits=4)
+
+
+def _work(number: float | None, unit: float, found: ModelProfile, digits: int = 3) -> str:
+    """A figure that rests on the counted products: at least so much where some operators were not counted, and none
+    where no other holds any."""
+    if found.uncounted and not number:
+        return ABSENT
+    text = units.significant(_per(number, unit), digits=digits)
+    return f"at least {text}" if found.uncounted else text
+
+
+def _millions(number: float | None) -> str:
+    return units.significant(None if number is None else number / 1e6)
+
+
+def _best_share(found: ModelProfile) -> str:
+    share = found.achieved.peak_share
+    return f"at least {units.percent(share)}" if found.uncounted and share else units.percent(share or None)
+
+
+def _by_onnx(count: OnnxCount | None) -> str:
+    if count is None or (count.uncounted and not count.macs):
+        return ABSENT
+    return f"at least {_giga(count.macs)}" if count.uncounted else _giga(count.macs)
+
+
+_MODEL: Mapping[str, Callable[[ModelProfile], str]] = {
+    "model": lambda found: found.model,
+    "seq": _length,
+    "M parameters": lambda found: _millions(found.parameters),
+    "trainable": lambda found: _millions(found.trainable_parameters),
+    "GMAC an item": lambda found: _work(found.macs, 1e9, found, 4),
+    "GFLOP an item": lambda found: _work(found.flops, 1e9, found, 4),
+    "GMAC by ONNX": lambda found: _by_onnx(found.onnx_count),
+    "MiB in fp32": lambda found: units.in_mib(found.weight_bytes.get("fp32")),
+    "in fp16, bf16": lambda found: units.in_mib(found.weight_bytes.get("fp16")),
+}
+
+_CASE: Mapping[str, Callable[[ModelProfile], str]] = {
+    "model": lambda found: found.model,
+    "backend": lambda found: found.backend,
+    "precision": lambda found: found.precision,
+    "batch": lambda found: str(found.batch_size),
+    "seq": _length,
+    "GFLOP": lambda found: _work(found.flops_per_batch, 1e9, found, 4),
+    "MB at least": lambda found: _millions(found.least_bytes),
+    "FLOP a byte": lambda found: _work(found.flops_per_byte, 1, found),
+    "MiB at most": lambda found: units.in_mib(found.activation_measured_bytes),
+    "activations MiB": lambda found: units.in_mib(found.activation_alone_bytes),
+    "estimated": lambda found: units.in_mib(found.activation_estimated_bytes),
+    "latency ms": lambda found: units.significant(_per(found.achieved.latency_ns, 1e6)),
+    "GFLOP/s": lambda found: _work(found.achieved.flops_per_s, 1e9, found),
+    "of the best": _best_share,
+    "items/s": lambda found: units.significant(found.achieved.items_per_s),
+    "tokens/s": lambda found: units.significant(found.achieved.tokens_per_s),
+}
+
+
+def _per(value: float | None, unit: float) -> float | None:
+    return None if value is None else value / unit
+
+
+def _once(models: Sequence[ModelProfile]) -> list[ModelProfile]:
+    """One a model, whatever its sequence length."""
+    return list({found.model: found for found in models}.values())
+
+
+def _by_type(found: ModelProfile) -> str:
+    return ", ".join(f"{escape(kind)} {number:,}" for kind, number in found.parameters_by_type.items()) + " parameters"
+
+
+def _files_table(models: Sequence[ModelProfile]) -> str:
+    def row(found: ModelProfile, file: FileSize) -> list[str]:
+        return [found.model, f"{file.kind} {file.name}", f"`{file.path}`", units.in_mib(file.size_bytes)]
+
+    rows = [row(found, file) for found in models for file in found.files]
+    return table(["model", "on disk", "file", "MiB"], rows) if rows else ""
+
+
+def _links(paths: Sequence[str]) -> str:
+    return " ".join(f"[{escape(path.rpartition('/')[2])}]({path})" for path in paths) or ABSENT
+
+
+def _notes(profiles: Sequence[ModelProfile]) -> list[str]:
+    """What is missing or doubtful, each said once with whom it concerns."""
+    found: dict[str, dict[str, None]] = {}
+    for profile in profiles:
+        second = profile.onnx_count
+        by_model = [*profile.count_notes, *(f"not counted: operator {name}" for name in profile.uncounted)]
+        by_model += [f"not in the ONNX count: {name}" for name in (second.uncounted if second else ())]
+        for note in (*by_model, f"activations, {profile.activation_bytes_by}"):
+            found.setdefault(note, {})[profile.model] = None
+        for note in (f"activations, {profile.activation_measured_by}", *profile.achieved.notes):
+            found.setdefault(note, {})[profile.backend] = None
+    return [f"{', '.join(escape(name) for name in names)}: {escape(note)}" for note, names in found.items()]

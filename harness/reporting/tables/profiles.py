@@ -1,0 +1,114 @@
+"""The report's section "Profile": what models cost, and where the time goes, side by side (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from harness.core.schemas.profile import ModelProfile
+from harness.core.schemas.profile_parts import PartsProfile
+from harness.measure.grades import RANKED
+from harness.measure.profile_grades import flags_of, grade_of, spread
+from harness.measure.reconcile import are_kernels, reconcile
+from harness.render import units
+from harness.reporting.tables.layers import groups_table, mark
+from harness.reporting.tables.model_costs import model_tables
+from harness.reporting.writers.markdown import section, table
+
+
+def profile_section(
+    profiles: Sequence[ModelProfile], parts: Mapping[str, PartsProfile], folder: str, compared: Sequence[str] = ()
+) -> str:
+    """All of it; empty where nothing was profiled.
+
+    parts: by case id, for the cases that have them; folder: of the profiles, relative to the report; compared: the
+    sections that set backends side by side.
+    """
+    links = {found.case_id: _files(found, parts.get(found.case_id), folder) for found in profiles}
+    shapes: dict[tuple[str, int | None, int], list[ModelProfile]] = {}
+    for found in profiles:
+        if found.case_id in parts:
+            shapes.setdefault((found.model, found.sequence_length, found.batch_size), []).append(found)
+    alone = [
+        _shape(kin, {_name(found): parts[found.case_id] for found in kin})
+        for kin in shapes.values()
+        # What differs in the backend alone stands side by side already, but for profiles that show nothing.
+        if len({found.backend for found in kin}) == 1
+        or len({found.precision for found in kin}) > 1
+        or any(mark(parts[found.case_id]) for found in kin)
+    ]
+    trust = trust_table(profiles, parts)
+    return "\n\n".join(text for text in (model_tables(profiles, links), trust, *compared, *alone) if text)
+
+
+def trust_table(profiles: Sequence[ModelProfile], parts: Mapping[str, PartsProfile]) -> str:
+    """How far each profile can be trusted, and what happened to those of grade C; empty where none has parts.
+
+    parts: by case id.
+    """
+    told = [(found, parts[found.case_id]) for found in profiles if found.case_id in parts]
+    if not told:
+        return ""
+    has_length = any(found.sequence_length for found, _ in told)
+    headers = ["model", "backend", "precision", "batch", *(["seq"] if has_length else [])]
+    headers += ["grade", "parts / plain", "sum", "repeats", "spread"]
+    rows = [
+        [
+            found.model,
+            found.backend if found.setting == "default" else f"{found.backend} {found.setting}",
+            found.precision,
+            str(found.batch_size),
+            *([str(found.sequence_length or units.ABSENT)] if has_length else []),
+            *_trust(of),
+        ]
+        for found, of in told
+    ]
+    why = [
+        f"- `{found.case_id}`: " + " ".join(f"{flag.name}: {flag.detail}. {flag.remedy}" for flag in flags_of(of))
+        for found, of in told
+        if grade_of(of) not in RANKED
+    ]
+    how = (
+        "Layers and operators of each case, by its own profiler beside a monitor, in fresh processes until two sums "
+        "agree. Parts / plain: their sum over the latency of the same process without its profiler. Explained: with "
+        "what was measured beside them it comes to the figure there. Of grade C and of an unexplained sum nothing is "
+        "concluded."
+    )
+    return "\n\n".join(filter(None, (how, table(headers, rows), "\n".join(why))))
+
+
+def _trust(parts: PartsProfile) -> list[str]:
+    """Grade with flags, sum over plain latency, outcome, repeats, their spread."""
+    flags = dict.fromkeys(flag.name for flag in flags_of(parts))
+    found, apart = reconcile(parts, are_kernels(parts)), spread(parts.ratios)
+    outcome = f"explained, {found.corrected:.2f}" if found and found.outcome == "explained" else ""
+    return [
+        " ".join([grade_of(parts), *flags]),
+        f"{found.ratio:.2f}" if found else units.ABSENT,
+        outcome or (found.outcome if found else units.ABSENT),
+        str(len(parts.ratios) or units.ABSENT),
+        units.percent(apart),
+    ]
+
+
+def _shape(kin: Sequence[ModelProfile], named: Mapping[str, PartsProfile]) -> str:
+    """Groups of layers of one model at one shape, a column a backend and precision."""
+    groups = groups_table(named)
+    if not groups:
+        return ""
+    first = kin[0]
+    length = f", sequence length {first.sequence_length}" if first.sequence_length else ""
+    title = f"Where the time of {first.model} goes at batch {first.batch_size}{length}"
+    how = "By each backend's own profiler, which costs time itself."
+    if any(map(mark, named.values())):
+        how += " Nothing is concluded from the times of marked columns; each case's `parts.md` says why."
+    return section(title, how, groups, level=3)
+
+
+def _name(found: ModelProfile) -> str:
+    way = "" if found.setting == "default" else f" {found.setting}"
+    return f"{found.backend} {found.precision}{way}"
+
+
+def _files(found: ModelProfile, parts: PartsProfile | None, folder: str) -> list[str]:
+    names = ["model.json", *found.memory_files, *(["parts.md", *parts.traces] if parts else [])]
+    return [f"{folder}/{found.case_id}/{name}" for name in names]
