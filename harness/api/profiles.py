@@ -21,9 +21,10 @@ from harness.measure.layer_sums import total
 from harness.measure.reconcile import Reconciliation, reconcile
 from harness.render.profile_memory import memory_figure, memory_section
 from harness.reporting.tables.layers import layers_table, profile_text
-from harness.reporting.tables.machine_load import meanwhile_table
+from harness.reporting.tables.machine_load import machine_load_table
 from harness.reporting.tables.model_costs import model_tables
 from harness.reporting.tables.roofline import roofline_table
+from harness.reporting.writers.markdown import table_text
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,7 +75,7 @@ class Profile(Benchmark):
     def markdown(self) -> str:
         """The row, the roofline, the model's cost, and the parts."""
         parts = profile_text(self.parts, self.row.device == "cuda", self._latency_ns()) if self.parts else ""
-        limits = roofline_table(self.rows, self.summary.roof)
+        limits = table_text(roofline_table(self.rows, self.summary.roof))
         texts = (super().markdown(), limits, model_tables(_shown([self.model]), {}), parts)
         return "\n\n".join(text for text in texts if text)
 
@@ -108,7 +109,7 @@ class GpuProfile(Profile):
 
     def markdown(self) -> str:
         """The profile, and the card's clocks and power."""
-        return "\n\n".join(part for part in (super().markdown(), meanwhile_table(self.rows)) if part)
+        return "\n\n".join(part for part in (super().markdown(), table_text(machine_load_table(self.rows))) if part)
 
 
 @dataclass(frozen=True, repr=False)

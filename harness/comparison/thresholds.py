@@ -41,7 +41,7 @@ class Metric:
     """A figure of a row, and what a limit on it is written in."""
 
     quantity: Quantity
-    figure: Figure
+    figure: Figure[Row]
 
 
 @dataclass(frozen=True)

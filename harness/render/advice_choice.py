@@ -10,6 +10,7 @@ from harness.measure.rows import median_ns
 from harness.render import ranking, units
 from harness.render.group import Group, Recommendation, listed
 from harness.render.series import USUAL, name
+from harness.reporting.figures import until_first_answer_ns
 from harness.reporting.tables import cold_start as cold
 from harness.reporting.tables.engines import engine_of
 
@@ -151,4 +152,4 @@ def _latency(row: Row) -> str:
 
 
 def _until_first_answer(row: Row) -> float:
-    return cold.until_first_answer_ns(row.cold_ns) if row.cold_ns else float("inf")
+    return until_first_answer_ns(row.cold_ns) if row.cold_ns else float("inf")

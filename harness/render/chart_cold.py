@@ -17,7 +17,7 @@ from harness.render.legend import legend_width_in, side_legend
 from harness.render.style import GREY, INK, RC, drawing, face, look
 from harness.render.ticks import log_ticks
 from harness.render.units import SECOND, to_scale
-from harness.reporting.tables.cold_start import until_first_answer_ns
+from harness.reporting.figures import until_first_answer_ns
 
 _HEIGHT_IN = 2.35
 

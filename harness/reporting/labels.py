@@ -9,7 +9,7 @@ from __future__ import annotations
 from harness.core.schemas import Interval, Row, Summary
 from harness.render import ranking, units
 from harness.render.conditions import machine, versions
-from harness.render.csv_writing import Value
+from harness.reporting.figures import Value
 
 Line = dict[str, Value]
 

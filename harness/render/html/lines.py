@@ -27,7 +27,7 @@ from harness.render.html.plot import (
 from harness.render.series import labels
 from harness.render.style import look
 from harness.render.units import SECOND
-from harness.reporting.tables.cold_start import until_first_answer_ns
+from harness.reporting.figures import until_first_answer_ns
 
 HEIGHT_PX = 380
 

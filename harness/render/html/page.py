@@ -31,8 +31,9 @@ from harness.render.ranking import TableKey
 from harness.render.recommend import recommend
 from harness.render.units import count
 from harness.render.ways import way_of
-from harness.reporting.tables import flags as remarks
+from harness.reporting.tables.unmeasured import unmeasured_table
 from harness.reporting.writers import html as prose
+from harness.reporting.writers.markdown import table_text
 
 FILTERS = ("backend", "precision", "batch", "grade")
 """What the page filters by, in the order of `plot.tags`."""
@@ -136,7 +137,7 @@ def _sections(
     calibrated = document.calibrated(summary)
     if calibrated:
         yield _prose("harness", "What the harness itself costs", calibrated)
-    unmeasured = remarks.unmeasured_table(summary.rows)
+    unmeasured = table_text(unmeasured_table(summary.rows))
     if unmeasured:
         yield _prose("not-measured", "Not measured", unmeasured)
     if summary.notes:

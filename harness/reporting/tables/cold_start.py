@@ -1,4 +1,4 @@
-"""What a backend costs before its first answer, and how many requests repay it."""
+"""Cold start: what a backend costs before its first answer, and how many requests repay it (pure)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from harness.core.schemas import ColdCosts, EngineRecord, ExportRecord, Interval, Latency, Row
+from harness.core.schemas import EngineRecord, ExportRecord, Interval, Latency, Row, Summary
 from harness.measure.grades import too_wide_to_print
 from harness.measure.stats import difference_interval
 from harness.render import ranking, units
-from harness.render.series import setting_columns
 from harness.render.units import ABSENT, SECOND
+from harness.reporting.figures import COLD, CSV_SECONDS, columns, until_first_answer_ns
+from harness.reporting.labels import RESTS_ON_C, Line, about, ends, is_sound, per, sound_rows
+from harness.reporting.table import Column, Table, case_columns, figure_column
 from harness.reporting.tables.engines import Engines, engine_of
-from harness.reporting.writers.markdown import table
 
 
 def export_ns(row: Row, export: ExportRecord | None, engine: EngineRecord | None = None) -> float | None:
@@ -25,11 +26,6 @@ def export_ns(row: Row, export: ExportRecord | None, engine: EngineRecord | None
     # Files of other precisions are made from the fp32 one, so theirs comes on top.
     steps = [seconds for name, seconds in export.seconds.items() if name in {"onnx", f"onnx-{row.precision}"}]
     return sum(steps) * 1e9 if steps else None
-
-
-def until_first_answer_ns(cold: ColdCosts) -> int:
-    """What a new process spends until its first answer, in ns; a file's export is spent once, before."""
-    return cold.load + (cold.compile or 0) + cold.first_inference
 
 
 @dataclass(frozen=True)
@@ -116,58 +112,86 @@ def _outcome(cost_ns: float, slow: Latency, fast: Latency) -> Literal["repaid", 
 
 def cold_table(
     rows: Sequence[Row], by_id: Mapping[str, Row], export: ExportRecord | None, engines: Engines | None = None
-) -> str:
-    """Export, engine, load, compile, first inference, their sum and the requests that repay it, one line a row.
+) -> Table[Row] | None:
+    """Export, engine, load, compile, first inference, their sum and the requests that repay it; None without any.
 
-    engines: Summary.engines; the engine's column stands only where a row loaded one.
+    engines: Summary.engines; the engine's column is there only where a row loaded one.
     """
-    by_length = any(row.sequence_length for row in rows)
-    settings = setting_columns(rows)
+    shown = [row for row in rows if row.cold_ns is not None and row.grade != "F"]
+    if not shown:
+        return None
     built = {row.case_id: engine for row in rows if (engine := engine_of(row, export, engines or {}))}
-    lines = []
-    found: list[BreakEven] = []
-    for row in rows:
-        if row.cold_ns is None or row.grade == "F":
-            continue
-        baseline = by_id.get(row.speedup.baseline) if row.speedup else None
-        engine = built.get(row.case_id)
-        exported = export_ns(row, export, engine)
-        cached = CACHED if row.cold_ns.compile_cached else ""
-        repaid = break_even(row, baseline, export, engine)
-        found += [repaid] if repaid else []
-        lines.append(
-            [
-                row.backend,
-                row.precision,
-                *(cell(row) for cell in settings.values()),
-                str(row.batch_size),
-                *([str(row.sequence_length or ABSENT)] if by_length else []),
-                units.in_unit(exported, SECOND),
-                *([_build_s(engine)] if built else []),
-                units.in_unit(row.cold_ns.load, SECOND),
-                units.in_unit(row.cold_ns.compile, SECOND) + cached,
-                units.in_unit(row.cold_ns.first_inference, SECOND),
-                units.in_unit(until_first_answer_ns(row.cold_ns), SECOND) + cached,
-                ABSENT if repaid is None else str(repaid),
-            ]
-        )
-    headers = ["backend", "precision", *settings, "batch", *(["seq"] if by_length else []), "export s"]
-    headers += [*(["engine s"] if built else []), "load s", "compile s"]
-    headers += ["first inference s", "until first answer s", "break-even requests"]
-    return "\n\n".join([table(headers, lines), *_notes(found)]) if lines else ""
+    repaid = {row.case_id: break_even(row, _baseline(row, by_id), export, built.get(row.case_id)) for row in shown}
+    shown_columns = [
+        *case_columns(rows),
+        Column[Row]("export s", lambda row: units.in_unit(export_ns(row, export, built.get(row.case_id)), SECOND)),
+        *([Column[Row]("engine s", lambda row: _build_s(built.get(row.case_id)))] if built else []),
+        *(_marked(figure_column(figure, SECOND), figure in _HOLD_COMPILING) for figure in COLD if figure.label),
+        Column[Row]("break-even requests", lambda row: str(repaid[row.case_id] or ABSENT)),
+    ]
+    return Table(shown_columns, shown, note=_notes([found for found in repaid.values() if found]))
 
 
-def _notes(found: Sequence[BreakEven]) -> list[str]:
+_HOLD_COMPILING = tuple(figure for figure in COLD if figure.key in ("compile", "until_first_answer"))
+
+
+def _marked(column: Column[Row], holds_compiling: bool) -> Column[Row]:
+    """With a mark where compiling was short by an earlier cache."""
+    if not holds_compiling:
+        return column
+
+    def cell(row: Row) -> str:
+        return column.cell(row) + (CACHED if row.cold_ns and row.cold_ns.compile_cached else "")
+
+    return Column(column.header, cell)
+
+
+def _baseline(row: Row, by_id: Mapping[str, Row]) -> Row | None:
+    return by_id.get(row.speedup.baseline) if row.speedup else None
+
+
+def _notes(found: Sequence[BreakEven]) -> str:
     """What the marks beside the figures mean, where there are any."""
     cached = (
         "(cached): a compile cache was warm in every process, so that a first start takes longer than this. In the "
         "last column it was that of the row or of the baseline; what repays a first start is not known."
     )
-    return [
+    notes = [
         *([cached] if any(one.cached for one in found) else []),
         *([ranking.DOUBT_MEANS] if any(one.doubtful for one in found) else []),
     ]
+    return "\n\n".join(notes)
 
 
 def _build_s(engine: EngineRecord | None) -> str:
     return ABSENT if engine is None else units.significant(engine.build_s)
+
+
+def cold_lines(summary: Summary) -> list[Line]:
+    """A line for each row that told what it cost until its first answer."""
+    by_id = {row.case_id: row for row in summary.rows}
+    return [about(summary, row, costs) for row in sound_rows(summary) if (costs := cold_costs(summary, row, by_id))]
+
+
+def cold_costs(summary: Summary, row: Row, by_id: dict[str, Row]) -> Line:
+    """Export, engine, load, compile, first inference in s, and when they are repaid; empty for a row that is void.
+
+    by_id: all rows of the summary, for baselines.
+    """
+    export = summary.exports.get(row.model)
+    if row.cold_ns is None or not is_sound(row):
+        return {}
+    engine = engine_of(row, export, summary.engines)
+    baseline = _baseline(row, by_id)
+    repaid = break_even(row, baseline, export, engine)
+    return {
+        "export_s": per(export_ns(row, export, engine), SECOND),
+        "engine_build_s": engine.build_s if engine else None,
+        **columns(COLD, row, CSV_SECONDS),
+        "break_even": repaid.outcome if repaid else None,
+        "break_even_requests": repaid.requests if repaid else None,
+        **ends("break_even_requests", repaid.interval if repaid else None, None),
+        "break_even_against": baseline.case_id if baseline else None,
+        "break_even_compile_cached": repaid.cached if repaid else None,
+        f"break_even{RESTS_ON_C}": repaid.doubtful if repaid else None,
+    }

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from harness.core.schemas import CustomMetric, Row, Summary, Unavailable
 from harness.render import units
 from harness.render.units import ABSENT
+from harness.reporting.table import Column
 from harness.reporting.writers.markdown import escape
 
 Metrics = Mapping[str, CustomMetric]
@@ -14,10 +15,11 @@ Metrics = Mapping[str, CustomMetric]
 _ARROWS = {"higher": "↑", "lower": "↓"}
 
 
-def metric_columns(rows: Iterable[Row], metrics: Metrics) -> dict[str, Callable[[Row], str]]:
-    """Header → cell of each metric that has a figure in one of the rows."""
+def metric_columns(rows: Iterable[Row], metrics: Metrics) -> list[Column[Row]]:
+    """A column for each metric that has a figure in one of the rows."""
     known = [name for name in metrics if any(isinstance(row.custom.get(name), float) for row in rows)]
-    return {f"{_words(name)} {metrics[name].unit} {_ARROWS[metrics[name].better]}": _cell(name) for name in known}
+    headers = {name: f"{_words(name)} {metrics[name].unit} {_ARROWS[metrics[name].better]}" for name in known}
+    return [Column(header, _cell(name)) for name, header in headers.items()]
 
 
 def csv_columns(summary: Summary) -> dict[str, Callable[[Row], str | float | None]]:

@@ -3,46 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from harness.core.schemas import Energy, Row
+from harness.core.schemas import Energy, Row, Summary
 from harness.render import units
-from harness.render.series import setting_columns
-from harness.render.units import ABSENT
-from harness.reporting.writers.markdown import table
+from harness.reporting.figures import CSV_SECONDS, ENERGY, ENERGY_WINDOW, Figure, columns
+from harness.reporting.labels import Line, about, sound_rows
+from harness.reporting.table import Column, Table, case_columns, figure_column
 
-_ITEM = {"image": "image", "text": "sequence", "tensor": "sample"}
+_ITEM = {"image": "an image", "text": "a sequence", "tensor": "a sample"}
 
 
-def energy_table(rows: Sequence[Row], energies: Mapping[str, Energy]) -> str:
-    """Joules a batch and an item of each row that was metered, how, and how many were not; empty where none was."""
+def energy_table(rows: Sequence[Row], energies: Mapping[str, Energy]) -> Table[Row] | None:
+    """Joules a batch and an item of each row that was metered, how, and how many were not; None where none was."""
     sound = [row for row in rows if row.latency_ns is not None and row.grade != "F"]
-    found = [(row, energies[row.case_id]) for row in sound if row.case_id in energies]
+    found = [row for row in sound if row.case_id in energies]
     if not found:
-        return ""
-    by_length = any(row.sequence_length for row, _ in found)
-    settings = setting_columns([row for row, _ in found])
-    headers = ["backend", "precision", *settings, "batch", *(["seq"] if by_length else [])]
-    headers += ["J a batch", f"J {_article(found[0][0])}", "card W"]
-    lines = [
-        [
-            *(row.backend, row.precision, *(cell(row) for cell in settings.values()), str(row.batch_size)),
-            *([str(row.sequence_length or ABSENT)] if by_length else []),
-            units.significant(energy.joules_per_inference),
-            units.significant(energy.joules_per_item),
-            f"{energy.energy_j / (energy.window_ns / 1e9):.0f}",
-        ]
-        for row, energy in found
-    ]
-    return "\n\n".join(filter(None, [_how(found[0][1]), table(headers, lines), _missing(len(sound) - len(found))]))
+        return None
+    shown = [_column(_named(figure, found[0]), energies) for figure in (*ENERGY, *ENERGY_WINDOW) if figure.label]
+    how = _how(energies[found[0].case_id])
+    return Table([*case_columns(found), *shown], found, how, _missing(len(sound) - len(found)))
+
+
+def energy_lines(summary: Summary) -> list[Line]:
+    """A line for each row whose electricity was measured."""
+    rows = [row for row in sound_rows(summary) if row.case_id in summary.energies]
+    return [about(summary, row, joules(summary.energies[row.case_id])) for row in rows]
+
+
+def joules(found: Energy) -> Line:
+    """What a batch and an item cost, idle power subtracted, and what that rests on."""
+    return columns((*ENERGY, *ENERGY_WINDOW), found, CSV_SECONDS)
+
+
+def _column(figure: Figure[Energy], energies: Mapping[str, Energy]) -> Column[Row]:
+    column = figure_column(figure)
+    return Column(column.header, lambda row: column.cell(energies[row.case_id]))
+
+
+def _named(figure: Figure[Energy], row: Row) -> Figure[Energy]:
+    """An item by the word for one of its kind."""
+    return replace(figure, label=_ITEM[row.kind]) if figure.label == "an item" else figure
 
 
 def _missing(number: int) -> str:
     return f"Without a figure yet: {units.count(number, 'row')} of this table; `make energy` goes on." if number else ""
-
-
-def _article(row: Row) -> str:
-    word = _ITEM[row.kind]
-    return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"
 
 
 def _how(energy: Energy) -> str:

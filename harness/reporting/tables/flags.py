@@ -1,15 +1,17 @@
-"""What the reader must know beside the numbers: flags with remedies, and rows that have no numbers."""
+"""Flags of the rows: what each means, how many rows have it, what to do, and the numbers behind it (pure)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
+from dataclasses import replace
 
-from harness.core.schemas import Check, Flag, Row
-from harness.render import units
+from harness.core.schemas import Flag, Row, Summary
+from harness.render import ranking
 from harness.render.series import named
 from harness.render.units import ABSENT
-from harness.reporting.writers.markdown import escape, table
+from harness.reporting.labels import Line, about
+from harness.reporting.table import Align, Table, texts
+from harness.reporting.writers.markdown import escape
 
 MAX_LISTED = 20
 """Cases listed one by one below a remedy; all of them stand in summary.json."""
@@ -70,20 +72,30 @@ MEANINGS: Mapping[str, str] = {
 """What each flag says of a row."""
 
 
-def flag_notes(rows: Sequence[Row]) -> str:
-    """Flags of one table: what each means, how many rows have it and what to do, then the numbers behind each; empty
+def flags_table(rows: Sequence[Row]) -> Table[Sequence[str]] | None:
+    """Flags of one table: what each means, how many rows have it and what to do, then the numbers behind each; None
     without any."""
     groups: dict[tuple[str, str], dict[str, list[tuple[Row, Flag]]]] = {}
     for row in rows:
         for flag in row.flags:
             groups.setdefault((flag.name, flag.remedy), {}).setdefault(row.case_id, []).append((row, flag))
     ordered = sorted(groups.items())
+    if not ordered:
+        return None
     lines = [[name, str(len(found)), MEANINGS.get(name, ABSENT), remedy] for (name, remedy), found in ordered]
     seen: dict[str, list[tuple[Row, Flag]]] = {}
     for (name, _), found in ordered:
         seen.setdefault(name, []).extend(pair for pairs in found.values() for pair in pairs)
-    blocks = [_numbers(name, found) for name, found in seen.items()]
-    return "\n\n".join([table(["flag", "rows", "meaning", "what to do"], lines), "\n".join(blocks)]) if lines else ""
+    note = "\n".join(_numbers(name, found) for name, found in seen.items())
+    return replace(texts(_HEADERS, lines), note=note)
+
+
+_HEADERS: Sequence[tuple[str, Align]] = (
+    ("flag", "left"),
+    ("rows", "right"),
+    ("meaning", "left"),
+    ("what to do", "left"),
+)
 
 
 def _numbers(name: str, found: Sequence[tuple[Row, Flag]]) -> str:
@@ -93,58 +105,11 @@ def _numbers(name: str, found: Sequence[tuple[Row, Flag]]) -> str:
     return "\n".join(lines)
 
 
-def checks_table(rows: Sequence[Row]) -> str:
-    """The checks that apply to the rows of one table: in how many rows each was made in all rounds, in some and in
-    none, and why not; empty where none is on record."""
-    found: dict[str, list[Check]] = {}
-    for row in rows:
-        for name, check in row.checks.items():
-            found.setdefault(name, []).append(check)
-    return table(CHECKS, [_check_line(name, made) for name, made in sorted(found.items())]) if found else ""
-
-
-CHECKS = ("check", "rows", "in all rounds", "in some", "in none", "rounds", "why not in the others")
-
-
-def _check_line(name: str, made: Sequence[Check]) -> list[str]:
-    whole = sum(one.rounds >= one.of for one in made)
-    none = sum(one.rounds == 0 < one.of for one in made)
-    rounds = f"{sum(one.rounds for one in made):,} of {sum(one.of for one in made):,}"
-    why = "; ".join(dict.fromkeys(one.missing for one in made if one.missing))
-    return [name, str(len(made)), str(whole), str(len(made) - whole - none), str(none), rounds, why or ABSENT]
-
-
-def unmeasured_table(rows: Sequence[Row]) -> str:
-    """Skipped, failed and missing rows with reason and hint; rows that share them are counted together."""
-    groups: dict[tuple[str, str, str], list[Row]] = {}
-    for row in rows:
-        if row.status != "measured":
-            groups.setdefault((row.status, row.reason or "", row.hint or ""), []).append(row)
-    order = {"failed": 0, "missing": 1, "skipped": 2}
-    lines = [
-        [status, _cases(found), reason, hint or units.ABSENT]
-        for (status, reason, hint), found in sorted(groups.items(), key=lambda item: order[item[0][0]])
+def flag_lines(summary: Summary) -> list[Line]:
+    """A line for each flag of each row: why it is not grade A, and what to do about it."""
+    return [
+        about(summary, row, {"flag": flag.name, "detail": flag.detail, "remedy": flag.remedy})
+        for _, rows in ranking.by_table(summary.rows)
+        for row in rows
+        for flag in row.flags
     ]
-    return table(["status", "case", "reason", "what to do"], lines) if lines else ""
-
-
-def _cases(rows: Sequence[Row]) -> str:
-    if len(rows) == 1:
-        return f"`{rows[0].case_id}`"
-    backends = sorted({f"{row.backend} {row.precision}" for row in rows})
-    models = sorted({row.model for row in rows})
-    who = ", ".join(backends) if len(backends) <= 3 else units.count(len(backends), "backend")
-    return f"{who}: {units.count(len(rows), 'case')} of {', '.join(models[:3])}{', …' if len(models) > 3 else ''}"
-
-
-def calibration_table(rows: Sequence[Row]) -> str:
-    """What the harness itself costs: backends that compute nothing, over all models and shapes."""
-    medians: dict[str, list[float]] = {}
-    for row in rows:
-        if row.latency_ns:
-            medians.setdefault(row.backend, []).append(row.latency_ns.median)
-    lines = [
-        [backend, str(len(found)), *(units.significant(value) for value in (min(found), median(found), max(found)))]
-        for backend, found in medians.items()
-    ]
-    return table(["backend", "cases", "lowest ns", "median ns", "highest ns"], lines) if lines else ""

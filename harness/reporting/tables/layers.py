@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from harness.core.schemas import Summary
 from harness.core.schemas.profile_parts import Group, LayerRow, OperatorRow, PartsProfile
 from harness.measure.grades import RANKED
 from harness.measure.launch_gaps import IdleShare, idle_share
 from harness.measure.layer_choice import EVERYTHING, Choice, chosen
 from harness.measure.layer_sums import by_group, total
 from harness.measure.profile_grades import flags_of, grade_of, spread
+from harness.measure.profiled import Profiled
 from harness.measure.reconcile import Reconciliation, are_kernels, reconcile
 from harness.render import units
 from harness.render.kernel_names import kernel_name
-from harness.render.units import ABSENT
+from harness.render.units import ABSENT, MILLISECOND
+from harness.reporting.labels import Line, about, per
 from harness.reporting.writers.markdown import table
 
 TOP = 15
@@ -230,3 +233,61 @@ def _of(shown: int, everything: int, what: str) -> str:
 def _that_match(choice: Choice, everything: int) -> str:
     named = f" matching {choice_words(choice)} (of {everything})" if choice.words else ""
     return named if choice.depth is None else f"{named} down to depth {choice.depth}, what is deeper added to them"
+
+
+def group_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
+    """A line for each group of layers of each case; the shares of a case add up to 1."""
+    return [
+        about(summary, one.row, {"group": group, **_spent(spent, one.layers)})
+        for one in found
+        for group, spent in by_group(one.layers).items()
+    ]
+
+
+def layer_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
+    """A line for each layer of each case, in the order in which its profiler told them."""
+    return [about(summary, one.row, _layer(layer, one.layers)) for one in found for layer in one.layers]
+
+
+def _layer(layer: LayerRow, layers: Sequence[LayerRow]) -> Line:
+    return {
+        "layer": layer.name,
+        "kind": layer.kind,
+        "group": layer.group,
+        "depth": layer.depth,
+        "parent": layer.parent,
+        "calls": layer.calls,
+        **_spent(layer.self_ns, layers),
+        "total_ms": per(layer.total_ns, MILLISECOND),
+        "in_stream_ms": per(layer.stream_ns, MILLISECOND),
+        "flops": layer.flops,
+        "parameters": layer.parameters,
+        "output_shapes": " ".join("x".join(map(str, shape)) or "1" for shape in layer.output_shapes),
+        "output_bytes": layer.output_bytes,
+        "fused_from": " ".join(layer.members),
+    }
+
+
+def operator_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
+    """A line for each operator or kernel of each case."""
+    return [
+        about(summary, one.row, _operator(operator))
+        for one in found
+        for operator in (one.parts.operators if one.parts else ())
+    ]
+
+
+def _operator(operator: OperatorRow) -> Line:
+    return {
+        "operator": operator.name,
+        "input_shapes": operator.shapes,
+        "calls": operator.calls,
+        "self_cpu_ms": per(operator.self_cpu_ns, MILLISECOND),
+        "self_device_ms": per(operator.self_device_ns, MILLISECOND),
+    }
+
+
+def _spent(self_ns: int | None, layers: Sequence[LayerRow]) -> Line:
+    whole = total(layers)
+    share = None if self_ns is None or not whole else self_ns / whole
+    return {"self_ms": per(self_ns, MILLISECOND), "self_share": share}

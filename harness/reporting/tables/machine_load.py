@@ -1,43 +1,43 @@
-"""What the machine did while the rows of one table were timed: CPU, memory, faults, I/O, clock, GPU (pure)."""
+"""Machine load while the rows of one table were timed: CPU, memory, faults, I/O, clock, GPU (pure)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from harness.core.sanitize import plain_name
-from harness.core.schemas import GpuUsage, Row, UsageSummary
-from harness.render import units
-from harness.render.series import setting_columns
+from harness.core.schemas import GpuUsage, Row, Summary, UsageSummary
+from harness.render import ranking, units
 from harness.render.units import ABSENT
-from harness.reporting.writers.markdown import escape, table
+from harness.reporting.labels import Line, about
+from harness.reporting.table import Column, Table, case_columns, filled, words
+from harness.reporting.tables.summary import COLUMNS as COLUMNS_OF_SUMMARY
+from harness.reporting.writers.markdown import escape
 
-Cell = Callable[[UsageSummary], str]
+COLUMNS: Sequence[tuple[Column[UsageSummary], tuple[str, ...]]] = (
+    (Column("CPU %", lambda seen: _pair(seen.cpu_percent_mean, seen.cpu_percent_peak)), ()),
+    (Column("others %", lambda seen: _pair(seen.others_percent_mean, seen.others_percent_peak)), ()),
+    (Column("steal %", lambda seen: _pair(seen.steal_percent_mean, seen.steal_percent_peak)), ("steal_percent_mean",)),
+    (Column("RSS MiB", lambda seen: units.mib(seen.rss_peak_bytes)), ()),
+    (Column("PSS MiB", lambda seen: units.mib(seen.pss_peak_bytes)), ("pss_peak_bytes",)),
+    (Column("page faults", lambda seen: f"{seen.minor_faults:,} + {seen.major_faults:,}"), ()),
+    (Column("read MiB", lambda seen: _mib(seen.read_bytes)), ("read_bytes",)),
+    (Column("written MiB", lambda seen: _mib(seen.written_bytes)), ("written_bytes",)),
+    (Column("clock MHz", lambda seen: _span(seen.frequency_mhz_min, seen.frequency_mhz_max)), ("frequency_mhz_min",)),
+    (Column("°C", lambda seen: units.whole_number(seen.temperature_c_max)), ("temperature_c_max",)),
+    (Column("throttled", lambda seen: _count(seen.throttled_periods)), ("throttled_periods",)),
+)
+"""Each column, and the figures without which it is left out: a column of dashes says nothing."""
 
-COLUMNS: dict[str, tuple[Cell, tuple[str, ...]]] = {
-    "CPU %": (lambda seen: _pair(seen.cpu_percent_mean, seen.cpu_percent_peak), ()),
-    "others %": (lambda seen: _pair(seen.others_percent_mean, seen.others_percent_peak), ()),
-    "steal %": (lambda seen: _pair(seen.steal_percent_mean, seen.steal_percent_peak), ("steal_percent_mean",)),
-    "RSS MiB": (lambda seen: units.mib(seen.rss_peak_bytes), ()),
-    "PSS MiB": (lambda seen: units.mib(seen.pss_peak_bytes), ("pss_peak_bytes",)),
-    "page faults": (lambda seen: f"{seen.minor_faults:,} + {seen.major_faults:,}", ()),
-    "read MiB": (lambda seen: _mib(seen.read_bytes), ("read_bytes",)),
-    "written MiB": (lambda seen: _mib(seen.written_bytes), ("written_bytes",)),
-    "clock MHz": (lambda seen: _span(seen.frequency_mhz_min, seen.frequency_mhz_max), ("frequency_mhz_min",)),
-    "°C": (lambda seen: _whole(seen.temperature_c_max), ("temperature_c_max",)),
-    "throttled": (lambda seen: _count(seen.throttled_periods), ("throttled_periods",)),
-}
-"""Header → its cell, and the figures without which it is left out: a column of dashes tells nothing."""
-
-GPU_COLUMNS: dict[str, Callable[[GpuUsage], str]] = {
-    "SM MHz": lambda card: _span(card.sm_mhz_min, card.sm_mhz_max),
-    "memory MHz": lambda card: _thousands(card.memory_mhz_mean),
-    "card °C": lambda card: _whole(card.temperature_c_max),
-    "card W": lambda card: _pair(card.power_w_mean, card.power_w_max),
-    "card %": lambda card: _whole(card.utilisation_percent_mean),
-    "card MiB": lambda card: ABSENT if card.memory_peak_bytes is None else units.mib(card.memory_peak_bytes),
-    "clock held back by": lambda card: ", ".join(f"{name} {share:.0%}" for name, share in card.reasons.items()),
-}
-"""Header → its cell, of rows that ran on a GPU; left out where no row fills it."""
+GPU_COLUMNS: Sequence[Column[GpuUsage]] = (
+    Column("SM MHz", lambda card: _span(card.sm_mhz_min, card.sm_mhz_max)),
+    Column("memory MHz", lambda card: _thousands(card.memory_mhz_mean)),
+    Column("card °C", lambda card: units.whole_number(card.temperature_c_max)),
+    Column("card W", lambda card: _pair(card.power_w_mean, card.power_w_max)),
+    Column("card %", lambda card: units.whole_number(card.utilisation_percent_mean)),
+    Column("card MiB", lambda card: ABSENT if card.memory_peak_bytes is None else units.mib(card.memory_peak_bytes)),
+    words("clock held back by", lambda card: ", ".join(f"{name} {share:.0%}" for name, share in card.reasons.items())),
+)
+"""Of rows that ran on a GPU; left out where no row fills it."""
 
 EXPLAINED = (
     "Mean / peak over warm-up and timed loop of all rounds, as the monitor saw them; 100% is one CPU. Page faults: "
@@ -51,30 +51,30 @@ EXPLAINED_GPU = (
 )
 
 
-def meanwhile_table(rows: Sequence[Row]) -> str:
-    """One line a row that was watched, and why a column is missing; empty where nobody watched."""
-    watched = [(row, row.usage) for row in rows if row.usage is not None]
+def machine_load_table(rows: Sequence[Row]) -> Table[Row] | None:
+    """One line a row that was watched, and why a column is missing; None where nothing was watched."""
+    watched = [row for row in rows if row.usage is not None]
     if not watched:
-        return ""
-    seen = [usage for _, usage in watched]
-    shown = {name: cell for name, (cell, needs) in COLUMNS.items() if _known(seen, needs)}
-    shown |= _card_columns(seen)
-    by_length = any(row.sequence_length for row, _ in watched)
-    settings = setting_columns([row for row, _ in watched])
-    lines = [
-        [
-            *(row.backend, row.precision, *(cell(row) for cell in settings.values()), str(row.batch_size)),
-            *([str(row.sequence_length or ABSENT)] if by_length else []),
-            *(cell(usage) for cell in shown.values()),
-        ]
-        for row, usage in watched
+        return None
+    seen = [row.usage for row in watched if row.usage is not None]
+    shown = [_of_usage(column) for column, needs in COLUMNS if _known(seen, needs)]
+    shown += [
+        _of_card(column) for column in filled(GPU_COLUMNS, [usage.gpu for usage in seen if usage.gpu is not None])
     ]
-    headers = ["backend", "precision", *settings, "batch", *(["seq"] if by_length else []), *shown]
     missing = {name: reason for usage in seen for name, reason in usage.unavailable.items()}
     reasons = [f"{name.replace('_', ' ')}: {escape(reason)}" for name, reason in sorted(missing.items())]
     absent = f" Not available: {'; '.join(reasons)}." if reasons else ""
     card = EXPLAINED_GPU if any(usage.gpu for usage in seen) else ""
-    return f"{table(headers, lines)}\n\n{EXPLAINED}{card}{absent}{_others(seen)}"
+    note = f"{EXPLAINED}{card}{absent}{_others(seen)}"
+    return Table([*case_columns(watched), *shown], watched, note=note)
+
+
+def usage_lines(summary: Summary) -> list[Line]:
+    """A line for each row that was watched, in the words of summary.csv."""
+    names = [*UsageSummary.model_fields, *(f"gpu_{name}" for name in GpuUsage.model_fields), "gpu_clock_held_back"]
+    columns = {name: COLUMNS_OF_SUMMARY[name] for name in names if name in COLUMNS_OF_SUMMARY}
+    rows = [row for _, found in ranking.by_table(summary.rows) for row in found if row.usage]
+    return [about(summary, row, {name: figure(row) for name, figure in columns.items()}) for row in rows]
 
 
 MAX_NAMED = 5
@@ -101,26 +101,23 @@ def _known(seen: Sequence[UsageSummary], needs: Sequence[str]) -> bool:
     return all(any(getattr(usage, name) is not None for usage in seen) for name in needs)
 
 
-def _card_columns(seen: Sequence[UsageSummary]) -> dict[str, Cell]:
-    cards = [usage.gpu for usage in seen if usage.gpu is not None]
-    filled = {name: cell for name, cell in GPU_COLUMNS.items() if any(cell(card) not in ("", ABSENT) for card in cards)}
-    return {name: _of_card(cell) for name, cell in filled.items()}
+def _of_usage(column: Column[UsageSummary]) -> Column[Row]:
+    return Column(column.header, lambda row: column.cell(row.usage) if row.usage else ABSENT, column.align)
 
 
-def _of_card(cell: Callable[[GpuUsage], str]) -> Cell:
-    return lambda seen: ABSENT if seen.gpu is None else cell(seen.gpu) or ABSENT
+def _of_card(column: Column[GpuUsage]) -> Column[Row]:
+    def cell(row: Row) -> str:
+        return column.cell(row.usage.gpu) or ABSENT if row.usage and row.usage.gpu else ABSENT
+
+    return Column(column.header, cell, column.align)
 
 
 def _pair(mean: float | None, peak: float | None) -> str:
-    return ABSENT if mean is None else f"{mean:.0f} / {_whole(peak)}"
+    return ABSENT if mean is None else f"{mean:.0f} / {units.whole_number(peak)}"
 
 
 def _span(low: float | None, high: float | None) -> str:
     return ABSENT if low is None or high is None else f"{low:,.0f} – {high:,.0f}"
-
-
-def _whole(value: float | None) -> str:
-    return ABSENT if value is None else f"{value:.0f}"
 
 
 def _thousands(value: float | None) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from harness.core.schemas import Precision, Summary
 from harness.core.schemas.profile import FileSize, ModelProfile, OnnxCount
+from harness.measure.profiled import Profiled
 from harness.render import units
-from harness.render.units import ABSENT
+from harness.render.units import ABSENT, MILLISECOND
+from harness.reporting.labels import Line, about, per, where
 from harness.reporting.writers.markdown import escape, table
 
 
@@ -151,3 +154,95 @@ def _notes(profiles: Sequence[ModelProfile]) -> list[str]:
         for note in (f"activations, {profile.activation_measured_by}", *profile.achieved.notes):
             found.setdefault(note, {})[profile.backend] = None
     return [f"{', '.join(escape(name) for name in names)}: {escape(note)}" for note, names in found.items()]
+
+
+def model_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
+    """A line for each model and sequence length: what it costs whoever runs it, of one item."""
+    return [
+        {
+            "model": one.model,
+            "weights": weights,
+            "sequence_length": one.sequence_length,
+            "parameters": one.parameters,
+            "trainable_parameters": one.trainable_parameters,
+            "macs_per_item": one.macs,
+            "flops_per_item": one.flops,
+            "onnx_macs_per_item": _counted(one.onnx_count),
+            "convention": one.convention,
+            "counted_by": one.counted_by,
+            "not_counted": "; ".join(one.uncounted),
+            "count_notes": "; ".join(one.count_notes),
+            **{f"weights_{precision}_bytes": one.weight_bytes.get(precision) for precision in _IN_MEMORY},
+            **where(summary),
+        }
+        for weights, one in _models(found, by_length=True)
+    ]
+
+
+_IN_MEMORY: Sequence[Precision] = ("fp32", "fp16", "bf16")
+
+
+def _counted(count: OnnxCount | None) -> int | None:
+    """None, and no 0, where only operators that were not counted hold products."""
+    return None if count is None or (count.uncounted and not count.macs) else count.macs
+
+
+def parameter_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
+    """A line for each class of module that has parameters."""
+    return [
+        {"model": one.model, "weights": weights, "module_type": kind, "parameters": number, **where(summary)}
+        for weights, one in _models(found)
+        for kind, number in one.parameters_by_type.items()
+    ]
+
+
+def file_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
+    """A line for each file that a backend can load a model from."""
+    return [
+        {
+            "model": one.model,
+            "weights": weights,
+            "kind": file.kind,
+            "name": file.name,
+            "path": file.path,
+            "file_bytes": file.size_bytes,
+            **where(summary),
+        }
+        for weights, one in _models(found)
+        for file in one.files
+    ]
+
+
+def case_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
+    """A line for each case: work, traffic and memory of a batch, and what its row reached."""
+    return [about(summary, one.row, _case_line(one.model)) for one in found]
+
+
+def _case_line(found: ModelProfile) -> Line:
+    reached = found.achieved
+    return {
+        "flops_per_batch": found.flops_per_batch,
+        "least_bytes_per_batch": found.least_bytes,
+        "flops_per_byte": found.flops_per_byte,
+        "pass_peak_bytes": found.activation_measured_bytes,
+        "activations_bytes": found.activation_alone_bytes,
+        "measured_by": found.activation_measured_by,
+        "activations_estimated_bytes": found.activation_estimated_bytes,
+        "estimated_by": found.activation_bytes_by,
+        "latency_median_ms": per(reached.latency_ns, MILLISECOND),
+        "device_median_ms": per(reached.device_ns, MILLISECOND),
+        "flops_per_s": reached.flops_per_s,
+        "flops_share_of_best": reached.peak_share,
+        "throughput_items_per_s": reached.items_per_s,
+        "throughput_tokens_per_s": reached.tokens_per_s,
+        "notes": "; ".join(reached.notes),
+    }
+
+
+def _models(found: Iterable[Profiled], by_length: bool = False) -> list[tuple[str, ModelProfile]]:
+    """(weights, profile) of each model once; by_length: of each of its sequence lengths."""
+    models: dict[tuple[str, int | None], tuple[str, ModelProfile]] = {}
+    for one in found:
+        length = one.model.sequence_length if by_length else None
+        models.setdefault((one.model.model, length), (one.row.weights, one.model))
+    return list(models.values())

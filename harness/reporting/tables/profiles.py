@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from harness.core.schemas import Summary
 from harness.core.schemas.profile import ModelProfile
 from harness.core.schemas.profile_parts import PartsProfile
 from harness.measure.grades import RANKED
+from harness.measure.launch_gaps import idle_share
 from harness.measure.profile_grades import flags_of, grade_of, spread
+from harness.measure.profiled import Profiled
 from harness.measure.reconcile import are_kernels, reconcile
 from harness.render import units
+from harness.render.units import MILLISECOND
+from harness.reporting.labels import Line, about, per
 from harness.reporting.tables.layers import groups_table, mark
 from harness.reporting.tables.model_costs import model_tables
 from harness.reporting.writers.markdown import section, table
@@ -112,3 +117,33 @@ def _name(found: ModelProfile) -> str:
 def _files(found: ModelProfile, parts: PartsProfile | None, folder: str) -> list[str]:
     names = ["model.json", *found.memory_files, *(["parts.md", *parts.traces] if parts else [])]
     return [f"{folder}/{found.case_id}/{name}" for name in names]
+
+
+def sum_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
+    """A line for each case with parts: whether they add up to the latency, and what explains it where they do not."""
+    return [about(summary, one.row, _sums(one, one.parts)) for one in found if one.parts]
+
+
+def _sums(one: Profiled, parts: PartsProfile) -> Line:
+    measured = one.model.achieved.latency_ns
+    sums = reconcile(parts, one.row.device == "cuda", None if measured is None else round(measured))
+    gaps = idle_share(parts, measured)
+    return {
+        "profile_grade": grade_of(parts),
+        "profile_flags": " ".join(dict.fromkeys(flag.name for flag in flags_of(parts))),
+        "outcome": sums.outcome if sums else None,
+        "parts_ms": per(sums.parts_ns if sums else None, MILLISECOND),
+        "profiled_run_ms": per(parts.window_ns, MILLISECOND),
+        "plain_run_ms": per(parts.plain_ns, MILLISECOND),
+        "measured_latency_ms": per(measured, MILLISECOND),
+        "parts_over_plain": sums.ratio if sums else None,
+        "corrected_parts_over_plain": sums.corrected if sums else None,
+        "repeats": len(parts.ratios) or None,
+        "repeats_spread": spread(parts.ratios),
+        "profiling_overhead_share": sums.overhead if sums else None,
+        "launch_gap_share": gaps.share if gaps else None,
+        "launch_gap_share_of": gaps.of if gaps else None,
+        "tokenising_ms": per(parts.tokenising.time_ns if parts.tokenising else None, MILLISECOND),
+        "reasons": "; ".join(sums.reasons) if sums else None,
+        "notes": "; ".join(parts.notes),
+    }

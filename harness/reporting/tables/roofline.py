@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from harness.core.schemas import CpuLimits, CpuRoof, Roof, Row
-from harness.measure.roofline import pass_ns
+from harness.core.schemas import CpuLimits, CpuRoof, Roof, Row, Summary
+from harness.measure.roofline import bounds_of
 from harness.render import units
-from harness.render.series import setting_columns
 from harness.render.units import ABSENT
-from harness.reporting.writers.markdown import table
+from harness.reporting.figures import CSV_UNITS, ROOFLINE, columns
+from harness.reporting.labels import Line, about, is_sound, sound_rows
+from harness.reporting.table import Column, Table, case_columns, words
 
 
 def roof_line(roof: Roof | CpuRoof) -> str:
@@ -38,39 +39,47 @@ def _with_threads(limits: CpuLimits) -> str:
     return f"with {units.count(limits.threads, 'thread')}: best matrix product {products} GFLOP/s{copies}"
 
 
-def roofline_table(rows: Sequence[Row], roof: Roof | CpuRoof | None) -> str:
-    """Work, shares and limit of each row that has a roofline, below the limits; empty where none has."""
+def roofline_table(rows: Sequence[Row], roof: Roof | CpuRoof | None) -> Table[Row] | None:
+    """Work, shares and limit of each row that has a roofline, below the limits; None where none has."""
     found = [row for row in rows if row.roofline is not None and row.grade != "F"]
     if roof is None or not found:
-        return ""
-    by_length = any(row.sequence_length for row in found)
-    settings = setting_columns(found)
-    headers = ["backend", "precision", *settings, "batch", *(["seq"] if by_length else [])]
-    headers += [
-        "GFLOP a batch",
-        f"{'G' if isinstance(roof, CpuRoof) else 'T'}FLOP/s",
-        "of the best",
-        "MB at least",
-        "of the best copy",
-        "limit",
-    ]
-    return f"{roof_line(roof)}\n\n{table(headers, [_line(row, by_length, bool(settings)) for row in found])}"
+        return None
+    rate = "GFLOP/s" if isinstance(roof, CpuRoof) else "TFLOP/s"
+    return Table([*case_columns(found), *_columns(rate)], found, roof_line(roof))
 
 
-def _line(row: Row, by_length: bool, with_setting: bool) -> list[str]:
-    roofline = row.roofline
-    assert roofline is not None  # noqa: S101 - chosen by roofline_table
-    time_ns, scale = pass_ns(row), 1 if row.device == "cpu" else 1e3
-    part = "at least " if roofline.at_least else ""
+def _columns(rate: str) -> list[Column[Row]]:
+    work, speed, best, moved, copy, limit = ROOFLINE
+
+    def at_least(text: Callable[[Row], str]) -> Callable[[Row], str]:
+        return lambda row: ("at least " if row.roofline and row.roofline.at_least else "") + text(row)
+
+    def per_s(row: Row) -> str:
+        flops_per_s = speed.number(row)
+        return units.significant(None if flops_per_s is None else flops_per_s / (1e9 if row.device == "cpu" else 1e12))
+
     return [
-        *(row.backend, row.precision),
-        *([row.setting] if with_setting else []),
-        str(row.batch_size),
-        *([str(row.sequence_length or ABSENT)] if by_length else []),
-        part + units.significant(roofline.flops / 1e9),
-        part + units.significant(roofline.flops / time_ns / scale if time_ns else None),
-        part + units.percent(roofline.flops_share),
-        units.significant(roofline.bytes / 1e6),
-        units.percent(roofline.bytes_share),
-        roofline.limit or ABSENT,
+        Column("GFLOP a batch", at_least(lambda row: units.significant((work.number(row) or 0) / 1e9))),
+        Column(rate, at_least(per_s)),
+        Column("of the best", at_least(lambda row: units.percent(best.number(row)))),
+        Column("MB at least", lambda row: units.significant((moved.number(row) or 0) / 1e6)),
+        Column("of the best copy", lambda row: units.percent(copy.number(row))),
+        words("limit", lambda row: str(limit.value(row) or ABSENT)),
     ]
+
+
+def roofline_lines(summary: Summary) -> list[Line]:
+    """A line for each row that was held against the measured limits of its device."""
+    return [about(summary, row, found) for row in sound_rows(summary) if (found := against_limits(summary, row))]
+
+
+def against_limits(summary: Summary, row: Row) -> Line:
+    """Work of a batch, what of the limits is reached, and the limits; empty without either."""
+    bounds = bounds_of(row, summary.roof)
+    if row.roofline is None or isinstance(bounds, str) or not is_sound(row):
+        return {}
+    return {
+        **columns(ROOFLINE, row, CSV_UNITS),
+        "best_flops_per_s": bounds.flops_per_s,
+        "best_copy_bytes_per_s": bounds.copy_bytes_per_s,
+    }

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.core.schemas import Summary
 from harness.core.schemas.profile_parts import LaunchGaps
-from harness.measure.alike import Alike, NotCompared
+from harness.measure.alike import Alike, NotCompared, alike
 from harness.measure.launch_gaps import idle, waited
 from harness.measure.profile_grades import flags_of, grade_of
+from harness.measure.profiled import Profiled
 from harness.measure.reconcile import HIGH, LOW
 from harness.measure.shared_modules import MODEL
 from harness.measure.side_by_side import Column, Line, SideBySide, gain_of
 from harness.render import units
-from harness.render.units import TimeUnit
+from harness.render.units import MILLISECOND, TimeUnit
+from harness.reporting.labels import Line as CsvLine
+from harness.reporting.labels import about, per
 from harness.reporting.writers.markdown import section, table
 
 TOP = 12
@@ -191,3 +195,32 @@ def _name(line: Line) -> str:
 def _is_line(module: str, name: str) -> bool:
     """Whether a module is what the line is named after, one of several blocks or not."""
     return module == name or (module.count(".") == name.count(".") and name != MODEL)
+
+
+def group_gain_lines(summary: Summary, found: Sequence[Profiled]) -> list[CsvLine]:
+    """A line for each group and backend of cases that differ in their backend alone."""
+    return _beside(summary, found, "group", [one.groups for one in alike(found)])
+
+
+def module_gain_lines(summary: Summary, found: Sequence[Profiled]) -> list[CsvLine]:
+    """The same for each module that the backends can tell apart."""
+    return _beside(summary, found, "module", [one.modules for one in alike(found) if one.modules])
+
+
+def _beside(summary: Summary, found: Sequence[Profiled], what: str, compared: Sequence[SideBySide]) -> list[CsvLine]:
+    """what: header of the lines' names. Gains are those of each backend over the slowest one."""
+    rows = {one.row.case_id: one.row for one in found}
+    lines = []
+    for beside in compared:
+        for line in beside.lines:
+            slowest_ns = line.times_ns[-1] or 0
+            for column, spent in zip(beside.columns, line.times_ns, strict=True):
+                figures: CsvLine = {
+                    what: line.name,
+                    "modules": " ".join(line.modules),
+                    "self_ms": per(spent, MILLISECOND),
+                    "gain_ms": per(slowest_ns - (spent or 0), MILLISECOND),
+                    "gain_over": beside.slowest.case_id,
+                }
+                lines.append(about(summary, rows[column.case_id], figures))
+    return lines

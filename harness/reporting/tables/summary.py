@@ -1,4 +1,4 @@
-"""Summary → CSV: one line per row, one flat column per figure, empty where a figure is absent."""
+"""summary.csv: one line per row, one flat column per figure, empty where a figure is absent (pure)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from operator import attrgetter
 from typing import cast
 
 from harness.core.schemas import GpuUsage, Row, Summary, UsageSummary
-from harness.render import csv_writing
-from harness.render.csv_writing import Value
 from harness.render.ways import PARTS
+from harness.reporting.figures import Value
 from harness.reporting.tables.custom_metrics import csv_columns
 
 PERCENTILES = ("p50", "p90", "p95", "p99")
@@ -112,7 +111,7 @@ COLUMNS: dict[str, Callable[[Row], Value]] = {
 """Column name → the figure. Absent figures are empty, never 0."""
 
 
-def csv_text(summary: Summary) -> str:
-    """The whole summary as CSV, header first."""
+def summary_lines(summary: Summary) -> list[dict[str, Value]]:
+    """A line for each row, whatever became of it."""
     columns = {**COLUMNS, **csv_columns(summary)}
-    return csv_writing.csv_text([{name: figure(row) for name, figure in columns.items()} for row in summary.rows])
+    return [{name: figure(row) for name, figure in columns.items()} for row in summary.rows]

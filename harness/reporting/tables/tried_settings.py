@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from harness.core.schemas import Row
+from harness.core.schemas import Row, Summary
 from harness.render import ranking, units
-from harness.render.units import ABSENT
-from harness.reporting.writers.markdown import table
+from harness.render.units import ABSENT, MILLISECOND
+from harness.reporting.labels import Line, about, per
+from harness.reporting.table import Column, Table, case_columns, words
 
 EXPLAINED = (
     "Each setting was measured in round 1, and the fastest of its backend, precision and shape got the other rounds. "
@@ -15,17 +16,32 @@ EXPLAINED = (
 )
 
 
-def tried_table(rows: Iterable[Row], key: ranking.TableKey) -> str:
-    """All tried settings of one table, the chosen one of each group first; empty where nothing was tried."""
-    found = tried_groups(row for row in rows if ranking.table_key(row) == key)
-    if not found:
-        return ""
-    by_length = any(row.sequence_length for group in found for row in group)
-    unit = units.time_unit(median for group in found for row in group if (median := first_ns(row)))
-    lines = [_line(row, group, unit, by_length) for group in found for row in group]
-    headers = ["backend", "precision", "batch", *(["seq"] if by_length else []), "setting"]
-    headers += [f"median {unit.name}", "against the chosen one"]
-    return f"{EXPLAINED}\n\n{table(headers, lines)}"
+def tried_table(rows: Iterable[Row], key: ranking.TableKey) -> Table[Row] | None:
+    """All tried settings of one table, the chosen one of each group first; None where nothing was tried."""
+    groups = tried_groups(row for row in rows if ranking.table_key(row) == key)
+    if not groups:
+        return None
+    found = [row for group in groups for row in group]
+    group_of = {row.case_id: group for group in groups for row in group}
+    unit = units.time_unit(median for row in found if (median := first_ns(row)))
+    columns = [
+        *case_columns(found, with_setting=False),
+        words("setting", lambda row: row.setting),
+        Column(f"median {unit.name}", lambda row: units.in_unit(first_ns(row), unit)),
+        Column("against the chosen one", lambda row: _behind(row, group_of[row.case_id])),
+    ]
+    return Table(columns, found, EXPLAINED)
+
+
+def tried_lines(summary: Summary) -> list[Line]:
+    """A line for each setting that competed with others in round 1, the chosen one of each group first."""
+    return [
+        about(summary, row, _tried(row, behind(row, group))) for group in tried_groups(summary.rows) for row in group
+    ]
+
+
+def _tried(row: Row, share: float | None) -> Line:
+    return {"chosen": not row.tried, "round_1_median_ms": per(first_ns(row), MILLISECOND), "behind_share": share}
 
 
 def tried_groups(rows: Iterable[Row]) -> list[list[Row]]:
@@ -43,16 +59,6 @@ def behind(row: Row, group: Iterable[Row]) -> float | None:
     chosen = next((other for other in group if not other.tried), None)
     ours, theirs = first_ns(row), first_ns(chosen) if chosen else None
     return None if not row.tried or ours is None or not theirs else ours / theirs - 1
-
-
-def _line(row: Row, group: Sequence[Row], unit: units.TimeUnit, by_length: bool) -> list[str]:
-    return [
-        *(row.backend, row.precision, str(row.batch_size)),
-        *([str(row.sequence_length or ABSENT)] if by_length else []),
-        row.setting,
-        units.in_unit(first_ns(row), unit),
-        _behind(row, group),
-    ]
 
 
 def _behind(row: Row, group: Sequence[Row]) -> str:

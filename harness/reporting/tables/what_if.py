@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from tabulate import tabulate
 
 from harness.core.schemas import Row, Summary
+from harness.measure.profiled import Profiled
 from harness.measure.what_if import Change, Profiles, Rule, WhatIf, what_if
 from harness.render import units
 from harness.render.advice_choice import loss
 from harness.render.ranking import UNRANKED
 from harness.render.series import named
+from harness.reporting.labels import Line, ends, where
 from harness.reporting.writers.markdown import section, table
 
 MAX_LISTS = 8
@@ -161,3 +163,27 @@ _SAYS: Mapping[Rule, Callable[[Change, Row, Row], str]] = {
     "layout": _layout,
     "launches": _launches,
 }
+
+
+def what_if_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
+    """A line for each of the largest changes of a model, measured in another row or bounded by a profile."""
+    parts = {one.row.case_id: one.parts for one in found if one.parts}
+    lists = what_if(summary.rows, parts, summary.baseline_backend)
+    return [{**_change_line(one, change), **where(summary)} for one in lists for change in one.changes]
+
+
+def _change_line(one: WhatIf, change: Change) -> Line:
+    return {
+        "model": one.model,
+        "weights": one.weights,
+        "device": one.device,
+        "sequence_length": one.sequence_length,
+        "rule": change.rule,
+        "known_how": "measured" if change.interval else "at most",
+        "gain": change.gain,
+        **ends("gain", change.interval, None),
+        "from_case_id": change.start,
+        "to_case_id": change.end,
+        "time_share": change.share,
+        "modules_fused": change.modules or None,
+    }

@@ -7,11 +7,12 @@ syntax here, and a link leads to a file beside the report or stays text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
+from harness.reporting.table import Align
 from harness.reporting.writers.markdown import WORDS
 
 LONG = 40
@@ -43,9 +44,8 @@ def inline(text: str) -> Markup:
     return Markup(_MARKDOWN.renderInline(text)) if _SYNTAX.search(text) else escape(text)  # noqa: S704 - escaped by it
 
 
-def kind(header: str) -> str:
-    """`word` or `num`: how a column is aligned and sorted."""
-    return "word" if header in WORDS else "num"
+KINDS: Mapping[Align, str] = {"left": "word", "right": "num"}
+"""How a column is aligned and sorted."""
 
 
 def _block(block: str) -> Markup:
@@ -54,7 +54,7 @@ def _block(block: str) -> Markup:
     if not block.startswith("|"):
         return Markup(_MARKDOWN.render(block))  # noqa: S704 - escaped by it
     headers, _, *lines = [_cells(line) for line in block.splitlines()]
-    return _table(headers, lines)
+    return _table(headers, ["word" if header in WORDS else "num" for header in headers], lines)
 
 
 def _style(column: str, cell: str) -> str:
@@ -66,9 +66,8 @@ def _cells(line: str) -> list[str]:
     return [cell.strip().replace("\\|", "|") for cell in _PIPE.split(line)[1:-1]]
 
 
-def _table(headers: Sequence[str], lines: Iterable[Sequence[str]]) -> Markup:
+def _table(headers: Sequence[str], kinds: Sequence[str], lines: Iterable[Sequence[str]]) -> Markup:
     """A table that the page's script sorts; every text in it comes from `inline`, which escapes."""
-    kinds = [kind(name) for name in headers]
     head = [f'<th scope="col" class="{style}">{inline(name)}</th>' for name, style in zip(headers, kinds, strict=True)]
     rows = [
         "".join(

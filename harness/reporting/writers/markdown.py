@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tabulate import tabulate
 
 from harness.core import sanitize
+from harness.reporting.table import Table
 
 
 def escape(text: str) -> str:
@@ -35,6 +37,17 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     align = ["left" if name in WORDS else "right" for name in headers]
     # disable_numparse: tabulate would turn `1.20` into 1.2 and drop the digit that says how precise it is.
     return tabulate(cells, [escape(name) for name in headers], tablefmt="github", colalign=align, disable_numparse=True)
+
+
+def table_text(table: Table[Any] | None) -> str:
+    """A GitHub table, its conditions above and its note below; empty of None."""
+    if table is None:
+        return ""
+    cells = [[escape(cell) for cell in line] for line in table.cells()]
+    headers = [escape(name) for name in table.headers]
+    # disable_numparse: tabulate would turn `1.20` into 1.2 and drop the digit that says how precise it is.
+    grid = tabulate(cells, headers, tablefmt="github", colalign=table.aligned, disable_numparse=True)
+    return "\n\n".join(filter(None, (table.conditions, grid, table.note)))
 
 
 def section(title: str, *paragraphs: str, level: int = 2) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from harness.core.schemas import Row, Summary
-from harness.render.csv_besides import against_limits, joules
-from harness.render.csv_results import cold_costs
 from harness.reporting.figures import ANSWERS, CSV_UNITS, MEMORY, SPEED, columns
 from harness.reporting.labels import RESTS_ON_C, Line, sound_rows, where, who
+from harness.reporting.tables.cold_start import cold_costs
+from harness.reporting.tables.energy import joules
+from harness.reporting.tables.roofline import against_limits
 
 PREFIX = "inferometer."
 """Of our tags, among those of MLflow and of others."""

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from harness.core.schemas import Row, Summary
 from harness.core.timestamps import since_1970_s
-from harness.reporting.figures import BASE_UNITS, FIGURES, Figure
+from harness.reporting.figures import BASE_UNITS, ENERGY, FIGURES, Figure, Thing
 from harness.reporting.labels import sound_rows, where, who
 
 _PREFIX = "inferometer_"
@@ -23,13 +23,9 @@ def metrics_text(summary: Summary) -> bytes:
     """Everything, in the summary's order: the same summary gives the same bytes."""
     registry = CollectorRegistry()
     rows = sound_rows(summary)
-    for figure in FIGURES:
-        for name, text, value in _gauges(figure):
-            found = [(_labels(row), number) for row in rows if (number := value(row)) is not None]
-            _fill(registry, name, text, found)
-    joules = [(row, summary.energies[row.case_id]) for row in rows if row.case_id in summary.energies]
-    for name, text, field in _ENERGIES:
-        _fill(registry, name, text, [(_labels(row), getattr(energy, field)) for row, energy in joules])
+    _families(registry, FIGURES, [(_labels(row), row) for row in rows])
+    metered = [row for row in rows if row.case_id in summary.energies]
+    _families(registry, ENERGY, [(_labels(row), summary.energies[row.case_id]) for row in metered])
     _fill(registry, "custom", "Metrics of plugins, by their name and in their unit.", _custom(summary, rows))
     _fill(registry, "case_info", "Grade and flags of a case, to join with.", [(_graded(row), 1) for row in rows])
     _fill(registry, "run_info", "Where it was measured, and from which plan.", [(_run(summary), 1)])
@@ -39,6 +35,15 @@ def metrics_text(summary: Summary) -> bytes:
     cases = [({"status": status, "grade": grade}, number) for (status, grade), number in sorted(counts.items())]
     _fill(registry, "cases", "Planned cases by what became of them.", cases)
     return generate_latest(registry)
+
+
+def _families(
+    registry: CollectorRegistry, figures: Sequence[Figure[Thing]], things: Sequence[tuple[Mapping[str, str], Thing]]
+) -> None:
+    """The gauges of figures, and both ends of their intervals. things: what has them, with its labels."""
+    for figure in figures:
+        for name, text, value in _gauges(figure):
+            _fill(registry, name, text, [(labels, found) for labels, of in things if (found := value(of)) is not None])
 
 
 def _fill(
@@ -52,10 +57,10 @@ def _fill(
         (gauge.labels(**labels) if labels else gauge).set(value)
 
 
-def _gauges(figure: Figure) -> Iterator[tuple[str, str, Callable[[Row], float | None]]]:
+def _gauges(figure: Figure[Thing]) -> Iterator[tuple[str, str, Callable[[Thing], float | None]]]:
     """(name behind the prefix, help, value) of a figure and of both ends of its interval; nothing for a text."""
     if figure.kind == "mark":
-        yield f"{figure.key}_info", figure.doc, lambda row: 1.0 if figure.value(row) is True else None
+        yield f"{figure.key}_info", figure.doc, lambda of: 1.0 if figure.value(of) is True else None
     if figure.kind not in BASE_UNITS:
         return
     unit, size = BASE_UNITS[figure.kind]
@@ -63,11 +68,11 @@ def _gauges(figure: Figure) -> Iterator[tuple[str, str, Callable[[Row], float | 
     def base(value: object) -> float | None:
         return value / size if isinstance(value, (int, float)) else None
 
-    yield f"{figure.key}{unit}", figure.doc, lambda row: base(figure.value(row))
+    yield f"{figure.key}{unit}", figure.doc, lambda of: base(figure.value(of))
     if figure.interval is not None:
         text = f"{figure.doc} 95% interval over processes."
-        yield f"{figure.key}_ci95_low{unit}", text, lambda row: base(getattr(figure.ends(row), "low", None))
-        yield f"{figure.key}_ci95_high{unit}", text, lambda row: base(getattr(figure.ends(row), "high", None))
+        yield f"{figure.key}_ci95_low{unit}", text, lambda of: base(getattr(figure.ends(of), "low", None))
+        yield f"{figure.key}_ci95_high{unit}", text, lambda of: base(getattr(figure.ends(of), "high", None))
 
 
 def _custom(summary: Summary, rows: Sequence[Row]) -> list[tuple[Mapping[str, str], float]]:
@@ -96,9 +101,3 @@ def _graded(row: Row) -> dict[str, str]:
 
 def _texts(found: Mapping[str, object]) -> dict[str, str]:
     return {name: "" if value is None else str(value) for name, value in found.items()}
-
-
-_ENERGIES = (
-    ("energy_per_batch_joules", "Of the GPU alone, its idle power subtracted.", "joules_per_inference"),
-    ("energy_per_item_joules", "Of the GPU alone, its idle power subtracted.", "joules_per_item"),
-)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from harness.core import cli, sanitize
 from harness.core.errors import UsageError
 from harness.core.schemas import Failed
-from harness.render.csv_writing import csv_text
+from harness.reporting.writers.csv import csv_text
 from harness.reporting.writers.github import step_summary
 from harness.reporting.writers.markdown import document_text, table
 

@@ -11,10 +11,9 @@ import pytest
 
 from harness.core.schemas import Check, CustomMetric, Flag, Interval, Row, Summary
 from harness.render import ranking
-from harness.render.csv_writing import csv_text, harmless
-from harness.reporting.tables import summary as flat
 from harness.reporting.tables.cold_start import cold_table
-from harness.reporting.writers.csv import RESULTS, WITH_PROFILES, csv_tables
+from harness.reporting.writers.csv import RESULTS, WITH_PROFILES, csv_tables, csv_text, harmless, summary_text
+from harness.reporting.writers.markdown import table_text
 from tests.synthetic_cuda import cuda_summary
 from tests.synthetic_results import with_baseline_grades
 from tests.unit.reporting.test_energy import metered
@@ -80,7 +79,7 @@ def gpu(on_gpu: Summary) -> dict[str, list[dict[str, str]]]:
 def test_there_is_a_file_for_each_table_and_none_is_empty(
     cpu: dict[str, list[dict[str, str]]], gpu: dict[str, list[dict[str, str]]]
 ) -> None:
-    assert set(cpu) | set(gpu) == {*(make.__name__ for make in RESULTS), "what_if"}
+    assert set(cpu) | set(gpu) == {*RESULTS, "what_if"}
     assert all([*cpu.values(), *gpu.values()])
 
 
@@ -153,7 +152,7 @@ def test_a_random_models_agreement_on_the_first_class_is_withheld(cpu: dict[str,
 def test_break_even_is_the_tables_figure(gpu: dict[str, list[dict[str, str]]], on_gpu: Summary) -> None:
     by_id = {row.case_id: row for row in on_gpu.rows}
     key, rows = ranking.by_table(on_gpu.rows)[0]
-    shown = cold_table(rows, by_id, on_gpu.exports[key[0]], on_gpu.engines)
+    shown = table_text(cold_table(rows, by_id, on_gpu.exports[key[0]], on_gpu.engines))
     cells = [line.rstrip(" |").rpartition("|")[2].strip() for line in shown.splitlines()[2:]]
     ours = {line["case_id"]: line for line in gpu["cold_start"]}
     told = [ours[row.case_id] for row in rows if row.case_id in ours]
@@ -186,7 +185,7 @@ def test_intervals_too_wide_to_print_stand_in_full_and_ratios_to_grade_c_are_tol
     assert {line["latency_median_ci95_high_ms"] for line in found if line["case_id"] not in baselines} == {"9000.0"}
     for line in found:
         assert line["speedup_rests_on_grade_c"] == str(line["case_id"] not in baselines)
-    (flat_line,) = [line for line in lines(flat.csv_text(told)) if line["case_id"] == "resnet50-openvino-cpu-fp32-b1"]
+    (flat_line,) = [line for line in lines(summary_text(told)) if line["case_id"] == "resnet50-openvino-cpu-fp32-b1"]
     assert flat_line["speedup_baseline_grade"] == "C"
 
 
@@ -195,7 +194,7 @@ def test_checks_are_told_row_by_row(gpu: dict[str, list[dict[str, str]]], on_gpu
     told = [line for line in gpu["checks"] if line["case_id"] == case_id]
     found = [(line["check"], line["rounds"], line["of"], line["missing"]) for line in told]
     assert found == [("STEAL", "3", "3", ""), ("COTENANT", "2", "3", "one look in round 2")]
-    (flat_line,) = [line for line in lines(flat.csv_text(on_gpu)) if line["case_id"] == case_id]
+    (flat_line,) = [line for line in lines(summary_text(on_gpu)) if line["case_id"] == case_id]
     assert flat_line["checks"] == "STEAL 3/3 COTENANT 2/3"
 
 
@@ -274,7 +273,7 @@ def test_no_cell_is_a_formula(summary: Summary, name: str) -> None:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_the_summarys_file_holds_none_either(summary: Summary, name: str) -> None:
     rows = tuple(row.model_copy(update={"model": name, "reason": name}) for row in summary.rows)
-    for line in csv.DictReader(io.StringIO(flat.csv_text(summary.model_copy(update={"rows": rows})), newline="")):
+    for line in csv.DictReader(io.StringIO(summary_text(summary.model_copy(update={"rows": rows})), newline="")):
         assert (line["model"], line["reason"]) == (f"'{name}".replace("\r", "\n"),) * 2
 
 
@@ -306,7 +305,7 @@ def test_changes_that_would_bring_most_are_measured_ones_where_there_are_no_prof
 def test_every_file_is_documented() -> None:
     page = (Path(__file__).parents[3] / "docs/exports.md").read_text()
     listed = set(re.findall(r"`(\w+)\.csv`", page)) - {"summary"}
-    assert {make.__name__ for make in (*RESULTS, *WITH_PROFILES)} == listed
+    assert {*RESULTS, *WITH_PROFILES} == listed
 
 
 def test_figures_of_plugins_stand_with_the_results_and_not_for_a_void_row(summary: Summary) -> None:

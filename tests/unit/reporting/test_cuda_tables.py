@@ -13,17 +13,25 @@ from harness.core.runtime_variables import VARIABLES
 from harness.core.schemas import DeviceTimes, Row, Summary
 from harness.render import ranking, recommend, ways
 from harness.render.conditions import conditions, environment_table, short_conditions
-from harness.render.device_columns import device_columns, guide_lines
 from harness.render.document import document
 from harness.render.headline import headline
 from harness.render.headline_block import headline_block
 from harness.render.units import MILLISECOND
 from harness.reporting.tables import cold_start as cold
+from harness.reporting.tables.cold_start import cold_table
 from harness.reporting.tables.engines import engine_of, engines_table
-from harness.reporting.tables.latency import TERMINAL_COLUMNS, latency_table, terminal_table
+from harness.reporting.tables.latency import (
+    TERMINAL_COLUMNS,
+    device_columns,
+    guide_lines,
+    latency_table,
+    terminal_table,
+)
 from harness.reporting.tables.roofline import roofline_table
-from harness.reporting.tables.summary import COLUMNS, csv_text
+from harness.reporting.tables.summary import COLUMNS
 from harness.reporting.tables.tried_settings import tried_table
+from harness.reporting.writers.csv import summary_text
+from harness.reporting.writers.markdown import table_text
 from tests.synthetic_cuda import LOST, VOID, cuda_summary
 
 Golden = Callable[[str, str], None]
@@ -45,7 +53,7 @@ def column(text: str, name: str) -> list[str]:
 
 
 def latency(key: ranking.TableKey) -> str:
-    return latency_table(TABLES[key], SUMMARY.exports[key[0]], SUMMARY.engines)
+    return table_text(latency_table(TABLES[key], SUMMARY.exports[key[0]], SUMMARY.engines))
 
 
 @pytest.mark.parametrize(("name", "key"), [("bert-base", BERT), ("resnet50-transfer", COPIED)])
@@ -56,10 +64,10 @@ def test_latency_table(golden: Golden, name: str, key: ranking.TableKey) -> None
 def test_tables_besides(golden: Golden) -> None:
     export = SUMMARY.exports["bert-base"]
     parts = [
-        cold.cold_table(TABLES[BERT], BY_ID, export, SUMMARY.engines),
-        engines_table([row for row in SUMMARY.rows if row.model == "bert-base"], export, SUMMARY.engines),
-        roofline_table(TABLES[BERT], SUMMARY.roof),
-        tried_table(SUMMARY.rows, BERT),
+        table_text(cold_table(TABLES[BERT], BY_ID, export, SUMMARY.engines)),
+        table_text(engines_table([row for row in SUMMARY.rows if row.model == "bert-base"], export, SUMMARY.engines)),
+        table_text(roofline_table(TABLES[BERT], SUMMARY.roof)),
+        table_text(tried_table(SUMMARY.rows, BERT)),
         environment_table(SUMMARY.environments),
         "\n".join(guide_lines(SUMMARY.rows)),
     ]
@@ -97,9 +105,10 @@ def test_hidden_copies_are_a_share() -> None:
     row = TABLES[COPIED][0]
     assert row.device_ns is not None
     times: DeviceTimes = row.device_ns.model_copy(update={"overlap": 0.625})
-    cells = device_columns([row.model_copy(update={"device_ns": times})], MILLISECOND)
-    assert cells["copies hidden"](row.model_copy(update={"device_ns": times})) == "62%"
-    assert cells["copies hidden"](row.model_copy(update={"device_ns": None})) == "–"
+    columns = device_columns([row.model_copy(update={"device_ns": times})], MILLISECOND)
+    (hidden,) = [found for found in columns if found.header == "copies hidden"]
+    assert hidden.cell(row.model_copy(update={"device_ns": times})) == "62%"
+    assert hidden.cell(row.model_copy(update={"device_ns": None})) == "–"
 
 
 def test_overlapped_transfers_say_how_many_are_in_flight() -> None:
@@ -115,11 +124,11 @@ def test_overlapped_transfers_say_how_many_are_in_flight() -> None:
 
 def test_a_run_without_a_gpu_has_none_of_it(summary: Summary) -> None:
     rows = next(rows for _, rows in ranking.by_table(summary.rows))
-    assert device_columns(rows, MILLISECOND) == {}
+    assert device_columns(rows, MILLISECOND) == []
     assert guide_lines(summary.rows) == []
-    assert roofline_table(rows, None) == ""
-    assert tried_table(summary.rows, ranking.table_key(rows[0])) == ""
-    assert engines_table(rows, summary.exports[rows[0].model], summary.engines) == ""
+    assert table_text(roofline_table(rows, None)) == ""
+    assert table_text(tried_table(summary.rows, ranking.table_key(rows[0]))) == ""
+    assert table_text(engines_table(rows, summary.exports[rows[0].model], summary.engines)) == ""
     assert "clocks" not in short_conditions(summary, rows)
     assert "GPU" not in document(summary, {})
 
@@ -132,7 +141,7 @@ def test_tried_rows_stand_in_their_own_section_alone() -> None:
     assert tried
     assert not tried.keys() & {row.case_id for rows in TABLES.values() for row in rows}
     assert not tried.keys() & {case_id for one in recommend.recommend(SUMMARY) for case_id in one.case_ids}
-    text = tried_table(SUMMARY.rows, BERT)
+    text = table_text(tried_table(SUMMARY.rows, BERT))
     count = sum(row.model == "bert-base" for row in tried.values())
     assert sum(cell.startswith("+") for cell in column(text, "against the chosen one")) == count
     assert document(SUMMARY, {}).count("### Settings that were tried") == 3
@@ -146,7 +155,7 @@ def test_a_tried_setting_is_held_against_round_1_of_the_chosen_one() -> None:
 
     chosen = first_ns(BY_ID["bert-base-tensorrt-cuda-fp16-b8-s128-static+graph"], 1e6)
     behind = first_ns(BY_ID["bert-base-tensorrt-cuda-fp16-b8-s128-dynamic+graph"], 1.25e6)
-    text = tried_table([behind, chosen], BERT)
+    text = table_text(tried_table([behind, chosen], BERT))
     assert column(text, "setting") == ["static+graph", "dynamic+graph"]
     assert column(text, "against the chosen one") == ["chosen", "+25.0%"]
 
@@ -196,7 +205,7 @@ def test_the_terminal_shows_the_device_where_it_fits() -> None:
 
 
 def test_csv_has_settings_device_limits_and_card() -> None:
-    lines = {line["case_id"]: line for line in csv.DictReader(io.StringIO(csv_text(SUMMARY)))}
+    lines = {line["case_id"]: line for line in csv.DictReader(io.StringIO(summary_text(SUMMARY)))}
     line = lines["bert-base-onnxruntime-cuda-fp16-b8-s128-fused+graph"]
     assert (line["setting"], line["tried"], line["roofline_limit"]) == ("fused+graph", "False", "launch")
     assert float(line["device_device_ns"]) == pytest.approx(1.07e6, rel=0.02)

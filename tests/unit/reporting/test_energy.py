@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from harness.core.schemas import Energy, Row
 from harness.reporting.tables.energy import energy_table
+from harness.reporting.writers.markdown import table_text
 from tests.synthetic_cuda import cuda_summary
 
 
@@ -31,7 +32,7 @@ def measured() -> list[Row]:
 
 def test_a_row_shows_joules_a_batch_and_an_item_and_the_power_of_the_card() -> None:
     row = next(row for row in measured() if row.batch_size == 8)
-    text = energy_table([row], {row.case_id: metered(row)})
+    text = table_text(energy_table([row], {row.case_id: metered(row)}))
     line = text.splitlines()[-1]
     assert "| 2.50 |" in " ".join(line.split())
     assert "0.312" in line
@@ -42,13 +43,13 @@ def test_a_row_shows_joules_a_batch_and_an_item_and_the_power_of_the_card() -> N
 
 def test_rows_that_were_not_metered_have_no_line_and_without_any_there_is_no_table() -> None:
     first, second = measured()[:2]
-    assert energy_table([first, second], {}) == ""
-    text = energy_table([first, second], {second.case_id: metered(second)})
+    assert table_text(energy_table([first, second], {})) == ""
+    text = table_text(energy_table([first, second], {second.case_id: metered(second)}))
     assert len([line for line in text.splitlines() if line.startswith("|")]) == 3
     assert "Without a figure yet: 1 row of this table" in text
-    assert "Without a figure" not in energy_table([second], {second.case_id: metered(second)})
+    assert "Without a figure" not in table_text(energy_table([second], {second.case_id: metered(second)}))
 
 
 def test_a_void_row_costs_nothing_that_could_be_told() -> None:
     row = measured()[0].model_copy(update={"grade": "F"})
-    assert energy_table([row], {row.case_id: metered(row)}) == ""
+    assert table_text(energy_table([row], {row.case_id: metered(row)})) == ""

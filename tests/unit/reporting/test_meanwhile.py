@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from harness.core.schemas import BusyProcess, GpuUsage, Row, UsageSummary
 from harness.measure import gpu_usage, utilisation
-from harness.reporting.tables.machine_load import EXPLAINED_GPU, GPU_COLUMNS, meanwhile_table
+from harness.reporting.tables.machine_load import EXPLAINED_GPU, GPU_COLUMNS, machine_load_table
+from harness.reporting.writers.markdown import table_text
 from tests.synthetic_results import usage_of, usage_sample
 from tests.unit.measure.test_gpu_usage import look
 
@@ -21,22 +22,25 @@ def row(card: GpuUsage | None) -> Row:
     )
 
 
+OF_A_CARD = {column.header for column in GPU_COLUMNS}
+
+
 def table(*cards: GpuUsage | None) -> list[list[str]]:
-    text = meanwhile_table([row(card) for card in cards])
+    text = table_text(machine_load_table([row(card) for card in cards]))
     lines = [line for line in text.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in (lines[0], *lines[2:])]
 
 
 def test_rows_on_a_cpu_have_no_columns_of_a_card() -> None:
-    assert not set(table(None)[0]) & set(GPU_COLUMNS)
-    assert EXPLAINED_GPU not in meanwhile_table([row(None)])
+    assert not set(table(None)[0]) & OF_A_CARD
+    assert EXPLAINED_GPU not in table_text(machine_load_table([row(None)]))
 
 
 def test_every_figure_of_a_card_stands_under_its_header() -> None:
     seen = gpu_usage.seen([look(sm_mhz=1_740, power_w=500.0, reasons=("sw_power_cap",)), look()], 1 << 30)
     head, line, other = table(seen, None)
     cells = dict(zip(head, line, strict=True))
-    assert {name: cells[name] for name in GPU_COLUMNS} == {
+    assert {name: cells[name] for name in OF_A_CARD} == {
         "SM MHz": "1,740 – 1,980",
         "memory MHz": "2,619",
         "card °C": "50",
@@ -45,13 +49,13 @@ def test_every_figure_of_a_card_stands_under_its_header() -> None:
         "card MiB": "2,048",
         "clock held back by": "sw_power_cap 50%",
     }
-    assert {dict(zip(head, other, strict=True))[name] for name in GPU_COLUMNS} == {"–"}
-    assert EXPLAINED_GPU in meanwhile_table([row(seen)])
+    assert {dict(zip(head, other, strict=True))[name] for name in OF_A_CARD} == {"–"}
+    assert EXPLAINED_GPU in table_text(machine_load_table([row(seen)]))
 
 
 def test_a_column_that_no_row_fills_is_left_out() -> None:
     blind = gpu_usage.seen([look(power_w=None, memory_used_bytes=None)], None)
-    assert set(GPU_COLUMNS) - set(table(blind)[0]) == {"card W", "card MiB", "clock held back by"}
+    assert OF_A_CARD - set(table(blind)[0]) == {"card W", "card MiB", "clock held back by"}
 
 
 def test_other_programs_are_named_below_the_table_with_their_largest_share() -> None:
@@ -61,6 +65,6 @@ def test_other_programs_are_named_below_the_table_with_their_largest_share() -> 
         busy = BusyProcess(pid=12, name="`<i>make", cpu_percent=percent)
         return one.model_copy(update={"usage": one.usage.model_copy(update={"busiest": (busy,)})})
 
-    text = meanwhile_table([beside(20.0), beside(85.4)])
+    text = table_text(machine_load_table([beside(20.0), beside(85.4)]))
     assert text.endswith("in any round: ??i?make (process 12) 85%.")
-    assert "Other programs" not in meanwhile_table([row(None)])
+    assert "Other programs" not in table_text(machine_load_table([row(None)]))

@@ -14,7 +14,9 @@ from harness.render.document import document
 from harness.render.html.cases import case_table
 from harness.reporting.tables import custom_metrics as custom
 from harness.reporting.tables.latency import latency_columns, latency_table
-from harness.reporting.tables.summary import COLUMNS, csv_text
+from harness.reporting.tables.summary import COLUMNS
+from harness.reporting.writers.csv import summary_text
+from harness.reporting.writers.markdown import table_text
 from tests.unit.reporting.test_tables import rows_of
 
 WATTS = CustomMetric(unit="items/J", better="higher", summary="Items | joule.", plugin="pack 1.0")
@@ -41,33 +43,34 @@ def plugged(summary: Summary) -> Summary:
 def test_a_metric_is_a_column_before_the_grade(plugged: Summary) -> None:
     rows = rows_of(plugged, "resnet50")
     columns = latency_columns(rows, metrics=plugged.custom)
-    assert list(columns)[-2:] == [HEADER, "grade"]
-    cells = {(row.batch_size == 1, row.grade == "F"): columns[HEADER](row) for row in rows}
+    assert [column.header for column in columns][-2:] == [HEADER, "grade"]
+    cells = {(row.batch_size == 1, row.grade == "F"): columns[-2].cell(row) for row in rows}
     assert cells[True, False] == "1,230"
     assert cells[False, False] == "–"
     assert {text for (_, void), text in cells.items() if void} <= {"void"}
-    assert HEADER in latency_table(rows, metrics=plugged.custom).splitlines()[0]
+    assert HEADER in table_text(latency_table(rows, metrics=plugged.custom)).splitlines()[0]
     assert (HEADER, "num") in case_table(plugged, rows).headers
 
 
 def test_a_void_row_shows_no_figure_of_a_metric(plugged: Summary) -> None:
     row = rows_of(plugged, "resnet50")[0].model_copy(update={"grade": "F", "custom": {"items_per_joule": 5.0}})
-    assert latency_columns([row], metrics=plugged.custom)[HEADER](row) == "void"
+    metric = latency_columns([row], metrics=plugged.custom)[-2]
+    assert (metric.header, metric.cell(row)) == (HEADER, "void")
 
 
 def test_a_metric_without_a_figure_in_a_table_is_no_column_of_it(plugged: Summary) -> None:
     rows = [row for row in rows_of(plugged, "resnet50") if row.batch_size > 1]
-    assert HEADER not in latency_columns(rows, metrics=plugged.custom)
+    assert HEADER not in latency_table(rows, metrics=plugged.custom).headers
 
 
 def test_csv_has_metric_and_plugin_behind_its_other_columns(summary: Summary, plugged: Summary) -> None:
-    lines = list(csv.DictReader(io.StringIO(csv_text(plugged))))
+    lines = list(csv.DictReader(io.StringIO(summary_text(plugged))))
     assert list(lines[0]) == [*COLUMNS, "plugin", "custom_items_per_joule [items/J]"]
     for line, row in zip(lines, plugged.rows, strict=True):
         assert line["plugin"] == (row.plugin or "")
         figure = row.custom.get("items_per_joule")
         assert line["custom_items_per_joule [items/J]"] == (str(figure) if isinstance(figure, float) else "")
-    assert next(csv.reader(io.StringIO(csv_text(summary)))) == [*COLUMNS]
+    assert next(csv.reader(io.StringIO(summary_text(summary)))) == [*COLUMNS]
 
 
 def test_the_guide_says_what_it_is_and_why_rows_have_none(plugged: Summary) -> None:

@@ -12,6 +12,7 @@ from harness.render.document import document
 from harness.render.html.page import page
 from harness.reporting.tables.roofline import roof_line, roofline_table
 from harness.reporting.writers.csv import csv_tables
+from harness.reporting.writers.markdown import table_text
 from tests.synthetic_results import RESNET, FakeModel, Synthetic, case_of, export_record
 from tests.unit.measure.test_roofline import CPU_ROOF, WORK
 
@@ -50,7 +51,7 @@ def test_each_row_has_its_shares(limited: Summary) -> None:
     eager = limited.rows[0]
     assert eager.roofline is not None
     assert eager.latency_ns is not None
-    text = roofline_table(limited.rows, limited.roof)
+    text = table_text(roofline_table(limited.rows, limited.roof))
     header, _, first, *others = [
         [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")
     ]

@@ -14,9 +14,13 @@ from harness.render.conditions import conditions, environment_table
 from harness.render.headline import headline
 from harness.render.headline_block import headline_block
 from harness.reporting.tables import cold_start as cold
-from harness.reporting.tables import flags as remarks
+from harness.reporting.tables import flags
+from harness.reporting.tables.checks import checks_table
+from harness.reporting.tables.cold_start import cold_table
+from harness.reporting.tables.flags import flags_table
 from harness.reporting.tables.latency import latency_table, terminal_table
-from harness.reporting.writers.markdown import escape, table
+from harness.reporting.tables.unmeasured import unmeasured_table
+from harness.reporting.writers.markdown import escape, table, table_text
 from tests.synthetic_results import with_baseline_grades
 
 ROWS = dict[str, Row]
@@ -36,12 +40,12 @@ def cells(text: str, first: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_latency_table(summary: Summary, golden: Golden, model: str) -> None:
-    golden(f"latency-{model}.md", latency_table(rows_of(summary, model), summary.exports[model]) + "\n")
+    golden(f"latency-{model}.md", table_text(latency_table(rows_of(summary, model), summary.exports[model])) + "\n")
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_cold_table(summary: Summary, rows: ROWS, golden: Golden, model: str) -> None:
-    text = cold.cold_table(rows_of(summary, model), rows, summary.exports[model])
+    text = table_text(cold_table(rows_of(summary, model), rows, summary.exports[model]))
     golden(f"cold-{model}.md", text + "\n")
 
 
@@ -50,11 +54,11 @@ def test_terminal_table(summary: Summary, golden: Golden) -> None:
 
 
 def test_unmeasured_rows(summary: Summary, golden: Golden) -> None:
-    golden("unmeasured.md", remarks.unmeasured_table(summary.rows) + "\n")
+    golden("unmeasured.md", table_text(unmeasured_table(summary.rows)) + "\n")
 
 
 def test_flag_notes(summary: Summary, golden: Golden) -> None:
-    golden("flags.md", remarks.flag_notes([row for row in summary.rows if row.backend != "noop"]) + "\n")
+    golden("flags.md", table_text(flags_table([row for row in summary.rows if row.backend != "noop"])) + "\n")
 
 
 def test_conditions_and_environment(summary: Summary, golden: Golden) -> None:
@@ -63,21 +67,21 @@ def test_conditions_and_environment(summary: Summary, golden: Golden) -> None:
 
 
 def test_void_rows_show_no_speed(summary: Summary) -> None:
-    text = latency_table(rows_of(summary, "efficientnet-lite0"))
+    text = table_text(latency_table(rows_of(summary, "efficientnet-lite0")))
     void = next(line for line in cells(text, "torch-script") if line[-1].startswith("F"))
     assert void[3:9] == ["void"] * 6
     assert void[-1] == "F PARITY_FAIL"
 
 
 def test_few_samples_say_so_instead_of_a_number(summary: Summary) -> None:
-    text = latency_table(rows_of(summary, "resnet50"))
+    text = table_text(latency_table(rows_of(summary, "resnet50")))
     one_round = next(line for line in cells(text, "openvino") if "ROUNDS_MISSING" in line[-1])
     assert one_round[5:8] == ["268", "n<130", "n<662"]
 
 
 def test_top1_of_random_weights_is_not_shown(summary: Summary) -> None:
-    assert "top-1" not in header_of(latency_table(rows_of(summary, "resnet50")))
-    assert "100%" in latency_table(rows_of(summary, "efficientnet-lite0"))
+    assert "top-1" not in header_of(table_text(latency_table(rows_of(summary, "resnet50"))))
+    assert "100%" in table_text(latency_table(rows_of(summary, "efficientnet-lite0")))
 
 
 def header_of(text: str) -> list[str]:
@@ -86,19 +90,19 @@ def header_of(text: str) -> list[str]:
 
 def test_cosine_and_file_size_stand_only_where_precisions_differ(summary: Summary) -> None:
     rows, export = rows_of(summary, "minilm-l6"), summary.exports["minilm-l6"]
-    both = latency_table(rows, export)
+    both = table_text(latency_table(rows, export))
     assert {"cosine", "file MiB"} <= set(header_of(both))
     column = header_of(both).index("file MiB")
     assert {line[column] for line in cells(both, "onnxruntime")} == {"91.0"}
     assert {line[column] for line in cells(both, "torch-eager")} == {"90.0"}
-    fp32 = latency_table([row for row in rows if row.precision == "fp32"], export)
+    fp32 = table_text(latency_table([row for row in rows if row.precision == "fp32"], export))
     assert not {"cosine", "file MiB"} & set(header_of(fp32))
-    assert "file MiB" not in header_of(latency_table(rows))
+    assert "file MiB" not in header_of(table_text(latency_table(rows)))
 
 
 def test_a_trained_classifier_shows_top1_and_others_the_cosine(summary: Summary) -> None:
-    assert "cosine" not in header_of(latency_table(rows_of(summary, "efficientnet-lite0")))
-    assert "cosine" in header_of(latency_table(rows_of(summary, "resnet50")))  # random weights
+    assert "cosine" not in header_of(table_text(latency_table(rows_of(summary, "efficientnet-lite0"))))
+    assert "cosine" in header_of(table_text(latency_table(rows_of(summary, "resnet50"))))  # random weights
 
 
 def test_pipes_and_line_breaks_stay_in_their_cell() -> None:
@@ -164,10 +168,10 @@ def test_break_even_says_what_it_rests_on(rows: ROWS) -> None:
     assert str(cold.break_even(warm, baseline, None)) == "100 [96, 105] (cached)"
     assert str(cold.break_even(with_cold(rows[NAME], 2.0, fast, grade="C"), baseline, None)) == "~100 [96, 105]"
     by_id = {row.case_id: row for row in (warm, baseline)}
-    text = cold.cold_table([warm, baseline], by_id, None)
+    text = table_text(cold_table([warm, baseline], by_id, None))
     assert "(cached): a compile cache was warm" in text
     assert ranking.DOUBT_MEANS not in text
-    text = cold.cold_table([with_cold(rows[NAME], 2.0, fast, grade="C")], by_id, None)
+    text = table_text(cold_table([with_cold(rows[NAME], 2.0, fast, grade="C")], by_id, None))
     assert text.endswith(ranking.DOUBT_MEANS)
     assert "(cached)" not in text
 
@@ -180,9 +184,11 @@ def test_export_counts_only_for_rows_that_loaded_onnx(summary: Summary, rows: RO
 
 def test_long_lists_of_flags_are_cut(summary: Summary) -> None:
     row = next(row for row in summary.rows if any(flag.name == "NOT_STEADY" for flag in row.flags))
-    text = remarks.flag_notes([row.model_copy(update={"case_id": f"{row.case_id}-{number}"}) for number in range(50)])
+    text = table_text(
+        flags_table([row.model_copy(update={"case_id": f"{row.case_id}-{number}"}) for number in range(50)])
+    )
     listed = text.splitlines()
-    assert sum(line.startswith("  - ") for line in listed) == remarks.MAX_LISTED + 1
+    assert sum(line.startswith("  - ") for line in listed) == flags.MAX_LISTED + 1
     assert "… and 30 more in summary.json" in text
     assert cells(text, "NOT_STEADY")[0][1] == "50"
 
@@ -192,18 +198,18 @@ def test_flags_count_rows(rows: ROWS) -> None:
         Flag(name="COTENANT", detail="a CPU", remedy="Stop it."),
         Flag(name="COTENANT", detail="GPU", remedy="Stop it."),
     )
-    text = remarks.flag_notes([row.model_copy(update={"flags": same}) for row in (rows[NAME], rows[BASELINE])])
-    assert cells(text, "COTENANT") == [["COTENANT", "2", remarks.MEANINGS["COTENANT"], "Stop it."]]
+    text = table_text(flags_table([row.model_copy(update={"flags": same}) for row in (rows[NAME], rows[BASELINE])]))
+    assert cells(text, "COTENANT") == [["COTENANT", "2", flags.MEANINGS["COTENANT"], "Stop it."]]
     assert text.count("  - ") == 4
-    assert remarks.flag_notes([]) == ""
+    assert table_text(flags_table([])) == ""
 
 
 def test_every_flag_has_a_meaning() -> None:
-    source = "".join(path.read_text() for path in (Path(remarks.__file__).parents[2] / "measure").glob("*.py"))
+    source = "".join(path.read_text() for path in (Path(flags.__file__).parents[2] / "measure").glob("*.py"))
     raised = re.findall(r'finding\(\s*(?:"[ABCF]"|\w+|[^"]*?),\s*"([A-Z_]{4,})"|_in_rounds\(\s*"([A-Z_]+)"', source)
     names = {name for pair in raised for name in pair if name}
     assert len(names) > 20
-    assert names - {"CALIBRATION"} <= set(remarks.MEANINGS)
+    assert names - {"CALIBRATION"} <= set(flags.MEANINGS)
 
 
 def test_checks_say_in_how_many_rounds_they_were_made(rows: ROWS) -> None:
@@ -211,21 +217,21 @@ def test_checks_say_in_how_many_rounds_they_were_made(rows: ROWS) -> None:
     none = Check(rounds=0, of=3, missing="nobody watched")
     first = rows[NAME].model_copy(update={"checks": {"STEAL": whole, "COTENANT": whole}})
     second = rows[BASELINE].model_copy(update={"checks": {"STEAL": part, "COTENANT": none}})
-    text = remarks.checks_table([first, second])
+    text = table_text(checks_table([first, second]))
     assert cells(text, "STEAL") == [["STEAL", "2", "1", "1", "0", "5 of 6", "one look in round 2"]]
     assert cells(text, "COTENANT") == [["COTENANT", "2", "1", "0", "1", "3 of 6", "nobody watched"]]
-    assert remarks.checks_table([rows[NAME].model_copy(update={"checks": {}})]) == ""
+    assert table_text(checks_table([rows[NAME].model_copy(update={"checks": {}})])) == ""
 
 
 def test_ratios_to_a_baseline_of_grade_c_are_marked_everywhere(summary: Summary) -> None:
     marked = against_c(summary)
     rows = rows_of(marked, "resnet50")
-    for text in (latency_table(rows), terminal_table(marked), headline_block(marked, PurePath("x"))):
+    for text in (table_text(latency_table(rows)), terminal_table(marked), headline_block(marked, PurePath("x"))):
         speedups = [line for line in text.splitlines() if "openvino" in line and "bf16" in line]
         assert speedups
         assert all("~" in line for line in speedups)
         assert text.endswith(ranking.DOUBT_MEANS)
-    assert "~" not in latency_table(rows_of(summary, "resnet50"))
+    assert "~" not in table_text(latency_table(rows_of(summary, "resnet50")))
     assert ", ~4.83 times the speed of the baseline, which is grade C (95% CI" in headline(marked)
 
 

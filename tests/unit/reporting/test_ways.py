@@ -14,7 +14,8 @@ from harness.render import charts, ranking, recommend
 from harness.render.document import document
 from harness.render.headline import headline
 from harness.reporting.tables.latency import latency_table, terminal_table
-from harness.reporting.tables.summary import csv_text
+from harness.reporting.writers.csv import summary_text
+from harness.reporting.writers.markdown import table_text
 from tests import synthetic_results as made
 
 FACTOR = {"compute sync": 1.0, "e2e sync": 1.6, "compute pipelined": 1.9, "compute offline": 0.5}
@@ -81,12 +82,14 @@ def test_speedups_are_within_one_boundary_and_mode(mixed: Summary) -> None:
 
 
 def test_every_table_that_has_rivals_has_its_own_winner(mixed: Summary) -> None:
-    bold = {name: len(re.findall(r"\*\*", latency_table(rows))) // 2 for name, rows in tables(mixed).items()}
+    bold = {
+        name: len(re.findall(r"\*\*", table_text(latency_table(rows)))) // 2 for name, rows in tables(mixed).items()
+    }
     assert bold == {name: 0 if "pipelined" in name else 2 for name in bold}
 
 
 def test_offline_has_no_percentiles_and_says_what_its_time_is(mixed: Summary) -> None:
-    text = latency_table(tables(mixed)["resnet50 compute offline"])
+    text = table_text(latency_table(tables(mixed)["resnet50 compute offline"]))
     header = text.splitlines()[0]
     assert "time per batch (throughput mode) ms" in header
     assert not re.search(r"median|p9\d", header)
@@ -95,13 +98,13 @@ def test_offline_has_no_percentiles_and_says_what_its_time_is(mixed: Summary) ->
 
 
 def test_e2e_has_its_three_parts(mixed: Summary) -> None:
-    text = latency_table(tables(mixed)["resnet50 e2e sync"])
+    text = table_text(latency_table(tables(mixed)["resnet50 e2e sync"]))
     header, _, first = text.splitlines()[:3]
     cells = dict(zip(*([cell.strip() for cell in line.split("|")] for line in (header, first)), strict=True))
     assert re.fullmatch(r"[\d.]+ \(20\.0%\)", cells["preprocess ms (share)"])
     assert re.fullmatch(r"[\d.]+ \(79\.0%\)", cells["inference ms (share)"])
     assert re.fullmatch(r"[\d.]+ \(1\.0%\)", cells["postprocess µs (share)"])
-    assert "preprocess" not in latency_table(tables(mixed)["resnet50 compute sync"])
+    assert "preprocess" not in table_text(latency_table(tables(mixed)["resnet50 compute sync"]))
 
 
 def test_the_report_has_a_section_for_each_with_its_own_conditions(mixed: Summary) -> None:
@@ -165,7 +168,7 @@ def test_recommendations_rest_on_rows_of_one_boundary_and_mode(mixed: Summary) -
 
 
 def test_csv_has_the_parts_and_leaves_what_offline_lacks_empty(mixed: Summary) -> None:
-    rows = {row["case_id"]: row for row in csv.DictReader(io.StringIO(csv_text(mixed)))}
+    rows = {row["case_id"]: row for row in csv.DictReader(io.StringIO(summary_text(mixed)))}
     offline = rows["resnet50-openvino-cpu-fp32-b1-compute-offline"]
     assert (offline["latency_p50_ns"], offline["latency_p99_ns"], offline["latency_max_ns"]) == ("", "", "")
     assert float(offline["latency_median_ns"]) > 0
