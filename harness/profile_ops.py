@@ -47,9 +47,7 @@ from harness.planning.part import of_models
 from harness.planning.profiled import files_of, profiled_cases
 from harness.planning.settings import threads_of
 from harness.render import units
-from harness.render.profile_terminal import terminal_layers
-from harness.render.tokenising import tokenising_line
-from harness.reporting.tables.layers import profile_text
+from harness.reporting.tables.layers import profile_text, terminal_layers, tokenising_line
 from harness.reporting.tables.model_costs import progress_line
 from harness.reporting.tables.what_if import terminal_what_if
 from harness.reporting.writers.markdown import document_text

@@ -19,8 +19,9 @@ from harness.measure.launch_gaps import idle_share
 from harness.measure.layer_choice import Choice, chosen
 from harness.measure.layer_sums import total
 from harness.measure.reconcile import Reconciliation, reconcile
-from harness.render.profile_memory import memory_figure, memory_section
-from harness.reporting.tables.layers import layers_table, profile_text
+from harness.render.profile_memory import memory_figure
+from harness.reporting.tables.allocations import memory_section
+from harness.reporting.tables.layers import layers_text, profile_text
 from harness.reporting.tables.machine_load import machine_load_table
 from harness.reporting.tables.model_costs import model_tables
 from harness.reporting.tables.roofline import roofline_table
@@ -137,7 +138,7 @@ class LayerProfile(Result):
 
     def markdown(self) -> str:
         """The chosen layers, the longest first, with their shares of the model's time."""
-        return f"{_what(*_shown([self.model]))}\n\n{layers_table(self.everything, len(self.everything), self.choice)}"
+        return f"{_what(*_shown([self.model]))}\n\n{layers_text(self.everything, len(self.everything), self.choice)}"
 
 
 @dataclass(frozen=True, repr=False)

@@ -8,10 +8,14 @@ from pathlib import PurePath
 from harness.core.schemas import Row, Summary
 from harness.render import ranking, units
 from harness.render.conditions import short_conditions
+from harness.reporting.table import Align, texts
 from harness.reporting.tables.latency import doubt_notes
-from harness.reporting.writers.markdown import table
+from harness.reporting.writers.markdown import table_text
 
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+_CASE: Sequence[tuple[str, Align]] = (("model", "left"), ("backend", "left"), ("precision", "left"))
 
 
 def headline_block(summary: Summary, folder: PurePath) -> str:
@@ -41,10 +45,11 @@ def headline_block(summary: Summary, folder: PurePath) -> str:
 
 def batch_1_table(rows: Sequence[Row]) -> str:
     """One line a row: median, interval, speedup, grade; models in the plan's order, the fastest first."""
-    headers = ["model", "backend", "precision", "median ms", "95% CI", "speedup", "grade"]
+    figures: list[tuple[str, Align]] = [(name, "right") for name in ("median ms", "95% CI", "speedup")]
+    columns: list[tuple[str, Align]] = [*_CASE, *figures, ("grade", "left")]
     models = list(dict.fromkeys(row.model for row in rows))
     ordered = sorted(rows, key=lambda row: (models.index(row.model), row.latency_ns.median if row.latency_ns else 0.0))
-    return table(headers, [_batch_1_line(row) for row in ordered])
+    return table_text(texts(columns, [_batch_1_line(row) for row in ordered]))
 
 
 def gpu_table(rows: Sequence[Row]) -> str:
@@ -63,9 +68,10 @@ def gpu_table(rows: Sequence[Row]) -> str:
     places = list(dict.fromkeys(map(_place, rows)))
     largest = batches[-1]
     ordered = sorted(lines.items(), key=lambda item: (places.index(item[0][:2]), _median_ns(item[1].get(largest))))
-    headers = ["model", "backend", "precision", "setting (batch)", *(f"batch {size}" for size in batches)]
-    headers += [f"items/s at {largest}", "grade"]
-    return table(headers, [_gpu_line(key, found, batches, winners) for key, found in ordered])
+    names = [*(f"batch {size}" for size in batches), f"items/s at {largest}"]
+    figures: list[tuple[str, Align]] = [(name, "right") for name in names]
+    columns: list[tuple[str, Align]] = [*_CASE, ("setting (batch)", "left"), *figures, ("grade", "left")]
+    return table_text(texts(columns, [_gpu_line(key, found, batches, winners) for key, found in ordered]))
 
 
 def _gpu_line(

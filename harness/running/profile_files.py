@@ -11,7 +11,8 @@ from harness.core.schemas.profile import ModelProfile
 from harness.core.schemas.profile_memory import MemoryProfile
 from harness.core.schemas.profile_parts import PartsProfile
 from harness.render import canvas
-from harness.render.profile_memory import memory_figure, memory_section
+from harness.render.profile_memory import memory_figure
+from harness.reporting.tables.allocations import memory_section
 
 
 def memory_of(results: Results, case_id: str) -> MemoryProfile | None:

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
-from tabulate import tabulate
-
 from harness.core.schemas import ComparedRow, Comparison, Design, Judgement, Side
 from harness.measure.comparison import ENOUGH_ROUNDS, RULES, is_lost
 from harness.render import change, units
-from harness.reporting.writers.markdown import section, table
+from harness.reporting.table import Column, Table, texts, words
+from harness.reporting.writers import markdown
+from harness.reporting.writers import terminal as terminal_writer
+from harness.reporting.writers.markdown import section
 
 TERMINAL_ROWS = 40
 """Lines of the terminal table; comparison.md holds every row."""
@@ -44,7 +45,7 @@ def headline(comparison: Comparison) -> str:
 def terminal(comparison: Comparison) -> str:
     """Compared rows and missed thresholds, narrow enough for 100 columns where case names are."""
     rows = [row for row in change.worst_first(comparison.rows) if row.ratio is not None]
-    blocks = [tabulate(*rows_table(rows[:TERMINAL_ROWS], terminal=True), **_PLAIN)] if rows else []  # type: ignore[arg-type]
+    blocks = [terminal_writer.table_text(compared_table(rows[:TERMINAL_ROWS], with_notes=False))] if rows else []
     if len(rows) > TERMINAL_ROWS:
         blocks.append(f"… and {len(rows) - TERMINAL_ROWS:,} more rows in comparison.md")
     missed = [
@@ -64,7 +65,7 @@ def document(comparison: Comparison, conditions: str) -> str:
     stated = f"Conditions: {conditions}"
     parts = [
         section("Comparison", f"**{headline(comparison)}**", sides(comparison), *remarks(comparison), level=1),
-        section("Rows", stated, _rows_markdown(compared)) if compared else "",
+        section("Rows", stated, markdown.table_text(compared_table(compared, bold=True))) if compared else "",
         *(section(title, *([stated] if title == THRESHOLDS else []), text) for title, text in details(comparison)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -124,39 +125,30 @@ def _command(side: Side, design: Design) -> str:
     return " ".join(["make bench", f"ROUNDS={ENOUGH_ROUNDS}", *config, f"RESULTS={PurePath(side.path).parent}"])
 
 
-_PLAIN = {"tablefmt": "simple", "disable_numparse": True}
-
-
-def rows_table(rows: Sequence[ComparedRow], *, terminal: bool = False) -> tuple[list[list[str]], list[str]]:
-    """Cells and headers; `terminal` leaves out the notes."""
-    times = [value for row in rows for value in (row.baseline_ns, row.current_ns) if value]
-    unit = units.time_unit(times)
+def compared_table(rows: Sequence[ComparedRow], *, with_notes: bool = True, bold: bool = False) -> Table[ComparedRow]:
+    """A line for each compared row. bold: the verdicts of those that fail."""
+    unit = units.time_unit(value for row in rows for value in (row.baseline_ns, row.current_ns) if value)
     across = any(row.relative for row in rows)
-    figures = ["baseline ratio", "ratio now"] if across else [f"baseline {unit.name}", f"now {unit.name}"]
-    headers = ["verdict", "case", *figures, "change", "95% CI"]
-    lines = [
-        [
-            row.verdict,
-            row.case_id,
-            *(
-                [units.significant(one) for one in row.relative]
-                if row.relative
-                else [units.in_unit(row.baseline_ns, unit), units.in_unit(row.current_ns, unit)]
-            ),
-            change.percent(row.ratio or 1),
-            change.interval(row.ci95),
-            *([] if terminal else [change.note(row)]),
-        ]
-        for row in rows
+    names = ("baseline ratio", "ratio now") if across else (f"baseline {unit.name}", f"now {unit.name}")
+
+    def figure(row: ComparedRow, place: int) -> str:
+        if row.relative:
+            return units.significant(row.relative[place])
+        return units.in_unit((row.baseline_ns, row.current_ns)[place], unit)
+
+    columns = [
+        words("verdict", lambda row: f"**{row.verdict}**" if bold and row.fails else row.verdict),
+        words("case", lambda row: row.case_id),
+        Column[ComparedRow](names[0], lambda row: figure(row, 0)),
+        Column[ComparedRow](names[1], lambda row: figure(row, 1)),
+        Column[ComparedRow]("change", lambda row: change.percent(row.ratio or 1)),
+        Column[ComparedRow]("95% CI", lambda row: change.interval(row.ci95)),
     ]
-    return lines, headers if terminal else [*headers, "note"]
+    return Table([*columns, *([words("note", change.note)] if with_notes else [])], rows)
 
 
-def _rows_markdown(rows: Sequence[ComparedRow]) -> str:
-    lines, headers = rows_table(rows)
-    for line, row in zip(lines, rows, strict=True):
-        line[0] = f"**{row.verdict}**" if row.fails else row.verdict
-    return table(headers, lines)
+def _of_words(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    return markdown.table_text(texts([(header, "left") for header in headers], lines) if lines else None)
 
 
 def _thresholds(comparison: Comparison) -> str:
@@ -164,7 +156,7 @@ def _thresholds(comparison: Comparison) -> str:
         [outcome, f"`{threshold}`", _named([one.case_id for one in found]), said]
         for outcome, threshold, said, found in _judged(comparison)
     ]
-    return table(["verdict", "threshold", "case", "value"], lines)
+    return _of_words(["verdict", "threshold", "case", "value"], lines)
 
 
 def _judged(comparison: Comparison) -> list[tuple[str, str, str, list[Judgement]]]:
@@ -183,7 +175,7 @@ def _not_compared(rows: Sequence[ComparedRow]) -> str:
         if row.ratio is None:
             groups.setdefault((row.verdict, change.in_words(row)), []).append(row)
     lines = [[verdict, _named([row.case_id for row in found]), why] for (verdict, why), found in groups.items()]
-    return table(["verdict", "case", "reason"], lines) if lines else ""
+    return _of_words(["verdict", "case", "reason"], lines)
 
 
 def _named(cases: Sequence[str]) -> str:
@@ -196,7 +188,7 @@ def _differences(comparison: Comparison) -> str:
     lines = [
         [f"{one.name}{forbids if one.refuses else ''}", one.baseline, one.current] for one in comparison.differences
     ]
-    return table(["fact", "baseline", "now"], lines) if lines else ""
+    return _of_words(["fact", "baseline", "now"], lines)
 
 
 def sides(comparison: Comparison) -> str:

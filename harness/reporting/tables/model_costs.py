@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from harness.core.schemas import Precision, Summary
 from harness.core.schemas.profile import FileSize, ModelProfile, OnnxCount
@@ -10,7 +10,8 @@ from harness.measure.profiled import Profiled
 from harness.render import units
 from harness.render.units import ABSENT, MILLISECOND
 from harness.reporting.labels import Line, about, per, where
-from harness.reporting.writers.markdown import escape, table
+from harness.reporting.table import Column, Table, filled, words
+from harness.reporting.writers.markdown import escape, table_text
 
 
 def progress_line(found: ModelProfile) -> str:
@@ -30,27 +31,21 @@ def model_tables(profiles: Sequence[ModelProfile], links: Mapping[str, Sequence[
     """
     if not profiles:
         return ""
+    profile: Column[ModelProfile] = words("profile", lambda found: _links(links.get(found.case_id, ())))
     models = list({(found.model, found.sequence_length): found for found in profiles}.values())
     parts = (
         f"Convention: {profiles[0].convention}. An item is one image, sequence or sample. GMAC by ONNX: a second "
         "count, from the shapes of the exported graph.",
-        _table(_MODEL, models),
+        table_text(Table(filled(_MODEL, models), models)),
         "\n".join(f"- {escape(found.model)}: {_by_type(found)}" for found in _once(models) if found.parameters_by_type),
-        _files_table(_once(models)),
+        table_text(_files_table(_once(models))),
         "Figures of a batch. Latency, throughput and FLOP/s are those of the case's row above; memory and profiles "
         "come from passes of their own. MiB at most: all that a pass allocates beside weights and inputs, with what "
         "operators use inside themselves; activations: without that, as the estimate is.",
-        _table({**_CASE, "profile": lambda found: _links(links.get(found.case_id, ()))}, profiles),
+        table_text(Table([*filled(_CASE, profiles), *filled([profile], profiles)], profiles)),
         "\n".join(f"- {note}" for note in _notes(profiles)),
     )
     return "\n\n".join(part for part in parts if part)
-
-
-def _table(columns: Mapping[str, Callable[[ModelProfile], str]], profiles: Sequence[ModelProfile]) -> str:
-    """Without columns in which nothing is known."""
-    cells = {header: [cell(found) for found in profiles] for header, cell in columns.items()}
-    shown = {header: column for header, column in cells.items() if set(column) != {ABSENT}}
-    return table([*shown], list(zip(*shown.values(), strict=True)))
 
 
 def _length(found: ModelProfile) -> str:
@@ -85,36 +80,36 @@ def _by_onnx(count: OnnxCount | None) -> str:
     return f"at least {_giga(count.macs)}" if count.uncounted else _giga(count.macs)
 
 
-_MODEL: Mapping[str, Callable[[ModelProfile], str]] = {
-    "model": lambda found: found.model,
-    "seq": _length,
-    "M parameters": lambda found: _millions(found.parameters),
-    "trainable": lambda found: _millions(found.trainable_parameters),
-    "GMAC an item": lambda found: _work(found.macs, 1e9, found, 4),
-    "GFLOP an item": lambda found: _work(found.flops, 1e9, found, 4),
-    "GMAC by ONNX": lambda found: _by_onnx(found.onnx_count),
-    "MiB in fp32": lambda found: units.in_mib(found.weight_bytes.get("fp32")),
-    "in fp16, bf16": lambda found: units.in_mib(found.weight_bytes.get("fp16")),
-}
+_MODEL: Sequence[Column[ModelProfile]] = (
+    words("model", lambda found: found.model),
+    Column("seq", _length),
+    Column("M parameters", lambda found: _millions(found.parameters)),
+    Column("trainable", lambda found: _millions(found.trainable_parameters)),
+    Column("GMAC an item", lambda found: _work(found.macs, 1e9, found, 4)),
+    Column("GFLOP an item", lambda found: _work(found.flops, 1e9, found, 4)),
+    Column("GMAC by ONNX", lambda found: _by_onnx(found.onnx_count)),
+    Column("MiB in fp32", lambda found: units.in_mib(found.weight_bytes.get("fp32"))),
+    Column("in fp16, bf16", lambda found: units.in_mib(found.weight_bytes.get("fp16"))),
+)
 
-_CASE: Mapping[str, Callable[[ModelProfile], str]] = {
-    "model": lambda found: found.model,
-    "backend": lambda found: found.backend,
-    "precision": lambda found: found.precision,
-    "batch": lambda found: str(found.batch_size),
-    "seq": _length,
-    "GFLOP": lambda found: _work(found.flops_per_batch, 1e9, found, 4),
-    "MB at least": lambda found: _millions(found.least_bytes),
-    "FLOP a byte": lambda found: _work(found.flops_per_byte, 1, found),
-    "MiB at most": lambda found: units.in_mib(found.activation_measured_bytes),
-    "activations MiB": lambda found: units.in_mib(found.activation_alone_bytes),
-    "estimated": lambda found: units.in_mib(found.activation_estimated_bytes),
-    "latency ms": lambda found: units.significant(_per(found.achieved.latency_ns, 1e6)),
-    "GFLOP/s": lambda found: _work(found.achieved.flops_per_s, 1e9, found),
-    "of the best": _best_share,
-    "items/s": lambda found: units.significant(found.achieved.items_per_s),
-    "tokens/s": lambda found: units.significant(found.achieved.tokens_per_s),
-}
+_CASE: Sequence[Column[ModelProfile]] = (
+    words("model", lambda found: found.model),
+    words("backend", lambda found: found.backend),
+    words("precision", lambda found: found.precision),
+    Column("batch", lambda found: str(found.batch_size)),
+    Column("seq", _length),
+    Column("GFLOP", lambda found: _work(found.flops_per_batch, 1e9, found, 4)),
+    Column("MB at least", lambda found: _millions(found.least_bytes)),
+    Column("FLOP a byte", lambda found: _work(found.flops_per_byte, 1, found)),
+    Column("MiB at most", lambda found: units.in_mib(found.activation_measured_bytes)),
+    Column("activations MiB", lambda found: units.in_mib(found.activation_alone_bytes)),
+    Column("estimated", lambda found: units.in_mib(found.activation_estimated_bytes)),
+    Column("latency ms", lambda found: units.significant(_per(found.achieved.latency_ns, 1e6))),
+    Column("GFLOP/s", lambda found: _work(found.achieved.flops_per_s, 1e9, found)),
+    Column("of the best", _best_share),
+    Column("items/s", lambda found: units.significant(found.achieved.items_per_s)),
+    Column("tokens/s", lambda found: units.significant(found.achieved.tokens_per_s)),
+)
 
 
 def _per(value: float | None, unit: float) -> float | None:
@@ -130,12 +125,17 @@ def _by_type(found: ModelProfile) -> str:
     return ", ".join(f"{escape(kind)} {number:,}" for kind, number in found.parameters_by_type.items()) + " parameters"
 
 
-def _files_table(models: Sequence[ModelProfile]) -> str:
-    def row(found: ModelProfile, file: FileSize) -> list[str]:
-        return [found.model, f"{file.kind} {file.name}", f"`{file.path}`", units.in_mib(file.size_bytes)]
+def _files_table(models: Sequence[ModelProfile]) -> Table[tuple[str, FileSize]] | None:
+    rows = [(found.model, file) for found in models for file in found.files]
+    return Table(_FILE, rows) if rows else None
 
-    rows = [row(found, file) for found in models for file in found.files]
-    return table(["model", "on disk", "file", "MiB"], rows) if rows else ""
+
+_FILE: Sequence[Column[tuple[str, FileSize]]] = (
+    words("model", lambda row: row[0]),
+    words("on disk", lambda row: f"{row[1].kind} {row[1].name}"),
+    words("file", lambda row: f"`{row[1].path}`"),
+    Column("MiB", lambda row: units.in_mib(row[1].size_bytes)),
+)
 
 
 def _links(paths: Sequence[str]) -> str:

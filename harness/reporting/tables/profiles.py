@@ -15,9 +15,10 @@ from harness.measure.reconcile import are_kernels, reconcile
 from harness.render import units
 from harness.render.units import MILLISECOND
 from harness.reporting.labels import Line, about, per
+from harness.reporting.table import Column, Table, words
 from harness.reporting.tables.layers import groups_table, mark
 from harness.reporting.tables.model_costs import model_tables
-from harness.reporting.writers.markdown import section, table
+from harness.reporting.writers.markdown import section, table_text
 
 
 def profile_section(
@@ -41,32 +42,22 @@ def profile_section(
         or len({found.precision for found in kin}) > 1
         or any(mark(parts[found.case_id]) for found in kin)
     ]
-    trust = trust_table(profiles, parts)
+    trust = table_text(trust_table(profiles, parts))
     return "\n\n".join(text for text in (model_tables(profiles, links), trust, *compared, *alone) if text)
 
 
-def trust_table(profiles: Sequence[ModelProfile], parts: Mapping[str, PartsProfile]) -> str:
-    """How far each profile can be trusted, and what happened to those of grade C; empty where none has parts.
+def trust_table(
+    profiles: Sequence[ModelProfile], parts: Mapping[str, PartsProfile]
+) -> Table[tuple[ModelProfile, PartsProfile]] | None:
+    """How far each profile can be trusted, and what happened to those of grade C; None where none has parts.
 
     parts: by case id.
     """
     told = [(found, parts[found.case_id]) for found in profiles if found.case_id in parts]
     if not told:
-        return ""
-    has_length = any(found.sequence_length for found, _ in told)
-    headers = ["model", "backend", "precision", "batch", *(["seq"] if has_length else [])]
-    headers += ["grade", "parts / plain", "sum", "repeats", "spread"]
-    rows = [
-        [
-            found.model,
-            found.backend if found.setting == "default" else f"{found.backend} {found.setting}",
-            found.precision,
-            str(found.batch_size),
-            *([str(found.sequence_length or units.ABSENT)] if has_length else []),
-            *_trust(of),
-        ]
-        for found, of in told
-    ]
+        return None
+    with_length = any(found.sequence_length for found, _ in told)
+    columns = [column for column in _TRUST if with_length or column.header != "seq"]
     why = [
         f"- `{found.case_id}`: " + " ".join(f"{flag.name}: {flag.detail}. {flag.remedy}" for flag in flags_of(of))
         for found, of in told
@@ -78,26 +69,42 @@ def trust_table(profiles: Sequence[ModelProfile], parts: Mapping[str, PartsProfi
         "what was measured beside them it comes to the figure there. Of grade C and of an unexplained sum nothing is "
         "concluded."
     )
-    return "\n\n".join(filter(None, (how, table(headers, rows), "\n".join(why))))
+    return Table(columns, told, how, "\n".join(why))
 
 
-def _trust(parts: PartsProfile) -> list[str]:
-    """Grade with flags, sum over plain latency, outcome, repeats, their spread."""
-    flags = dict.fromkeys(flag.name for flag in flags_of(parts))
-    found, apart = reconcile(parts, are_kernels(parts)), spread(parts.ratios)
-    outcome = f"explained, {found.corrected:.2f}" if found and found.outcome == "explained" else ""
-    return [
-        " ".join([grade_of(parts), *flags]),
-        f"{found.ratio:.2f}" if found else units.ABSENT,
-        outcome or (found.outcome if found else units.ABSENT),
-        str(len(parts.ratios) or units.ABSENT),
-        units.percent(apart),
-    ]
+def _backend(found: ModelProfile) -> str:
+    return found.backend if found.setting == "default" else f"{found.backend} {found.setting}"
+
+
+def _ratio(parts: PartsProfile) -> str:
+    found = reconcile(parts, are_kernels(parts))
+    return f"{found.ratio:.2f}" if found else units.ABSENT
+
+
+def _outcome(parts: PartsProfile) -> str:
+    found = reconcile(parts, are_kernels(parts))
+    if found is None:
+        return units.ABSENT
+    return f"explained, {found.corrected:.2f}" if found.outcome == "explained" else found.outcome
+
+
+_TRUST: Sequence[Column[tuple[ModelProfile, PartsProfile]]] = (
+    words("model", lambda row: row[0].model),
+    words("backend", lambda row: _backend(row[0])),
+    words("precision", lambda row: row[0].precision),
+    Column("batch", lambda row: str(row[0].batch_size)),
+    Column("seq", lambda row: str(row[0].sequence_length or units.ABSENT)),
+    words("grade", lambda row: " ".join([grade_of(row[1]), *dict.fromkeys(flag.name for flag in flags_of(row[1]))])),
+    Column("parts / plain", lambda row: _ratio(row[1])),
+    Column("sum", lambda row: _outcome(row[1])),
+    Column("repeats", lambda row: str(len(row[1].ratios) or units.ABSENT)),
+    Column("spread", lambda row: units.percent(spread(row[1].ratios))),
+)
 
 
 def _shape(kin: Sequence[ModelProfile], named: Mapping[str, PartsProfile]) -> str:
     """Groups of layers of one model at one shape, a column a backend and precision."""
-    groups = groups_table(named)
+    groups = table_text(groups_table(named))
     if not groups:
         return ""
     first = kin[0]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tabulate import tabulate
-
 from harness.core.schemas import Claim, Differing, ReproducedRow, Reproduction
 from harness.render import units
-from harness.reporting.writers.markdown import escape, section, table
-
-HEADERS = ("verdict", "case", "unit", "published", "measured", "95% CI", "measured / published", "differs")
+from harness.reporting.table import Column, Table, words
+from harness.reporting.writers import markdown
+from harness.reporting.writers import terminal as terminal_writer
+from harness.reporting.writers.markdown import escape, section
 
 TERMINAL_DIFFERENCES = 20
 """Lines of the terminal that name conditions; reproduction.md has all, those that decide first."""
@@ -41,14 +40,13 @@ def headline(found: Reproduction) -> str:
 def terminal(found: Reproduction) -> str:
     """The table, why verdicts are what they are, and what differs."""
     numbers = _numbered(found.rows)
-    cells = [_cells(row, numbers) for row in found.rows]
     return "\n".join(
         [
             f"{found.title}",
             f"Published: {_card_and_source(found)}",
             f"Measured:  {found.here or 'nothing'}",
             "",
-            tabulate(cells, HEADERS, tablefmt="simple", disable_numparse=True),
+            terminal_writer.table_text(_table(found.rows, numbers)),
             "",
             *[f"{name}: {reason}" for name, reason in _reasons(found.rows)],
             *[f"[{number}] {_difference(one)}" for one, number in list(numbers.items())[:TERMINAL_DIFFERENCES]],
@@ -67,7 +65,7 @@ def document(found: Reproduction) -> str:
     parts = [
         section(found.title, f"**{headline(found)}**", *_remarks(found), level=1),
         section("Conditions", f"Published: {_card_and_source(found)}", "\n".join(said), f"Measured: {found.here}"),
-        section("Published and measured", table(HEADERS, [_cells(row, numbers) for row in found.rows])),
+        section("Published and measured", markdown.table_text(_table(found.rows, numbers))),
         section("Why", "\n".join(reasons)) if reasons else "",
         section("Conditions that differ", "\n".join(differences)) if differences else "",
         section("How to read this", _GUIDE),
@@ -89,19 +87,25 @@ _GUIDE = (
 )
 
 
-def _cells(row: ReproducedRow, numbers: dict[Differing, int]) -> list[str]:
-    relative = row.measured / row.published if row.measured and row.published else None
-    return [
-        row.verdict,
-        row.name,
-        row.unit,
-        _published(row),
-        units.significant(row.measured),
-        units.interval(row.ci95),
-        units.significant(relative),
-        ", ".join(str(number) for number in sorted(numbers[one] for one in row.differences))
-        or ("nothing" if row.measured else units.ABSENT),
+def _table(rows: Sequence[ReproducedRow], numbers: dict[Differing, int]) -> Table[ReproducedRow]:
+    def relative(row: ReproducedRow) -> str:
+        return units.significant(row.measured / row.published if row.measured and row.published else None)
+
+    def differs(row: ReproducedRow) -> str:
+        found = ", ".join(str(number) for number in sorted(numbers[one] for one in row.differences))
+        return found or ("nothing" if row.measured else units.ABSENT)
+
+    columns = [
+        words("verdict", lambda row: row.verdict),
+        words("case", lambda row: row.name),
+        Column[ReproducedRow]("unit", lambda row: row.unit),
+        Column("published", _published),
+        Column("measured", lambda row: units.significant(row.measured)),
+        Column("95% CI", lambda row: units.interval(row.ci95)),
+        Column("measured / published", relative),
+        Column("differs", differs),
     ]
+    return Table(columns, rows)
 
 
 def _published(row: ReproducedRow) -> str:

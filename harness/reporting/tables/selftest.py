@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tabulate import tabulate
-
 from harness.core.schemas import SelfTest, SelfTestRow
 from harness.measure.trials import excluded_rate
 from harness.render.units import ABSENT, duration
+from harness.reporting.table import texts
+from harness.reporting.writers.markdown import table_text
 
 
 def selftest_table(found: SelfTest) -> str:
@@ -70,7 +70,7 @@ def _target(found: SelfTest) -> str:
 
 
 def _table(headers: list[str], lines: list[list[str]]) -> str:
-    return tabulate(lines, headers=headers, tablefmt="github", disable_numparse=True)
+    return table_text(texts([(header, "left") for header in headers], lines))
 
 
 def _bias(row: SelfTestRow) -> list[str]:

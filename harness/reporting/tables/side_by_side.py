@@ -17,7 +17,8 @@ from harness.render import units
 from harness.render.units import MILLISECOND, TimeUnit
 from harness.reporting.labels import Line as CsvLine
 from harness.reporting.labels import about, per
-from harness.reporting.writers.markdown import section, table
+from harness.reporting.table import Table, texts
+from harness.reporting.writers.markdown import section, table_text
 
 TOP = 12
 """Modules in a table, those of the largest gain or loss; one line holds the rest."""
@@ -46,7 +47,7 @@ def side_by_side_section(found: Alike, stated: str, image: str) -> str:
         " ".join(filter(None, (doubts(groups), left_out_sentence(found.left_out)))),
         image,
         stated,
-        gains_table(groups, "group"),
+        table_text(gains_table(groups, "group")),
         *(_by_module(found.modules, stated) if found.modules else ()),
         "\n".join(gaps),
         level=3,
@@ -76,7 +77,7 @@ def _by_module(found: SideBySide, stated: str) -> tuple[str, ...]:
         f"The same by module, {found.fastest.name} against {found.slowest.name}. `*` stands for the number of a block; "
         "modules in brackets do not stand apart in every backend, and so share a line."
     )
-    return text, stated, gains_table(found, "module")
+    return text, stated, table_text(gains_table(found, "module"))
 
 
 def gain_sentence(found: SideBySide) -> str:
@@ -128,7 +129,7 @@ def doubts(found: SideBySide) -> str:
     return " ".join(filter(None, texts))
 
 
-def gains_table(found: SideBySide, what: str, top: int = TOP) -> str:
+def gains_table(found: SideBySide, what: str, top: int = TOP) -> Table[Sequence[str]]:
     """A line each, a column a backend and what each line gains; then the sums, and how they stand to the latency.
 
     what: header of the first column, `group` or `module`.
@@ -148,8 +149,8 @@ def gains_table(found: SideBySide, what: str, top: int = TOP) -> str:
         latencies = [column.latency_ns for column in found.columns]
         rows.append(_sums("measured latency", latencies, found.measured_gain_ns, unit))
         rows.append(["parts / measured", *(units.significant(column.factor) for column in found.columns), units.ABSENT])
-    headers = [what, *(f"{column.name} {unit.name}" for column in found.columns)]
-    return table([*headers, f"gain {unit.name}"], rows)
+    figures = [f"{name} {unit.name}" for name in (*(column.name for column in found.columns), "gain")]
+    return texts([(what, "left"), *((name, "right") for name in figures)], rows)
 
 
 def gaps_line(column: Column, gaps: LaunchGaps) -> str:

@@ -14,7 +14,8 @@ from harness.render.advice_choice import loss
 from harness.render.ranking import UNRANKED
 from harness.render.series import named
 from harness.reporting.labels import Line, ends, where
-from harness.reporting.writers.markdown import section, table
+from harness.reporting.table import texts
+from harness.reporting.writers.markdown import section, table_text
 
 MAX_LISTS = 8
 """Models and sequence lengths with a list, as many as have recommendations."""
@@ -82,8 +83,9 @@ def _elsewhere(one: WhatIf, summary: Summary) -> str:
 def _changes_table(one: WhatIf, by_id: Mapping[str, Row]) -> str:
     if one.reason is not None:
         return "\n\n".join(filter(None, (f"Nothing can be said: {one.reason}.", _left_out(one))))
-    headers = ["gain", "known how", "rule", "from", "to", "rests on"]
-    changes = table(headers, [[*_cells(change, by_id), _ids(change)] for change in one.changes])
+    headers = ("gain", "known how", "rule", "from", "to", "rests on")
+    lines = [[*_cells(change, by_id), _ids(change)] for change in one.changes]
+    changes = table_text(texts([(header, "left") for header in headers], lines))
     return "\n\n".join(filter(None, (changes, _left_out(one))))
 
 

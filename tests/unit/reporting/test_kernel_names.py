@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.render.kernel_names import kernel_name
+from harness.reporting.tables.layers import kernel_name
 
 HALF = "__half, __half, __half"
 

@@ -7,8 +7,15 @@ from typing import Any
 from harness.core.schemas import Flag
 from harness.core.schemas.profile_parts import LayerRow, OperatorRow, PartsProfile
 from harness.measure.layer_choice import Choice
-from harness.render.profile_terminal import terminal_layers
-from harness.reporting.tables.layers import groups_table, layers_table, mark, operators_table, profile_text
+from harness.reporting.tables.layers import (
+    groups_table,
+    layers_text,
+    mark,
+    operators_table,
+    profile_text,
+    terminal_layers,
+)
+from harness.reporting.writers.markdown import table_text
 
 
 def layer(name: str, self_ns: int, **more: Any) -> LayerRow:
@@ -93,7 +100,7 @@ def test_a_profile_that_shows_nothing_is_marked_wherever_its_times_stand() -> No
         "Grade C, so that nothing is concluded from its times. COTENANT: others used 0.9 CPUs. Stop them.\n\n"
     )
     assert [mark(one) for one in (EAGER, disturbed, a_fifth)] == ["", " (grade C)", " (unexplained)"]
-    rows = lines(groups_table({"a": EAGER, "b": disturbed, "c": a_fifth}))
+    rows = lines(table_text(groups_table({"a": EAGER, "b": disturbed, "c": a_fifth})))
     assert rows[0] == ["group", "a ms", "b (grade C) ms", "c (unexplained) ms"]
     assert terminal_layers("case", disturbed).startswith("case: layers, grade C (COTENANT), ")
     assert "0.20 of the plain latency: unexplained" in terminal_layers("case", a_fifth).splitlines()[0]
@@ -114,27 +121,27 @@ def test_the_share_without_a_kernel_says_of_which_latency() -> None:
 
 
 def test_layers_are_sorted_by_what_they_take_themselves_with_their_own_flops() -> None:
-    rows = lines(layers_table(EAGER.layers, top=2))
+    rows = lines(layers_text(EAGER.layers, top=2))
     assert rows[0] == ["layer", "kind", "group", "calls", "self ms", "share", "GFLOP", "output"]
     assert [row[0] for row in rows[2:]] == ["mlp", "attention"]
     assert rows[2][4:] == ["12.0", "60.0%", "2.00e-07", "1×128×384"]
-    assert layers_table(EAGER.layers, top=2).startswith("2 of 4 layers, 95.0% of the time:")
+    assert layers_text(EAGER.layers, top=2).startswith("2 of 4 layers, 95.0% of the time:")
 
 
 def test_own_flops_of_a_container_are_those_that_no_child_has() -> None:
-    assert lines(layers_table(EAGER.layers))[4][:7] == ["(model)", "Linear", "other", "1", "1.00", "5.0%", "0"]
+    assert lines(layers_text(EAGER.layers))[4][:7] == ["(model)", "Linear", "other", "1", "1.00", "5.0%", "0"]
 
 
 def test_a_choice_is_named_and_adds_up_with_what_it_leaves_out() -> None:
-    text = layers_table(EAGER.layers, top=1, choice=Choice(("attention", "mlp")))
+    text = layers_text(EAGER.layers, top=1, choice=Choice(("attention", "mlp")))
     assert text.startswith("1 of 2 layers matching `attention` or `mlp` (of 4), 60.0% of the time:")
     assert text.endswith("Sums: shown 12.0 ms + 1 shorter one 7.00 ms + left out by the choice 1.00 ms = 20.0 ms.")
-    assert layers_table(EAGER.layers, choice=Choice(("pooling",))) == "No layer matches `pooling`."
-    assert "Sums" not in layers_table(EAGER.layers)
+    assert layers_text(EAGER.layers, choice=Choice(("pooling",))) == "No layer matches `pooling`."
+    assert "Sums" not in layers_text(EAGER.layers)
 
 
 def test_a_depth_adds_what_is_deeper_to_what_holds_it() -> None:
-    text = layers_table(EAGER.layers, choice=Choice(depth=0))
+    text = layers_text(EAGER.layers, choice=Choice(depth=0))
     assert text.startswith("1 layer down to depth 0, what is deeper added to them, 100% of the time:")
     assert lines(text)[2] == ["(model)", "Linear", "other", "1", "20.0", "100%", "3.00e-07", "1×128×384"]
 
@@ -147,7 +154,7 @@ def test_groups_and_sums_of_a_case_are_those_of_all_its_layers() -> None:
 
 
 def test_a_graph_tells_modules_and_members_and_no_flops() -> None:
-    rows = lines(layers_table(ORT.layers))
+    rows = lines(layers_text(ORT.layers))
     assert rows[0] == ["layer", "kind", "from module", "group", "self ms", "share", "output", "fused from"]
     assert rows[2][2] == "mlp.act"
     assert rows[2][-1] == "x + y + z + u + 1 more"
@@ -155,14 +162,14 @@ def test_a_graph_tells_modules_and_members_and_no_flops() -> None:
 
 
 def test_operators_have_a_device_column_only_where_there_is_a_device() -> None:
-    assert lines(operators_table(EAGER.operators))[0] == ["operator", "calls", "self CPU ms", "inputs"]
+    assert lines(table_text(operators_table(EAGER.operators)))[0] == ["operator", "calls", "self CPU ms", "inputs"]
     kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=5_000)
-    assert lines(operators_table((kernel,)))[2] == ["gemm", "1", "0", "5.00", "–"]
+    assert lines(table_text(operators_table((kernel,))))[2] == ["gemm", "1", "0", "5.00", "–"]
 
 
 def test_groups_side_by_side_leave_out_who_has_no_layers() -> None:
     none = PartsProfile(layers=(), operators=EAGER.operators, traces=(), window_ns=1, plain_ns=1)
-    rows = lines(groups_table({"torch-eager": EAGER, "torch-compile": none, "onnxruntime": ORT}))
+    rows = lines(table_text(groups_table({"torch-eager": EAGER, "torch-compile": none, "onnxruntime": ORT})))
     assert rows[0] == ["group", "torch-eager ms", "onnxruntime ms"]
     assert rows[2:] == [
         ["mlp", "12.0", "5.00"],
@@ -178,7 +185,7 @@ def test_layers_that_took_no_time_have_no_share() -> None:
     none = PartsProfile(
         layers=(layer("a", 0, parent="m"), layer("b", 0)), operators=(), traces=(), window_ns=9_000, plain_ns=8_000
     )
-    assert [row[5] for row in lines(layers_table(none.layers))[2:]] == ["–", "–"]
+    assert [row[5] for row in lines(layers_text(none.layers))[2:]] == ["–", "–"]
     assert "| all" in profile_text(none, on_gpu=False)
     assert terminal_layers("case", none).splitlines()[3].endswith("–")
-    assert lines(groups_table({"openvino": none}))[2:] == [["other", "0", "–"], ["all", "0", "100%"]]
+    assert lines(table_text(groups_table({"openvino": none})))[2:] == [["other", "0", "–"], ["all", "0", "100%"]]

@@ -8,7 +8,8 @@ import pytest
 
 from harness.core.schemas.profile_memory import Fragmentation, MemoryBlock, MemoryProfile
 from harness.render import canvas
-from harness.render.profile_memory import memory_figure, memory_section
+from harness.render.profile_memory import memory_figure
+from harness.reporting.tables.allocations import memory_section
 
 MIB = 1 << 20
 BLOCK = MemoryBlock(size_bytes=9 * MIB, category="temporaries", operator="aten::conv2d", shapes="[1,512,7,7] [512]")

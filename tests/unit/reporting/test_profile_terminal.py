@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.measure.layer_choice import Choice
-from harness.render.profile_terminal import terminal_layers
+from harness.reporting.tables.layers import terminal_layers
 from tests.unit.reporting.test_profile_layers import EAGER, ORT
 
 

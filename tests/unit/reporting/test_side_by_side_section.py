@@ -15,6 +15,7 @@ from harness.reporting.tables.side_by_side import (
     side_by_side_section,
     title_of,
 )
+from harness.reporting.writers.markdown import table_text
 from tests.unit.measure.test_side_by_side import COTENANT, EAGER, FUSED, GRAPH, parts, profiled, row
 from tests.unit.reporting.test_profile_layers import lines
 
@@ -39,8 +40,13 @@ def both(fast_ns: float | None = 110.0 * MS, slow_ns: float | None = 200.0 * MS)
 
 
 def test_lines_gains_and_sums_stand_beside_the_measured_latency() -> None:
-    assert lines(gains_table(both(), "group"))[0] == ["group", "onnxruntime ms", "torch-eager ms", "gain ms"]
-    assert lines(gains_table(both(), "group"))[2:] == [
+    assert lines(table_text(gains_table(both(), "group")))[0] == [
+        "group",
+        "onnxruntime ms",
+        "torch-eager ms",
+        "gain ms",
+    ]
+    assert lines(table_text(gains_table(both(), "group")))[2:] == [
         ["normalisation", "–", "40.0", "40.0"],
         ["mlp", "60.0", "96.0", "36.0"],
         ["attention", "28.0", "62.0", "34.0"],
@@ -55,10 +61,10 @@ def test_lines_gains_and_sums_stand_beside_the_measured_latency() -> None:
 
 
 def test_without_a_measured_latency_nothing_stands_in_for_it() -> None:
-    assert [line[0] for line in lines(gains_table(both(None, None), "group"))[-2:]] == [
+    assert [line[0] for line in lines(table_text(gains_table(both(None, None), "group")))[-2:]] == [
         "sum of the parts", "plain latency",
     ]  # fmt: skip
-    assert lines(gains_table(both(None), "group"))[-2:] == [
+    assert lines(table_text(gains_table(both(None), "group")))[-2:] == [
         ["measured latency", "–", "200", "–"],
         ["parts / measured", "–", "1.10", "–"],
     ]
@@ -67,7 +73,7 @@ def test_without_a_measured_latency_nothing_stands_in_for_it() -> None:
 def test_modules_that_were_fused_are_named_and_lines_beyond_the_largest_are_one() -> None:
     found = by_module([Column("e", "torch-eager", scaled(EAGER), None), Column("o", "ort", scaled(GRAPH), None)])
     assert found is not None
-    rows = lines(gains_table(folded(found), "module", top=2))[2:]
+    rows = lines(table_text(gains_table(folded(found), "module", top=2)))[2:]
     assert rows == [
         ["layer.*.out (dense, norm)", "60.0", "136", "76.0"],
         ["layer.*.attn (dropout)", "8.00", "22.0", "14.0"],
@@ -82,7 +88,7 @@ def test_many_members_are_counted() -> None:
     tree = parts(row("(model)", 1), row("a", 1, "(model)", 1), *wide)
     found = by_module([Column("t", "tree", tree, None), Column("g", "graph", parts(row("n", 3, "a")), None)])
     assert found is not None
-    assert lines(gains_table(found, "module"))[2][0] == "a (b, c, d + 3 more)"
+    assert lines(table_text(gains_table(found, "module")))[2][0] == "a (b, c, d + 3 more)"
 
 
 def test_the_sentence_says_what_brings_most_of_the_gain() -> None:
@@ -125,7 +131,7 @@ def test_a_gpu_that_waits_for_its_host_is_told_as_what_the_difference_comes_from
         "torch-compile takes 400 ns less than torch-eager by their parts; for 5.90 µs more no kernel of torch-eager "
         "runs, and most of the difference comes from that."
     )
-    rows = {row[0]: row[1:] for row in lines(gains_table(found, "group"))[2:]}
+    rows = {row[0]: row[1:] for row in lines(table_text(gains_table(found, "group")))[2:]}
     assert rows["no kernel running"] == ["100", "6,000", "5,900"]
     sums = zip(rows["sum of the parts"], rows["no kernel running"], rows["plain latency"], strict=True)
     assert [[int(figure.replace(",", "")) for figure in line] for line in sums] == [
