@@ -30,14 +30,14 @@ from harness.render.html.embedded import can_draw
 from harness.render.html.page import page
 from harness.render.html.profile import Profiles
 from harness.render.html.stamp import stamp
-from harness.render.markdown import document_text, section
 from harness.render.names import with_short_names
-from harness.render.profile_section import profile_section
-from harness.render.selftest import selftest_line
-from harness.render.side_by_side import not_compared_section, side_by_side_section
-from harness.render.tables import terminal_table
-from harness.render.what_if import terminal_what_if, what_if_text
 from harness.reporting.first_page import answer, first_page, how_sure, terminal_answer
+from harness.reporting.tables.latency import terminal_table
+from harness.reporting.tables.profiles import profile_section
+from harness.reporting.tables.selftest import selftest_line
+from harness.reporting.tables.side_by_side import not_compared_section, side_by_side_section
+from harness.reporting.tables.what_if import terminal_what_if, what_if_text
+from harness.reporting.writers.markdown import document_text, section
 
 
 def stage(arguments: Sequence[str]) -> None:

@@ -12,12 +12,12 @@ from harness.core.schemas import Row
 from harness.render import ranking
 from harness.render.canvas import Margins, canvas, widest_in
 from harness.render.chart_dots import ARROWS, FILLS, shape_name
-from harness.render.cold import until_first_answer_ns
 from harness.render.dots import ARROW_PT, arrows
 from harness.render.legend import legend_width_in, side_legend
 from harness.render.style import GREY, INK, RC, drawing, face, look
 from harness.render.ticks import log_ticks
 from harness.render.units import SECOND, to_scale
+from harness.reporting.figures import until_first_answer_ns
 
 _HEIGHT_IN = 2.35
 

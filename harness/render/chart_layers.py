@@ -13,9 +13,9 @@ from matplotlib.ticker import FuncFormatter
 from harness.measure.side_by_side import Column, Line, SideBySide
 from harness.render import units
 from harness.render.canvas import Margins, canvas, widest_in
-from harness.render.side_by_side import IDLE
 from harness.render.style import GREY, INK, RC, WIDTH_IN, drawing
 from harness.render.units import TimeUnit
+from harness.reporting.tables.side_by_side import IDLE
 
 COLOURS: Mapping[str, str] = {
     "attention": "#332288",

@@ -21,7 +21,7 @@ from harness.render.chart_layers import layers_figure
 from harness.render.chart_lines import throughput_figure
 from harness.render.conditions import short_conditions
 from harness.render.ranking import TableKey
-from harness.render.side_by_side import title_of
+from harness.reporting.tables.side_by_side import title_of
 
 __all__ = ["Chart", "Selection", "of_layers", "save", "select"]
 

@@ -9,8 +9,10 @@ from harness.core.environment import PLUGIN
 from harness.core.loaded_runtimes import RUNTIMES
 from harness.core.runtime_variables import VARIABLES
 from harness.core.schemas import Environment, Row, Summary, Unavailable
-from harness.render import custom, ranking, units, ways
-from harness.render.markdown import escape, table
+from harness.render import ranking, units, ways
+from harness.reporting.table import texts
+from harness.reporting.tables import custom_metrics as custom
+from harness.reporting.writers.markdown import escape, table_text
 
 SHOWN_LIBRARIES = ("torch", "onnxruntime", "onnxruntime-gpu", "openvino", "tensorrt")
 """Libraries that do the computing; all versions stand in the environment table."""
@@ -107,7 +109,8 @@ def environment_table(environments: Mapping[str, Environment]) -> str:
     for environment in found:
         for name, text in _facts(environment):
             facts.setdefault(name, []).append(text)
-    return table(["fact", "value"], [[name, _joined(texts)] for name, texts in facts.items()])
+    lines = [[name, _joined(several)] for name, several in facts.items()]
+    return table_text(texts([("fact", "left"), ("value", "left")], lines))
 
 
 def _facts(environment: Environment) -> Iterable[tuple[str, str]]:

@@ -10,19 +10,24 @@ from collections.abc import Mapping, Sequence
 
 from harness.core.schemas import Row, Summary
 from harness.measure.rows import is_calibration
-from harness.render import cold, ranking, remarks, units
+from harness.render import ranking, units
 from harness.render.conditions import conditions, environment_table, run_conditions
-from harness.render.energy import energy_table
-from harness.render.engines import engines_table
 from harness.render.guide import guide
-from harness.render.markdown import escape, section
-from harness.render.meanwhile import meanwhile_table
 from harness.render.names import whole_names
 from harness.render.ranking import TableKey
 from harness.render.recommend import recommendations_text
-from harness.render.roofline import roofline_table
-from harness.render.tables import latency_table
-from harness.render.tried import tried_table
+from harness.reporting.tables.calibration import calibration_table
+from harness.reporting.tables.checks import checks_table
+from harness.reporting.tables.cold_start import cold_table
+from harness.reporting.tables.energy import energy_table
+from harness.reporting.tables.engines import engines_table
+from harness.reporting.tables.flags import flags_table
+from harness.reporting.tables.latency import latency_table
+from harness.reporting.tables.machine_load import machine_load_table
+from harness.reporting.tables.roofline import roofline_table
+from harness.reporting.tables.tried_settings import tried_table
+from harness.reporting.tables.unmeasured import unmeasured_table
+from harness.reporting.writers.markdown import escape, section, table_text
 
 Charts = Mapping[TableKey | None, Sequence[tuple[str, str]]]
 """Table → (alternative text, path relative to the report) of its charts; None: of the whole report."""
@@ -57,7 +62,7 @@ def document(
         ),
         _optional("Profile", profile),
         _optional("Harness overhead", calibrated(summary)),
-        _optional("Not measured", remarks.unmeasured_table(summary.rows)),
+        _optional("Not measured", table_text(unmeasured_table(summary.rows))),
         _optional("Left out", "\n".join(f"- {escape(note)}" for note in summary.notes)),
         section("How to read this", guide(summary), proof),
         section("Environment", provenance(summary), environment_table(summary.environments)),
@@ -76,7 +81,7 @@ def _table_section(
     return section(
         table_title(key, several),
         conditions(summary, rows),
-        latency_table(rows, summary.exports.get(rows[0].model), summary.engines, summary.custom),
+        table_text(latency_table(rows, summary.exports.get(rows[0].model), summary.engines, summary.custom)),
         _images(charts.get(key, ())),
         *(section(title, text, level=3) for title, text in below),
     )
@@ -88,14 +93,15 @@ def details(summary: Summary, key: TableKey, rows: Sequence[Row], by_id: Mapping
     by_id: all rows of the summary, for baselines.
     """
     export = summary.exports.get(rows[0].model)
-    costs = cold.cold_table(rows, by_id, export, summary.engines)
-    engines = engines_table([row for row in summary.rows if ranking.table_key(row) == key], export, summary.engines)
-    limits = roofline_table(rows, summary.roof)
-    energy = energy_table(rows, summary.energies)
-    tried = tried_table(summary.rows, key)
-    flags = remarks.flag_notes(rows)
-    checks = remarks.checks_table(rows)
-    meanwhile = meanwhile_table(rows)
+    costs = table_text(cold_table(rows, by_id, export, summary.engines))
+    of_key = [row for row in summary.rows if ranking.table_key(row) == key]
+    engines = table_text(engines_table(of_key, export, summary.engines))
+    limits = table_text(roofline_table(rows, summary.roof))
+    energy = table_text(energy_table(rows, summary.energies))
+    tried = table_text(tried_table(summary.rows, key))
+    flags = table_text(flags_table(rows))
+    checks = table_text(checks_table(rows))
+    meanwhile = table_text(machine_load_table(rows))
     parts = {
         "Cold start": "\n\n".join(filter(None, (costs, engines))) if costs else "",
         "Roofline": limits,
@@ -137,7 +143,7 @@ def calibrated(summary: Summary) -> str:
     text = (
         f"An inference that does nothing, through the same loop, takes {units.duration(worst)} or less: it is in every"
     )
-    return "\n\n".join([f"{text} latency above.", remarks.calibration_table(rows)])
+    return "\n\n".join([f"{text} latency above.", table_text(calibration_table(rows))])
 
 
 def provenance(summary: Summary) -> str:

@@ -59,6 +59,11 @@ def whole(number: int) -> str:
     return str(number) if number < 1000 else significant(number)
 
 
+def whole_number(value: float | None) -> str:
+    """Without digits behind the point, for temperatures and powers."""
+    return ABSENT if value is None else f"{value:.0f}"
+
+
 def time_unit(values_ns: Iterable[float]) -> TimeUnit:
     """One unit for a column: the largest of ns, µs and ms in which the middle value is at least 1."""
     values = list(values_ns)
@@ -118,6 +123,11 @@ def percent(share: float | None) -> str:
     if share is None:
         return ABSENT
     return "100%" if share == 1 else f"{math.floor(share * 1000) / 10:.1f}%"
+
+
+def whole_percent(share: float | None) -> str:
+    """A share as whole per cent."""
+    return ABSENT if share is None else f"{share:.0%}"
 
 
 def share(part: float, whole: float) -> str:

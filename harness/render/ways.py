@@ -1,13 +1,11 @@
-"""Boundary and mode of rows in words, and the columns that an e2e row has besides."""
+"""Boundary and mode of rows in words, and the parts of an e2e row (pure)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
 from harness.core.schemas import Boundary, Mode, Part, Row, Split
-from harness.render import units
 from harness.render.ranking import TableKey
-from harness.render.units import ABSENT, TimeUnit
 
 BOUNDARIES: Mapping[Boundary, str] = {
     "compute": "model only",
@@ -81,28 +79,3 @@ def guide_lines(rows: Iterable[Row]) -> list[str]:
         "number; no single batch is timed, so there are no percentiles.",
     }
     return [line for name, line in lines.items() if name in found]
-
-
-def time_name(row: Row, unit: TimeUnit) -> str:
-    """What the headline of a table is: a latency, or what a batch takes of a block's time."""
-    return f"time per batch (throughput mode) {unit.name}" if row.mode == "offline" else f"median {unit.name}"
-
-
-def split_columns(rows: Iterable[Row]) -> dict[str, Callable[[Row], str]]:
-    """Header → cell: median of each part and its share of the whole, where rows have parts."""
-    found = [row.split for row in rows if row.split is not None]
-    if not found:
-        return {}
-    # The parts are of very different size, so each column has the unit that suits it.
-    chosen = {name: units.time_unit(part(split).median_ns for split in found) for name, part in PARTS.items()}
-    return {f"{name} {unit.name} (share)": _cell(PARTS[name], unit) for name, unit in chosen.items()}
-
-
-def _cell(part: Callable[[Split], Part], unit: TimeUnit) -> Callable[[Row], str]:
-    def cell(row: Row) -> str:
-        if row.split is None or row.grade == "F":
-            return ABSENT
-        found = part(row.split)
-        return f"{units.in_unit(found.median_ns, unit)} ({found.share:.1%})"
-
-    return cell

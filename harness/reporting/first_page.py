@@ -22,8 +22,8 @@ from harness.render import ranking, units, ways
 from harness.render.conditions import page_conditions, processor, rounds, threads
 from harness.render.further import further
 from harness.render.group import listed
-from harness.render.markdown import escape, section, table
 from harness.render.series import USUAL, named
+from harness.reporting.writers.markdown import escape, section, table
 
 MAX_ANSWERS = 12
 """Lines of the answer table. Where all batch sizes would be more, it has the smallest one of each model."""

@@ -10,11 +10,12 @@ from typing import Any
 from markupsafe import Markup
 
 from harness.core.schemas import ComparedRow, Comparison, Summary, Verdict
-from harness.render import change, comparison, units
-from harness.render.html import prose
+from harness.render import change, units
 from harness.render.html.dots import AROUND_PX
 from harness.render.html.plot import WIDE_NOTE, Plot, PlotGroup, Trace, open_ended, short, whiskers
 from harness.render.style import GREY
+from harness.reporting.tables import comparison
+from harness.reporting.writers import html as prose
 
 MAX_LINES = 40
 """Rows of the chart; the table has all of them."""
@@ -22,9 +23,6 @@ MAX_LINES = 40
 LINE_PX = 24
 MARGIN = 1.6
 """The axis reaches this many times as far as the farthest change: intervals of few rounds run out of it."""
-
-WORDS = frozenset({"verdict", "case", "note"})
-"""Columns that hold words; elsewhere `change` may be words too."""
 
 COLOURS: dict[Verdict, str] = {"SLOWER": "#D55E00", "FASTER": "#009E73", "SAME": "#0072B2", "AMBIGUOUS": GREY}
 
@@ -53,10 +51,10 @@ def is_of(found: Comparison, summary: Summary) -> bool:
 def compared(found: Comparison, conditions: str) -> dict[str, Any]:
     """What the section shows. conditions: those of the summary."""
     rows = [row for row in change.worst_first(found.rows) if row.ratio is not None]
-    cells, headers = comparison.rows_table(rows)
+    table = comparison.compared_table(rows)
     lines = [
         Line(row.verdict, row.fails, tuple(prose.inline(text) for text in line[1:]))
-        for row, line in zip(rows, cells, strict=True)
+        for row, line in zip(rows, table.cells(), strict=True)
     ]
     return {
         "headline": comparison.headline(found),
@@ -64,7 +62,7 @@ def compared(found: Comparison, conditions: str) -> dict[str, Any]:
         "remarks": comparison.remarks(found),
         "conditions": f"Conditions: {conditions}",
         "groups": [_changes(rows[:MAX_LINES], found.equivalence)] if rows else [],
-        "headers": [(name, "word" if name in WORDS else "num") for name in headers],
+        "headers": [(column.header, prose.KINDS[column.align]) for column in table.columns],
         "lines": lines,
         "details": [(title, prose.blocks(text)) for title, text in comparison.details(found)],
     }

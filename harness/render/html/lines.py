@@ -10,7 +10,6 @@ from harness.core.schemas import Row
 from harness.render import ranking, units
 from harness.render.chart_dots import shape_name
 from harness.render.chart_lines import LOG_FROM, MAX_LENGTHS, MAX_LINES
-from harness.render.cold import until_first_answer_ns
 from harness.render.html.plot import (
     WIDE_NOTE,
     Plot,
@@ -28,6 +27,7 @@ from harness.render.html.plot import (
 from harness.render.series import labels
 from harness.render.style import look
 from harness.render.units import SECOND
+from harness.reporting.figures import until_first_answer_ns
 
 HEIGHT_PX = 380
 

@@ -14,11 +14,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.core.schemas import Comparison, Row, Summary
-from harness.render import document, ranking, remarks
+from harness.render import document, ranking
 from harness.render.charts import MAX_OVERVIEW, MAX_ROWS, MAX_TABLES
 from harness.render.conditions import conditions, environment_table, run_conditions, short_conditions
 from harness.render.guide import guide
-from harness.render.html import embedded, prose
+from harness.render.html import embedded
 from harness.render.html.cases import case_table
 from harness.render.html.compared import compared
 from harness.render.html.dots import latency_plots, overview_plots, speedup_plots
@@ -31,6 +31,9 @@ from harness.render.recommend import recommend
 from harness.render.units import count
 from harness.render.ways import way_of
 from harness.reporting.first_page import MAX_MODELS, answer_table, verdicts
+from harness.reporting.tables.unmeasured import unmeasured_table
+from harness.reporting.writers import html as prose
+from harness.reporting.writers.markdown import table_text
 
 FILTERS = ("backend", "precision", "batch", "grade")
 """What the page filters by, in the order of `plot.tags`."""
@@ -134,7 +137,7 @@ def _sections(
     calibrated = document.calibrated(summary)
     if calibrated:
         yield _prose("harness", "Harness overhead", calibrated)
-    unmeasured = remarks.unmeasured_table(summary.rows)
+    unmeasured = table_text(unmeasured_table(summary.rows))
     if unmeasured:
         yield _prose("not-measured", "Not measured", unmeasured)
     if summary.notes:

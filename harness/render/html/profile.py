@@ -21,9 +21,9 @@ from harness.render.chart_layers import COLOURS
 from harness.render.html.layer_tree import MAX_LINES
 from harness.render.html.plot import PlotGroup, short, tags
 from harness.render.html.profile_tables import layers_data, operators_data
-from harness.render.html.prose import inline
 from harness.render.html.stacked import stacked_plots
-from harness.render.profile_layers import mark, trust_lines
+from harness.reporting.tables.layers import mark, trust_lines
+from harness.reporting.writers.html import inline
 
 MAX_PAGE_LINES = 20_000
 """Layers in one page, about 100 bytes each; cases beyond it link to their files."""
