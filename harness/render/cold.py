@@ -127,7 +127,7 @@ def cold_table(
     lines = []
     found: list[BreakEven] = []
     for row in rows:
-        if row.cold_ns is None or row.grade == "F":
+        if row.cold_ns is None:
             continue
         baseline = by_id.get(row.speedup.baseline) if row.speedup else None
         engine = built.get(row.case_id)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from harness.core.schemas import CustomMetric, Row, Summary, Unavailable
 from harness.render import units
 from harness.render.markdown import escape
-from harness.render.units import ABSENT
 
 Metrics = Mapping[str, CustomMetric]
 """Summary.custom."""
@@ -49,7 +48,7 @@ def _line(name: str, metric: CustomMetric, rows: Sequence[Row]) -> str:
 def _cell(name: str) -> Callable[[Row], str]:
     def cell(row: Row) -> str:
         found = row.custom.get(name)
-        return units.significant(found) if isinstance(found, float) else ABSENT
+        return units.significant(found) if isinstance(found, float) else units.missing(row)
 
     return cell
 

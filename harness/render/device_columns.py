@@ -19,7 +19,7 @@ PARTS: Mapping[str, Callable[[DeviceTimes], float | None]] = {
 
 def device_columns(rows: Iterable[Row], unit: TimeUnit) -> dict[str, Callable[[Row], str]]:
     """Header → cell, in the unit of the host's latency beside it; empty where no row has a GPU's clock."""
-    seen = [row.device_ns for row in rows if row.device_ns is not None and row.grade != "F"]
+    seen = [row.device_ns for row in rows if row.device_ns is not None]
     if not seen:
         return {}
     columns = {f"device {unit.name}": _cell(lambda times: times.device, unit)}
@@ -74,8 +74,6 @@ def _cell(part: Callable[[DeviceTimes], float | None], unit: TimeUnit) -> Callab
 
 def _shown(figure: Callable[[DeviceTimes], str]) -> Callable[[Row], str]:
     def cell(row: Row) -> str:
-        if row.grade == "F":
-            return "void"
-        return ABSENT if row.device_ns is None else figure(row.device_ns)
+        return units.missing(row) if row.device_ns is None else figure(row.device_ns)
 
     return cell

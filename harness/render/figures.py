@@ -29,9 +29,8 @@ class Figure:
     """One figure of a row.
 
     key: its name in every format, without the unit. doc: one line, as Prometheus shows it. of: its value, None where it
-    is unknown. interval: its 95% interval over processes. of_void: True where a row of grade F has it as well: it timed
-    something else than its label says, so its times and rates are no figures of the case. applies: False for rows whose
-    boundary, mode or device has no such figure.
+    is unknown. interval: its 95% interval over processes. applies: False for rows whose boundary, mode or device has
+    no such figure.
     """
 
     key: str
@@ -39,12 +38,11 @@ class Figure:
     doc: str
     of: _Of
     interval: _Ends | None = None
-    of_void: bool = False
     applies: Callable[[Row], bool] = lambda _row: True
 
     def value(self, row: Row) -> Value:
-        """Of a row; None where it is unknown, and for a void row."""
-        return self.of(row) if self.of_void or row.grade != "F" else None
+        """Of a row; None where it is unknown."""
+        return self.of(row)
 
     def ends(self, row: Row) -> Interval | None:
         """The interval of a row; None where there is none."""
@@ -139,7 +137,7 @@ def _cold(key: str, doc: str, kind: Kind = "time") -> Figure:
 
 
 def _parity(key: str, name: str, kind: Kind, doc: str) -> Figure:
-    return Figure(key, kind, doc, _within(lambda row: row.parity, attrgetter(name)), of_void=True)
+    return Figure(key, kind, doc, _within(lambda row: row.parity, attrgetter(name)))
 
 
 def _tokens_per_s(row: Row) -> float | None:
@@ -159,7 +157,7 @@ SPEED: tuple[Figure, ...] = (
     _median("batch_time_median", "Mode offline: time of a block by its batches.", _batch_time_of, _is_offline),
     Figure("rounds", "count", "Processes.", _within(lambda row: row.latency_ns, lambda it: it.rounds)),
     Figure("samples", "count", "Samples of all processes.", _within(lambda row: row.latency_ns, lambda it: it.n)),
-    Figure("stopped", "text", "Why there are no more rounds.", lambda row: row.stopped, of_void=True),
+    Figure("stopped", "text", "Why there are no more rounds.", lambda row: row.stopped),
     Figure(
         "device_median",
         "time",
@@ -181,7 +179,7 @@ SPEED: tuple[Figure, ...] = (
         lambda row: row.throughput_per_s,
         lambda row: row.throughput_ci95,
     ),
-    Figure("items", "text", "What an item is.", lambda row: units.ITEMS[row.kind], of_void=True),
+    Figure("items", "text", "What an item is.", lambda row: units.ITEMS[row.kind]),
     Figure("throughput_tokens", "rate", "The same in tokens.", _tokens_per_s),
     Figure(
         "speedup",
@@ -209,7 +207,6 @@ ANSWERS: tuple[Figure, ...] = (
         "Share of inputs whose likeliest class is that of fp32 PyTorch.",
         # Near-tied logits of random weights flip on rounding alone: their agreement would mislead.
         lambda row: row.parity.top1_agreement if row.parity and row.weights != "seeded" else None,
-        of_void=True,
     ),
 )
 """How near the outputs are to those of fp32 PyTorch."""
@@ -220,7 +217,6 @@ MEMORY: tuple[Figure, ...] = (
         "bytes",
         "Peak resident memory of the case's process.",
         lambda row: row.memory_bytes,
-        of_void=True,
     ),
 )
 

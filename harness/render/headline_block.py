@@ -75,7 +75,7 @@ def _gpu_line(
     first = next(iter(found.values()))
     where = _model(first) + (f", sequence {first.sequence_length}" if first.sequence_length else "")
     last = found.get(batches[-1])
-    rate = last.throughput_per_s if last and last.grade != "F" else None
+    rate = last.throughput_per_s if last else None
     return [
         where,
         backend,
@@ -104,9 +104,7 @@ def _settings(rows: Iterable[Row]) -> str:
 
 def _cell(row: Row | None, winners: set[str]) -> str:
     if row is None or row.latency_ns is None:
-        return units.ABSENT
-    if row.grade == "F":
-        return "void"
+        return units.ABSENT if row is None else units.missing(row)
     text = units.significant(row.latency_ns.median / units.MILLISECOND.ns)
     if row.grade == "C":
         return f"*{text}*"
@@ -115,8 +113,8 @@ def _cell(row: Row | None, winners: set[str]) -> str:
 
 def _batch_1_line(row: Row) -> list[str]:
     words = [_model(row), row.backend, row.precision]
-    if row.latency_ns is None or row.grade == "F":
-        return [*words, "void", "void", "void", row.grade or ""]
+    if row.latency_ns is None:
+        return [*words, *3 * [units.missing(row)], row.grade or ""]
     speedup = units.ABSENT if row.speedup is None else f"{ranking.speedup(row)}×"
     ms = units.MILLISECOND.ns
     figures = [units.significant(row.latency_ns.median / ms), units.interval(row.latency_ns.ci95, ms)]
@@ -132,4 +130,4 @@ def _place(row: Row) -> tuple[str, str]:
 
 
 def _median_ns(row: Row | None) -> float:
-    return row.latency_ns.median if row and row.latency_ns and row.grade != "F" else float("inf")
+    return row.latency_ns.median if row and row.latency_ns else float("inf")

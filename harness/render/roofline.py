@@ -40,7 +40,7 @@ def _with_threads(limits: CpuLimits) -> str:
 
 def roofline_table(rows: Sequence[Row], roof: Roof | CpuRoof | None) -> str:
     """Work, shares and limit of each row that has a roofline, below the limits; empty where none has."""
-    found = [row for row in rows if row.roofline is not None and row.grade != "F"]
+    found = [row for row in rows if row.roofline is not None]
     if roof is None or not found:
         return ""
     by_length = any(row.sequence_length for row in found)

@@ -16,9 +16,6 @@ from harness.render.markdown import WORDS, table
 from harness.render.series import USUAL, setting_columns
 from harness.render.units import ABSENT, TimeUnit
 
-VOID = "void"
-"""Stands in place of every figure of speed of a grade F row: it timed something else than its label says."""
-
 WITHHELD = {"p90": P90_MIN_SAMPLES, "p95": P95_MIN_SAMPLES, "p99": P99_MIN_SAMPLES}
 
 
@@ -40,7 +37,7 @@ def latency_table(
 
 def doubt_notes(rows: Sequence[Row]) -> list[str]:
     """What the mark beside a speedup means, where any has one."""
-    return [ranking.DOUBT_MEANS] if any(ranking.is_doubtful(row) and row.grade != "F" for row in rows) else []
+    return [ranking.DOUBT_MEANS] if any(map(ranking.is_doubtful, rows)) else []
 
 
 def latency_columns(
@@ -105,7 +102,7 @@ def _terminal_columns(rows: Sequence[Row], unit: TimeUnit, winners: set[str]) ->
     device = f"device {unit.name}"
     columns |= {name: cell for name, cell in device_columns(rows, unit).items() if name == device}
     columns["items/s"] = lambda row: _rate(row, 1)
-    columns["speedup"] = lambda row: VOID if row.grade == "F" else ranking.speedup(row)
+    columns["speedup"] = ranking.speedup
     columns["grade"] = lambda row: " ".join([row.grade or ABSENT, *dict.fromkeys(flag.name for flag in row.flags)])
     return columns
 
@@ -152,7 +149,7 @@ def _columns(
     if reduced and file_bytes:
         columns["file MiB"] = lambda row: units.in_mib(file_bytes.get(row.case_id))
     columns["peak MiB"] = lambda row: units.mib(row.memory_bytes)
-    columns |= {name: _unless_void(cell) for name, cell in metric_columns(rows, metrics).items()}
+    columns |= metric_columns(rows, metrics)
     columns["grade"] = _grade
     return columns
 
@@ -170,13 +167,7 @@ def file_sizes(rows: Sequence[Row], export: ExportRecord | None, engines: Engine
 
 
 def _timed(row: Row, figure: Callable[[Latency], str]) -> str:
-    if row.grade == "F":
-        return VOID
-    return figure(row.latency_ns) if row.latency_ns else ABSENT
-
-
-def _unless_void(cell: Callable[[Row], str]) -> Callable[[Row], str]:
-    return lambda row: VOID if row.grade == "F" else cell(row)
+    return figure(row.latency_ns) if row.latency_ns else units.missing(row)
 
 
 def _median(row: Row, unit: TimeUnit, wins: bool) -> str:
@@ -198,16 +189,14 @@ def _percentile(name: str, unit: TimeUnit) -> Callable[[Row], str]:
 
 
 def _rate(row: Row, items: int | None) -> str:
-    if row.grade == "F":
-        return VOID
-    return ABSENT if row.throughput_per_s is None or items is None else units.significant(row.throughput_per_s * items)
+    if row.throughput_per_s is None or items is None:
+        return units.missing(row)
+    return units.significant(row.throughput_per_s * items)
 
 
 def _speedup(row: Row) -> str:
-    if row.grade == "F":
-        return VOID
     if row.speedup is None:
-        return ABSENT
+        return units.missing(row)
     if row.speedup.baseline == row.case_id:
         return "1 (baseline)"
     ends = f" {units.interval(row.speedup.ci95)}" if row.speedup.ci95 else ""

@@ -85,7 +85,7 @@ def split_columns(rows: Iterable[Row]) -> dict[str, Callable[[Row], str]]:
 
 def _cell(part: Callable[[Split], Part], unit: TimeUnit) -> Callable[[Row], str]:
     def cell(row: Row) -> str:
-        if row.split is None or row.grade == "F":
+        if row.split is None:
             return ABSENT
         found = part(row.split)
         return f"{units.in_unit(found.median_ns, unit)} ({found.share:.1%})"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.core.schemas import Interval, Row, Summary
+from harness.core.schemas import Interval, Row, Summary, voided
 from harness.render.headline_block import batch_1_table, gpu_table, headline_block
 from tests.synthetic_cuda import cuda_summary
 
@@ -20,7 +20,7 @@ def lines(text: str) -> list[list[str]]:
 
 
 def one(rows: list[Row], place: int, **changes: Any) -> list[Row]:
-    return [row.model_copy(update=changes) if index == place else row for index, row in enumerate(rows)]
+    return [voided(row.model_copy(update=changes)) if index == place else row for index, row in enumerate(rows)]
 
 
 def test_every_batch_is_a_column_and_a_setting_that_holds_for_all_stands_once() -> None:
@@ -74,5 +74,5 @@ def test_a_cpu_run_shows_its_rows_at_batch_1(summary: Summary) -> None:
 
 @pytest.mark.parametrize(("grade", "figure"), [("A", "0.626"), ("F", "void")])
 def test_void_rows_show_no_figure_at_batch_1(grade: str, figure: str) -> None:
-    (line,) = lines(batch_1_table([TENSORRT[0].model_copy(update={"grade": grade})]))
+    (line,) = lines(batch_1_table([voided(TENSORRT[0].model_copy(update={"grade": grade}))]))
     assert line[3] == figure

@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 
 import pytest
 
-from harness.core.schemas import Check, ColdCosts, Flag, Grade, Interval, Row, Speedup, Summary
+from harness.core.schemas import Check, ColdCosts, Flag, Grade, Interval, Row, Speedup, Summary, voided
 from harness.render import cold, ranking, remarks
 from harness.render.conditions import conditions, environment_table
 from harness.render.headline import headline
@@ -119,7 +119,7 @@ def test_headline_names_winners_and_admits_doubt(summary: Summary, golden: Golde
 
 
 def test_headline_without_anything_to_rank(summary: Summary) -> None:
-    void = tuple(row.model_copy(update={"grade": "F"}) for row in summary.rows)
+    void = tuple(voided(row.model_copy(update={"grade": "F"})) for row in summary.rows)
     assert "Nothing was measured that may be ranked" in headline(summary.model_copy(update={"rows": void}))
 
 
