@@ -102,7 +102,7 @@ def _latency_dots(rows: Sequence[Row], unit: TimeUnit, names: Mapping[str, str])
     dots: dict[str, Dot | str] = {}
     for row in rows[:MAX_LINES]:
         latency = row.latency_ns
-        if latency is None or row.grade == "F":
+        if latency is None:
             dots[names[row.case_id]] = absence(row)
             continue
         dots[names[row.case_id]] = Dot(
@@ -136,7 +136,7 @@ def _speedup_dots(rows: Sequence[Row], names: Mapping[str, str]) -> dict[str, Do
 
 def absence(row: Row) -> str:
     """Why a row has no dot, in a word or two."""
-    if row.grade == "F":
+    if row.void is not None:
         return f"void: {row.flags[0].name}" if row.flags else "void"
     return "no baseline" if row.status == "measured" else row.status
 

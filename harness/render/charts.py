@@ -110,7 +110,7 @@ def _charts_of(summary: Summary, key: TableKey, rows: Sequence[Row], lost: Seque
     everything = [*rows, *lost]
     title = f"{model}: {_what(rows).lower()} by backend"
     charts = [Chart(f"{stem}-latency", title, key, partial(latency_figure, title, everything, caption))]
-    if len({row.batch_size for row in rows if row.throughput_per_s and row.grade != "F"}) > 1:
+    if len({row.batch_size for row in rows if row.throughput_per_s}) > 1:
         title = f"{model}: throughput against batch size"
         charts.append(Chart(f"{stem}-throughput", title, key, partial(throughput_figure, title, rows, caption)))
     if any(row.speedup and row.speedup.baseline != row.case_id for row in rows):

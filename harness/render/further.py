@@ -21,7 +21,7 @@ def further(summary: Summary) -> str:
 
     Empty where no row is wide.
     """
-    rows = [row for row in summary.rows if row.latency_ns and row.grade != "F" and not is_calibration(row)]
+    rows = [row for row in summary.rows if row.latency_ns and not is_calibration(row)]
     rows = [row for row in rows if not row.tried]
     wide = [row for row in rows if _width(row) > MAX_INTERVAL_HALF_WIDTH]
     if not wide:

@@ -221,7 +221,7 @@ def case_table(summary: Summary) -> str:
         left, rows = len(rows) - len(shown), shown
     if not rows:
         return ""
-    unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns and row.grade != "F")
+    unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
     winners = {
         found.case_id for _, ours in tables for _, group in ranking.by_shape(ours) if (found := ranking.winner(group))
     }
@@ -358,7 +358,7 @@ def _answer(summary: Summary, shape: tuple[int, int], group: Sequence[Row]) -> A
     way = f" ({ways.short(group[0])})" if ways.short(group[0]) else ""
     tokens = f", {length} tokens" if length else ""
     full = [row for row in group if row.precision == FULL]
-    baseline = (row for row in full if row.backend == summary.baseline_backend and row.latency_ns and row.grade != "F")
+    baseline = (row for row in full if row.backend == summary.baseline_backend and row.latency_ns)
     where = f"{_model(summary, group[0])}{way}, batch {batch}{tokens}"
     return Answer(group[0].model, where, _choice(full), _choice(group), next(baseline, None), len(group) - 1)
 
@@ -407,7 +407,7 @@ def _place(summary: Summary, row: Row) -> str:
 
 def _case_cells(row: Row, unit: units.TimeUnit, wins: bool) -> list[str]:
     words = [_backend(row), row.precision, str(row.batch_size)]
-    if row.latency_ns is None or row.grade == "F":
+    if row.latency_ns is None:
         return [*words, "void", "void", "void", accuracy(row), row.grade or units.ABSENT]
     median = f"{units.in_unit(row.latency_ns.median, unit)}{_half_width(row)}"
     return [

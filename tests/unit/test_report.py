@@ -131,7 +131,7 @@ def test_without_a_summary_it_says_what_to_run(tmp_path: Path) -> None:
 
 
 def test_a_newer_summary_is_refused(results: Results) -> None:
-    text = opened(results.summary.read_bytes()).content.replace(b'"schema_version": 2', b'"schema_version": 9', 1)
+    text = opened(results.summary.read_bytes()).content.replace(b'"schema_version": 3', b'"schema_version": 9', 1)
     results.summary.write_bytes(sealed(text))
     with pytest.raises(NewerFormatError):
         report.stage(["--results", str(results.root)])

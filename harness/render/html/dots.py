@@ -80,12 +80,12 @@ def speedup_plots(rows: Sequence[Row], baseline: str) -> PlotGroup | None:
 
 def _median(row: Row) -> Estimate | None:
     latency = row.latency_ns
-    return None if latency is None or row.grade == "F" else (latency.median, latency.ci95)
+    return None if latency is None else (latency.median, latency.ci95)
 
 
 def _far_apart(panels: Iterable[Sequence[Row]]) -> bool:
     """Whether some panel needs a logarithmic axis: one kind of scale for all panels."""
-    timed = [[row.latency_ns for row in rows if row.latency_ns and row.grade != "F"] for rows in panels]
+    timed = [[row.latency_ns for row in rows if row.latency_ns] for rows in panels]
     return any(far_apart([(latency.median, latency.p95) for latency in found]) for found in timed)
 
 
@@ -98,7 +98,7 @@ def _latency(title: str, rows: Sequence[Row], names: Mapping[str, str], unit: Ti
 
 def _speedup(title: str, rows: Sequence[Row], names: Mapping[str, str], limits: tuple[float, float]) -> Plot:
     def estimate(row: Row) -> Estimate | None:
-        return None if row.speedup is None or row.grade == "F" else (row.speedup.ratio, row.speedup.ci95)
+        return None if row.speedup is None else (row.speedup.ratio, row.speedup.ci95)
 
     axis = log_axis(limits, 2)
     axis["ticktext"] = [f"{text}×" for text in axis["ticktext"]]
@@ -211,7 +211,7 @@ def _absent(row: Row, names: Mapping[str, str], x: float) -> Trace:
 
 def _ratio_limits(rows: Sequence[Row]) -> tuple[float, float]:
     """One scale for all panels, with 1 in it."""
-    found = [row.speedup for row in rows if row.speedup and row.grade != "F"]
+    found = [row.speedup for row in rows if row.speedup]
     ratios = [1.0, *(speedup.ratio for speedup in found)]
     return _limits(ratios, [bar for speedup in found if (bar := to_scale(speedup.ci95))])
 
@@ -225,5 +225,5 @@ def _limits(values: Sequence[float], intervals: Sequence[Interval]) -> tuple[flo
 
 
 def _ends(rows: Sequence[Row]) -> list[float]:
-    found = [row.latency_ns for row in rows if row.latency_ns and row.grade != "F"]
+    found = [row.latency_ns for row in rows if row.latency_ns]
     return [end for latency in found for end in (latency.median, latency.p95 or latency.median)]

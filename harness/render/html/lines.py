@@ -44,7 +44,7 @@ COLD_NOTE = (
 
 def throughput_plots(rows: Sequence[Row]) -> PlotGroup | None:
     """Items per second against batch size, one panel a sequence length; None with a single batch size."""
-    shown = [row for row in rows if row.throughput_per_s is not None and row.grade != "F"]
+    shown = [row for row in rows if row.throughput_per_s is not None]
     if len({row.batch_size for row in shown}) < 2:
         return None
     lengths = sorted({row.sequence_length or 0 for row in shown})[:MAX_LENGTHS]
@@ -62,7 +62,7 @@ def throughput_plots(rows: Sequence[Row]) -> PlotGroup | None:
 
 def cold_plots(rows: Sequence[Row], baseline: str) -> PlotGroup | None:
     """Speedup against the seconds until the first answer, for the smallest and the largest shape."""
-    timed = [row for row in rows if row.cold_ns and row.speedup and row.grade != "F"]
+    timed = [row for row in rows if row.cold_ns and row.speedup]
     if not any(row.speedup and row.speedup.baseline != row.case_id for row in timed):
         return None
     shapes = ranking.by_shape(timed)

@@ -311,7 +311,9 @@ def test_every_file_is_documented() -> None:
 
 def test_figures_of_plugins_stand_with_the_results_and_not_for_a_void_row(summary: Summary) -> None:
     metric = CustomMetric(unit="items/W", better="higher", summary="Economy.", plugin="ours 1.0")
-    rows = tuple(row.model_copy(update={"custom": {"economy": 2.5}}) for row in summary.rows)
+    rows = tuple(
+        row.model_copy(update={"custom": {"economy": 2.5}}) if row.void is None else row for row in summary.rows
+    )
     found = tables_of(summary.model_copy(update={"rows": rows, "custom": {"economy": metric}}))["results"]
     told = {(line["grade"] == "F", line["custom_economy [items/W]"]) for line in found}
     assert told == {(False, "2.5"), (True, "")}

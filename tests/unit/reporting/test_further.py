@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from harness.core.schemas import Row, Summary
+from harness.core.schemas import Row, Summary, voided
 from harness.measure.summarise import latency_of
 from harness.render.further import further
 from tests.synthetic_results import RESNET, Synthetic, case_of, measured, usage_of
@@ -26,7 +26,7 @@ def row(index: int, medians: Sequence[float], **changes: Any) -> Row:
     ]
     assert found.usage is not None
     usage = found.usage.model_copy(update={"process_ns": LIFE_NS})
-    return found.model_copy(update={"latency_ns": latency_of(same), "usage": usage, **changes})
+    return voided(found.model_copy(update={"latency_ns": latency_of(same), "usage": usage, **changes}))
 
 
 def summary(*rows: Row) -> Summary:
