@@ -88,7 +88,7 @@ def _written(results: Results) -> dict[str, list[Path]]:
     return {
         "plan": [results.command],
         "aggregate": [results.summary_csv],
-        "report": [results.report, *results.charts.glob("*.png")],
+        "report": [results.report, *results.charts.glob("*.png"), *results.charts.glob("*.svg")],
         "selftest": [results.selftest_table],
     }
 
@@ -114,7 +114,7 @@ def manifest_of(plan: Plan, files: dict[str, bytes], results: Results) -> Bundle
 def _of_results(plan: Plan, results: Results) -> Iterator[Path]:
     yield from (results.plan, results.command, results.roof, results.selftest, results.selftest_table)
     yield from (results.summary, results.summary_csv, results.report)
-    yield from results.charts.glob("*.png")
+    yield from (*results.charts.glob("*.png"), *results.charts.glob("*.svg"))
     yield from map(results.written, ("plan", "selftest"))
     yield from results.environments.glob("*.json")
     for planned in plan.models:

@@ -10,10 +10,10 @@ from matplotlib.ticker import MaxNLocator
 
 from harness.core.schemas.profile_memory import Fragmentation, MemoryBlock, MemoryProfile
 from harness.render import units
-from harness.render.canvas import Margins, canvas
 from harness.render.markdown import section, table
-from harness.render.style import GREY, INK, drawing
 from harness.render.units import ABSENT, MIB
+from harness.reporting.charts.matplotlib_drawer import Margins, canvas
+from harness.reporting.charts.style import GREY, INK, drawing
 
 TOP = 5
 """Blocks in the table; memory.json has more."""

@@ -13,9 +13,9 @@ from harness.core.schemas.profile_parts import LayerRow, OperatorRow
 from harness.measure.layer_sums import total
 from harness.render import units
 from harness.render.html.layer_tree import MAX_LINES, Line, flat, tree
-from harness.render.html.plot import short
 from harness.render.html.prose import kind
 from harness.render.units import ABSENT
+from harness.reporting.charts.plotly_drawer import short
 
 TOP_OPERATORS = 50
 
