@@ -89,7 +89,12 @@ def _written(results: Results) -> dict[str, list[Path]]:
     return {
         "plan": [results.command],
         "aggregate": [results.summary_csv],
-        "report": [results.report, results.report_details, *results.charts.glob("*.png")],
+        "report": [
+            results.report,
+            results.report_details,
+            *results.charts.glob("*.png"),
+            *results.charts.glob("*.svg"),
+        ],
         "selftest": [results.selftest_table],
     }
 
@@ -115,7 +120,7 @@ def manifest_of(plan: Plan, files: dict[str, bytes], results: Results) -> Bundle
 def _of_results(plan: Plan, results: Results) -> Iterator[Path]:
     yield from (results.plan, results.command, results.roof, results.selftest, results.selftest_table)
     yield from (results.summary, results.summary_csv, results.report, results.report_details)
-    yield from results.charts.glob("*.png")
+    yield from (*results.charts.glob("*.png"), *results.charts.glob("*.svg"))
     yield from map(results.written, ("plan", "selftest"))
     yield from results.environments.glob("*.json")
     for planned in plan.models:

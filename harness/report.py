@@ -1,18 +1,18 @@
 """Summary → a report: report.md, whose first page answers, report-details.md with the rest, and report.html, one file.
 
 reads   results/summary.json and the sums of what it was computed from, command.txt, comparison.json,
-        profiles/<case_id>/{{model,parts}.json,*.trace.json}
-writes  results/report.md, results/report-details.md, charts/*.png, results/report.html; with --profiles
-        results/profile.{md,html}, profiles/charts/*.png; written/{report,profile}.json
+        profiles/<case_id>/{model,parts}.json, *.trace.json
+writes  results/report.md, results/report-details.md, charts/*.{png,svg}, results/report.html; with --profiles
+        results/profile.{md,html}, profiles/charts/*.{png,svg}; written/{report,profile}.json
 """
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from harness.core import chain, cli, hints, store, written
 from harness.core.errors import FormatError, MissingInputError
@@ -22,7 +22,7 @@ from harness.core.schemas import Comparison, Plan, SelfTest, Summary
 from harness.core.timestamps import utc_now
 from harness.measure.alike import Alike, alike, not_compared
 from harness.measure.profiled import only_profiled, profiled_rows
-from harness.render import charts, units
+from harness.render import units
 from harness.render.conditions import conditions
 from harness.render.document import document
 from harness.render.html.compared import is_of
@@ -31,6 +31,8 @@ from harness.render.html.page import page
 from harness.render.html.profile import Profiles
 from harness.render.html.stamp import stamp
 from harness.render.names import with_short_names
+from harness.reporting.charts import matplotlib_drawer, selection
+from harness.reporting.charts.selection import Chart
 from harness.reporting.first_page import answer, first_page, how_sure, terminal_answer
 from harness.reporting.tables.latency import terminal_table
 from harness.reporting.tables.profiles import profile_section
@@ -39,6 +41,9 @@ from harness.reporting.tables.side_by_side import not_compared_section, side_by_
 from harness.reporting.tables.what_if import terminal_what_if, what_if_text
 from harness.reporting.writers.markdown import document_text, section
 
+FORMS: tuple[Literal["png", "svg"], ...] = ("png", "svg")
+"""Of each chart: the first one is shown, the second is for documents that scale it."""
+
 
 def stage(arguments: Sequence[str]) -> None:
     """Read, draw, write."""
@@ -46,6 +51,7 @@ def stage(arguments: Sequence[str]) -> None:
     cli.add_folders(parser, models=False)
     parser.add_argument("--no-charts", action="store_true", help="write the tables only")
     parser.add_argument("--print", action="store_true", help="print the main table and what would bring most, too")
+    parser.add_argument("--plain-charts", action="store_true", help="charts without title and caption, for papers")
     parser.add_argument("--profiles", action="store_true", help="of the profiled cases alone, measured or not")
     options = parser.parse_args(arguments)
     results = Results(options.results)
@@ -54,15 +60,15 @@ def stage(arguments: Sequence[str]) -> None:
     written.check(results, "plan", [results.command], "make plan")
     asked = hints.of_command(read_text(results.command, Limit.TEXT) if results.command.is_file() else None)
     drawing = summary.charts and not options.no_charts
-    found = charts.select(summary) if drawing else charts.Selection()
+    found = selection.select(summary) if drawing else selection.Selection()
     tested = store.load(results.selftest, SelfTest, "make selftest") if results.selftest.is_file() else None
     proof = selftest_line(tested, results.selftest_table.name)
     profiled = Profiles(results.model_profile("").parent.name, profiled_rows(summary, results, cli.warn))
     beside = alike(profiled.found)
-    of_layers = charts.of_layers(summary, beside) if drawing else []
-    files = _drawn([*found.charts, *of_layers], place.charts)
+    of_layers = selection.of_layers(summary, beside) if drawing else []
+    files = _drawn([*found.charts, *of_layers], place.charts, options.plain_charts)
     charts_folder = place.charts.relative_to(results.root).as_posix()
-    images = [f"![{chart.alt}]({charts_folder}/{chart.name}.png)" for chart in of_layers]
+    images = [f"![{chart.spec.title}]({charts_folder}/{chart.name}.png)" for chart in of_layers]
     profile = _profile(summary, profiled, beside, images)
     parts = {one.row.case_id: one.parts for one in profiled.found if one.parts}
     changes = what_if_text(summary, parts)
@@ -159,14 +165,14 @@ def _comparison(summary: Summary, results: Results) -> Comparison | None:
     return found
 
 
-def _drawn(found: Sequence[charts.Chart], folder: Path) -> dict[Path, bytes]:
+def _drawn(found: Sequence[Chart], folder: Path, plain: bool) -> dict[Path, bytes]:
     """The charts by their files; those of an earlier report that this one does not show are removed."""
     drawn = {}
     for chart in found:
-        buffer = io.BytesIO()
-        charts.save(chart.draw(), buffer)
-        drawn[folder / f"{chart.name}.png"] = buffer.getvalue()
-    for path in folder.glob("*.png"):
+        figure = matplotlib_drawer.draw(chart.spec, plain)
+        for form in FORMS:
+            drawn[folder / f"{chart.name}.{form}"] = matplotlib_drawer.image(figure, form)
+    for path in (path for form in FORMS for path in folder.glob(f"*.{form}")):
         if path not in drawn:
             path.unlink()
     return drawn

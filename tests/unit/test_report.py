@@ -68,14 +68,26 @@ def test_every_chart_that_is_linked_exists_and_none_else(results: Results) -> No
     results.charts.mkdir()
     (results.charts / "of-an-earlier-report.png").write_bytes(b"")
     text = run(results)
-    drawn = sorted(path.name for path in results.charts.iterdir())
+    drawn = sorted(path.name for path in results.charts.glob("*.png"))
     assert len(drawn) == 5
+    assert sorted(path.name for path in results.charts.iterdir() if path.name not in drawn) == [
+        name.replace(".png", ".svg") for name in drawn
+    ]
     assert sorted(line.split("charts/")[1].rstrip(")") for line in text.splitlines() if line.startswith("![")) == drawn
 
 
 def test_without_charts(results: Results) -> None:
     assert "![" not in run(results, "--no-charts")
-    assert not list(results.root.glob("charts/*.png"))
+    assert not list(results.root.glob("charts/*"))
+
+
+def test_plain_charts_have_neither_title_nor_caption(results: Results) -> None:
+    text = run(results)
+    whole = {path.name: path.stat().st_size for path in results.charts.iterdir()}
+    assert run(results, "--plain-charts") == text
+    plain = {path.name: path.stat().st_size for path in results.charts.iterdir()}
+    assert set(plain) == set(whole)
+    assert all(plain[name] < whole[name] for name in whole)
 
 
 def test_charts_can_be_turned_off_in_the_configuration(results: Results, summary: Summary) -> None:
