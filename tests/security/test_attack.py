@@ -5,13 +5,16 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from benchmarks import attack
 from benchmarks.forked_stages import Ended, FaultError
+from benchmarks.hostile_inputs import CASES, _without
 from tests.fixtures.stages import ROOT
+from tests.synthetic_results import RESNET, Synthetic
 
 pytestmark = pytest.mark.stages
 
@@ -60,6 +63,17 @@ def test_what_does_not_hold_is_counted_and_named_with_the_command_that_repeats_i
 def test_only_an_error_of_two_lines_is_a_refusal(ended: Ended) -> None:
     with pytest.raises(FaultError):
         ended.refused()
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "words"),
+    [("2.json", True, "other figures"), ("2.usage.json", True, "does not say so"), ("2.json", False, None)],
+)
+def test_a_damaged_record_must_be_out_of_the_figures_and_named(name: str, changed: bool, words: str | None) -> None:
+    whole = Synthetic(models=(RESNET,), cases=CASES, rounds=3, samples=60)
+    spoilt = Path("results/raw", CASES[0].case_id, name)
+    with pytest.raises(FaultError, match=words) if words else nullcontext():
+        _without(whole.summary(), whole, spoilt, changed)
 
 
 def test_chance_is_the_same_for_the_same_attempt(tmp_path: Path) -> None:
