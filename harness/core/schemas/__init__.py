@@ -1,6 +1,7 @@
 """Every file on disk, typed and versioned. Times are integers in nanoseconds, sizes integers in bytes.
 
-A `schema_version` is raised when a reader of the old version would misread or refuse the new file.
+A `schema_version` is raised when a reader of the old version would misread the new file. A field that it does not know,
+as the seal, it refuses in two lines (docs/decisions/0001-files-between-stages.md).
 The reader of a format 2 takes format 1, too. Every file but a raw record ends with a seal (core/seal.py); those of
 older versions have none and are read as they are:
 
