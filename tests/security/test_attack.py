@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from benchmarks import attack
-from benchmarks.forked_stages import Ended, FaultError
+from benchmarks.forked_stages import Ended, FaultError, start
 from benchmarks.hostile_inputs import CASES, _without
 from tests.fixtures.stages import ROOT
 from tests.synthetic_results import RESNET, Synthetic
@@ -28,7 +32,7 @@ def attacked(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_one_of_each_kind_holds(name: str, tried: int) -> None:
     done = attacked("--quick", "--only", name)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith(f"{name}: {tried} of {tried} held")
+    assert done.stdout.splitlines()[-1].startswith(f"{name}: {tried} of {tried} held in")
 
 
 @pytest.mark.nightly
@@ -86,3 +90,15 @@ def test_chance_is_the_same_for_the_same_attempt(tmp_path: Path) -> None:
     attack.attack("kills", one, [3, 4], 7, tmp_path)
     attack.attack("kills", one, [4], 7, tmp_path)
     assert drawn[1] == drawn[2] != drawn[0]
+
+
+def test_a_stage_that_is_killed_at_its_first_instruction_still_has_an_end(tmp_path: Path) -> None:
+    def killed() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def never(_arguments: Sequence[str]) -> None:
+        raise AssertionError
+
+    with mock.patch.object(os, "setsid", killed):
+        ended = start(never, place=tmp_path).wait()
+    assert (ended.code, ended.out, ended.err) == (-signal.SIGKILL, "", "")
