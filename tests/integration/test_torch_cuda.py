@@ -379,6 +379,7 @@ def test_the_e2e_boundary_copies_arrays_into_the_same_tensors(
     backend.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("switches")
 def test_a_cuda_graph_that_inductor_skipped_passes_for_no_precision(
     log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
