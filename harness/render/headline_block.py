@@ -145,7 +145,7 @@ def _batch_1_line(row: Row) -> list[str]:
 
 
 def _accuracy(row: Row) -> str:
-    """Of the worst sample against fp32 PyTorch: equal answers of a trained classifier, else the cosine."""
+    """Against fp32 PyTorch: share of equal answers of a trained classifier, else the cosine of the worst sample."""
     if row.parity is None:
         return units.ABSENT
     if row.parity.top1_agreement is not None and row.weights == "pretrained":
