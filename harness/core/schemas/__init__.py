@@ -2,8 +2,8 @@
 
 A `schema_version` is raised when a reader of the old version would misread the new file. A field that it does not know,
 as the seal, it refuses in two lines (docs/decisions/0001-files-between-stages.md).
-The reader of a format 2 or 3 takes the formats before it, too. Every file but a raw record ends with a seal (core/seal.py); those of
-older versions have none and are read as they are:
+The reader of a format 2 or 3 takes the formats before it, too. Every file but a raw record ends with a seal
+(core/seal.py); those of older versions have none and are read as they are:
 
     Plan          2  plan_id is of the whole plan; settings_id, which was the plan_id of format 1, of the settings;
                      export and the inputs of a model came later, the defaults in older files
