@@ -120,7 +120,7 @@ PROFILE = $(STAGE).profile_ops $(PLACE) --models-dir "$$MODELS_DIR" --python "$$
 ASKED = $(strip $(if $(filter override,$(origin CONFIG)),CONFIG) $(DEVICE) $(MODELS) $(BACKENDS) $(PRECISIONS) $(BATCHES) $(SEQ_LENGTHS) \
         $(BOUNDARIES) $(MODES) $(SETTINGS) $(INPUTS) $(EXPORTER) $(TUNE) $(ROUNDS) $(MAX_ROUNDS) $(INTERVAL) $(BUDGET))
 AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
-REPORT = $(STAGE).report $(PLACE)
+REPORT = $(STAGE).report $(PLACE) $(if $(PLAIN_CHARTS),--plain-charts)
 COMPARE = $(STAGE).compare $(PLACE) $(if $(BASELINE),--baseline "$$BASELINE") --threshold "$$THRESHOLD" \
           $(MARGINS) $(if $(ACROSS),--across)
 MARGINS = $(if $(MAX_REGRESSION),--max-regression "$$MAX_REGRESSION") $(if $(EQUIVALENCE),--equivalence "$$EQUIVALENCE")

@@ -47,12 +47,10 @@ from harness.planning.part import of_models
 from harness.planning.profiled import files_of, profiled_cases
 from harness.planning.settings import threads_of
 from harness.render import units
-from harness.render.markdown import document_text
-from harness.render.profile_layers import profile_text
-from harness.render.profile_model import progress_line
-from harness.render.profile_terminal import terminal_layers
-from harness.render.tokenising import tokenising_line
-from harness.render.what_if import terminal_what_if
+from harness.reporting.tables.layers import profile_text, terminal_layers, tokenising_line
+from harness.reporting.tables.model_costs import progress_line
+from harness.reporting.tables.what_if import terminal_what_if
+from harness.reporting.writers.markdown import document_text
 from harness.running import profile_files
 from harness.running.profiling import Level, ProfileJob, profile_in_a_process, watched_profile
 

@@ -27,9 +27,9 @@ from harness.measure.claimed import between
 from harness.measure.reproduced import rows_of
 from harness.planning import claims
 from harness.planning.config import Config
-from harness.render import reproduction as tables
 from harness.render.conditions import short_conditions
-from harness.render.markdown import document_text
+from harness.reporting.tables import reproduction as tables
+from harness.reporting.writers.markdown import document_text
 
 
 def stage(arguments: Sequence[str]) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from harness.core.schemas import Precision, Row
 from harness.measure.ratios import Ratio, ratio_of_medians
 from harness.measure.rows import median_ns
-from harness.render import cold, ranking, units
-from harness.render.engines import engine_of
+from harness.render import ranking, units
 from harness.render.group import Group, Recommendation, listed
 from harness.render.series import USUAL, name
+from harness.reporting.figures import until_first_answer_ns
+from harness.reporting.tables import cold_start as cold
+from harness.reporting.tables.engines import engine_of
 
 WORTH = 1.05
 """A lower precision that is known to gain less than this is not worth its loss."""
@@ -150,4 +152,4 @@ def _latency(row: Row) -> str:
 
 
 def _until_first_answer(row: Row) -> float:
-    return cold.until_first_answer_ns(row.cold_ns) if row.cold_ns else float("inf")
+    return until_first_answer_ns(row.cold_ns) if row.cold_ns else float("inf")

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from harness.core.schemas import Row
 from harness.measure.rows import median_ns
-from harness.render import cold, ranking, units
-from harness.render.engines import engine_of
+from harness.render import ranking, units
 from harness.render.group import Group, Recommendation, interval, listed
 from harness.render.series import name
+from harness.reporting.tables import cold_start as cold
+from harness.reporting.tables.engines import engine_of
 
 ENQUEUE_BOUND = "ENQUEUE_BOUND"
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from harness.core.schemas import Summary
 from harness.measure import grades, stats
-from harness.render import custom, ranking, units, ways
-from harness.render.device_columns import guide_lines
-from harness.render.meanwhile import monitor_cost
+from harness.render import ranking, units, ways
+from harness.reporting.tables import custom_metrics as custom
+from harness.reporting.tables.latency import guide_lines
+from harness.reporting.tables.machine_load import monitor_cost
 
 
 def guide(summary: Summary) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from harness.core.schemas import ComparedRow, Comparison
 from harness.measure.comparison import is_lost
 from harness.render import change, units
-from harness.render.comparison import headline, remarks, rows_table
-from harness.render.markdown import escape, table
+from harness.reporting.tables.comparison import compared_table, headline, remarks
+from harness.reporting.writers.markdown import escape, table_text
 
 MAX_LINES = 40
 MARKER = "<!-- inferometer -->"
@@ -56,10 +56,10 @@ def _between(found: Comparison) -> str:
 def _table(rows: Sequence[ComparedRow]) -> str:
     if not rows:
         return ""
-    lines, headers = rows_table(rows[:MAX_ROWS], terminal=True)
+    shown = table_text(compared_table(rows[:MAX_ROWS], with_notes=False))
     more = Counter(row.verdict for row in rows[MAX_ROWS:])
     rest = ", ".join(f"{number} {verdict}" for verdict, number in more.items())
-    return table(headers, lines) + (f"\n\n… and {rest}." if rest else "")
+    return shown + (f"\n\n… and {rest}." if rest else "")
 
 
 def _missed(found: Comparison) -> str:

@@ -16,7 +16,7 @@ from harness.render.advice_choice import backend_choice, precision_choice, start
 from harness.render.advice_gpu import engine_cost, launches
 from harness.render.advice_memory import page_faults
 from harness.render.group import Group, Recommendation
-from harness.render.markdown import escape
+from harness.reporting.writers.markdown import escape
 
 MAX_GROUPS = 8
 """Models and sequence lengths with recommendations; nobody reads a hundred."""

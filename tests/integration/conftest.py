@@ -28,6 +28,26 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Models:
     return Models(own / "models")
 
 
+@pytest.fixture(autouse=True)
+def _nothing_else_is_exported(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that exported a shared module with settings of its own would change what the tests after it measure."""
+    if "exports" not in request.fixturenames:
+        yield
+        return
+    root = request.getfixturevalue("exports").root
+    before = _export_records(root)
+    yield
+    after = _export_records(root)
+    for path, content in before.items():
+        path.write_bytes(content)
+    assert after == before, "this test exported into the folder that all tests share: it needs its own"
+
+
+def _export_records(root: Path) -> dict[Path, bytes]:
+    """The record of each model's latest export."""
+    return {path: path.read_bytes() for path in sorted(root.glob("*/export.json"))}
+
+
 @pytest.fixture
 def folder(tmp_path: Path, exports: Models) -> Iterator[Folder]:
     """A results folder that must leave no process behind."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 import pytest
 
@@ -13,6 +13,9 @@ from harness.core.errors import ConfigError, ExportError
 from harness.core.layout import Models
 from harness.core.schemas import Failed, Measured, Row
 from tests.fixtures.stages import Folder
+
+if TYPE_CHECKING:
+    from harness.zoo.loaded import Loaded
 
 pytestmark = pytest.mark.stages
 
@@ -104,6 +107,22 @@ def test_a_wrong_precision_stays_void(own: Folder) -> None:
     assert {row.grade for row in own.summary().rows} == {"F"}
 
 
+def test_examples_may_be_given_by_the_names_of_forwards_parameters(tmp_path: Path) -> None:
+    from harness.zoo import model_info
+    from harness.zoo.build import family_of
+    from harness.zoo.loaded import Request
+
+    def load(name: str) -> Loaded:
+        info = model_info(ODD + name)
+        loaded: Loaded = family_of(info).load(Request(info, "own", 0, None, tmp_path))
+        return loaded
+
+    keyed, ordered = load("keyed"), load("hiding")
+    assert keyed.input_names == ordered.input_names == ("ids", "mask")
+    for name, values in ordered.make_inputs(8, None).arrays.items():
+        assert (keyed.make_inputs(8, None).arrays[name] == values).all()
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -114,6 +133,8 @@ def test_a_wrong_precision_stays_void(own: Folder) -> None:
             "averaged",
             ("Output `output_1`", "no batch axis: its shape is (4,) for one item", "leave `output_1` out"),
         ),
+        ("misnamed", ("example inputs by the names words, mask; its forward takes ids, mask", "names of forward's")),
+        ("a_dictionary", ("returned a dict for its input `x`", "needs a module around it", "self.net({'x': x")),
         ("a_number", ("returned a float for its input `temperature`", "torch.tensor(")),
         ("not_a_number", ("Output `output`", "is NaN in", "logarithm of a negative number")),
     ],

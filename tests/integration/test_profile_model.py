@@ -262,7 +262,7 @@ def test_the_report_shows_the_profiles_with_links_that_lead_somewhere(profiled: 
     profiled.summary()
     done = profiled("report", "--no-charts")
     assert done.returncode == 0, done.stderr
-    report = profiled.results.report.read_text()
+    report = profiled.results.report_details.read_text()
     _, _, section = report.partition("\n## Profile\n")
     assert "2 FLOPs a multiply-add" in section
     links = [part.partition(")")[0] for part in section.split("](")[1:]]

@@ -343,6 +343,35 @@ def test_what_a_case_started_in_a_session_of_its_own_ends_with_it(folder: Folder
     assert folder.orphans() == []
 
 
+@pytest.mark.parametrize(
+    "killed", ["stage", *(pytest.param(name, marks=pytest.mark.slow) for name in ("group", "guard", "case"))]
+)
+@pytest.mark.parametrize(
+    "words", [("export",), ("profile_ops",), ("run", "--isolation", "spawn")], ids=lambda words: words[0]
+)
+def test_so_it_does_in_exports_profiles_and_cases_that_were_not_forked(
+    folder: Folder, tmp_path: Path, words: tuple[str, ...], killed: str
+) -> None:
+    if words == ("export",):
+        folder.models = Models(tmp_path / "models")
+        folder.plan({"backends": ["torch-eager"]}, models=("module:tests.fixtures.models:lingering",))
+    else:
+        folder.environment["INFEROMETER_TEST_FAULTS"] = "1"
+        folder.plan({"backends": ["torch-eager"], "batch_sizes": [5]})  # hangs
+    with folder.started(*words) as process:
+        assert until(lambda: folder.named("sleep 600"), 120)
+        case = folder.named("sleep 600")[0].parent()
+        assert case is not None
+        guard = case.ppid()
+        assert guard not in (process.pid, os.getpid())
+        if killed == "group":
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            os.kill({"stage": process.pid, "guard": guard, "case": case.pid}[killed], signal.SIGKILL)
+        process.wait()
+    assert folder.orphans() == []
+
+
 @pytest.mark.slow
 def test_a_run_killed_while_compiling_leaves_no_compiler_behind(folder: Folder) -> None:
     folder.plan({"backends": ["torch-compile"], "batch_sizes": [3]})

@@ -16,7 +16,7 @@ from harness.core.schemas import Row, Summary
 from harness.render.html.stamp import stamp
 from tests.synthetic_results import EFFICIENTNET, RESNET, Synthetic, case_of, eventful, matrix, restless
 from tests.unit.measure.test_profile_model_achieved import profile
-from tests.unit.render.test_profile_layers import EAGER
+from tests.unit.reporting.test_profile_layers import EAGER
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient

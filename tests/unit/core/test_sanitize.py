@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from harness.core import cli, sanitize
 from harness.core.errors import UsageError
 from harness.core.schemas import Failed
-from harness.render.csv_writing import csv_text
-from harness.render.github import step_summary
-from harness.render.markdown import document_text, table
+from harness.reporting.writers.csv import csv_text
+from harness.reporting.writers.github import step_summary
+from harness.reporting.writers.markdown import document_text, table
 
 HOSTILE = "a\x1b]0;owned\x07b\x1b[2J\u202ec\u2066d\x9be\x00f\u2028g"
 """A window's title, a cleared screen, reversed letters, an 8-bit control sequence, a null and a line separator."""
