@@ -61,7 +61,8 @@ BUILD_FLAGS ?=#? further flags of image builds, as --network=host
 RUN_FLAGS   ?=#? further flags of containers, as --memory=8g
 PYTHON      ?= $(FOUND_PYTHON)#? Python 3.11 to 3.13: makes the virtual environment; runs the stages with WHERE=system
 
-override FOUND_PYTHON := $(if $(filter file,$(origin PYTHON)),$(firstword $(foreach p,python3 python3.13 python3.12 python3.11,$(shell $(p) -c 'import sys; 0x30b0000 <= sys.hexversion < 0x30e0000 and print("$(p)")' 2>/dev/null))))
+override IF_FIT = $(shell $(1) -c 'import sys; 0x30b0000 <= sys.hexversion < 0x30e0000 and print("$(1)")' 2>/dev/null)
+override FOUND_PYTHON := $(if $(filter file,$(origin PYTHON)),$(or $(call IF_FIT,python3),$(call IF_FIT,python3.13),$(call IF_FIT,python3.12),$(call IF_FIT,python3.11)))
 
 # Earlier names of three variables still work.
 override RENAMED := RUN RUNS PYTHONS
