@@ -76,7 +76,7 @@ def select(summary: Summary) -> Selection:
         stem = _stem((slug_of(rows[0]), *key[1:]), key[0] in several)
         charts += _charts_of(summary, key, rows, planned.get(key, []), stem)
         drawn, rows_drawn = drawn + 1, rows_drawn + len(rows)
-    note = f"Charts are drawn for the first {drawn} of {len(tables):,} tables; the tables hold every row."
+    note = f"Charts are drawn for the first {drawn} of {len(tables):,} tables; the tables have every row."
     return Selection(tuple(charts), note if drawn < len(tables) else "")
 
 

@@ -22,7 +22,7 @@ def energy_table(rows: Sequence[Row], energies: Mapping[str, Energy]) -> str:
     by_length = any(row.sequence_length for row, _ in found)
     settings = setting_columns([row for row, _ in found])
     headers = ["backend", "precision", *settings, "batch", *(["seq"] if by_length else [])]
-    headers += ["J a batch", f"J {_article(found[0][0])}", "card W"]
+    headers += ["J a batch", f"J {_article(found[0][0])}", "GPU W"]
     lines = [
         [
             *(row.backend, row.precision, *(cell(row) for cell in settings.values()), str(row.batch_size)),
@@ -47,7 +47,7 @@ def _article(row: Row) -> str:
 
 def _how(energy: Energy) -> str:
     return (
-        f"Conditions: {energy.gpu}, back to back in a pass of its own, by the card's energy counter over "
+        f"Conditions: {energy.gpu}, back to back in a pass of its own, by the GPU's energy counter over "
         f"{energy.window_ns / 1e9:.1f} s or about so a row; {energy.idle_w:.0f} W idle, measured over "
         f"{energy.idle_ns / 1e9:.0f} s before, are subtracted. The host's own power is not in it."
     )

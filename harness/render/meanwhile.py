@@ -31,10 +31,10 @@ COLUMNS: dict[str, tuple[Cell, tuple[str, ...]]] = {
 GPU_COLUMNS: dict[str, Callable[[GpuUsage], str]] = {
     "SM MHz": lambda card: _span(card.sm_mhz_min, card.sm_mhz_max),
     "memory MHz": lambda card: _thousands(card.memory_mhz_mean),
-    "card °C": lambda card: _whole(card.temperature_c_max),
-    "card W": lambda card: _pair(card.power_w_mean, card.power_w_max),
-    "card %": lambda card: _whole(card.utilisation_percent_mean),
-    "card MiB": lambda card: ABSENT if card.memory_peak_bytes is None else units.mib(card.memory_peak_bytes),
+    "GPU °C": lambda card: _whole(card.temperature_c_max),
+    "GPU W": lambda card: _pair(card.power_w_mean, card.power_w_max),
+    "GPU %": lambda card: _whole(card.utilisation_percent_mean),
+    "GPU MiB": lambda card: ABSENT if card.memory_peak_bytes is None else units.mib(card.memory_peak_bytes),
     "clock held back by": lambda card: ", ".join(f"{name} {share:.0%}" for name, share in card.reasons.items()),
 }
 """Header → its cell, of rows that ran on a GPU; left out where no row fills it."""
@@ -45,9 +45,9 @@ EXPLAINED = (
 )
 
 EXPLAINED_GPU = (
-    " Of the card by NVML, about four looks a second: SM clock lowest – highest, memory clock and utilisation mean, "
-    "temperature highest, power mean / highest, memory as growth on the whole card since before the process; what held "
-    "the clock back in what share of the looks."
+    " GPU columns come from NVML, about four looks a second: SM clock lowest – highest, memory clock and utilisation "
+    "mean, temperature highest, power mean / highest, memory as growth on the whole GPU since before the process; what "
+    "held the clock back in what share of the looks."
 )
 
 

@@ -192,7 +192,9 @@ def _percentile(name: str, unit: TimeUnit) -> Callable[[Row], str]:
         if value is not None:
             return units.in_unit(value, unit)
         least = WITHHELD[name]
-        return f"n<{least}" if latency.n < least else f"n<{least_in_process(int(name[1:]) / 100)} each"
+        if latency.n < least:
+            return f"needs {least} samples"
+        return f"needs {least_in_process(int(name[1:]) / 100)} samples a process"
 
     return lambda row: _timed(row, figure)
 

@@ -22,7 +22,7 @@ MAX_SEGMENTS = 14
 
 NOTE = (
     "Segment: time in a module by itself, all blocks together, in the colour of its group; a kernel that fuses several "
-    "modules stands in what they share. Triangle: the latency measured without a profiler. Point at one for figures."
+    "modules is in what they share. Triangle: the latency measured without a profiler. Point at one for figures."
 )
 
 NO_KERNEL = " Hatched: no kernel ran on the GPU."

@@ -248,7 +248,7 @@ def test_a_huge_summary_gets_a_bounded_number_of_charts() -> None:
     selection = charts.select(Synthetic(models=models, cases=cases, rounds=2, samples=20).summary())
     assert len(selection.charts) <= 1 + 4 * charts.MAX_TABLES
     assert (
-        selection.note == f"Charts are drawn for the first {charts.MAX_TABLES} of 30 tables; the tables hold every row."
+        selection.note == f"Charts are drawn for the first {charts.MAX_TABLES} of 30 tables; the tables have every row."
     )
 
 
