@@ -206,7 +206,7 @@ def _foreign(
 ) -> str | None:
     if isinstance(artifacts, str | None):
         if record.artifacts:
-            return f"what was measured cannot be told: {(artifacts or 'there is no export').rstrip('.')}"
+            return f"unknown what was measured: {(artifacts or 'there is no export').rstrip('.')}"
         artifacts = {}
     return admission.foreign_artifact(record, artifacts) or admission.foreign_machine(
         record.environment_id, case, environments, agreed

@@ -19,7 +19,7 @@ UNRANKED = "C"
 DOUBT = "~"
 """Before a ratio that rests on a row of grade C."""
 
-DOUBT_MEANS = f"{DOUBT}: rests on a row of grade C, this one or the baseline."
+DOUBT_MEANS = f"{DOUBT}: based on a row of grade C, this one or the baseline."
 
 TableKey = tuple[str, str, str, str, str]
 """model, weights, device, boundary, mode: what one table holds."""

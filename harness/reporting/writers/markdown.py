@@ -24,7 +24,7 @@ WORDS = frozenset(
         *("layer", "kind", "from module", "group", "operator", "inputs", "output", "fused from", "module"),
         *("engine", "profile", "by precision", "kept in fp32", "limit", "clock held back by"),
         *("on disk", "file", "held by"),
-        *("gain", "known how", "rule", "from", "to", "rests on"),
+        *("gain", "evidence", "rule", "from", "to", "based on"),
         *("fastest with the same answers (fp32)", "fastest at all", "what that costs"),
         *("flag", "meaning", "check", "why not in the others"),
     }
