@@ -12,8 +12,9 @@ from harness.render import units
 from harness.render.html.dots import NOTE, latency_plots, speedup_plots
 from harness.render.html.lines import cold_plots, throughput_plots
 from harness.render.html.plot import Plot, PlotGroup, hover, tags
+from harness.reporting.table import Column, Table, words
 from harness.reporting.writers import html as prose
-from harness.reporting.writers.markdown import table
+from harness.reporting.writers.markdown import table_text
 from tests.synthetic_results import with_baseline_grades
 from tests.unit.reporting.test_tables import rows_of
 
@@ -183,7 +184,10 @@ def test_inline(text: str, expected: str) -> None:
 
 
 def test_a_table_keeps_its_pipes_and_its_alignment() -> None:
-    found = prose.blocks("Before.\n\n" + table(["backend", "ms"], [["a|b", "1.20"]]))
+    table = Table(
+        [words("backend", lambda row: row[0]), Column("ms", lambda row: row[1])], [("a|b", "1.20")], "Before."
+    )
+    found = prose.blocks(table_text(table))
     assert found.startswith("<p>Before.</p>")
     assert '<th scope="col" class="word">backend</th><th scope="col" class="num">ms</th>' in found
     assert '<tr><td class="word">a|b</td><td class="num">1.20</td></tr>' in found

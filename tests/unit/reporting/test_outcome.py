@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from harness.core.schemas import Interval, Row, Summary
-from harness.reporting.writers.outcome import outcome
+from harness.render.outcome import outcome
 
 
 def with_rows(summary: Summary, rows: list[Row]) -> Summary:
