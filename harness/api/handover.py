@@ -65,13 +65,14 @@ def arrays_of(module: nn.Module, data: Any) -> Given:
 
     Raises UsageError for a name that forward does not have, and for what is no tensor with a common batch axis.
     """
-    from harness.zoo.own_module import input_names  # noqa: PLC0415 - imports torch, which only a module needs
+    from harness.zoo.own_module import WRAPPED, input_names  # noqa: PLC0415 - imports torch, which only a module needs
 
     if isinstance(data, Mapping):
         names = input_names(module, len(data))
         for name in data:
             if name not in names:
-                raise UsageError(*unknown_name(f"among the first {len(data)} inputs of forward", str(name), names))
+                problem, hint = unknown_name("input of forward", str(name), names)
+                raise UsageError(problem, f"{hint} {WRAPPED}")
         values = [data[name] for name in names]
     else:
         values = list(data) if isinstance(data, tuple | list) else [data]

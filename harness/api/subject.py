@@ -15,7 +15,7 @@ from harness.api.handover import Given, arrays_by_name, arrays_of, hand_over, ha
 from harness.core.errors import MissingInputError, UsageError
 from harness.core.layout import Models
 from harness.zoo import MODELS, model_info
-from harness.zoo.sources import require_files, with_prefix
+from harness.zoo.sources import is_model_file, require_files, with_prefix
 
 if TYPE_CHECKING:
     import torch
@@ -98,11 +98,11 @@ def _at_most(given: Given) -> Given:
 
 
 def _name(model: Any) -> str:
-    """A model of the table, or a path: an ONNX file, or a folder saved by save_pretrained."""
+    """A model of the table, or a path: an ONNX file, a saved program, or a folder saved by save_pretrained."""
     path = Path(model)
     if str(model) in MODELS:
         return str(model)
-    if path.suffix == ".onnx":
+    if is_model_file(path):
         name = with_prefix(str(model))
         require_files(name)
         return name
@@ -115,8 +115,8 @@ def _name(model: Any) -> str:
         )
     if isinstance(model, os.PathLike) or (os.sep in model and ":" not in model):
         raise MissingInputError(
-            f"{path} is no folder and no ONNX file.",
-            "Give the path of a folder saved by save_pretrained or of a `.onnx` file, or `hf:<hub id>` for the hub's.",
+            f"{path} is no folder, no ONNX file and no saved program.",
+            "Give the path of a folder saved by save_pretrained, of a `.onnx` or a `.pt2` file, or `hf:<hub id>`.",
         )
     return str(model)
 

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.core.schemas import ComparedRow, Design, Difference, Latency, Row, Summary, Verdict
+from harness.core.schemas import ComparedRow, Design, Difference, Row, Summary, Verdict
 from harness.measure import changes, grades, paired, stats
 from harness.measure.handed_over import renamed
 from harness.measure.ratios import MIN_ROUNDS, Change, change_between, change_of_ratios, holm
+from harness.measure.rows import medians_by_round
 
 SIGNIFICANCE = 0.05
 ENOUGH_ROUNDS = 5
@@ -190,7 +191,7 @@ def _pair(baseline: Row, current: Row, forbidden: str | None, design: Design) ->
     if refusal is not None or baseline.latency_ns is None or current.latency_ns is None:
         return _Pair(baseline, current, refusal or "no latency", None)
     if design == "paired":
-        return _pair_rounds(baseline, current, _by_round(baseline.latency_ns), _by_round(current.latency_ns))
+        return _pair_rounds(baseline, current)
     before, after = baseline.latency_ns.process_medians, current.latency_ns.process_medians
     if min(len(before), len(after)) < MIN_ROUNDS:
         side = "the baseline" if len(before) < MIN_ROUNDS else "the current run"
@@ -205,13 +206,9 @@ _SAME_SAMPLES = "the very same samples on both sides: measure anew, FORCE=1"
 _NO_SPREAD = "the process medians have no spread that can be used"
 
 
-def _by_round(latency: Latency) -> dict[int, float]:
-    numbers = latency.process_rounds or range(1, len(latency.process_medians) + 1)
-    return dict(zip(numbers, latency.process_medians, strict=True))
-
-
-def _pair_rounds(baseline: Row, current: Row, before: Mapping[int, float], after: Mapping[int, float]) -> _Pair:
+def _pair_rounds(baseline: Row, current: Row) -> _Pair:
     """Of the rounds that both states have."""
+    before, after = medians_by_round(baseline), medians_by_round(current)
     rounds = sorted(before.keys() & after.keys())
     if len(rounds) < MIN_ROUNDS:
         reason = f"{len(rounds)} rounds with both states: measure at least {paired.ENOUGH_ROUNDS}, `make ab ROUNDS=10`"
@@ -320,4 +317,4 @@ def _row(named: Row, verdict: Verdict, baseline: Row | None, current: Row | None
 
 
 def _headline(row: Row | None) -> float | None:
-    return row.latency_ns.median if row and row.latency_ns and row.grade != "F" else None
+    return row.latency_ns.median if row and row.latency_ns else None

@@ -9,12 +9,11 @@ from typing import Any
 import yaml
 
 from harness.core.errors import ConfigError, MissingInputError
-from harness.core.regular import open_to_read
+from harness.core.regular import Limit, open_to_read
 from harness.core.sanitize import shortened
 
 FOLDER = Path("configs")
-MAX_BYTES = 1_000_000
-"""A configuration is a page of text; more is a mistake or an attack on the parser."""
+MAX_BYTES = int(Limit.TEXT)
 
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9_]{0,17})")

@@ -10,9 +10,9 @@ from matplotlib.ticker import MaxNLocator
 
 from harness.core.schemas.profile_memory import MemoryProfile
 from harness.render import units
-from harness.render.canvas import Margins, canvas
-from harness.render.style import GREY, INK, drawing
 from harness.render.units import MIB
+from harness.reporting.charts.matplotlib_drawer import Margins, canvas
+from harness.reporting.charts.style import GREY, INK, drawing
 
 _ACTIVATIONS, _TEMPORARIES = "#0072B2", "#E69F00"
 _HEIGHT_IN = 2.2

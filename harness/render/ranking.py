@@ -50,7 +50,7 @@ def is_doubtful(row: Row) -> bool:
 def speedup(row: Row) -> str:
     """The ratio to the baseline, marked where it rests on a row of grade C; without its interval."""
     if row.speedup is None:
-        return units.ABSENT
+        return units.missing(row)
     return f"{DOUBT if is_doubtful(row) else ''}{units.significant(row.speedup.ratio)}"
 
 

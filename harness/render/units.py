@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import median
 
-from harness.core.schemas import Interval, Kind
+from harness.core.schemas import Interval, Kind, Row
 from harness.measure.grades import MAX_PRINTED_FACTOR, too_wide_to_print
 
 DIGITS = 3
 ABSENT = "–"
 """What a table shows where a figure cannot be known or does not apply; never 0."""
+VOID = "void"
+"""What it shows for every figure of speed of a void row: it timed something else than its label says."""
 
 MIB = 1 << 20
 
@@ -32,6 +34,11 @@ NANOSECOND = TimeUnit("ns", 1)
 MICROSECOND = TimeUnit("µs", 1e3)
 MILLISECOND = TimeUnit("ms", 1e6)
 SECOND = TimeUnit("s", 1e9)
+
+
+def missing(row: Row) -> str:
+    """What a table shows in place of a figure of speed that a row does not have."""
+    return ABSENT if row.void is None else VOID
 
 
 def significant(value: float | None, digits: int = DIGITS) -> str:

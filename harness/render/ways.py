@@ -8,18 +8,30 @@ from harness.core.schemas import Boundary, Mode, Part, Row, Split
 from harness.render.ranking import TableKey
 
 BOUNDARIES: Mapping[Boundary, str] = {
-    "compute": "inputs and outputs in memory as the backend reads and writes them",
-    "transfer": "copies to the device and back included",
-    "e2e": "from text or JPEG bytes to the answer; preprocessing and post-processing on one thread",
+    "compute": "model only",
+    "transfer": "copies to the device and back included (boundary transfer)",
+    "e2e": "from text or JPEG bytes to the answer (boundary e2e), preprocessing and post-processing on one thread",
 }
 MODES: Mapping[Mode, str] = {
-    "sync": "one batch in flight",
-    "pipelined": "two batches in flight; a latency holds the wait behind the batch before",
-    "offline": "throughput mode: back to back, only blocks are timed, so no batch has a latency",
+    "sync": "one request at a time",
+    "pipelined": "two batches in flight (mode pipelined), so a latency includes the wait behind the batch before",
+    "offline": "batches back to back (mode offline): only blocks are timed, so no batch has a latency",
 }
 
-OVERLAPPED = "three batches in flight, one in each stage; a latency holds the wait behind the batches before"
+OVERLAPPED = (
+    "three batches in flight (mode pipelined), one in each stage, so a latency includes the wait behind the batches "
+    "before"
+)
 """pipelined, at the transfer boundary."""
+
+BRIEF: Mapping[Boundary | Mode, str] = {
+    "compute": "model only",
+    "transfer": "with copies",
+    "e2e": "end to end",
+    "sync": "one request at a time",
+    "pipelined": "pipelined",
+    "offline": "offline",
+}
 
 PARTS: Mapping[str, Callable[[Split], Part]] = {
     "preprocess": lambda split: split.preprocess,
@@ -40,11 +52,14 @@ def short(row: Row) -> str:
 
 
 def stated(row: Row) -> str:
-    """Boundary and mode as a condition; what is not usual is explained."""
-    boundary = f"boundary {row.boundary}" + ("" if row.boundary == "compute" else f" ({BOUNDARIES[row.boundary]})")
-    meant = OVERLAPPED if (row.boundary, row.mode) == ("transfer", "pipelined") else MODES[row.mode]
-    mode = f"mode {row.mode}" + ("" if row.mode == "sync" else f" ({meant})")
-    return f"{boundary}, {mode}"
+    """Boundary and mode in words, as a condition."""
+    mode = OVERLAPPED if (row.boundary, row.mode) == ("transfer", "pipelined") else MODES[row.mode]
+    return f"{BOUNDARIES[row.boundary]}, {mode}"
+
+
+def brief(row: Row) -> str:
+    """The same in a few words: `model only, one request at a time`."""
+    return f"{BRIEF[row.boundary]}, {BRIEF[row.mode]}"
 
 
 def guide_lines(rows: Iterable[Row]) -> list[str]:

@@ -1,1 +1,1 @@
-"""Figures, tables as data, and one writer for each format."""
+"""From a summary to what people read: tables, charts, pages."""

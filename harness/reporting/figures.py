@@ -35,9 +35,8 @@ class Figure(Generic[Thing]):
     """One figure of a row, or of a record that a row has.
 
     key: its name in every format, without the unit. doc: one line, as Prometheus shows it. of: its value, None where it
-    is unknown. interval: its 95% interval over processes. of_void: True where a row of grade F has it as well: it timed
-    something else than its label says, so its times and rates are no figures of the case. applies: False for rows whose
-    boundary, mode or device has no such figure. label: its name in tables, without the unit.
+    is unknown. interval: its 95% interval over processes. applies: False for rows whose boundary, mode or
+    device has no such figure. label: its name in tables, without the unit.
     """
 
     key: str
@@ -45,13 +44,12 @@ class Figure(Generic[Thing]):
     doc: str
     of: Callable[[Thing], Value]
     interval: Callable[[Thing], Interval | None] | None = None
-    of_void: bool = False
     applies: Callable[[Thing], bool] = lambda _thing: True
     label: str = ""
 
     def value(self, of: Thing) -> Value:
-        """Of a row; None where it is unknown, and for a void row."""
-        return self.of(of) if self.of_void or getattr(of, "grade", None) != "F" else None
+        """Of a row; None where it is unknown."""
+        return self.of(of)
 
     def ends(self, of: Thing) -> Interval | None:
         """The interval of a row; None where there is none."""
@@ -167,7 +165,7 @@ def _flops_per_s(row: Row) -> float | None:
 
 
 def _parity(key: str, name: str, kind: Kind, doc: str) -> Figure[Row]:
-    return Figure(key, kind, doc, _within(lambda row: row.parity, attrgetter(name)), of_void=True)
+    return Figure(key, kind, doc, _within(lambda row: row.parity, attrgetter(name)))
 
 
 def _tokens_per_s(row: Row) -> float | None:
@@ -205,7 +203,7 @@ SPEED: tuple[Figure[Row], ...] = (
     _median("batch_time_median", "Mode offline: time of a block by its batches.", _batch_time_of, _is_offline),
     Figure("rounds", "count", "Processes.", _within(lambda row: row.latency_ns, lambda it: it.rounds)),
     Figure("samples", "count", "Samples of all processes.", _within(lambda row: row.latency_ns, lambda it: it.n)),
-    Figure("stopped", "text", "Why there are no more rounds.", lambda row: row.stopped, of_void=True),
+    Figure("stopped", "text", "Why there are no more rounds.", lambda row: row.stopped),
     *DEVICE,
     *(figure for name in PARTS for figure in _part(name)),
     Figure(
@@ -215,7 +213,7 @@ SPEED: tuple[Figure[Row], ...] = (
         lambda row: row.throughput_per_s,
         lambda row: row.throughput_ci95,
     ),
-    Figure("items", "text", "What an item is.", lambda row: units.ITEMS[row.kind], of_void=True),
+    Figure("items", "text", "What an item is.", lambda row: units.ITEMS[row.kind]),
     Figure("throughput_tokens", "rate", "The same in tokens.", _tokens_per_s),
     Figure(
         "speedup",
@@ -243,7 +241,6 @@ ANSWERS: tuple[Figure[Row], ...] = (
         "Share of inputs whose likeliest class is that of fp32 PyTorch.",
         # Near-tied logits of random weights flip on rounding alone: their agreement would mislead.
         lambda row: row.parity.top1_agreement if row.parity and row.weights != "seeded" else None,
-        of_void=True,
     ),
 )
 """How near the outputs are to those of fp32 PyTorch."""
@@ -254,7 +251,6 @@ MEMORY: tuple[Figure[Row], ...] = (
         "bytes",
         "Peak resident memory of the case's process.",
         lambda row: row.memory_bytes,
-        of_void=True,
     ),
 )
 

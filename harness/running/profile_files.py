@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 
 from harness.core import store
 from harness.core.layout import Results
 from harness.core.schemas.profile import ModelProfile
 from harness.core.schemas.profile_memory import MemoryProfile
 from harness.core.schemas.profile_parts import PartsProfile
-from harness.render import canvas
 from harness.render.profile_memory import memory_figure
+from harness.reporting.charts.matplotlib_drawer import image
 from harness.reporting.tables.allocations import memory_section
 
 
@@ -43,9 +42,8 @@ def memory_files(results: Results, case_id: str) -> tuple[str, ...]:
     names = [results.memory_profile(case_id).name, *([found.snapshot] if found.snapshot else [])]
     if not found.at_ns:
         return tuple(names)
-    content = io.BytesIO()
-    canvas.save(memory_figure(f"Memory in one pass: {case_id}", found), content)
-    store.save_bytes(results.memory_chart(case_id), content.getvalue())
+    figure = memory_figure(f"Memory in one pass: {case_id}", found)
+    store.save_bytes(results.memory_chart(case_id), image(figure, "png"))
     return (*names, results.memory_chart(case_id).name)
 
 

@@ -13,7 +13,7 @@ from harness.core.schemas.profile_parts import LayerRow, OperatorRow
 from harness.measure.layer_sums import total
 from harness.render import units
 from harness.render.html.layer_tree import MAX_LINES, Line, flat, tree
-from harness.render.html.plot import short
+from harness.reporting.charts.plotly_drawer import short
 from harness.reporting.table import Column, filled, words
 from harness.reporting.writers.html import KINDS
 

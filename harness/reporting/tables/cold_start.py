@@ -117,7 +117,7 @@ def cold_table(
 
     engines: Summary.engines; the engine's column is there only where a row loaded one.
     """
-    shown = [row for row in rows if row.cold_ns is not None and row.grade != "F"]
+    shown = [row for row in rows if row.cold_ns is not None]
     if not shown:
         return None
     built = {row.case_id: engine for row in rows if (engine := engine_of(row, export, engines or {}))}

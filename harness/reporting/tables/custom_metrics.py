@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from harness.core.schemas import CustomMetric, Row, Summary, Unavailable
 from harness.render import units
-from harness.render.units import ABSENT
 from harness.reporting.table import Column
 from harness.reporting.writers.markdown import escape
 
@@ -51,7 +50,7 @@ def _line(name: str, metric: CustomMetric, rows: Sequence[Row]) -> str:
 def _cell(name: str) -> Callable[[Row], str]:
     def cell(row: Row) -> str:
         found = row.custom.get(name)
-        return units.significant(found) if isinstance(found, float) else ABSENT
+        return units.significant(found) if isinstance(found, float) else units.missing(row)
 
     return cell
 

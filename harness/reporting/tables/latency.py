@@ -40,7 +40,7 @@ def latency_table(
 
 def doubt_notes(rows: Sequence[Row]) -> list[str]:
     """What the mark beside a speedup means, where any has one."""
-    return [ranking.DOUBT_MEANS] if any(ranking.is_doubtful(row) and row.grade != "F" for row in rows) else []
+    return [ranking.DOUBT_MEANS] if any(map(ranking.is_doubtful, rows)) else []
 
 
 def latency_columns(
@@ -140,7 +140,7 @@ def time_name(row: Row, unit: TimeUnit) -> str:
 def device_columns(rows: Iterable[Row], unit: TimeUnit) -> list[Column[Row]]:
     """Times by a GPU's own clock and the parts of a transfer, in the unit of the host's latency beside them; empty
     where no row has them."""
-    seen = [row for row in rows if row.device_ns is not None and row.grade != "F"]
+    seen = [row for row in rows if row.device_ns is not None]
     if not seen:
         return []
     device, *parts, hidden, enqueue = DEVICE
@@ -163,7 +163,7 @@ def split_columns(rows: Iterable[Row]) -> list[Column[Row]]:
 
 def _part(part: Callable[[Split], Part], unit: TimeUnit) -> Callable[[Row], str]:
     def cell(row: Row) -> str:
-        if row.split is None or row.grade == "F":
+        if row.split is None:
             return ABSENT
         found = part(row.split)
         return f"{units.in_unit(found.median_ns, unit)} ({found.share:.1%})"

@@ -41,7 +41,7 @@ def _with_threads(limits: CpuLimits) -> str:
 
 def roofline_table(rows: Sequence[Row], roof: Roof | CpuRoof | None) -> Table[Row] | None:
     """Work, shares and limit of each row that has a roofline, below the limits; None where none has."""
-    found = [row for row in rows if row.roofline is not None and row.grade != "F"]
+    found = [row for row in rows if row.roofline is not None]
     if roof is None or not found:
         return None
     rate = "GFLOP/s" if isinstance(roof, CpuRoof) else "TFLOP/s"

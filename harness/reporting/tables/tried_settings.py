@@ -48,7 +48,7 @@ def tried_groups(rows: Iterable[Row]) -> list[list[Row]]:
     """Rows that differ in nothing but their setting, where several were tried, the chosen one first."""
     groups: dict[tuple[ranking.TableKey, str, str, int, int], list[Row]] = {}
     for row in rows:
-        if row.status == "measured" and row.grade != "F":
+        if row.latency_ns is not None:
             key = (ranking.table_key(row), row.backend, row.precision, *ranking.shape(row))
             groups.setdefault(key, []).append(row)
     return [sorted(group, key=_order) for group in groups.values() if any(row.tried for row in group)]

@@ -34,7 +34,7 @@ def section(title: str, *paragraphs: str, level: int = 2) -> str:
 
 _CELLS = re.compile(r"((?<!\\)\|)")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
-_AWAY = re.compile(r"\]\((?!#?[A-Za-z0-9_%+=./-]+\))|\]\((?=[/.]*/)|\](?=\[)")
+_AWAY = re.compile(r"\]\((?!#?[A-Za-z0-9_%+=./-]+(?:#[a-z0-9-]+)?\))|\]\((?=[/.]*/)|\](?=\[)")
 """Ends of links that lead elsewhere than to a file beside the document, or whose target is elsewhere in it."""
 _TARGET = re.compile(r"(?m)^( {0,3})\[(?=[^\]\n]+\]:)")
 _ADDRESS = re.compile(r"(?i)\b(https?|ftp)://|\bwww\.")

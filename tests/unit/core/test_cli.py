@@ -146,7 +146,7 @@ def test_ctrl_c_while_a_stage_still_imports_its_libraries_is_no_traceback(tmp_pa
         assert stage.stdout is not None
         assert stage.stdout.readline() == "imported\n"
         stage.send_signal(signal.SIGINT)
-        _, said = stage.communicate(timeout=60)
+        _, said = stage.communicate(timeout=900)
     assert said.strip() == "Stopped before it began."
     assert stage.returncode == -signal.SIGINT
 

@@ -12,18 +12,48 @@ from matplotlib.figure import Figure
 from harness.core.schemas.profile_parts import Group, OperatorRow
 from harness.measure.alike import Alike, alike
 from harness.measure.operator_groups import BY_NAME_ALONE
-from harness.measure.side_by_side import Column, by_group
-from harness.render import charts
-from harness.render.chart_layers import COLOURS, IDLE, layers_figure
+from harness.measure.side_by_side import Column, SideBySide, by_group
+from harness.reporting.charts import layers, plotly_drawer, selection
+from harness.reporting.charts.layers import COLOURS
+from harness.reporting.charts.matplotlib_drawer import draw, image
+from harness.reporting.charts.spec import Stacked
+from harness.reporting.tables.side_by_side import IDLE
 from tests.synthetic_results import Synthetic
 from tests.unit.measure.test_side_by_side import EAGER, FUSED, GRAPH, columns, parts, profiled, row
-from tests.unit.reporting.test_charts import png, stands_apart
+from tests.unit.reporting.test_chart_drawers import stands_apart
+
+LIKE = profiled("torch-eager", EAGER).row
+
+
+def together(found: SideBySide | None) -> Alike:
+    assert found is not None
+    return Alike(tuple(LIKE.model_copy(update={"case_id": one.case_id}) for one in found.columns), found, None)
+
+
+def spec() -> Stacked:
+    return layers.by_group(together(by_group(columns(latencies=(230.0, 110.0, None)))), "Conditions.")
 
 
 def figure() -> Figure:
-    found = by_group(columns(latencies=(230.0, 110.0, None)))
-    assert found is not None
-    return layers_figure("resnet50, fp32, batch 1: where fused gains on eager", found, "Conditions.")
+    return draw(spec())
+
+
+def test_both_drawers_draw_every_segment_every_latency_and_the_legend() -> None:
+    (plot,) = plotly_drawer.draw(spec()).plots
+    for place, bar in enumerate(spec().bars):
+        lengths = [one.length for one in bar.segments]
+        assert [
+            one["x"][place] for one in plot.data if len(one["x"]) == 3 and one["type"] == "bar" and one["x"][place]
+        ] == lengths
+        drawn = [one.get_width() for one in figure().axes[0].patches if round(one.get_y() + 0.33) == place]
+        assert drawn == pytest.approx(lengths)
+    triangles = next(one for one in plot.data if one["type"] == "scatter")
+    assert triangles["x"] == [None, 110.0, 230.0]
+    groups = [name for name, _ in spec().legend]
+    assert groups
+    assert [one["name"] for one in plot.data if one["x"] == [None]] == groups
+    assert [text.get_text() for text in figure().legends[0].get_texts()] == groups
+    assert plot.layout.get("showlegend", True)
 
 
 def test_bars_are_as_long_as_the_parts_and_marks_stand_at_the_latency() -> None:
@@ -41,8 +71,7 @@ def test_kernels_alone_are_drawn_with_the_time_in_which_none_ran() -> None:
     kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=40)
     alone = parts(operators=(kernel,)).model_copy(update={"plain_ns": 150})
     found = by_group([Column("e", "eager", EAGER, None), Column("s", "script", alone, None)])
-    assert found is not None
-    drawn = layers_figure("title", found, "Conditions.")
+    drawn = draw(layers.by_group(together(found), "Conditions."))
     bars = [(bar.get_x(), bar.get_width()) for bar in drawn.axes[0].patches if round(bar.get_y() + 0.33) == 0]
     assert bars == [(0.0, 40.0), (40.0, 110.0)]
     assert IDLE in [text.get_text() for text in drawn.legends[0].get_texts()]
@@ -70,7 +99,7 @@ def test_nothing_leaves_the_figure_or_covers_another() -> None:
 
 
 def test_the_same_comparison_gives_the_same_picture() -> None:
-    assert png(figure()) == png(figure())
+    assert image(figure(), "png") == image(figure(), "png")
 
 
 def test_every_group_has_its_colour_and_no_two_look_alike() -> None:
@@ -88,10 +117,9 @@ def compared(number: int) -> list[Alike]:
 
 
 def test_the_first_comparisons_get_a_chart_each_named_after_their_shape() -> None:
-    found = charts.of_layers(Synthetic().summary(), compared(charts.MAX_TABLES + 1))
-    assert len(found) == charts.MAX_TABLES
+    found = selection.of_layers(Synthetic().summary(), compared(selection.MAX_TABLES + 1))
+    assert len(found) == selection.MAX_TABLES
     assert found[0].name == "resnet50-fp32-batch-1-seeded-layers"
-    assert found[0].alt == "resnet50, fp32, batch 1: where openvino gains on torch-eager"
-    assert len({chart.name for chart in found}) == charts.MAX_TABLES
-    assert found[0].draw().axes
-    assert charts.of_layers(Synthetic().summary(), alike([profiled("torch-eager", GRAPH)])) == []
+    assert found[0].spec.title == "resnet50, fp32, batch 1: where openvino gains on torch-eager"
+    assert len({chart.name for chart in found}) == selection.MAX_TABLES
+    assert selection.of_layers(Synthetic().summary(), alike([profiled("torch-eager", GRAPH)])) == []

@@ -5,18 +5,19 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable
+from pathlib import PurePath
 
 import pytest
 
+from benchmarks.publish import headline_block
 from harness.core.allocator import ALLOCATOR
 from harness.core.runtime_variables import VARIABLES
 from harness.core.schemas import DeviceTimes, Row, Summary
 from harness.render import ranking, recommend, ways
-from harness.render.conditions import conditions, environment_table, short_conditions
+from harness.render.conditions import conditions, environment_table, run_conditions, short_conditions
 from harness.render.document import document
-from harness.render.headline import headline
-from harness.render.headline_block import headline_block
 from harness.render.units import MILLISECOND
+from harness.reporting.first_page import answer
 from harness.reporting.tables import cold_start as cold
 from harness.reporting.tables.cold_start import cold_table
 from harness.reporting.tables.engines import engine_of, engines_table
@@ -75,12 +76,17 @@ def test_tables_besides(golden: Golden) -> None:
 
 
 def test_sentences(golden: Golden) -> None:
-    parts = [headline(SUMMARY), conditions(SUMMARY, TABLES[BERT]), recommend.recommendations_text(SUMMARY)]
+    parts = [
+        answer(SUMMARY),
+        run_conditions(SUMMARY),
+        conditions(SUMMARY, TABLES[BERT]),
+        recommend.recommendations_text(SUMMARY),
+    ]
     golden("cuda-sentences.md", "\n\n".join(parts) + "\n")
 
 
 def test_headline_block(golden: Golden) -> None:
-    golden("cuda-headline-block.md", headline_block(SUMMARY, "h100/2026-11-27") + "\n")
+    golden("cuda-headline-block.md", headline_block(SUMMARY, PurePath("h100/2026-11-27")) + "\n")
 
 
 def test_terminal_table(golden: Golden) -> None:
@@ -113,13 +119,13 @@ def test_hidden_copies_are_a_share() -> None:
 
 def test_overlapped_transfers_say_how_many_are_in_flight() -> None:
     sync, pipelined = (TABLES[COPIED][0].model_copy(update={"mode": mode}) for mode in ("sync", "pipelined"))
-    assert "(three batches in flight, one in each stage" in ways.stated(pipelined)
-    assert ways.stated(sync).endswith("mode sync")
+    assert "three batches in flight (mode pipelined), one in each stage" in ways.stated(pipelined)
+    assert ways.stated(sync).endswith("one request at a time")
     (line,) = ways.guide_lines([sync, pipelined])
     assert line.startswith("**transfer pipelined**: three batches in flight")
     assert ways.guide_lines([sync]) == []
     compute = pipelined.model_copy(update={"boundary": "compute"})
-    assert "(two batches in flight" in ways.stated(compute)
+    assert "two batches in flight" in ways.stated(compute)
 
 
 def test_a_run_without_a_gpu_has_none_of_it(summary: Summary) -> None:
@@ -226,7 +232,7 @@ def test_settings_from_outside_stand_among_the_conditions() -> None:
 
     rows = TABLES[BERT]
     tuned = with_build({ALLOCATOR: "MALLOC_TRIM_THRESHOLD_=1", VARIABLES: "OMP_WAIT_POLICY=passive"})
-    for text in (conditions(tuned, rows), short_conditions(tuned, rows)):
+    for text in (run_conditions(tuned), short_conditions(tuned, rows)):
         assert " · memory allocator MALLOC_TRIM_THRESHOLD_=1 · runtime variables OMP_WAIT_POLICY=passive · " in text
-    assert "memory allocator" not in conditions(with_build({}), rows)
-    assert "runtime variables" not in conditions(with_build({}), rows)
+    assert "memory allocator" not in run_conditions(with_build({}))
+    assert "runtime variables" not in run_conditions(with_build({}))

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from harness.core.schemas import Energy, Row
+from harness.core.schemas import Energy, Row, voided
 from harness.reporting.tables.energy import energy_table
 from harness.reporting.writers.markdown import table_text
 from tests.synthetic_cuda import cuda_summary
@@ -51,5 +51,5 @@ def test_rows_that_were_not_metered_have_no_line_and_without_any_there_is_no_tab
 
 
 def test_a_void_row_costs_nothing_that_could_be_told() -> None:
-    row = measured()[0].model_copy(update={"grade": "F"})
+    row = voided(measured()[0].model_copy(update={"grade": "F"}))
     assert table_text(energy_table([row], {row.case_id: metered(row)})) == ""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from harness.core.schemas import Row, Summary
+from harness.core.schemas import Row, Summary, voided
 from harness.measure.summarise import latency_of
 from harness.render.further import further
 from tests.synthetic_results import RESNET, Synthetic, case_of, measured, usage_of
@@ -26,7 +26,7 @@ def row(index: int, medians: Sequence[float], **changes: Any) -> Row:
     ]
     assert found.usage is not None
     usage = found.usage.model_copy(update={"process_ns": LIFE_NS})
-    return found.model_copy(update={"latency_ns": latency_of(same), "usage": usage, **changes})
+    return voided(found.model_copy(update={"latency_ns": latency_of(same), "usage": usage, **changes}))
 
 
 def summary(*rows: Row) -> Summary:
@@ -44,9 +44,7 @@ def test_nothing_is_said_where_every_row_is_narrow() -> None:
 def test_the_command_its_time_and_the_number_of_wide_rows() -> None:
     said = further(summary(row(0, NARROW), row(1, WIDE), row(2, WIDE)))
     # Scatter of 4.8% takes nine rounds (3.1 x 4.8 / sqrt(9) = 4.9): two rows x 6 x 4 s, and what lies around.
-    assert said == (
-        "2 of 3 rows are wider than ±5%. More rounds narrow them: `make bench INTERVAL=5% BUDGET=2m`, about 2 min."
-    )
+    assert said == ("2 of 3 rows are wider than ±5%. To be surer: `make bench INTERVAL=5% BUDGET=2m`, about 2 min.")
 
 
 def test_rows_that_no_number_of_rounds_narrows_are_told_apart() -> None:

@@ -37,7 +37,7 @@ def test_rows_on_a_cpu_have_no_columns_of_a_card() -> None:
 
 
 def test_every_figure_of_a_card_stands_under_its_header() -> None:
-    seen = gpu_usage.seen([look(sm_mhz=1_740, power_w=500.0, reasons=("sw_power_cap",)), look()], 1 << 30)
+    seen = gpu_usage.gpu_usage_of([look(sm_mhz=1_740, power_w=500.0, reasons=("sw_power_cap",)), look()], 1 << 30)
     head, line, other = table(seen, None)
     cells = dict(zip(head, line, strict=True))
     assert {name: cells[name] for name in OF_A_CARD} == {
@@ -54,7 +54,7 @@ def test_every_figure_of_a_card_stands_under_its_header() -> None:
 
 
 def test_a_column_that_no_row_fills_is_left_out() -> None:
-    blind = gpu_usage.seen([look(power_w=None, memory_used_bytes=None)], None)
+    blind = gpu_usage.gpu_usage_of([look(power_w=None, memory_used_bytes=None)], None)
     assert OF_A_CARD - set(table(blind)[0]) == {"card W", "card MiB", "clock held back by"}
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from harness.core.names import short_names
 from harness.render.document import provenance
 from harness.render.names import whole_names, with_short_names
+from harness.zoo import PREFIXES
 from tests.synthetic_results import RESNET, Synthetic, case_of
 
 
@@ -23,13 +24,38 @@ def test_each_kind_of_name_has_a_short_one() -> None:
         "hf:google-bert/bert-tiny",
         "module:mypackage.models:build",
         "torchvision:resnet34",
+        "timm:vit_tiny_patch16_224.augreg",
+        "pt2:/data/nets/model.pt2",
         "resnet50",
-        "spin:1ms",
-    ) == ["Tower", "model.onnx", "my-model", "bert-tiny", "build", "resnet34", "resnet50", "spin:1ms"]
+    ) == [
+        "Tower",
+        "model.onnx",
+        "my-model",
+        "bert-tiny",
+        "build",
+        "resnet34",
+        "vit_tiny_patch16_224.augreg",
+        "model.pt2",
+        "resnet50",
+    ]
+
+
+def test_every_kind_of_name_of_ones_own_is_shortened() -> None:
+    """Work of known duration aside, whose prefix says what it is: `spin:1ms`."""
+    for form in PREFIXES:
+        prefix = form.partition(":")[0]
+        assert not shown(f"{prefix}:packages.part:name")[0].startswith(prefix), form
+    assert shown("spin:1ms") == ["spin:1ms"]
 
 
 def test_the_least_that_differs_tells_equal_ones_apart() -> None:
     assert shown("pickle:Tower-0123456789abcdef", "pickle:Tower-0f23456789abcdef") == ["Tower-01", "Tower-0f"]
+    assert shown("pt2:/a/m.pt2", "pt2:/b/m.pt2", "timm:resnet18", "resnet18") == [
+        "a/m.pt2",
+        "b/m.pt2",
+        "timm:resnet18",
+        "resnet18",
+    ]
     assert shown("onnx:/a/x/m.onnx", "onnx:/b/x/m.onnx", "onnx:n.onnx") == ["a/x/m.onnx", "b/x/m.onnx", "n.onnx"]
     assert shown("resnet18", "torchvision:resnet18") == ["resnet18", "torchvision:resnet18"]
     assert shown("module:a.nets:build", "module:b.nets:build") == ["a.nets:build", "b.nets:build"]
@@ -37,7 +63,9 @@ def test_the_least_that_differs_tells_equal_ones_apart() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["onnx:", "hf:", "module:", "pickle:", ""]), st.text("ab/.:-", min_size=1)),
+        st.tuples(
+            st.sampled_from(["onnx:", "pt2:", "hf:", "timm:", "module:", "pickle:", ""]), st.text("ab/.:-", min_size=1)
+        ),
         unique=True,
     )
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from harness.core.schemas import Interval, Row, Summary
-from harness.render.outcome import outcome
+from harness.core.schemas import Interval, Row, Summary, voided
+from harness.reporting.first_page import outcome
 
 
 def with_rows(summary: Summary, rows: list[Row]) -> Summary:
@@ -16,7 +16,7 @@ def timed(row: Row, median_ms: float, low_ms: float, high_ms: float, grade: str 
     assert row.latency_ns is not None
     interval = Interval(low=low_ms * 1e6, high=high_ms * 1e6)
     latency = row.latency_ns.model_copy(update={"median": median_ms * 1e6, "ci95": interval})
-    return row.model_copy(update={"latency_ns": latency, "grade": grade, "flags": (), "tried": False})
+    return voided(row.model_copy(update={"latency_ns": latency, "grade": grade, "flags": (), "tried": False}))
 
 
 def test_a_run_that_has_nothing_yet_says_so() -> None:

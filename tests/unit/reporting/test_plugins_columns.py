@@ -8,7 +8,7 @@ import io
 import pytest
 
 from harness.core.environment import PLUGIN
-from harness.core.schemas import CustomMetric, Summary, Unavailable
+from harness.core.schemas import CustomMetric, Summary, Unavailable, voided
 from harness.render.conditions import conditions, environment_table, short_conditions
 from harness.render.document import document
 from harness.render.html.cases import case_table
@@ -33,7 +33,7 @@ def plugged(summary: Summary) -> Summary:
                 "plugin": "pack 1.0" if row.backend == "openvino" else None,
             }
         )
-        if row.status == "measured"
+        if row.latency_ns is not None
         else row
         for row in summary.rows
     )
@@ -53,9 +53,10 @@ def test_a_metric_is_a_column_before_the_grade(plugged: Summary) -> None:
 
 
 def test_a_void_row_shows_no_figure_of_a_metric(plugged: Summary) -> None:
-    row = rows_of(plugged, "resnet50")[0].model_copy(update={"grade": "F", "custom": {"items_per_joule": 5.0}})
-    metric = latency_columns([row], metrics=plugged.custom)[-2]
-    assert (metric.header, metric.cell(row)) == (HEADER, "void")
+    sound, *_ = rows_of(plugged, "resnet50")
+    void = voided(sound.model_copy(update={"grade": "F"}))
+    metric = latency_columns([sound, void], metrics=plugged.custom)[-2]
+    assert (metric.header, metric.cell(sound), metric.cell(void)) == (HEADER, "1,230", "void")
 
 
 def test_a_metric_without_a_figure_in_a_table_is_no_column_of_it(plugged: Summary) -> None:
@@ -74,7 +75,7 @@ def test_csv_has_metric_and_plugin_behind_its_other_columns(summary: Summary, pl
 
 
 def test_the_guide_says_what_it_is_and_why_rows_have_none(plugged: Summary) -> None:
-    absent = sum(row.status == "measured" and row.batch_size != 1 for row in plugged.rows)
+    absent = sum(row.latency_ns is not None and row.batch_size != 1 for row in plugged.rows)
     (line,) = custom.guide_lines(plugged)
     assert line == (
         f"**items per joule**: Items \\| joule. Higher is better; by pack 1.0. None in {absent} rows: no power."

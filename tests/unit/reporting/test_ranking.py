@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.core.schemas import Interval, Row, Summary
+from harness.core.schemas import Interval, Row, Summary, voided
 from harness.render import ranking
 
 ROWS = dict[str, Row]
@@ -14,7 +14,7 @@ def edited(row: Row, median_ms: float, ends: tuple[float, float] | None, **chang
     assert row.latency_ns is not None
     interval = None if ends is None else Interval(low=ends[0] * 1e6, high=ends[1] * 1e6)
     latency = row.latency_ns.model_copy(update={"median": median_ms * 1e6, "ci95": interval})
-    return row.model_copy(update={"latency_ns": latency, "grade": "A", "flags": (), **changes})
+    return voided(row.model_copy(update={"latency_ns": latency, "grade": "A", "flags": (), **changes}))
 
 
 def pair(rows: ROWS, *ends: tuple[float, float] | None, **changes: Any) -> list[Row]:
@@ -42,7 +42,7 @@ def test_a_row_without_an_interval_leaves_it_open(rows: ROWS) -> None:
 def test_grade_c_and_f_cannot_win(rows: ROWS) -> None:
     fast, slow = pair(rows, (9.9, 10.1), (10.8, 11.2))
     for grade in ("C", "F"):
-        disturbed = fast.model_copy(update={"grade": grade})
+        disturbed = voided(fast.model_copy(update={"grade": grade}))
         assert ranking.winner([disturbed, slow]) is None  # alone is no contest
         assert ranking.contenders([disturbed, slow]) == [slow]
 

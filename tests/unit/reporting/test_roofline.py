@@ -65,13 +65,12 @@ def test_each_row_has_its_shares(limited: Summary) -> None:
 
 def test_report_and_page_speak_of_the_cpu(limited: Summary) -> None:
     text = document(limited, {})
-    assert "### Against the limits of the CPU" in text
+    assert "### Roofline" in text
     assert "Measured limits of" in text
     assert "measured on this CPU with as many threads" in text
     assert "GPU" not in text
     html = page(limited)
-    assert "Against the limits of the CPU" in html
-    assert "Against the limits of the GPU" not in html
+    assert "Roofline</h3>" in html
 
 
 def test_csv_has_the_limits_that_apply_to_the_row(limited: Summary) -> None:

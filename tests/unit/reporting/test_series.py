@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.core.schemas import Row
+from harness.core.schemas import Row, voided
 from harness.render.series import drawable, labels, line_numbers, named, setting_columns
 from tests.synthetic_cuda import cuda_summary
 
@@ -15,7 +15,7 @@ EAGER = ROWS["bert-base-torch-eager-cuda-fp16-b8-s128"]
 
 
 def changed(row: Row, **changes: Any) -> Row:
-    return row.model_copy(update={"case_id": f"{row.case_id}-{changes}", **changes})
+    return voided(row.model_copy(update={"case_id": f"{row.case_id}-{changes}", **changes}))
 
 
 def test_a_sentence_names_the_setting_that_is_not_the_usual() -> None:

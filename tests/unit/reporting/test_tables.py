@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path, PurePath
+from pathlib import Path
 
 import pytest
 
 from harness.core.schemas import Check, ColdCosts, Flag, Grade, Interval, Row, Speedup, Summary
 from harness.render import ranking
-from harness.render.conditions import conditions, environment_table
-from harness.render.headline import headline
-from harness.render.headline_block import headline_block
+from harness.render.conditions import conditions, environment_table, run_conditions
+from harness.reporting.first_page import answer_table, case_table
 from harness.reporting.table import texts
 from harness.reporting.tables import cold_start as cold
 from harness.reporting.tables import flags
@@ -63,7 +62,8 @@ def test_flag_notes(summary: Summary, golden: Golden) -> None:
 
 
 def test_conditions_and_environment(summary: Summary, golden: Golden) -> None:
-    text = conditions(summary, rows_of(summary, "minilm-l6")) + "\n\n" + environment_table(summary.environments)
+    own = conditions(summary, rows_of(summary, "minilm-l6"))
+    text = f"{run_conditions(summary)}\n\n{own}\n\n" + environment_table(summary.environments)
     golden("conditions.md", text + "\n")
 
 
@@ -111,23 +111,6 @@ def test_pipes_and_line_breaks_stay_in_their_cell() -> None:
     assert len(text.splitlines()) == 3
     assert "first second \\| third" in text
     assert escape("a|b") == "a\\|b"
-
-
-def test_headline_names_winners_and_admits_doubt(summary: Summary, golden: Golden) -> None:
-    golden("headline.md", headline(summary) + "\n")
-    tied = []
-    for row in summary.rows:
-        wide = Interval(low=1, high=1e9)
-        latency = row.latency_ns.model_copy(update={"ci95": wide}) if row.latency_ns else None
-        tied.append(row.model_copy(update={"latency_ns": latency}))
-    text = headline(summary.model_copy(update={"rows": tuple(tied)}))
-    assert "no clear winner: openvino bf16" in text
-    assert "is fastest" not in text
-
-
-def test_headline_without_anything_to_rank(summary: Summary) -> None:
-    void = tuple(row.model_copy(update={"grade": "F"}) for row in summary.rows)
-    assert "Nothing was measured that may be ranked" in headline(summary.model_copy(update={"rows": void}))
 
 
 NAME, BASELINE = "resnet50-torch-script-cpu-fp32-b1", "resnet50-torch-eager-cpu-fp32-b1"
@@ -227,13 +210,14 @@ def test_checks_say_in_how_many_rounds_they_were_made(rows: ROWS) -> None:
 def test_ratios_to_a_baseline_of_grade_c_are_marked_everywhere(summary: Summary) -> None:
     marked = against_c(summary)
     rows = rows_of(marked, "resnet50")
-    for text in (table_text(latency_table(rows)), terminal_table(marked), headline_block(marked, PurePath("x"))):
+    for text in (table_text(latency_table(rows)), terminal_table(marked), case_table(marked)):
         speedups = [line for line in text.splitlines() if "openvino" in line and "bf16" in line]
         assert speedups
         assert all("~" in line for line in speedups)
         assert text.endswith(ranking.DOUBT_MEANS)
     assert "~" not in table_text(latency_table(rows_of(summary, "resnet50")))
-    assert ", ~4.83 times the speed of the baseline, which is grade C (95% CI" in headline(marked)
+    assert ", ~4.83×" in answer_table(marked)
+    assert ranking.DOUBT_MEANS in answer_table(marked)
 
 
 def against_c(summary: Summary) -> Summary:

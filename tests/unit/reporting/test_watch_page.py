@@ -35,7 +35,7 @@ def server(source: Source) -> Iterator[PageServer]:
 def ask(
     server: PageServer, path: str = "/", method: str = "GET", host: str | None = None, body: bytes | None = None
 ) -> tuple[http.client.HTTPResponse, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=300)
     connection.putrequest(method, path, skip_host=True)
     if host != "":
         connection.putheader("Host", host or f"127.0.0.1:{server.server_port}")

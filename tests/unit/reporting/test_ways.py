@@ -5,14 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
 
 from harness.core.schemas import Case, Measured, Row, SplitSamples, Summary
-from harness.render import charts, ranking, recommend
+from harness.render import ranking, recommend
 from harness.render.document import document
-from harness.render.headline import headline
+from harness.render.ways import BOUNDARIES, MODES
+from harness.reporting.charts import selection
+from harness.reporting.charts.latency import overview
+from harness.reporting.charts.rows import TableRows
+from harness.reporting.charts.spec import Spec
+from harness.reporting.first_page import answer_table
 from harness.reporting.tables.latency import latency_table, terminal_table
 from harness.reporting.writers.csv import summary_text
 from harness.reporting.writers.markdown import table_text
@@ -112,8 +118,8 @@ def test_the_report_has_a_section_for_each_with_its_own_conditions(mixed: Summar
     for boundary, mode in (name.split() for name in FACTOR):
         section = text.split(f"## resnet50 (seeded, cpu, {boundary}, {mode})")[1].split("\n## ")[0]
         conditions = section.strip().splitlines()[0]
-        assert f"boundary {boundary}" in conditions
-        assert f"mode {mode}" in conditions
+        assert BOUNDARIES[boundary] in conditions
+        assert MODES[mode] in conditions
     for word in ("**preprocess, inference, postprocess**", "**pipelined**", "**time per batch (throughput mode)**"):
         assert word in text
 
@@ -123,12 +129,12 @@ def test_a_report_of_the_usual_alone_explains_nothing_else(summary: Summary) -> 
     assert not re.search(r"throughput mode|postprocess|\*\*pipelined", text)
 
 
-def test_the_headline_speaks_of_one_table_a_model(mixed: Summary) -> None:
-    text = headline(mixed)
-    assert text.count("resnet50") == text.count("efficientnet-lite0") == 1
+def test_the_answers_are_of_one_table_a_model(mixed: Summary) -> None:
+    text = answer_table(mixed)
+    assert text.count("resnet50") == text.count("efficientnet-lite0") == 2, "batch 1 and 4 of one table"
     only = mixed.model_copy(update={"rows": tuple(row for row in mixed.rows if row.mode == "offline")})
-    assert "resnet50 (offline) at batch 1" in headline(only)
-    assert "ms per batch" in headline(only)
+    assert "resnet50 (offline), batch 1" in answer_table(only)
+    assert "model only, offline" in answer_table(only)
 
 
 def test_the_terminal_names_what_is_not_usual(mixed: Summary) -> None:
@@ -140,21 +146,22 @@ def test_the_terminal_names_what_is_not_usual(mixed: Summary) -> None:
 def test_no_chart_mixes_boundaries_or_modes(mixed: Summary, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[tuple[str, set[tuple[str, str]]]] = []
 
-    def spy(name: str) -> None:
-        def figure(title: str, rows: Any, *more: Any) -> None:
-            flat = [row for _, group in rows for row in group] if name == "overview_figure" else rows
-            drawn.append((title, {(row.boundary, row.mode) for row in flat}))
+    def seen(spec: Spec, rows: Iterable[Row]) -> Spec:
+        drawn.append((spec.title, {(row.boundary, row.mode) for row in rows}))
+        return spec
 
-        monkeypatch.setattr(charts, name, figure)
+    def of_table(chart: Callable[[TableRows], Spec | None]) -> Callable[[TableRows], Spec | None]:
+        return lambda table: seen(spec, table.rows) if (spec := chart(table)) else None
 
-    for name in ("overview_figure", "latency_figure", "throughput_figure", "speedup_figure", "cold_figure"):
-        spy(name)
-    selection = charts.select(mixed)
-    for chart in selection.charts:
-        chart.draw()
-    assert len(drawn) == len(selection.charts) > 20
+    def of_overview(groups: Sequence[tuple[str, Sequence[Row]]], *more: str) -> Spec:
+        return seen(overview(groups, *more), [row for _, rows in groups for row in rows])
+
+    monkeypatch.setattr(selection, "CHARTS", {name: of_table(chart) for name, chart in selection.CHARTS.items()})
+    monkeypatch.setattr(selection, "overview", of_overview)
+    found = selection.select(mixed)
+    assert len(drawn) == len(found.charts) > 20
     assert [title for title, kinds in drawn if len(kinds) != 1] == []
-    assert len({chart.name for chart in selection.charts}) == len(selection.charts)
+    assert len({chart.name for chart in found.charts}) == len(found.charts)
     assert "resnet50 (offline): time per batch by backend" in dict(drawn)
     assert "resnet50 (e2e): latency by backend" in dict(drawn)
 

@@ -1,4 +1,4 @@
-"""How figures look: size, type, and one colour and marker a backend in every figure."""
+"""How charts look: size, type, and one colour and marker a backend in every chart."""
 
 from __future__ import annotations
 
@@ -77,6 +77,8 @@ RC: Any = {
     "legend.fontsize": 8.5,
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
+    "svg.hashsalt": "inferometer",  # else names within the file are random
+    "svg.fonttype": "path",  # the same look where the font is missing
 }
 
 
@@ -93,19 +95,19 @@ def look(backend: str) -> Look:
     return Look(_OTHER_COLOURS[digest[0] % len(_OTHER_COLOURS)], _OTHER_MARKERS[digest[1] % len(_OTHER_MARKERS)])
 
 
-def line_style(precision: str, number: int) -> Any:
-    """Full precision is a solid line, every other one dashed. number: of a backend's line of this precision, by whose
-    setting it has so many dots after each dash."""
+def dashes(precision: str, number: int) -> tuple[float, ...]:
+    """Lengths of line and gap in multiples of the line's width: full precision is solid (empty), others are dashed.
+
+    number: of a backend's line of this precision, by whose setting it has so many dots after each dash.
+    """
     if number == 0:
-        return "-" if precision == "fp32" else (0, (4, 2))
-    return (0, (8 if precision == "fp32" else 4, 1.5, *(1, 1.5) * number))
+        return () if precision == "fp32" else (4, 2)
+    return (8 if precision == "fp32" else 4, 1.5, *(1, 1.5) * number)
 
 
-def face(colour: str, precision: str, ranked: bool = True) -> str:
-    """Fill of a marker: solid for fp32, a tint for other precisions, empty where the row is not ranked."""
-    if not ranked:
-        return "white"
-    return colour if precision == "fp32" else _tint(colour)
+def face(colour: str, fill: str) -> str:
+    """Colour inside a marker on white: its own, a tint of it, or white where it is hollow."""
+    return {"solid": colour, "tint": _tint(colour), "hollow": "white"}[fill]
 
 
 def _tint(colour: str) -> str:
