@@ -23,7 +23,8 @@ from harness.render.conditions import page_conditions, processor, rounds, thread
 from harness.render.further import further
 from harness.render.group import listed
 from harness.render.series import USUAL, named
-from harness.reporting.writers.markdown import escape, section, table
+from harness.reporting.table import Align, texts
+from harness.reporting.writers.markdown import escape, section, table_text
 
 MAX_ANSWERS = 12
 """Lines of the answer table. Where all batch sizes would be more, it has the smallest one of each model."""
@@ -157,7 +158,8 @@ def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> str:
     if not shown:
         return nothing(summary)
     baseline = SHOWN.get(summary.baseline_backend, summary.baseline_backend)
-    headers = ["model", f"fastest with the same answers ({FULL})", "fastest at all", "what that costs", baseline]
+    names = ("model", f"fastest with the same answers ({FULL})", "fastest at all", "what that costs")
+    headers: list[tuple[str, Align]] = [*((name, "left") for name in names), (baseline, "right")]
     lines = [
         [
             one.where,
@@ -168,7 +170,7 @@ def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> str:
         ]
         for one in shown
     ]
-    text = table(headers, lines)
+    text = table_text(texts(headers, lines))
     notes = [f"Medians of a batch{_ways(summary)}. ×: speed-up over {baseline} {FULL}. **Bold**: clearly the fastest."]
     if ranking.DOUBT in text:
         notes.append(ranking.DOUBT_MEANS)
@@ -225,10 +227,11 @@ def case_table(summary: Summary) -> str:
     winners = {
         found.case_id for _, ours in tables for _, group in ranking.by_shape(ours) if (found := ranking.winner(group))
     }
-    headers = ["model", "backend", "precision", "batch", f"median {unit.name} ±", f"p95 {unit.name}"]
-    headers += ["speed-up", "accuracy", "grade"]
+    figures = ("batch", f"median {unit.name} ±", f"p95 {unit.name}", "speed-up", "accuracy")
+    headers: list[tuple[str, Align]] = [(name, "left") for name in ("model", "backend", "precision")]
+    headers += [*((name, "right") for name in figures), ("grade", "left")]
     lines = [[_place(summary, row), *_case_cells(row, unit, row.case_id in winners)] for row in rows]
-    text = table(headers, lines)
+    text = table_text(texts(headers, lines))
     notes = "±: half of the 95% interval. Accuracy: top-1 agreement or cosine against PyTorch fp32."
     if left:
         notes += f" {units.count(left, 'more row')} (larger batches, other boundaries and modes) in the details."

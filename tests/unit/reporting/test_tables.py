@@ -12,6 +12,7 @@ from harness.core.schemas import Check, ColdCosts, Flag, Grade, Interval, Row, S
 from harness.render import ranking
 from harness.render.conditions import conditions, environment_table, run_conditions
 from harness.reporting.first_page import answer_table, case_table
+from harness.reporting.table import texts
 from harness.reporting.tables import cold_start as cold
 from harness.reporting.tables import flags
 from harness.reporting.tables.checks import checks_table
@@ -19,7 +20,7 @@ from harness.reporting.tables.cold_start import cold_table
 from harness.reporting.tables.flags import flags_table
 from harness.reporting.tables.latency import latency_table, terminal_table
 from harness.reporting.tables.unmeasured import unmeasured_table
-from harness.reporting.writers.markdown import escape, table, table_text
+from harness.reporting.writers.markdown import escape, table_text
 from tests.synthetic_results import with_baseline_grades
 
 ROWS = dict[str, Row]
@@ -106,7 +107,7 @@ def test_a_trained_classifier_shows_top1_and_others_the_cosine(summary: Summary)
 
 
 def test_pipes_and_line_breaks_stay_in_their_cell() -> None:
-    text = table(["case", "reason"], [["a|b", "first\nsecond | third"]])
+    text = table_text(texts([("case", "left"), ("reason", "left")], [["a|b", "first\nsecond | third"]]))
     assert len(text.splitlines()) == 3
     assert "first second \\| third" in text
     assert escape("a|b") == "a\\|b"
