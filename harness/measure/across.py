@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from harness.core.schemas import Row
 from harness.measure.grades import finding, worse
-from harness.measure.rows import is_calibration
+from harness.measure.rows import GroupKey, is_calibration
 
 
 def with_nonmonotone(rows: Sequence[Row]) -> list[Row]:
@@ -22,11 +22,10 @@ def with_nonmonotone(rows: Sequence[Row]) -> list[Row]:
 
 def _series(rows: Iterable[Row]) -> list[list[Row]]:
     """Sound rows that differ in nothing but the batch size, smallest first."""
-    found: dict[tuple[object, ...], list[Row]] = {}
+    found: dict[GroupKey, list[Row]] = {}
     for row in rows:
         if row.latency_ns is not None and not is_calibration(row):
-            key = (row.model, row.weights, row.backend, row.device, row.precision, row.sequence_length)
-            found.setdefault((*key, row.boundary, row.mode, row.setting), []).append(row)
+            found.setdefault(GroupKey.of(row).without("batch_size"), []).append(row)
     return [sorted(group, key=lambda row: row.batch_size) for group in found.values()]
 
 

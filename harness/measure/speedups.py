@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from harness.core.schemas import Row, Speedup
 from harness.measure.ratios import ratio_of_medians
+from harness.measure.rows import GroupKey
 
 
 def with_speedups(rows: Sequence[Row], baseline_backend: str, uncounted: frozenset[str]) -> list[Row]:
@@ -14,7 +15,7 @@ def with_speedups(rows: Sequence[Row], baseline_backend: str, uncounted: frozens
     Absent where either side is void or the backend computes nothing (`uncounted`). rows: with their final grades: a
     ratio to a disturbed row is no better than that row, so it carries the grade of its baseline.
     """
-    baselines: dict[tuple[object, ...], Row] = {}
+    baselines: dict[GroupKey, Row] = {}
     for row in rows:
         sound = row.latency_ns is not None and not row.tried
         if row.backend == baseline_backend and row.precision == "fp32" and sound:
@@ -34,5 +35,5 @@ def _with_speedup(row: Row, baseline: Row | None, uncounted: frozenset[str]) -> 
     return row.model_copy(update={"speedup": found})
 
 
-def _peers(row: Row) -> tuple[object, ...]:
-    return (row.model, row.weights, row.batch_size, row.sequence_length, row.boundary, row.mode, row.device)
+def _peers(row: Row) -> GroupKey:
+    return GroupKey.of(row).without("backend", "precision", "setting")

@@ -73,7 +73,7 @@ def select(summary: Summary) -> Selection:
     for key, rows in tables[:MAX_TABLES]:
         if drawn and rows_drawn + len(rows) > MAX_ROWS:
             break
-        stem = _stem((slug_of(rows[0]), *key[1:]), key[0] in several)
+        stem = _stem((slug_of(rows[0]), key.weights, key.device, *ways.way_of(key)), key.model in several)
         charts += _charts_of(summary, key, rows, planned.get(key, []), stem)
         drawn, rows_drawn = drawn + 1, rows_drawn + len(rows)
     note = f"Charts are drawn for the first {drawn} of {len(tables):,} tables; the tables hold every row."

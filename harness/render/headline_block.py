@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
 from harness.core.schemas import Row, Summary
+from harness.measure.rows import GroupKey
 from harness.render import ranking, units
 from harness.render.conditions import short_conditions
 from harness.render.markdown import table
@@ -56,30 +57,32 @@ def gpu_table(rows: Sequence[Row]) -> str:
         for _, group in ranking.by_shape([row for row in rows if _place(row) == key])
         if (found := ranking.winner(group))
     }
-    lines: dict[tuple[str, str, str, str], dict[int, Row]] = {}
+    lines: dict[GroupKey, dict[int, Row]] = {}
     for row in rows:
         # The first is the best-graded and fastest: a void setting stands in the report beside the one that is right.
-        lines.setdefault((*_place(row), row.backend, row.precision), {}).setdefault(row.batch_size, row)
+        lines.setdefault(GroupKey.of(row).without("batch_size", "setting"), {}).setdefault(row.batch_size, row)
     places = list(dict.fromkeys(map(_place, rows)))
     largest = batches[-1]
-    ordered = sorted(lines.items(), key=lambda item: (places.index(item[0][:2]), _median_ns(item[1].get(largest))))
+
+    def place(item: tuple[GroupKey, dict[int, Row]]) -> tuple[int, float]:
+        key, found = item
+        return places.index(key.without("backend", "precision")), _median_ns(found.get(largest))
+
+    ordered = sorted(lines.items(), key=place)
     headers = ["model", "backend", "precision", "setting (batch)", *(f"batch {size}" for size in batches)]
     headers += [f"items/s at {largest}", "grade"]
-    return table(headers, [_gpu_line(key, found, batches, winners) for key, found in ordered])
+    return table(headers, [_gpu_line(found, batches, winners) for _, found in ordered])
 
 
-def _gpu_line(
-    key: tuple[str, str, str, str], found: dict[int, Row], batches: Sequence[int], winners: set[str]
-) -> list[str]:
-    _, _, backend, precision = key
+def _gpu_line(found: dict[int, Row], batches: Sequence[int], winners: set[str]) -> list[str]:
     first = next(iter(found.values()))
     where = _model(first) + (f", sequence {first.sequence_length}" if first.sequence_length else "")
     last = found.get(batches[-1])
     rate = last.throughput_per_s if last else None
     return [
         where,
-        backend,
-        precision,
+        first.backend,
+        first.precision,
         _settings(found.values()),
         *(_cell(found.get(size), winners) for size in batches),
         units.significant(rate),
@@ -125,8 +128,8 @@ def _model(row: Row) -> str:
     return row.model if row.weights == "pretrained" else f"{row.model} ({row.weights} weights)"
 
 
-def _place(row: Row) -> tuple[str, str]:
-    return (_model(row), str(row.sequence_length or ""))
+def _place(row: Row) -> GroupKey:
+    return GroupKey.of(row).without("batch_size", "backend", "precision", "setting")
 
 
 def _median_ns(row: Row | None) -> float:

@@ -15,6 +15,7 @@ from harness.render.document import document
 from harness.render.flat import csv_text
 from harness.render.headline import headline
 from harness.render.tables import latency_table, terminal_table
+from harness.render.ways import way_of
 from tests import synthetic_results as made
 
 FACTOR = {"compute sync": 1.0, "e2e sync": 1.6, "compute pipelined": 1.9, "compute offline": 0.5}
@@ -58,11 +59,11 @@ def mixed() -> Summary:
 
 
 def tables(summary: Summary) -> dict[str, list[Row]]:
-    return {" ".join(key[:1] + key[3:]): rows for key, rows in ranking.by_table(summary.rows)}
+    return {" ".join((key.model, *way_of(key))): rows for key, rows in ranking.by_table(summary.rows)}
 
 
 def test_tables_are_by_boundary_and_mode_and_stand_together_by_model(mixed: Summary) -> None:
-    found = [(key[0], key[3:]) for key, _ in ranking.by_table(mixed.rows)]
+    found = [(key.model, way_of(key)) for key, _ in ranking.by_table(mixed.rows)]
     assert [model for model, _ in found] == ["efficientnet-lite0"] * 4 + ["resnet50"] * 4
     assert len(set(found)) == 8
     for rows in tables(mixed).values():
