@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from harness.core.schemas import Case, Row
-from harness.measure.rows import GroupKey, medians_by_round
+from harness.core.schemas import Case
+from harness.measure.rows import GroupKey
 
 FIRST_ROUND = 1
 """The round in which every setting is tried. A median of some hundred inferences scatters by about 1% between
@@ -28,9 +28,3 @@ def losers(
     return frozenset(
         name for group in groups.values() for name in group if name != min(group, key=lambda one: group[one])
     )
-
-
-def with_tried(rows: Sequence[Row], cases: Sequence[Case]) -> list[Row]:
-    """Rows with `tried` set on every setting that another one beat; void ones neither win nor lose."""
-    beaten = losers(cases, {row.case_id: medians_by_round(row) for row in rows})
-    return [row.model_copy(update={"tried": True}) if row.case_id in beaten else row for row in rows]

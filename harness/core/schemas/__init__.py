@@ -119,7 +119,6 @@ from harness.core.schemas.summary import (
     Split,
     Summary,
     Void,
-    voided,
 )
 from harness.core.schemas.usage import BusyProcess, GpuSample, Usage, UsageSample
 from harness.core.schemas.usage_summary import GpuUsage, UsageSummary
@@ -264,5 +263,4 @@ __all__ = [
     "Weights",
     "Work",
     "Written",
-    "voided",
 ]

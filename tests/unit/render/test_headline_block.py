@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from harness.core.schemas import Interval, Row, Summary, voided
+from harness.core.schemas import Interval, Row, Summary
 from harness.render.headline_block import batch_1_table, gpu_table, headline_block
 from tests.synthetic_cuda import cuda_summary
+from tests.synthetic_results import voided
 
 SUMMARY = cuda_summary()
 ROWS = [row for row in SUMMARY.rows if row.model == "bert-base" and row.latency_ns and not row.tried]

@@ -8,13 +8,14 @@ import io
 import pytest
 
 from harness.core.environment import PLUGIN
-from harness.core.schemas import CustomMetric, Summary, Unavailable, voided
+from harness.core.schemas import CustomMetric, Summary, Unavailable
 from harness.render import custom
 from harness.render.conditions import conditions, environment_table, short_conditions
 from harness.render.document import document
 from harness.render.flat import COLUMNS, csv_text
 from harness.render.html.cases import case_table
 from harness.render.tables import latency_columns, latency_table
+from tests.synthetic_results import voided
 from tests.unit.render.test_tables import rows_of
 
 WATTS = CustomMetric(unit="items/J", better="higher", summary="Items | joule.", plugin="pack 1.0")

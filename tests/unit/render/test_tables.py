@@ -8,14 +8,14 @@ from pathlib import Path, PurePath
 
 import pytest
 
-from harness.core.schemas import Check, ColdCosts, Flag, Grade, Interval, Row, Speedup, Summary, voided
+from harness.core.schemas import Check, ColdCosts, Flag, Grade, Interval, Row, Speedup, Summary
 from harness.render import cold, ranking, remarks
 from harness.render.conditions import conditions, environment_table
 from harness.render.headline import headline
 from harness.render.headline_block import headline_block
 from harness.render.markdown import escape, table
 from harness.render.tables import latency_table, terminal_table
-from tests.synthetic_results import with_baseline_grades
+from tests.synthetic_results import voided, with_baseline_grades
 
 ROWS = dict[str, Row]
 
