@@ -81,7 +81,9 @@ def test_measured_rows_get_their_figure_and_others_none(summary: Summary) -> Non
     found = having(summary, lambda row: row.batch_size * 2)
     assert {row.status for row in found.rows} == {"measured", "failed", "skipped", "missing"}
     for row in found.rows:
-        assert row.custom == ({"mine": float(row.batch_size * 2)} if row.status == "measured" and row.grade != "F" else {})
+        assert row.custom == (
+            {"mine": float(row.batch_size * 2)} if row.status == "measured" and row.grade != "F" else {}
+        )
     assert found.custom["mine"].model_dump() == {
         "unit": "GB", "better": "lower", "summary": "Mine.", "plugin": "pack 1.0",
     }  # fmt: skip
