@@ -131,7 +131,7 @@ def steering_record(chooser: random.Random, place: Path) -> None:
         ended = folders.call(stage, *more)
         if ended.code:
             ended.refused()
-    for path in (folders.results.report, *folders.results.tables.glob("*.csv")):
+    for path in (folders.results.report, folders.results.report_details, *folders.results.tables.glob("*.csv")):
         if path.is_file():
             text = path.read_text()
             if any(not (letter.isprintable() or letter in "\n\t") for letter in text):

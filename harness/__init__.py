@@ -10,7 +10,7 @@
        │ energy        joules an inference, in a pass of its own            results/energy/<case>.json
        │ profile_ops   what a model costs, layer by layer                   results/profiles/<case>/
        │ aggregate     join plan with raw                                   results/summary.{json,csv}
-       │ report        tables and charts                                    results/report.{md,html}, charts/*.png
+       │ report        tables and charts                                    results/report.{md,html}, charts/*.{png,svg}
        │ share         tables and figures for other programs                results/tables/*.csv, metrics.prom; MLflow
        │ compare       with an earlier summary, with limits: exit code      results/comparison.{md,json}, junit.xml
        │ reproduce     a published claim beside what is measured here       results/reproduce/<claim>/…

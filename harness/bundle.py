@@ -1,7 +1,7 @@
 """Pack one run, with all that its report was made of, into one archive with checksums.
 
 reads   results/plan.json, command.txt, exports/, raw/, environments/, roof.json, energy/, profiles/,
-        selftest.{json,md}, summary.{json,csv}, report.md, charts/, written/{plan,selftest}.json;
+        selftest.{json,md}, summary.{json,csv}, report.md, report-details.md, charts/, written/{plan,selftest}.json;
         models/<slug>/engines/*.json; the configuration and the lock file
 writes  results/<plan_id>.tar.xz
 """
@@ -89,7 +89,12 @@ def _written(results: Results) -> dict[str, list[Path]]:
     return {
         "plan": [results.command],
         "aggregate": [results.summary_csv],
-        "report": [results.report, *results.charts.glob("*.png")],
+        "report": [
+            results.report,
+            results.report_details,
+            *results.charts.glob("*.png"),
+            *results.charts.glob("*.svg"),
+        ],
         "selftest": [results.selftest_table],
     }
 
@@ -114,8 +119,8 @@ def manifest_of(plan: Plan, files: dict[str, bytes], results: Results) -> Bundle
 
 def _of_results(plan: Plan, results: Results) -> Iterator[Path]:
     yield from (results.plan, results.command, results.roof, results.selftest, results.selftest_table)
-    yield from (results.summary, results.summary_csv, results.report)
-    yield from results.charts.glob("*.png")
+    yield from (results.summary, results.summary_csv, results.report, results.report_details)
+    yield from (*results.charts.glob("*.png"), *results.charts.glob("*.svg"))
     yield from map(results.written, ("plan", "selftest"))
     yield from results.environments.glob("*.json")
     for planned in plan.models:

@@ -30,7 +30,7 @@ from harness.render import units
 from harness.zoo import model_info
 from harness.zoo.input_files import describe
 from harness.zoo.quantised_file import quantisation_of
-from harness.zoo.sources import require_files, with_prefix
+from harness.zoo.sources import is_model_file, require_files, with_prefix
 
 T = TypeVar("T")
 
@@ -167,7 +167,7 @@ def _files(text: str) -> tuple[str, ...]:
 def _models(text: str) -> tuple[str, ...]:
     """Names of models; a path may hold spaces, and needs no prefix."""
     parts = [part.strip() for part in text.split(",")]
-    is_path = [part.endswith(".onnx") or "/" in part for part in parts]
+    is_path = [is_model_file(part) or "/" in part for part in parts]
     names = [name for part, path in zip(parts, is_path, strict=True) for name in ([part] if path else part.split())]
     return tuple(dict.fromkeys(map(with_prefix, names)))
 

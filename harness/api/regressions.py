@@ -14,7 +14,7 @@ from harness.core.layout import Results
 from harness.core.regular import Limit, read_text
 from harness.core.schemas import ComparedRow, Comparison
 from harness.core.store import load
-from harness.render.comparison import headline, terminal
+from harness.reporting.tables.comparison import headline, terminal
 from harness.running.stages import run_stage
 
 Side = Result | str | os.PathLike[str]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 
 from harness.core import store
 from harness.core.layout import Results
 from harness.core.schemas.profile import ModelProfile
 from harness.core.schemas.profile_memory import MemoryProfile
 from harness.core.schemas.profile_parts import PartsProfile
-from harness.render import canvas
-from harness.render.profile_memory import memory_figure, memory_section
+from harness.render.profile_memory import memory_figure
+from harness.reporting.charts.matplotlib_drawer import image
+from harness.reporting.tables.allocations import memory_section
 
 
 def memory_of(results: Results, case_id: str) -> MemoryProfile | None:
@@ -42,9 +42,8 @@ def memory_files(results: Results, case_id: str) -> tuple[str, ...]:
     names = [results.memory_profile(case_id).name, *([found.snapshot] if found.snapshot else [])]
     if not found.at_ns:
         return tuple(names)
-    content = io.BytesIO()
-    canvas.save(memory_figure(f"Memory in one pass: {case_id}", found), content)
-    store.save_bytes(results.memory_chart(case_id), content.getvalue())
+    figure = memory_figure(f"Memory in one pass: {case_id}", found)
+    store.save_bytes(results.memory_chart(case_id), image(figure, "png"))
     return (*names, results.memory_chart(case_id).name)
 
 
@@ -53,6 +52,6 @@ def write_events(results: Results, model: ModelProfile, parts: PartsProfile | No
     TensorBoard is not installed: nobody opens it there."""
     if importlib.util.find_spec("tensorboard") is None:
         return
-    from harness.render.profile_tensorboard import event_file  # noqa: PLC0415 - TensorBoard is no dependency
+    from harness.reporting.writers.tensorboard import event_file  # noqa: PLC0415 - TensorBoard is no dependency
 
     store.save_bytes(results.profile_events(model.case_id), event_file(model, parts, text))

@@ -14,25 +14,26 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.core.schemas import Comparison, Row, Summary
-from harness.render import document, ranking, remarks
-from harness.render.charts import MAX_OVERVIEW, MAX_ROWS, MAX_TABLES
-from harness.render.conditions import conditions, environment_table, short_conditions
+from harness.render import document, ranking
+from harness.render.conditions import conditions, environment_table, run_conditions, short_conditions
 from harness.render.guide import guide
-from harness.render.headline import MAX_MODELS, measured_on, nothing, verdicts
-from harness.render.html import embedded, prose
+from harness.render.html import embedded
 from harness.render.html.cases import case_table
 from harness.render.html.compared import compared
-from harness.render.html.dots import latency_plots, overview_plots, speedup_plots
-from harness.render.html.lines import cold_plots, throughput_plots
-from harness.render.html.plot import PlotGroup, tags
 from harness.render.html.profile import NOTHING_PROFILED, Profiles, group_style, kins
 from harness.render.html.stamp import stamp
 from harness.render.ranking import TableKey
 from harness.render.recommend import recommend
 from harness.render.units import count
-from harness.render.ways import way_of
+from harness.reporting.charts import plotly_drawer, selection
+from harness.reporting.charts.plotly_drawer import PlotGroup
+from harness.reporting.charts.rows import tags
+from harness.reporting.first_page import MAX_MODELS, answer_table, verdicts
+from harness.reporting.tables.unmeasured import unmeasured_table
+from harness.reporting.writers import html as prose
+from harness.reporting.writers.markdown import table_text
 
-FILTERS = ("backend", "precision", "batch", "grade")
+FILTERS = ("model", "backend", "precision", "batch", "grade")
 """What the page filters by, in the order of `plot.tags`."""
 
 
@@ -74,7 +75,7 @@ def page(
         .render(
             title=summary.title,
             stamp=of or stamp(summary),
-            measured=prose.inline(measured_on(summary)) if tables else "",
+            measured=prose.inline(run_conditions(summary)),
             provenance=prose.inline(document.provenance(summary)),
             sections=sections,
             filters=_filters(row for _, rows in tables for row in rows),
@@ -97,7 +98,7 @@ def _sections(
     what_if: str,
     further: str,
 ) -> Iterable[Section]:
-    overview = _overview(tables) if with_plots and tables else []
+    overview = [plotly_drawer.draw(selection.of_overview(summary, tables))] if with_plots and tables else []
     shown = [row for group in tables for row in group[1]]
     found = verdicts(summary)
     more = len(found) - MAX_MODELS
@@ -106,9 +107,9 @@ def _sections(
         "Summary",
         "summary.html.j2",
         {
+            "answer": prose.blocks(answer_table(summary)),
             "verdicts": found[:MAX_MODELS],
-            "nothing": "" if found else nothing(summary),
-            "more": f"{more} more models stand below." if more > 0 else "",
+            "more": f"{more} more models are below." if more > 0 else "",
             "further": prose.inline(further) if further else "",
             "groups": overview,
             "caption": short_conditions(summary, shown) if shown else "",
@@ -133,8 +134,8 @@ def _sections(
         yield Section("comparison", "Comparison", "compared.html.j2", content)
     calibrated = document.calibrated(summary)
     if calibrated:
-        yield _prose("harness", "What the harness itself costs", calibrated)
-    unmeasured = remarks.unmeasured_table(summary.rows)
+        yield _prose("harness", "Harness overhead", calibrated)
+    unmeasured = table_text(unmeasured_table(summary.rows))
     if unmeasured:
         yield _prose("not-measured", "Not measured", unmeasured)
     if summary.notes:
@@ -149,15 +150,12 @@ def _tables(
     """explained: cases whose profile stands in the page."""
     by_id = {row.case_id: row for row in summary.rows}
     several = document.ambiguous_titles(tables)
-    drawn = 0
+    drawn = selection.tables_drawn(tables) if with_plots else 0
     for number, (key, rows) in enumerate(tables):
-        # Beyond these bounds the charts of the other report stop as well: nobody looks at hundreds.
-        draw = with_plots and number < MAX_TABLES and (drawn == 0 or drawn + len(rows) <= MAX_ROWS)
-        drawn += len(rows) if draw else 0
         content = {
             "caption": short_conditions(summary, rows),
             "conditions": prose.inline(conditions(summary, rows)),
-            "groups": _plots(summary, key, rows) if draw else [],
+            "groups": _plots(summary, key, rows) if number < drawn else [],
             "table": case_table(summary, rows),
             "explained": explained,
             "details": [(title, prose.blocks(text)) for title, text in document.details(summary, key, rows, by_id)],
@@ -166,21 +164,7 @@ def _tables(
 
 
 def _plots(summary: Summary, key: TableKey, rows: Sequence[Row]) -> list[PlotGroup]:
-    lost = [row for row in summary.rows if row.status in ("failed", "missing") and ranking.table_key(row) == key]
-    everything = [*rows, *lost]
-    found = (
-        latency_plots(everything),
-        throughput_plots(rows),
-        speedup_plots(everything, summary.baseline_backend),
-        cold_plots(rows, summary.baseline_backend),
-    )
-    return [group for group in found if group is not None]
-
-
-def _overview(tables: Sequence[tuple[TableKey, list[Row]]]) -> list[PlotGroup]:
-    # One boundary and mode in one figure: the plan's first.
-    way = way_of(tables[0][0])
-    return [overview_plots([(key[0], rows) for key, rows in tables if way_of(key) == way][:MAX_OVERVIEW])]
+    return [plotly_drawer.draw(spec) for spec in selection.of_table(summary, key, rows).values()]
 
 
 def _prose(anchor: str, title: str, text: str) -> Section:
@@ -190,7 +174,7 @@ def _prose(anchor: str, title: str, text: str) -> Section:
 def _filters(rows: Iterable[Row]) -> list[tuple[str, list[str]]]:
     """(name, values) of each filter with more than one value; numbers in their own order, words in the plan's."""
     seen = [tags(row) for row in rows]
-    found = [(name, list(dict.fromkeys(tag[place] for tag in seen))) for place, name in enumerate(FILTERS)]
+    found = [(name, list(dict.fromkeys(tag[place] or "" for tag in seen))) for place, name in enumerate(FILTERS)]
     ordered = [(name, sorted(values, key=int) if name == "batch" else values) for name, values in found]
     return [(name, sorted(values) if name == "grade" else values) for name, values in ordered if len(values) > 1]
 

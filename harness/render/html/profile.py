@@ -17,13 +17,14 @@ from harness.measure.operator_groups import OPERATORS
 from harness.measure.profiled import Profiled
 from harness.measure.reconcile import parts_total
 from harness.render import units
-from harness.render.chart_layers import COLOURS
 from harness.render.html.layer_tree import MAX_LINES
-from harness.render.html.plot import PlotGroup, short, tags
 from harness.render.html.profile_tables import layers_data, operators_data
-from harness.render.html.prose import inline
-from harness.render.html.stacked import stacked_plots
-from harness.render.profile_layers import mark, trust_lines
+from harness.reporting.charts import plotly_drawer
+from harness.reporting.charts.layers import COLOURS, by_module
+from harness.reporting.charts.plotly_drawer import PlotGroup, short
+from harness.reporting.charts.rows import tags
+from harness.reporting.tables.layers import mark, trust_lines
+from harness.reporting.writers.html import inline
 
 MAX_PAGE_LINES = 20_000
 """Layers in one page, about 100 bytes each; cases beyond it link to their files."""
@@ -66,7 +67,7 @@ class Case:
 
     case_id: str
     name: str
-    tags: Sequence[str]
+    tags: Sequence[str | None]
     figure: str
     bar: Sequence[Segment]
     sums: Sequence[Markup]
@@ -107,8 +108,9 @@ def kins(profiles: Profiles) -> list[Kin]:
             room -= len(cases[-1].data["layers"]["lines"]) if cases[-1].data["layers"] else 0
         row, model, _ = kin[0]
         ids = {row.case_id for row, _, _ in kin}
-        plots = [stacked_plots(found) for found in beside if found.rows[0].case_id in ids]
-        result.append(Kin(_title(model), _conditions(row), [plot for plot in plots if plot], cases))
+        specs = [by_module(found) for found in beside if found.rows[0].case_id in ids]
+        plots = [plotly_drawer.draw(spec) for spec in specs if spec]
+        result.append(Kin(_title(model), _conditions(row), plots, cases))
     return result
 
 

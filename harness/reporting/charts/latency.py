@@ -1,0 +1,121 @@
+"""Latency by backend, a panel a shape; and every model at batch 1, a panel a model (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.core.schemas import Row
+from harness.render import units
+from harness.render.series import drawable, labels
+from harness.render.units import TimeUnit
+from harness.reporting.charts import rows as of_rows
+from harness.reporting.charts.rows import (
+    TableRows,
+    accuracy,
+    by_label,
+    common_labels,
+    latency_mark,
+    names,
+    reading,
+    shape_name,
+    shapes,
+)
+from harness.reporting.charts.scales import decades, from_zero
+from harness.reporting.charts.spec import Axis, DotPanel, Dots, Mark
+
+LOG_FROM = 8
+"""Slowest over fastest median of a panel, or largest p95 over slowest, from which latencies have a logarithmic axis."""
+
+MARKS = (
+    "Marker: median of process medians; bar: 95% CI over processes; small dots: the processes; line to the tick: p95 "
+    "(what is narrower than the marker is not seen)."
+)
+OFFLINE_MARKS = (
+    "Marker: wall time of all blocks by their batches, median of the processes; bar: 95% CI over processes; small "
+    "dots: the processes."
+)
+
+
+def latency(table: TableRows) -> Dots | None:
+    """Latency of one table, a panel a shape; None with a single row, which has nothing beside it."""
+    if len(table.shown) < 2:
+        return None
+    offline = table.rows[0].mode == "offline"
+    what = "Time per batch" if offline else "Latency"
+    groups = [(shape_name(key), found) for key, found in shapes(table.shown)]
+    called = names(table.shown)
+    return _dots(
+        f"{table.model}: {what.lower()} by backend",
+        f"{what} by backend",
+        table.conditions,
+        [(title, found, called) for title, found in groups],
+        _unit(table.rows),
+        "time per batch, throughput mode" if offline else "latency of one batch",
+        OFFLINE_MARKS if offline else MARKS,
+    )
+
+
+def overview(tables: Sequence[tuple[str, Sequence[Row]]], conditions: str) -> Dots:
+    """Every model at its smallest shape. tables: (model, rows of its table)."""
+    what = "Time per batch" if tables[0][1][0].mode == "offline" else "Latency"
+    groups = []
+    for model, rows in tables:
+        shown = drawable(rows)
+        key, found = shapes(shown)[0]
+        # Models share the labels of lines, and each has an accuracy of its own.
+        beside = "\n".join(filter(None, (model, shape_name(key), beside_int8(found))))
+        groups.append((beside, found, labels(shown)))
+    title = f"{what} by backend, each model at its smallest batch"
+    unit = _unit([row for _, rows in tables for row in rows])
+    return _dots(title, "Every model at its smallest batch", conditions, groups, unit, what.lower(), MARKS)
+
+
+def far_apart(found: Sequence[tuple[float, float | None]]) -> bool:
+    """Whether a linear axis would push together the medians of a panel; found: (median, p95 or None) of each row."""
+    medians = [median for median, _ in found]
+    tails = [tail or 0 for _, tail in found]
+    return bool(found) and (max(medians) > LOG_FROM * min(medians) or max(tails) > LOG_FROM * max(medians))
+
+
+def time_axis(label: str, marks: Sequence[Mark], log: bool) -> Axis:
+    """From 0, or logarithmic, with room for the figures to the right of the marks."""
+    high = max(map(of_rows.highest, marks), default=1.0)
+    if not log:
+        return from_zero(label, high, room=1.2)
+    low = max(min(map(of_rows.lowest, marks), default=1.0), min((mark.value for mark in marks), default=1.0) / 4)
+    span = max(high / low, 1.5)
+    return decades(label, low / span**0.08, high * span**0.3)
+
+
+def beside_int8(rows: Sequence[Row]) -> str:
+    """`int8: top-1 90.6%`, the worst of some rows; empty without one."""
+    found = accuracy(rows)
+    return f"int8: {found}" if found else ""
+
+
+def _dots(
+    title: str,
+    heading: str,
+    conditions: str,
+    groups: Sequence[tuple[str, Sequence[Row], dict[str, str]]],
+    unit: TimeUnit,
+    axis: str,
+    first: str,
+) -> Dots:
+    """groups: (title, rows, labels) of each panel. One kind of scale for all panels, each with its own limits."""
+    lines = [by_label(found, called, lambda row: latency_mark(row, unit.ns)) for _, found, called in groups]
+    marks = [[mark for mark in panel.values() if isinstance(mark, Mark)] for panel in lines]
+    log = any(far_apart([(mark.value, mark.tail) for mark in found]) for found in marks)
+    label = f"{axis} ({unit.name}{', log scale' if log else ''})"
+    panels = [
+        DotPanel(name, time_axis(label, found, log), panel)
+        for (name, _, _), found, panel in zip(groups, marks, lines, strict=True)
+    ]
+    shown = [row for _, found, _ in groups for row in found]
+    text = reading(first, shown, [mark for found in marks for mark in found])
+    # Four panels are two by two, others in threes.
+    return Dots(title, heading, text, conditions, tuple(panels), common_labels(lines), 2 if len(panels) == 4 else 3)
+
+
+def _unit(rows: Sequence[Row]) -> TimeUnit:
+    return units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)

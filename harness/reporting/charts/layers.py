@@ -1,0 +1,188 @@
+"""Where the time goes, as stacked bars: a bar a backend, a segment a group of layers or a module (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+
+from harness.core.schemas import Row
+from harness.measure.alike import Alike
+from harness.measure.side_by_side import Column, Line, SideBySide, gain_of
+from harness.render import units
+from harness.render.units import TimeUnit
+from harness.reporting.charts.rows import tags
+from harness.reporting.charts.scales import from_zero
+from harness.reporting.charts.spec import Bar, Segment, Stacked
+from harness.reporting.tables.side_by_side import IDLE, title_of
+
+COLOURS: Mapping[str, str] = {
+    "attention": "#332288",
+    "mlp": "#CC6677",
+    "convolution": "#88CCEE",
+    "linear": "#DDCC77",
+    "normalisation": "#117733",
+    "embedding": "#882255",
+    "activation": "#44AA99",
+    "pooling": "#999933",
+    "layout": "#AA4499",
+    "matmul": "#EE8866",
+    "elementwise": "#6699CC",
+    "other": "#DDDDDD",
+    "operators": "#8C8C8C",
+}
+"""Paul Tol's muted scheme (personal.sron.nl/~pault), distinct with every common colour blindness, two of his others for
+kernels, and greys for what is not known. A group keeps its colour and its place in the bar in every chart."""
+
+MAX_SEGMENTS = 14
+"""Modules of a bar; the shortest of more are one segment."""
+
+_TRIANGLE = "Triangle: the median latency measured without a profiler."
+
+
+def by_group(found: Alike, conditions: str) -> Stacked:
+    """The groups of layers of a comparison, the fastest backend first."""
+    lines = sorted(found.groups.lines, key=lambda line: list(COLOURS).index(line.name))
+    reading = (
+        "Segments: self times by each backend's own profiler, in a pass of its own; a kernel that fuses several "
+        f"modules counts for the group of its product. {_TRIANGLE}"
+    )
+
+    def written(line: Line, figure: str) -> tuple[str, ...]:
+        return (f"{line.name} {figure}", figure)
+
+    known = [(line.name, line) for line in lines]
+    title = title_of(found)
+    return _stacked(title, title, reading, conditions, found.groups, found.rows, known, written)
+
+
+def by_module(found: Alike) -> Stacked | None:
+    """The modules of a comparison in the colours of their groups; None where fewer than two backends have modules."""
+    modules = found.modules
+    if modules is None:
+        return None
+    order = list(COLOURS)
+    known = [(_group(line, modules.columns), line) for line in _longest(modules)]
+    # Segments of one group are side by side, the longest first.
+    known.sort(key=lambda pair: order.index(pair[0]))
+    reading = (
+        "Segment: time in a module by itself, all blocks together, in the colour of its group; a kernel that fuses "
+        f"several modules counts for what they share. {_TRIANGLE}"
+    )
+    title = f"{found.shape}: the same modules in each backend"
+    return _stacked(title, title, reading, "", modules, found.rows, known, lambda line, _: (short_name(line),))
+
+
+def _stacked(
+    title: str,
+    heading: str,
+    reading: str,
+    conditions: str,
+    found: SideBySide,
+    rows: Sequence[Row],
+    known: Sequence[tuple[str, Line]],
+    written: Callable[[Line, str], tuple[str, ...]],
+) -> Stacked:
+    """known: (group, line) in the order of the segments. written: what may be written on a segment with this figure."""
+    unit = units.time_unit(column.parts_ns for column in found.columns)
+    by_id = {row.case_id: row for row in rows}
+    bars = []
+    for place, column in enumerate(found.columns):
+        segments = [
+            _segment(group, line, spent, found, place, unit, written)
+            for group, line in known
+            if (spent := line.times_ns[place]) is not None
+        ]
+        bars.append(_bar(column, segments, by_id[column.case_id], unit))
+    idle = any(bar.idle for bar in bars)
+    ends = [sum(one.length for one in bar.segments) + bar.idle for bar in bars]
+    longest = max([*ends, *(bar.latency or 0 for bar in bars)])
+    return Stacked(
+        title,
+        heading,
+        reading,
+        conditions,
+        from_zero(f"time of one inference ({unit.name})", longest, room=1.02, most=6),
+        tuple(bars),
+        tuple(dict.fromkeys(line.name for _, line in known)),
+        tuple((name, COLOURS[name]) for name in COLOURS if name in {group for group, _ in known}),
+        IDLE if idle else "",
+    )
+
+
+def _segment(
+    group: str,
+    line: Line,
+    spent: int,
+    found: SideBySide,
+    place: int,
+    unit: TimeUnit,
+    written: Callable[[Line, str], tuple[str, ...]],
+) -> Segment:
+    labels = written(line, units.in_unit(spent, unit))
+    return Segment(line.name, group, COLOURS[group], spent / unit.ns, labels, _hover(line, found, place))
+
+
+def _bar(column: Column, segments: Sequence[Segment], row: Row, unit: TimeUnit) -> Bar:
+    latency = column.latency_ns
+    idle = (
+        f"{escape(column.name)}: no kernel running for {units.duration(column.idle_ns)} of its "
+        f"{column.idle_share.of if column.idle_share else 'latency'}"
+        if column.idle_ns
+        else ""
+    )
+    return Bar(
+        column.name,
+        "" if latency is None else f"{units.in_unit(latency, unit)} {unit.name}",
+        tuple(segments),
+        column.idle_ns / unit.ns,
+        idle,
+        None if latency is None else latency / unit.ns,
+        "" if latency is None else f"measured latency {units.duration(latency)}",
+        tags(row),
+    )
+
+
+def _longest(found: SideBySide) -> list[Line]:
+    """The longest first, and the rest of many as one line."""
+    lines = sorted((line for line in found.lines if _sum(line)), key=lambda line: -_sum(line))
+    if len(lines) <= MAX_SEGMENTS:
+        return lines
+    rest = lines[MAX_SEGMENTS - 1 :]
+    times = tuple(sum(line.times_ns[place] or 0 for line in rest) for place in range(len(found.columns)))
+    return [*lines[: MAX_SEGMENTS - 1], Line(f"{len(rest)} shorter ones", times)]
+
+
+def _sum(line: Line) -> int:
+    return sum(spent or 0 for spent in line.times_ns)
+
+
+def short_name(line: Line) -> str:
+    """The name within its block, or the end of its path: what has a chance to fit."""
+    _, block, inside = line.name.partition(" (")[0].rpartition("*.")
+    if block or " " in inside:
+        return inside
+    path, _, last = inside.rpartition(".")
+    return last if last != "*" else f"{path.rpartition('.')[2]}.*"
+
+
+def _hover(line: Line, found: SideBySide, place: int) -> str:
+    spent, column = line.times_ns[place] or 0, found.columns[place]
+    gain = gain_of(line)
+    said, than = ("gains", "over") if gain >= 0 else ("loses", "to")
+    return "<br>".join(
+        (
+            f"<b>{escape(line.name)}</b>",
+            f"{escape(column.name)}: {units.duration(spent)}, {units.share(spent, column.parts_ns)} of its parts",
+            f"{escape(found.fastest.name)} {said} {units.duration(abs(gain))} here {than} {escape(found.slowest.name)}",
+        )
+    )
+
+
+def _group(line: Line, columns: Sequence[Column]) -> str:
+    """The group in which the modules of a line spend most of their time."""
+    sums = {"other": 0}
+    for column in columns:
+        for row in column.parts.layers:
+            if row.name in line.modules or row.parent in line.modules:
+                sums[row.group] = sums.get(row.group, 0) + row.self_ns
+    return max(sums, key=lambda name: sums[name])

@@ -1,0 +1,369 @@
+"""Draws a specification with matplotlib, as PNG and as SVG: the same specification gives the same bytes.
+
+Margins are reckoned from the width of the labels. Matplotlib's own layout engines draw every figure twice to find them,
+which doubles the time of a report with dozens of charts.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.textpath import TextPath
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from harness.reporting.charts.spec import Absent, Axis, Bar, DotPanel, Dots, Lines, Mark, Segment, Series, Spec, Stacked
+from harness.reporting.charts.style import DPI, FAINT, GREY, INK, RC, WIDTH_IN, drawing, face
+
+_CAPTION_COLUMNS = 142
+"""Characters of caption type that fit the width."""
+
+_LINE_IN = 0.155
+"""Height of a line of caption."""
+
+_HEAD_IN = 0.36
+"""Height of the figure's title."""
+
+_EDGE_IN = 0.07
+
+_ROW_IN = 0.235
+"""Height of one line of dots."""
+
+_PANEL_IN = 2.35
+"""Height of a panel of lines."""
+
+_BAR_IN = 0.46
+"""Height of a stacked bar with the space around it."""
+
+ARROW_PT = 12
+"""Length of an arrow in points, from the middle of its marker."""
+
+_BESIDE_PT = 6
+"""From a marker or the end of a bar to the figure beside it, in points."""
+
+_HIDDEN = 0.022
+"""Half a marker, as a share of a panel's width."""
+
+_ROOM = 0.86
+"""Where a bar may end, as a share of a panel's width, that has its figure to its right."""
+
+_LABEL_PT = 8.0
+_PADDING_IN = 0.06
+
+
+def draw(spec: Spec, plain: bool = False) -> Figure:
+    """The figure. plain: without title, explanation and conditions, for a paper that has them in its own caption."""
+    with drawing():
+        if isinstance(spec, Dots):
+            return _dots(spec, plain)
+        return _lines(spec, plain) if isinstance(spec, Lines) else _stacked(spec, plain)
+
+
+def image(figure: Figure, form: Literal["png", "svg"]) -> bytes:
+    """The file. No date and no random names are in it, so that an unchanged chart stays the same file."""
+    file = io.BytesIO()
+    with drawing():
+        if form == "png":
+            figure.savefig(file, format="png", dpi=DPI, metadata={"Software": None}, pil_kwargs={"compress_level": 4})
+        else:
+            figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+    return file.getvalue()
+
+
+@dataclass(frozen=True)
+class Margins:
+    """Inches around the drawing area of each panel.
+
+    left, right: of the whole figure, for labels and a legend. gap: between neighbours, for tick labels.
+    top: the panel's title. bottom: tick labels and axis label.
+    """
+
+    left: float
+    right: float = 0.12
+    gap: float = 0.2
+    top: float = 0.3
+    bottom: float = 0.44
+
+
+def canvas(
+    title: str, caption: Sequence[str], grid: tuple[int, int], height_in: float, margins: Margins
+) -> tuple[Figure, list[Axes]]:
+    """A figure of (rows, columns) panels, each with a drawing area `height_in` high; panels in reading order.
+
+    title: above, caption: paragraphs below; without them the figure is as much lower.
+    """
+    rows, columns = grid
+    # A non-breaking space before each dot keeps lines from beginning with one.
+    lines = [line for text in caption for line in textwrap.wrap(text.replace(" ·", "\u00a0·"), _CAPTION_COLUMNS)]
+    head_in = _HEAD_IN if title else 0.0
+    row_in = margins.top + height_in + margins.bottom
+    whole_in = head_in + rows * row_in + len(lines) * _LINE_IN + 2 * _EDGE_IN
+    width_in = (WIDTH_IN - margins.left - margins.right - (columns - 1) * margins.gap) / columns
+    figure = Figure(figsize=(WIDTH_IN, whole_in))
+    left, text = _EDGE_IN / WIDTH_IN, "\n".join(lines)
+    if title:
+        figure.text(left, 1 - 0.09 / whole_in, title, ha="left", va="top", fontsize=11.5, fontweight="bold", color=INK)
+    if text:
+        figure.text(left, _EDGE_IN / whole_in, text, ha="left", va="bottom", fontsize=7.5, color="#555555")
+    axes = []
+    for place in range(rows * columns):
+        row, column = divmod(place, columns)
+        x_in = margins.left + column * (width_in + margins.gap)
+        y_in = whole_in - head_in - row * row_in - margins.top - height_in
+        axes.append(figure.add_axes((x_in / WIDTH_IN, y_in / whole_in, width_in / WIDTH_IN, height_in / whole_in)))
+    return figure, axes
+
+
+def widest_in(texts: Iterable[str], size_pt: float) -> float:
+    """Width in inches of the widest of some labels."""
+    return max((_width_in(text, size_pt) for text in texts), default=0.0)
+
+
+@lru_cache(maxsize=4096)
+def _width_in(text: str, size_pt: float) -> float:
+    if not text.strip():
+        return 0.0
+    path = TextPath((0, 0), text, size=size_pt, prop=FontProperties(family=RC["font.family"]))
+    return float(path.get_extents().width) / 72
+
+
+def _titled(spec: Spec, plain: bool) -> tuple[str, tuple[str, ...]]:
+    """Title and caption of a figure."""
+    return ("", ()) if plain else (spec.title, tuple(filter(None, (spec.reading, spec.conditions))))
+
+
+def _scale(ax: Axes, axis: Axis, which: Literal["x", "y"]) -> None:
+    """Limits, scale and ticks of one axis; the label is written by the caller."""
+    one = ax.xaxis if which == "x" else ax.yaxis
+    if axis.scale != "linear":
+        ax.set(**{f"{which}scale": "log"})
+    ax.set(**{f"{which}lim": (axis.low, axis.high)})
+    one.set_major_locator(FixedLocator(list(axis.shown)))
+    one.set_major_formatter(FuncFormatter(lambda value, _: axis.text(value)))
+    one.set_minor_locator(NullLocator())
+    if axis.reference is not None:
+        (ax.axvline if which == "x" else ax.axhline)(axis.reference, color=INK, linewidth=1.0, zorder=1)
+    if axis.band is not None:
+        (ax.axvspan if which == "x" else ax.axhspan)(*axis.band, color=GREY, alpha=0.2, linewidth=0, zorder=0)
+
+
+def _arrows(ax: Axes, at: tuple[float, float], ways: Iterable[tuple[float, float]], colour: str) -> None:
+    """From a point in data units into each way, in points: what is out there is not drawn to scale."""
+    for way in ways:
+        style = {"arrowstyle": "<-", "color": colour, "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 7}
+        ax.annotate("", at, way, textcoords="offset points", annotation_clip=False, arrowprops=style)
+
+
+# --- dots ---------------------------------------------------------------------------------------------------------
+
+
+def _dots(spec: Dots, plain: bool) -> Figure:
+    """Panels with the same labels in the same order."""
+    columns = min(spec.columns, len(spec.panels))
+    rows = math.ceil(len(spec.panels) / columns)
+    lines = max(panel.title.count("\n") for panel in spec.panels)
+    margins = Margins(left=0.14 + widest_in(spec.labels, RC["ytick.labelsize"]), top=0.3 + 0.17 * lines)
+    figure, axes = canvas(*_titled(spec, plain), (rows, columns), _ROW_IN * len(spec.labels), margins)
+    for index, (ax, panel) in enumerate(zip(axes, spec.panels, strict=False)):
+        _dot_panel(ax, panel, spec.labels)
+        ax.set_yticks(range(len(spec.labels)), spec.labels if index % columns == 0 else [""] * len(spec.labels))
+        if index + columns >= len(spec.panels):
+            ax.set_xlabel(panel.axis.label)
+    for ax in axes[len(spec.panels) :]:
+        ax.set_axis_off()
+    return figure
+
+
+def _dot_panel(ax: Axes, panel: DotPanel, labels: Sequence[str]) -> None:
+    ax.set_title(panel.title)
+    ax.set_ylim(len(labels) - 0.45, -0.55)
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    _scale(ax, panel.axis, "x")
+    ax.grid(axis="x")
+    ax.hlines(range(len(labels)), 0, 1, FAINT, (0, (1, 2)), transform=ax.get_yaxis_transform(), linewidth=0.5, zorder=0)
+    start = panel.axis.low if panel.axis.reference is None else panel.axis.reference
+    for place, label in enumerate(labels):
+        mark = panel.lines.get(label, Absent("not planned"))
+        if isinstance(mark, Mark):
+            _dot(ax, mark, place, panel.axis)
+        else:
+            _text(ax, mark.word, start, place, GREY, fontstyle="italic")
+
+
+def _dot(ax: Axes, mark: Mark, place: int, axis: Axis) -> None:
+    """Draw one line of a panel."""
+    # What reaches less far from the marker's middle would only fray its edge.
+    hidden = _HIDDEN * _width(axis, mark.value)
+    colour, right = mark.colour, mark.value
+    if mark.interval is not None:
+        ends = [mark.interval.low, mark.interval.high]
+        ax.plot(ends, [place, place], color=colour, linewidth=2.4, alpha=0.6, solid_capstyle="butt")
+        right = max(right, mark.interval.high)
+    elif mark.wide:
+        _arrows(ax, (mark.value, place), ((-ARROW_PT, 0), (ARROW_PT, 0)), colour)
+    if mark.tail is not None and mark.tail - mark.value > hidden:
+        ax.plot([mark.value, mark.tail], [place, place], color=colour, linewidth=0.9, solid_capstyle="butt")
+        ax.plot([mark.tail], [place], color=colour, marker="|", markersize=5, markeredgewidth=0.9)
+        right = max(right, mark.tail)
+    if mark.singles and max(mark.singles) - min(mark.singles) > hidden:
+        below = [place + 0.33] * len(mark.singles)
+        ax.plot(mark.singles, below, color=colour, marker=".", linestyle="", markersize=3.2, markeredgewidth=0)
+    ax.plot(
+        [mark.value], [place], color=colour, marker=mark.look.marker, markersize=5.2, linestyle="",
+        markerfacecolor=face(mark.look.colour, mark.fill), markeredgewidth=1.0, zorder=4,
+    )  # fmt: skip
+    # Where the bar leaves no room before the edge, the figure is on it; an arrow is as long as it is.
+    right = right if _share(axis, right) <= _ROOM else mark.value
+    drawn_pt = (_share(axis, right) - _share(axis, mark.value)) * ax.get_position().width * WIDTH_IN * 72
+    beside = max(_BESIDE_PT, ARROW_PT + 2 - drawn_pt) if mark.wide else _BESIDE_PT
+    _text(ax, mark.text, right, place, INK if mark.fill != "hollow" else GREY, beside=beside)
+
+
+def _share(axis: Axis, value: float) -> float:
+    """Where a value is in its panel: 0 at the left edge, 1 at the right one."""
+    if axis.scale == "linear":
+        return (value - axis.low) / (axis.high - axis.low)
+    return math.log(value / axis.low) / math.log(axis.high / axis.low)
+
+
+def _text(
+    ax: Axes, text: str, x: float, place: int, colour: str, fontstyle: str = "normal", beside: float = _BESIDE_PT
+) -> None:
+    ax.annotate(
+        text, (x, place), (beside, 0), textcoords="offset points", va="center_baseline", fontsize=8, color=colour,
+        annotation_clip=False, zorder=3, fontstyle=fontstyle,
+        # White behind the figures lets gridlines end before them.
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
+    )  # fmt: skip
+
+
+def _width(axis: Axis, value: float) -> float:
+    """Width of the panel in data units at a value: on a logarithmic axis a step there is a multiple of it."""
+    return axis.high - axis.low if axis.scale == "linear" else value * math.log(axis.high / axis.low)
+
+
+# --- lines --------------------------------------------------------------------------------------------------------
+
+
+def _lines(spec: Lines, plain: bool) -> Figure:
+    """Panels in a row, and the legend to their right."""
+    widest = max(widest_in(map(panel.y.text, panel.y.shown), RC["ytick.labelsize"]) for panel in spec.panels)
+    right = 0.68 + widest_in((one.name for one in spec.legend), RC["legend.fontsize"])
+    top = 0.3 if any(panel.title for panel in spec.panels) else 0.1
+    margins = Margins(left=0.38 + widest, right=right, gap=0.17 + widest, top=top)
+    figure, axes = canvas(*_titled(spec, plain), (1, len(spec.panels)), _PANEL_IN, margins)
+    for ax, panel in zip(axes, spec.panels, strict=True):
+        ax.set_title(panel.title)
+        _scale(ax, panel.x, "x")
+        _scale(ax, panel.y, "y")
+        ax.grid(axis="y" if panel.series[0].joined else "both")
+        ax.set_xlabel(panel.x.label)
+        for series in panel.series:
+            _series(ax, series)
+    axes[0].set_ylabel(spec.panels[0].y.label)
+    handles = [_entry(one) for one in spec.legend]
+    figure.legend(
+        handles, [one.name for one in spec.legend], loc="center left",
+        bbox_to_anchor=(1 - (right - 0.1) / WIDTH_IN, 0.58), handlelength=2.6, labelspacing=0.7, borderaxespad=0,
+        borderpad=0,
+    )  # fmt: skip
+    return figure
+
+
+def _series(ax: Axes, series: Series) -> None:
+    if series.joined:
+        values = [point.mark.value for point in series.points]
+        x = [point.x for point in series.points]
+        ax.plot(x, values, color=series.look.colour, linestyle=_style(series), linewidth=1.4, zorder=2)
+    for point in series.points:
+        mark = point.mark
+        at = (point.x, mark.value)
+        if mark.interval is not None:
+            ends = [mark.interval.low, mark.interval.high]
+            ax.plot([point.x] * 2, ends, color=mark.colour, linewidth=3, alpha=0.4, solid_capstyle="butt")
+        elif mark.wide:
+            _arrows(ax, at, ((0, -ARROW_PT), (0, ARROW_PT)), mark.colour)
+        if mark.warm:
+            _arrows(ax, at, ((ARROW_PT, 0),), mark.colour)
+        ax.plot(
+            [point.x], [mark.value], color=mark.colour, marker=mark.look.marker, linestyle="", zorder=3,
+            markersize=5.2 if series.joined else 6.5, markerfacecolor=face(mark.look.colour, mark.fill),
+        )  # fmt: skip
+
+
+def _style(series: Series) -> Any:
+    return (0, series.dashes) if series.dashes else "-"
+
+
+def _entry(series: Series) -> Line2D:
+    return Line2D(
+        [], [], color=series.look.colour, marker=series.look.marker, markersize=5, linewidth=1.4,
+        linestyle=_style(series) if series.joined else "", markerfacecolor=face(series.look.colour, series.fill),
+    )  # fmt: skip
+
+
+# --- stacked bars -------------------------------------------------------------------------------------------------
+
+
+def _stacked(spec: Stacked, plain: bool) -> Figure:
+    names = [*(name for name, _ in spec.legend), *filter(None, [spec.idle])]
+    labels = ["\n".join(filter(None, (bar.label, bar.figure))) for bar in spec.bars]
+    left = 0.2 + widest_in((text for label in labels for text in label.splitlines()), RC["ytick.labelsize"])
+    right = 0.75 + widest_in(names, RC["legend.fontsize"])
+    height = max(_BAR_IN * len(spec.bars), 0.17 * (len(names) + 1))
+    figure, (ax,) = canvas(*_titled(spec, plain), (1, 1), height, Margins(left=left, right=right, top=0.08))
+    _scale(ax, spec.axis, "x")
+    ax.set_ylim(len(spec.bars) - 0.5, -0.5)
+    ax.set_yticks(range(len(spec.bars)), labels)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x")
+    ax.set_xlabel(spec.axis.label)
+    inch = (WIDTH_IN - left - right) / (spec.axis.high - spec.axis.low)
+    for place, bar in enumerate(spec.bars):
+        _bar(ax, place, bar, inch)
+    entries = [Patch(facecolor=colour, edgecolor="white", label=name) for name, colour in spec.legend]
+    idle = [Patch(facecolor="white", edgecolor=GREY, linestyle=":", label=spec.idle)] if spec.idle else []
+    figure.legend(
+        handles=[*entries, *idle], loc="center left", handlelength=1.2, handleheight=1.0,
+        bbox_to_anchor=(1 - (right - 0.12) / WIDTH_IN, 0.58), borderaxespad=0, borderpad=0,
+    )  # fmt: skip
+    return figure
+
+
+def _bar(ax: Axes, place: int, bar: Bar, inch: float) -> None:
+    """inch: the width of one unit of the axis, which decides what label fits."""
+    start = 0.0
+    for one in bar.segments:
+        ax.barh(place, one.length, 0.66, left=start, color=one.colour, edgecolor="white", linewidth=0.8)
+        ink = "white" if _luminance(one.colour) < 0.4 else INK
+        middle = start + one.length / 2
+        ax.text(middle, place, _fitting(one, inch), ha="center", va="center", fontsize=_LABEL_PT, color=ink)
+        start += one.length
+    if bar.idle:
+        ax.barh(place, bar.idle, 0.66, left=start, color="white", edgecolor=GREY, linestyle=":", linewidth=0.8)
+    if bar.latency is not None:
+        # Above the bar, where it covers no figure.
+        ax.plot([bar.latency], [place - 0.4], marker="v", markersize=5, color=INK, clip_on=False)
+
+
+def _fitting(segment: Segment, inch: float) -> str:
+    room = segment.length * inch - _PADDING_IN
+    return next((text for text in segment.labels if widest_in([text], _LABEL_PT) <= room), "")
+
+
+def _luminance(colour: str) -> float:
+    """Relative luminance, linear in the channels as they are stored: enough to choose black or white ink."""
+    red, green, blue = to_rgb(colour)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -1,0 +1,410 @@
+"""Draws a specification as plotly.js reads it: dictionaries of traces and axes (pure; plotly.com/javascript/reference).
+
+The page's script fits colours to the light or dark theme: `<colour> tint` is mixed with the page, `page` is the page's
+own colour. Every point has the tags of its row (`customdata`), by which the page filters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from harness.reporting.charts.spec import (
+    Absent,
+    Axis,
+    Bar,
+    DotPanel,
+    Dots,
+    LinePanel,
+    Lines,
+    Mark,
+    Series,
+    Spec,
+    Stacked,
+    Tags,
+)
+from harness.reporting.charts.style import GREY, Look
+
+Trace = dict[str, Any]
+
+SYMBOLS = {
+    "o": "circle",
+    "s": "square",
+    "^": "triangle-up",
+    "v": "triangle-down",
+    "<": "triangle-left",
+    ">": "triangle-right",
+    "D": "diamond",
+    "P": "cross",
+    "X": "x",
+    "h": "hexagon",
+    "p": "pentagon",
+    "*": "star",
+    "8": "octagon",
+}
+"""matplotlib's marker → plotly's, so that a backend has the same one in both reports."""
+
+LINE_PX = 36
+"""Height of one line of dots."""
+
+DENSE_PX = 24
+"""The same in a chart of more than DENSE lines."""
+
+DENSE = 14
+
+BAR_PX = 58
+"""Height of a stacked bar."""
+
+AROUND_PX = 64
+"""Height of the axis and its label."""
+
+PANEL_PX = 380
+"""Height of a panel of lines."""
+
+LEGEND_PX = 22
+"""Height of a line of the legend."""
+
+LEGEND_NAMES = 6
+"""Names in a line of the legend."""
+
+WIDE_MARK = "↔"
+"""Beside a marker whose interval is too wide to draw."""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One panel: its heading, its height in CSS pixels, traces and axes."""
+
+    title: str
+    height: int
+    data: list[Trace]
+    layout: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class PlotGroup:
+    """Panels that share a heading and an explanation; wide: few panels, each over half of the page."""
+
+    title: str
+    note: str
+    plots: tuple[Plot, ...]
+    wide: bool = False
+
+
+def draw(spec: Spec) -> PlotGroup:
+    """The panels of a chart."""
+    if isinstance(spec, Dots):
+        plots = [_dot_panel(panel) for panel in spec.panels]
+        return PlotGroup(spec.heading, spec.reading, tuple(plots), wide=len(plots) == 1)
+    if isinstance(spec, Lines):
+        note = f"{spec.reading} A click on a name hides its line."
+        return PlotGroup(spec.heading, note, tuple(_line_panel(panel) for panel in spec.panels), wide=True)
+    return PlotGroup(spec.heading, spec.reading, (_stacked(spec),), wide=True)
+
+
+def short(value: float) -> float:
+    """Six significant digits: more than a screen shows."""
+    return float(f"{value:.6g}")
+
+
+def _axis(axis: Axis) -> dict[str, Any]:
+    """Limits and scale. Ticks of a linear axis are plotly's own: a reader who zooms sees others."""
+    found: dict[str, Any] = {"title": {"text": escape(axis.label)}}
+    if axis.scale == "linear":
+        suffix = {"ticksuffix": axis.suffix} if axis.suffix else {}
+        return {**found, **suffix, "range": [short(axis.low), short(axis.high)], "nticks": len(axis.ticks) + 2}
+    ticks = {"tickvals": list(axis.ticks), "ticktext": [axis.text(tick) for tick in axis.ticks]}
+    return {**found, "type": "log", **ticks, "range": [short(math.log10(axis.low)), short(math.log10(axis.high))]}
+
+
+def _shapes(axis: Axis) -> list[dict[str, Any]]:
+    """The line and the band of an x axis."""
+    upright = {"xref": "x", "yref": "paper", "y0": 0, "y1": 1}
+    band = axis.band
+    found: list[dict[str, Any]] = []
+    if band is not None:
+        grey = {"fillcolor": GREY, "opacity": 0.2, "line": {"width": 0}}
+        found.append({"type": "rect", **upright, "x0": short(band[0]), "x1": short(band[1]), **grey})
+    if axis.reference is not None:
+        found.append({"type": "line", **upright, "x0": axis.reference, "x1": axis.reference, "line": {"width": 1}})
+    return found
+
+
+def _marker(mark: Mark, size: float) -> dict[str, Any]:
+    return {
+        "symbol": SYMBOLS[mark.look.marker],
+        "size": size,
+        "color": _face(mark.look, mark.fill),
+        "line": {"color": mark.colour, "width": 1.6},
+    }
+
+
+def _face(look: Look, fill: str) -> str:
+    return {"solid": look.colour, "tint": f"{look.colour} tint", "hollow": "page"}[fill]
+
+
+def _whiskers(mark: Mark) -> dict[str, Any]:
+    """The interval around a value as plotly's error bar, paler than what is on it."""
+    if mark.interval is None:
+        return {"visible": False}
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [short(mark.interval.high - mark.value)],
+        "arrayminus": [short(mark.value - mark.interval.low)],
+        "color": f"{mark.colour} tint",
+        "thickness": 6,
+        "width": 0,
+    }
+
+
+def _text(mark: Mark) -> str:
+    return escape(f"{mark.text} {WIDE_MARK}".strip() if mark.wide else mark.text)
+
+
+# --- dots ---------------------------------------------------------------------------------------------------------
+
+
+def _dot_panel(panel: DotPanel) -> Plot:
+    """One line a label, the best at the top; a line without a mark says why."""
+    marks = {label: mark for label, mark in panel.lines.items() if isinstance(mark, Mark)}
+    lost = {label: mark for label, mark in panel.lines.items() if isinstance(mark, Absent)}
+    start = panel.axis.low if panel.axis.reference is None else panel.axis.reference
+    # Bars below processes below markers.
+    data = [_bar_of(label, mark) for label, mark in marks.items()]
+    data += _processes(marks)
+    data += [_dot(label, mark) for label, mark in marks.items()]
+    data += [_absent(label, one, start) for label, one in lost.items()]
+    order = [escape(label) for label in reversed(list(panel.lines))]
+    y = {"type": "category", "categoryorder": "array", "categoryarray": order, "automargin": True}
+    layout = {"xaxis": _axis(panel.axis), "yaxis": y, "showlegend": False, "shapes": _shapes(panel.axis)}
+    height = LINE_PX if len(order) <= DENSE else DENSE_PX
+    return Plot(panel.title.replace("\n", ", "), AROUND_PX + height * len(order), data, layout)
+
+
+def _dot(label: str, mark: Mark) -> Trace:
+    return {
+        "type": "scatter",
+        "mode": "markers+text",
+        "x": [short(mark.value)],
+        "y": [escape(label)],
+        "text": [_text(mark)],
+        "textposition": "top center",
+        "cliponaxis": False,
+        "hovertext": [mark.hover],
+        "marker": _marker(mark, 10),
+        "customdata": [mark.tags],
+    }
+
+
+def _bar_of(label: str, mark: Mark) -> Trace:
+    """The interval alone, so that the processes are on it and below the marker."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "hoverinfo": "skip",
+        "x": [short(mark.value)],
+        "y": [escape(label)],
+        "marker": {"opacity": 0},
+        "error_x": _whiskers(mark),
+        "customdata": [mark.tags],
+    }
+
+
+def _processes(marks: dict[str, Mark]) -> list[Trace]:
+    """The processes behind each median, and a tick at p95; nothing where no mark has either."""
+    singles = [(label, mark, value) for label, mark in marks.items() for value in mark.singles]
+    tails = [(label, mark, mark.tail) for label, mark in marks.items() if mark.tail is not None]
+    found = []
+    if singles:
+        colours = [mark.colour for _, mark, _ in singles]
+        found.append({**_points(singles), "marker": {"size": 4, "opacity": 0.7, "color": colours}})
+    if tails:
+        edge = {"width": 1.6, "color": [mark.colour for _, mark, _ in tails]}
+        found.append({**_points(tails), "marker": {"size": 11, "symbol": "line-ns", "line": edge}})
+    return found
+
+
+def _points(found: Sequence[tuple[str, Mark, float]]) -> Trace:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "hoverinfo": "skip",
+        "x": [short(value) for _, _, value in found],
+        "y": [escape(label) for label, _, _ in found],
+        "customdata": [mark.tags for _, mark, _ in found],
+    }
+
+
+def _absent(label: str, found: Absent, x: float) -> Trace:
+    return {
+        "type": "scatter",
+        "mode": "text",
+        "x": [short(x)],
+        "y": [escape(label)],
+        "text": [f"<i>{escape(found.word)}</i>"],
+        "textposition": "middle right",
+        "hoverinfo": "skip",
+        "customdata": [found.tags],
+    }
+
+
+# --- lines --------------------------------------------------------------------------------------------------------
+
+
+def _line_panel(panel: LinePanel) -> Plot:
+    data = [trace for series in panel.series for trace in (*_series(series), _entry(series))]
+    height = PANEL_PX + LEGEND_PX * (len(panel.series) // LEGEND_NAMES)
+    shapes = _shapes(panel.x)
+    if panel.y.reference is not None:
+        level = {"xref": "paper", "yref": "y", "x0": 0, "x1": 1, "y0": panel.y.reference, "y1": panel.y.reference}
+        shapes.append({"type": "line", **level, "line": {"width": 1}})
+    return Plot(panel.title, height, data, {"xaxis": _axis(panel.x), "yaxis": _axis(panel.y), "shapes": shapes})
+
+
+def _series(series: Series) -> Iterable[Trace]:
+    """One trace for a line; without one a trace a point, as each has an interval of its own."""
+    whole = [series.points] if series.joined else [(point,) for point in series.points]
+    for points in whole:
+        marks = [point.mark for point in points]
+        looks = [_marker(mark, 9 if series.joined else 11) for mark in marks]
+        yield {
+            "type": "scatter",
+            "mode": "lines+markers" if series.joined else "markers+text",
+            "showlegend": False,
+            "legendgroup": escape(series.name),
+            "x": [short(point.x) for point in points],
+            "y": [short(mark.value) for mark in marks],
+            "text": [_text(mark) for mark in marks],
+            # Precision beside the marker, backend by colour and shape: names in full would cover each other.
+            "textposition": "middle right",
+            "cliponaxis": False,
+            "hovertext": [mark.hover for mark in marks],
+            "line": {"color": series.look.colour, "width": 2, "dash": _dash(series)},
+            "marker": {
+                "size": looks[0]["size"],
+                "symbol": looks[0]["symbol"],
+                "color": [look["color"] for look in looks],
+                "line": {"width": 1.6, "color": [look["line"]["color"] for look in looks]},
+            },
+            **({} if series.joined else {"error_y": _whiskers(marks[0])}),
+            "customdata": [mark.tags for mark in marks],
+        }
+
+
+def _entry(series: Series) -> Trace:
+    """What the legend shows of a series: its own look, whatever grade its first point has."""
+    return {
+        "type": "scatter",
+        "mode": "lines+markers" if series.joined else "markers",
+        "name": escape(series.name),
+        "legendgroup": escape(series.name),
+        "x": [None],
+        "y": [None],
+        "line": {"color": series.look.colour, "width": 2, "dash": _dash(series)},
+        "marker": {
+            "symbol": SYMBOLS[series.look.marker],
+            "size": 9,
+            "color": _face(series.look, series.fill),
+            "line": {"color": series.look.colour, "width": 1.6},
+        },
+        "customdata": [series.tags],
+    }
+
+
+def _dash(series: Series) -> str:
+    return ",".join(f"{2 * length:g}px" for length in series.dashes) or "solid"
+
+
+# --- stacked bars -------------------------------------------------------------------------------------------------
+
+
+def _stacked(spec: Stacked) -> Plot:
+    bars = spec.bars
+    drawn = {one.name for bar in bars for one in bar.segments}
+    data = [_segments(name, bars) for name in spec.order if name in drawn]
+    if spec.idle:
+        data.append(_idle(spec.idle, bars))
+    data.append(_latencies(bars))
+    every: Tags = (None,) * 5
+    data += [_group(name, colour, every) for name, colour in spec.legend]
+    y = {
+        "type": "category",
+        "categoryorder": "array",
+        "categoryarray": [escape(bar.label) for bar in reversed(bars)],
+        "automargin": True,
+    }
+    layout = {
+        "xaxis": {**_axis(spec.axis), "tickformat": ",~g"},
+        "yaxis": y,
+        "barmode": "stack",
+        "bargap": 0.35,
+        "uniformtext": {"minsize": 10, "mode": "hide"},
+    }
+    height = AROUND_PX + BAR_PX * len(bars) + LEGEND_PX * (1 + len(spec.legend) // LEGEND_NAMES)
+    return Plot("", height, data, layout)
+
+
+def _segments(name: str, bars: Sequence[Bar]) -> Trace:
+    found = [next((one for one in bar.segments if one.name == name), None) for bar in bars]
+    first = next(one for one in found if one)
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "showlegend": False,
+        "x": [None if one is None else short(one.length) for one in found],
+        "y": [escape(bar.label) for bar in bars],
+        "text": [escape(first.labels[0] if first.labels else "")] * len(bars),
+        "textposition": "inside",
+        "insidetextanchor": "middle",
+        "textangle": 0,
+        "hovertext": [one.hover if one else "" for one in found],
+        "marker": {"color": first.colour, "line": {"color": "page", "width": 1}},
+        "customdata": [bar.tags for bar in bars],
+    }
+
+
+def _group(name: str, colour: str, tags: Tags) -> Trace:
+    """An entry of the legend: no bar, the colour of a group."""
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": escape(name),
+        "x": [None],
+        "y": [None],
+        "hoverinfo": "skip",
+        "marker": {"color": colour},
+        "customdata": [tags],
+    }
+
+
+def _idle(name: str, bars: Sequence[Bar]) -> Trace:
+    """Behind the parts, up to the latency."""
+    pattern = {"shape": "/", "size": 7, "solidity": 0.25, "fgcolor": "#aaaaaa", "bgcolor": "rgba(0,0,0,0)"}
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": escape(name),
+        "x": [short(bar.idle) if bar.idle else None for bar in bars],
+        "y": [escape(bar.label) for bar in bars],
+        "hovertext": [bar.idle_hover for bar in bars],
+        "marker": {"color": "rgba(0,0,0,0)", "pattern": pattern, "line": {"color": "#aaaaaa", "width": 1}},
+        "customdata": [bar.tags for bar in bars],
+    }
+
+
+def _latencies(bars: Sequence[Bar]) -> Trace:
+    look: dict[str, Any] = {"symbol": "triangle-down", "size": 11, "color": "#000000"}
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "measured latency",
+        "x": [None if bar.latency is None else short(bar.latency) for bar in bars],
+        "y": [escape(bar.label) for bar in bars],
+        "hovertext": [bar.latency_hover for bar in bars],
+        "marker": {**look, "line": {"color": "page", "width": 1}},
+        "customdata": [bar.tags for bar in bars],
+    }

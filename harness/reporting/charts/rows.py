@@ -1,0 +1,223 @@
+"""Rows as charts show them: which are drawn, what they are called, and the mark of each (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from harness.core.schemas import Interval, Row
+from harness.measure.grades import MAX_PRINTED_FACTOR
+from harness.render import ranking, series, units
+from harness.render.units import to_scale
+from harness.reporting.charts.spec import Absent, Fill, Mark, Tags
+from harness.reporting.charts.style import look
+
+MAX_SHAPES = 6
+"""Shapes in one chart: the smallest, the largest and evenly between them."""
+
+MAX_LINES = 14
+"""Backends in one panel; the fastest stay."""
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """What the charts of one table are built from.
+
+    model: with its boundary and mode where they are not the usual ones. rows: measured, in reading order. lost: failed
+    or missing ones. baseline: the backend that speed-ups refer to. conditions: under which the rows were measured.
+    """
+
+    model: str
+    rows: Sequence[Row]
+    lost: Sequence[Row]
+    baseline: str
+    conditions: str
+
+    @property
+    def shown(self) -> list[Row]:
+        """Rows that have a line in a chart, measured or not."""
+        return series.drawable([*self.rows, *self.lost])
+
+
+def tags(row: Row) -> Tags:
+    """What the page filters by: model, backend, precision, batch, grade."""
+    return (row.model, row.backend, row.precision, str(row.batch_size), row.grade or row.status)
+
+
+def fill(row: Row) -> Fill:
+    """Solid for fp32, a tint for other precisions, hollow where the row is not ranked."""
+    if not ranking.is_ranked(row):
+        return "hollow"
+    return "solid" if row.precision == "fp32" else "tint"
+
+
+def has_latency(row: Row) -> bool:
+    """Whether the row has a latency that may be shown."""
+    return row.latency_ns is not None
+
+
+def has_speedup(row: Row) -> bool:
+    """Whether the row has a speed-up over another row."""
+    return row.speedup is not None and row.speedup.baseline != row.case_id
+
+
+def names(rows: Sequence[Row]) -> dict[str, str]:
+    """Case id → label: backend and precision, the setting where several would read alike, and accuracy beside int8."""
+    labels = series.labels(rows)
+    together: dict[str, list[Row]] = {}
+    for row in rows:
+        together.setdefault(labels[row.case_id], []).append(row)
+    beside = {label: accuracy(found) for label, found in together.items()}
+    return {case_id: f"{label} ({beside[label]})" if beside[label] else label for case_id, label in labels.items()}
+
+
+def accuracy(rows: Iterable[Row]) -> str:
+    """The worst accuracy of rows whose precision changes answers; empty for others and where it is unknown."""
+    found = [row.parity for row in rows if row.precision == "int8" and row.parity and row.weights != "seeded"]
+    if agreements := [one.top1_agreement for one in found if one.top1_agreement is not None]:
+        return f"top-1 {units.percent(min(agreements))}"
+    parities = [row.parity for row in rows if row.precision == "int8" and row.parity]
+    cosines = [one.cosine for one in parities if one.cosine is not None]
+    return f"cosine {min(cosines):.3f}" if cosines else ""
+
+
+def shapes(rows: Sequence[Row]) -> list[tuple[tuple[int, int], list[Row]]]:
+    """Rows by (sequence length or 0, batch), thinned out to MAX_SHAPES."""
+    found = ranking.by_shape(rows)
+    if len(found) <= MAX_SHAPES:
+        return found
+    step = (len(found) - 1) / (MAX_SHAPES - 1)
+    return [found[round(index * step)] for index in range(MAX_SHAPES)]
+
+
+def shape_name(shape: tuple[int, int]) -> str:
+    """`batch 8, sequence 128`."""
+    sequence, batch = shape
+    return f"batch {batch}, sequence {sequence}" if sequence else f"batch {batch}"
+
+
+def absent(row: Row) -> Absent:
+    """Why a row has no mark."""
+    if row.grade == "F":
+        return Absent(f"void: {row.flags[0].name}" if row.flags else "void", tags(row))
+    return Absent("no baseline" if row.status == "measured" else row.status, tags(row))
+
+
+def scaled(interval: Interval | None, divisor: float = 1) -> tuple[Interval | None, bool]:
+    """(the interval to draw, whether it is too wide to draw): one too wide would squeeze all others."""
+    if interval is None:
+        return None, False
+    drawn = to_scale(interval)
+    return (drawn and Interval(low=drawn.low / divisor, high=drawn.high / divisor)), drawn is None
+
+
+def latency_mark(row: Row, divisor: float) -> Mark | Absent:
+    """The headline latency in units of `divisor` nanoseconds."""
+    latency = row.latency_ns
+    if latency is None or not has_latency(row):
+        return absent(row)
+    interval, wide = scaled(latency.ci95, divisor)
+    value = latency.median / divisor
+    return Mark(
+        value,
+        look(row.backend),
+        fill(row),
+        interval,
+        wide,
+        tail=None if latency.p95 is None else latency.p95 / divisor,
+        singles=tuple(one / divisor for one in latency.process_medians),
+        text=units.significant(value),
+        hover=hover(row),
+        tags=tags(row),
+    )
+
+
+def speedup_mark(row: Row) -> Mark | Absent:
+    """How many times as fast as the baseline."""
+    if row.speedup is None:
+        return absent(row)
+    interval, wide = scaled(row.speedup.ci95)
+    return Mark(
+        row.speedup.ratio,
+        look(row.backend),
+        fill(row),
+        interval,
+        wide,
+        text=ranking.speedup(row),
+        hover=hover(row),
+        tags=tags(row),
+    )
+
+
+def lowest(mark: Mark) -> float:
+    """The left end of a mark on a logarithmic axis, within a quarter of its value: one process far off runs out of the
+    panel rather than squeeze all others."""
+    ends = [mark.value, *mark.singles, *([mark.interval.low] if mark.interval else [])]
+    return max(min(ends), mark.value / 4)
+
+
+def highest(mark: Mark) -> float:
+    """The right end of a mark, its tail included; processes far off as above."""
+    furthest = max([mark.value, *mark.singles, *([mark.interval.high] if mark.interval else [])])
+    return max(mark.value, mark.tail or 0, min(furthest, 4 * mark.value))
+
+
+def reading(first: str, rows: Iterable[Row], marks: Iterable[Mark], *more: str) -> str:
+    """What the marks mean, as far as the chart has them. first: of every mark; more: of some, empty for none."""
+    shown, found = list(rows), list(marks)
+    parts = {
+        first: True,
+        **{text: bool(text) for text in more},
+        "Tinted: not fp32.": any(mark.fill == "tint" for mark in found),
+        "Grey and hollow: flagged, not ranked.": any(mark.fill == "hollow" for mark in found),
+        f"Arrows (↔): interval wider than ×{MAX_PRINTED_FACTOR:g}, not to scale.": any(mark.wide for mark in found),
+        "Beside int8: top-1 agreement with the reference, or cosine.": bool(accuracy(shown)),
+        ranking.DOUBT_MEANS: any(mark.text.startswith(ranking.DOUBT) for mark in found),
+    }
+    return " ".join(text for text, needed in parts.items() if needed)
+
+
+def hover(row: Row) -> str:
+    """What is shown beside a point under the pointer, as plotly's own few tags: all names in it are escaped."""
+    sequence = f", sequence {row.sequence_length}" if row.sequence_length else ""
+    lines = [f"<b>{escape(series.named(row))}</b>", f"batch {row.batch_size}{sequence}"]
+    latency = row.latency_ns
+    if latency is not None:
+        unit = units.time_unit([latency.median])
+        lines.append(f"{units.in_unit(latency.median, unit)} {unit.name} {units.interval(latency.ci95, unit.ns)}")
+        if latency.p95 is not None:
+            lines.append(f"p95 {units.duration(latency.p95)}, {units.count(latency.rounds, 'process', 'processes')}")
+    if row.throughput_per_s is not None:
+        ends = f" {units.interval(row.throughput_ci95)}" if row.throughput_ci95 else ""
+        lines.append(f"{units.significant(row.throughput_per_s)} {units.ITEMS[row.kind]}/s{ends}")
+    if row.speedup is not None and row.speedup.baseline != row.case_id:
+        doubt = f" ({ranking.DOUBT_MEANS.removesuffix('.')})" if ranking.is_doubtful(row) else ""
+        lines.append(f"{ranking.speedup(row)}× baseline {units.interval(row.speedup.ci95)}{doubt}")
+    if beside := accuracy([row]):
+        lines.append(f"accuracy: {beside}")
+    flags = ", ".join(dict.fromkeys(escape(flag.name) for flag in row.flags))
+    lines.append(f"grade {row.grade}{': ' if flags else ''}{flags}")
+    return "<br>".join(lines)
+
+
+def by_label(
+    rows: Sequence[Row], labels: dict[str, str], mark: Callable[[Row], Mark | Absent], biggest_first: bool = False
+) -> dict[str, Mark | Absent]:
+    """Label → mark of the rows of one panel: the best first, those without a mark last."""
+    found = {labels[row.case_id]: mark(row) for row in rows[:MAX_LINES]}
+    sign = -1 if biggest_first else 1
+
+    def order(label: str) -> tuple[bool, float, str]:
+        one = found[label]
+        return (False, sign * one.value, label) if isinstance(one, Mark) else (True, 0.0, label)
+
+    return {label: found[label] for label in sorted(found, key=order)}
+
+
+def common_labels(panels: Iterable[dict[str, Mark | Absent]]) -> tuple[str, ...]:
+    """Lines of several panels: in the order of the first one, then those that only later ones have; never drawn ones
+    last."""
+    found = list(panels)
+    drawn = [label for panel in found for label, mark in panel.items() if isinstance(mark, Mark)]
+    return tuple(dict.fromkeys([*drawn, *sorted(label for panel in found for label in panel)]))

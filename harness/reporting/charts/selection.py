@@ -1,0 +1,123 @@
+"""Which charts a summary gets, under which names, and a bound on their number (pure: summary → specifications).
+
+A new chart of a table is a module beside this one and a line in CHARTS; both reports show it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.core.schemas import Row, Summary
+from harness.measure.alike import Alike
+from harness.measure.rows import slug_of
+from harness.render import ranking, ways
+from harness.render.conditions import short_conditions
+from harness.render.ranking import TableKey
+from harness.reporting.charts import layers
+from harness.reporting.charts.cold_start import cold_start
+from harness.reporting.charts.latency import latency, overview
+from harness.reporting.charts.rows import TableRows
+from harness.reporting.charts.spec import Dots, Spec
+from harness.reporting.charts.speedup import speedup
+from harness.reporting.charts.throughput import throughput
+
+CHARTS: Mapping[str, Callable[[TableRows], Spec | None]] = {
+    "latency": latency,
+    "throughput": throughput,
+    "speedup": speedup,
+    "cold": cold_start,
+}
+"""End of the file's name → the chart of one table, None where it has nothing to draw; in the order of the reports."""
+
+MAX_TABLES = 12
+MAX_ROWS = 600
+"""Charts are drawn for the first tables up to these bounds: a third of a second each, and a reader looks at few."""
+
+MAX_OVERVIEW = 12
+"""Models in the overview."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart under its file's name. table: the one that it belongs to, None of the whole report."""
+
+    name: str
+    table: TableKey | None
+    spec: Spec
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The charts of one report, and what was left out."""
+
+    charts: tuple[Chart, ...] = ()
+    note: str = ""
+
+    def links(self, folder: str) -> dict[TableKey | None, list[tuple[str, str]]]:
+        """Table → (alternative text, path) of its charts."""
+        found: dict[TableKey | None, list[tuple[str, str]]] = {}
+        for chart in self.charts:
+            found.setdefault(chart.table, []).append((chart.spec.title, f"{folder}/{chart.name}.png"))
+        return found
+
+
+def select(summary: Summary) -> Selection:
+    """The charts of a summary: an overview, and those of each of the first tables."""
+    tables = ranking.by_table(summary.rows)
+    if not tables:
+        return Selection()
+    charts = [Chart("overview", None, of_overview(summary, tables))]
+    several = {name for name, number in Counter(key[0] for key, _ in tables).items() if number > 1}
+    drawn = tables_drawn(tables)
+    for key, rows in tables[:drawn]:
+        stem = _stem((slug_of(rows[0]), *key[1:]), key[0] in several)
+        charts += [Chart(f"{stem}-{name}", key, spec) for name, spec in of_table(summary, key, rows).items()]
+    note = f"Charts are drawn for the first {drawn} of {len(tables):,} tables; the tables have every row."
+    return Selection(tuple(charts), note if drawn < len(tables) else "")
+
+
+def tables_drawn(tables: Sequence[tuple[TableKey, Sequence[Row]]]) -> int:
+    """How many tables, from the first one, have charts."""
+    drawn = rows_drawn = 0
+    for _, rows in tables[:MAX_TABLES]:
+        if drawn and rows_drawn + len(rows) > MAX_ROWS:
+            break
+        drawn, rows_drawn = drawn + 1, rows_drawn + len(rows)
+    return drawn
+
+
+def of_table(summary: Summary, key: TableKey, rows: Sequence[Row]) -> dict[str, Spec]:
+    """The charts of one table, by the end of their file's name."""
+    way = ways.short(rows[0])
+    lost = [row for row in summary.rows if row.status in ("failed", "missing") and ranking.table_key(row) == key]
+    model = f"{key[0]} ({way})" if way else key[0]
+    table = TableRows(model, rows, lost, summary.baseline_backend, short_conditions(summary, rows))
+    return {name: spec for name, chart in CHARTS.items() if (spec := chart(table))}
+
+
+def of_overview(summary: Summary, tables: Sequence[tuple[TableKey, Sequence[Row]]]) -> Dots:
+    """Every model; one boundary and mode in one chart: the plan's first."""
+    way = ways.way_of(tables[0][0])
+    groups = [(key[0], rows) for key, rows in tables if ways.way_of(key) == way][:MAX_OVERVIEW]
+    return overview(groups, short_conditions(summary, [row for _, rows in groups for row in rows]))
+
+
+def of_layers(summary: Summary, compared: Sequence[Alike]) -> list[Chart]:
+    """A chart for each of the first comparisons of profiles, in their order; their tables have the figures of all."""
+    return [
+        Chart(
+            _stem((slug_of(found.rows[0]), found.setting, found.rows[0].weights, "layers"), several=True),
+            None,
+            layers.by_group(found, short_conditions(summary, found.rows)),
+        )
+        for found in compared[:MAX_TABLES]
+    ]
+
+
+def _stem(key: Sequence[str], several: bool) -> str:
+    """A file name for the charts of a table: the model's slug, which no other model has and every file system takes,
+    with the rest where a model has several tables."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(key) if several else key[0]).strip("-.")

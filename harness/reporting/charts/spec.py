@@ -1,0 +1,215 @@
+"""What a chart shows, with everything decided: marks, limits, scales, ticks, labels and captions (plain data).
+
+Three kinds: dots with intervals, lines (or points alone) over a number, and stacked bars. A module beside this one
+builds each chart from rows; `matplotlib_drawer` and `plotly_drawer` draw any specification and decide nothing about its
+content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.core.schemas import Interval
+from harness.reporting.charts.style import GREY, Look
+
+Fill = Literal["solid", "tint", "hollow"]
+"""Of a marker: fp32, another precision, not ranked."""
+
+Scale = Literal["linear", "log", "log2"]
+
+Tags = tuple[str | None, ...]
+"""Model, backend, precision, batch and grade of a mark, by which the page filters; None: whatever is chosen."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis. low, high: its ends. ticks: in its units; some may lie beyond the ends. suffix: of their labels.
+
+    reference: where a line crosses it. band: (low, high) of a grey band.
+    """
+
+    label: str
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+    scale: Scale = "linear"
+    suffix: str = ""
+    reference: float | None = None
+    band: tuple[float, float] | None = None
+
+    def text(self, tick: float) -> str:
+        """The label of a tick."""
+        return f"{tick:,g}{self.suffix}"
+
+    @property
+    def shown(self) -> tuple[float, ...]:
+        """Ticks between its ends."""
+        return tuple(tick for tick in self.ticks if self.low <= tick <= self.high)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One estimate: a marker at `value`, a bar for its interval.
+
+    interval: drawn to scale, in the units of the axis; None for none, and where it is too wide to draw (`wide`).
+    tail: end of the thin line (p95). singles: the values of the processes. text: beside the marker. hover: under the
+    pointer, as plotly's few tags. warm: an arrow to the right, because a first start takes longer.
+    """
+
+    value: float
+    look: Look
+    fill: Fill = "solid"
+    interval: Interval | None = None
+    wide: bool = False
+    tail: float | None = None
+    singles: tuple[float, ...] = ()
+    text: str = ""
+    hover: str = ""
+    tags: Tags = ()
+    warm: bool = False
+
+    @property
+    def colour(self) -> str:
+        """The backend's colour; grey where the row is not ranked."""
+        return GREY if self.fill == "hollow" else self.look.colour
+
+
+@dataclass(frozen=True)
+class Absent:
+    """Why a line has no mark, in a word or two."""
+
+    word: str
+    tags: Tags = ()
+
+
+@dataclass(frozen=True)
+class DotPanel:
+    """One panel of dots: label of a line → its mark, the best first."""
+
+    title: str
+    axis: Axis
+    lines: Mapping[str, Mark | Absent]
+
+    @property
+    def marks(self) -> list[Mark]:
+        """The lines that have one."""
+        return [mark for mark in self.lines.values() if isinstance(mark, Mark)]
+
+
+@dataclass(frozen=True)
+class Dots:
+    """Dots with intervals in panels side by side.
+
+    title: says what it is of by itself; heading: below a heading that names the model. reading: what the marks mean;
+    conditions: under which it was measured. labels: the lines of all panels, the best of the first one first.
+    """
+
+    title: str
+    heading: str
+    reading: str
+    conditions: str
+    panels: tuple[DotPanel, ...]
+    labels: tuple[str, ...]
+    columns: int = 3
+
+
+@dataclass(frozen=True)
+class Point:
+    """A mark of a series at `x`; its `value`, interval and text are along y."""
+
+    x: float
+    mark: Mark
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of one look and one entry of the legend. fill: of that entry. dashes: lengths of line and gap in multiples
+    of the line's width, empty for a solid line. joined: by a line."""
+
+    name: str
+    look: Look
+    fill: Fill
+    points: tuple[Point, ...]
+    joined: bool = True
+    dashes: tuple[float, ...] = ()
+    tags: Tags = ()
+
+
+@dataclass(frozen=True)
+class LinePanel:
+    """One panel of series, in the order of the legend."""
+
+    title: str
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Series over a number, in panels that share a legend. title, heading, reading, conditions: as in Dots."""
+
+    title: str
+    heading: str
+    reading: str
+    conditions: str
+    panels: tuple[LinePanel, ...]
+    legend: tuple[Series, ...]
+    """One of each name, in the order in which they are listed."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of a bar. labels: what may be written on it, the longest first, where it fits."""
+
+    name: str
+    group: str
+    colour: str
+    length: float
+    labels: tuple[str, ...] = ()
+    hover: str = ""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One stacked bar. figure: below its label. idle: what follows the segments up to its latency, drawn empty.
+    latency: a triangle; None where it is unknown."""
+
+    label: str
+    figure: str
+    segments: tuple[Segment, ...]
+    idle: float = 0.0
+    idle_hover: str = ""
+    latency: float | None = None
+    latency_hover: str = ""
+    tags: Tags = ()
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """Stacked bars, from the top. title, heading, reading, conditions: as in Dots. order: names of segments, in which
+    every bar has its own. legend: (name, colour) of each group of segments; idle: the legend's name for what follows
+    them, empty where nothing does."""
+
+    title: str
+    heading: str
+    reading: str
+    conditions: str
+    axis: Axis
+    bars: tuple[Bar, ...]
+    order: tuple[str, ...]
+    legend: tuple[tuple[str, str], ...]
+    idle: str = ""
+
+
+Spec = Dots | Lines | Stacked
+
+
+def marks_of(spec: Spec) -> Iterable[Mark]:
+    """Every mark of dots and lines, panel by panel; stacked bars have none."""
+    if isinstance(spec, Dots):
+        yield from (mark for panel in spec.panels for mark in panel.marks)
+    elif isinstance(spec, Lines):
+        yield from (point.mark for panel in spec.panels for series in panel.series for point in series.points)

@@ -1,0 +1,116 @@
+"""How charts look: size, type, and one colour and marker a backend in every chart."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+
+WIDTH_IN = 8.3
+"""Inches; a README shows images about 830 pixels wide, so a point of type is 1.4 of its pixels."""
+
+DPI = 200
+"""Twice the README's pixels: sharp on a dense screen."""
+
+GREY = "#8a8a8a"
+"""Everything that is not ranked."""
+
+INK = "#222222"
+FAINT = "#dddddd"
+
+
+@dataclass(frozen=True)
+class Look:
+    """Colour and marker of one backend."""
+
+    colour: str
+    marker: str
+
+
+LOOKS: Mapping[str, Look] = {
+    "torch-eager": Look("#000000", "o"),
+    "torch-script": Look("#E69F00", "s"),
+    "torch-compile": Look("#D55E00", "^"),
+    "onnxruntime": Look("#0072B2", "D"),
+    "openvino": Look("#009E73", "v"),
+    "tensorrt": Look("#CC79A7", "P"),
+    "onnxruntime-tensorrt": Look("#56B4E9", "X"),
+}
+"""Okabe and Ito's palette, told apart with every common colour blindness (jfly.uni-koeln.de/color); the markers tell
+them apart in print. A backend keeps its look in every figure, so that the eye learns it once."""
+
+_OTHER_COLOURS = ("#56B4E9", "#CC79A7", "#0072B2", "#D55E00", "#E69F00", "#009E73")
+_OTHER_MARKERS = ("X", "h", "p", "<", ">", "*", "8")
+
+_TINT = 0.35
+"""How much of its colour a tint keeps; the rest is white."""
+
+RC: Any = {
+    "font.family": "DejaVu Sans",
+    "text.parse_math": False,  # a `$` in the name of a model is no formula
+    "font.size": 9.0,
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9.0,
+    "axes.edgecolor": "#999999",
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.unicode_minus": True,
+    "text.color": INK,
+    "xtick.color": "#555555",
+    "ytick.color": "#555555",
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 9.0,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "svg.hashsalt": "inferometer",  # else names within the file are random
+    "svg.fonttype": "path",  # the same look where the font is missing
+}
+
+
+def drawing() -> AbstractContextManager[None]:
+    """Within this context matplotlib draws in our type and colours, and forgets them afterwards."""
+    return mpl.rc_context(RC)
+
+
+def look(backend: str) -> Look:
+    """The look of a backend; one that the table does not know gets the same one every time, from its name."""
+    if backend in LOOKS:
+        return LOOKS[backend]
+    digest = hashlib.sha256(backend.encode()).digest()
+    return Look(_OTHER_COLOURS[digest[0] % len(_OTHER_COLOURS)], _OTHER_MARKERS[digest[1] % len(_OTHER_MARKERS)])
+
+
+def dashes(precision: str, number: int) -> tuple[float, ...]:
+    """Lengths of line and gap in multiples of the line's width: full precision is solid (empty), others are dashed.
+
+    number: of a backend's line of this precision, by whose setting it has so many dots after each dash.
+    """
+    if number == 0:
+        return () if precision == "fp32" else (4, 2)
+    return (8 if precision == "fp32" else 4, 1.5, *(1, 1.5) * number)
+
+
+def face(colour: str, fill: str) -> str:
+    """Colour inside a marker on white: its own, a tint of it, or white where it is hollow."""
+    return {"solid": colour, "tint": _tint(colour), "hollow": "white"}[fill]
+
+
+def _tint(colour: str) -> str:
+    """A colour mixed with white."""
+    channels = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
+    return "#" + "".join(f"{round(255 - _TINT * (255 - channel)):02x}" for channel in channels)
