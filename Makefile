@@ -27,6 +27,7 @@ MODELS_DIR  ?= models#? folder of exported models
 FORCE       ?=#? export, engines, roof, run, energy, profile, reproduce, ab, bench: 1 does again what is there; aggregate, bundle: 1 replaces a summary by a poorer one
 
 #- Comparing and checking
+PLAIN_CHARTS ?=#? bench, profile, report: 1: charts without title and caption, for papers
 BASELINE    ?=#? compare: earlier results folder, or its summary.json
 THRESHOLD   ?=#? compare, ab: limits, as latency_p50<100ms; several with ; between them
 MAX_REGRESSION ?=#? compare, ab: slow-down that is accepted, as 5%

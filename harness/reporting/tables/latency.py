@@ -253,7 +253,7 @@ def latency_lines(summary: Summary) -> list[Line]:
     winners = {case_id for _, rows in tables for case_id in winning(rows)}
     lines = []
     for key, rows in tables:
-        sizes = file_sizes(rows, summary.exports.get(key[0]), summary.engines)
+        sizes = file_sizes(rows, summary.exports.get(key.model), summary.engines)
         for row in rows:
             file: Line = {"file_bytes": sizes.get(row.case_id)}
             figures = [columns(some, row, CSV_UNITS) for some in (SPEED, ANSWERS)]

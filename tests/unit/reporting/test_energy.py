@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-from harness.core.schemas import Energy, Row, voided
+from harness.core.schemas import Energy, Row
 from harness.reporting.tables.energy import energy_table
 from harness.reporting.writers.markdown import table_text
 from tests.synthetic_cuda import cuda_summary
+from tests.synthetic_results import voided
 
 
 def metered(row: Row, joules: float = 2.5) -> Energy:
