@@ -296,6 +296,13 @@ ENERGY: tuple[Figure[Energy], ...] = (
         lambda it: it.joules_per_item,
         label="an item",
     ),
+    Figure(
+        "throughput_per_watt",
+        "efficiency",
+        "Items a second by watt: items by joule of the GPU alone, its idle power subtracted.",
+        lambda it: 1 / it.joules_per_item if it.joules_per_item > 0 else None,
+        label="items/s/W",
+    ),
 )
 """What a batch and an item cost in electricity."""
 
