@@ -27,6 +27,7 @@ MODELS_DIR  ?= models#? folder of exported models
 FORCE       ?=#? export, engines, roof, run, energy, profile, reproduce, ab, bench: 1 does again what is there; aggregate, bundle: 1 replaces a summary by a poorer one
 
 #- Comparing and checking
+PLAIN_CHARTS ?=#? bench, profile, report: 1: charts without title and caption, for papers
 BASELINE    ?=#? compare: earlier results folder, or its summary.json
 THRESHOLD   ?=#? compare, ab: limits, as latency_p50<100ms; several with ; between them
 MAX_REGRESSION ?=#? compare, ab: slow-down that is accepted, as 5%
@@ -61,7 +62,8 @@ BUILD_FLAGS ?=#? further flags of image builds, as --network=host
 RUN_FLAGS   ?=#? further flags of containers, as --memory=8g
 PYTHON      ?= $(FOUND_PYTHON)#? Python 3.11 to 3.13: makes the virtual environment; runs the stages with WHERE=system
 
-override FOUND_PYTHON := $(if $(filter file,$(origin PYTHON)),$(firstword $(foreach p,python3 python3.13 python3.12 python3.11,$(shell $(p) -c 'import sys; 0x30b0000 <= sys.hexversion < 0x30e0000 and print("$(p)")' 2>/dev/null))))
+override IF_FIT = $(shell $(1) -c 'import sys; 0x30b0000 <= sys.hexversion < 0x30e0000 and print("$(1)")' 2>/dev/null)
+override FOUND_PYTHON := $(if $(filter file,$(origin PYTHON)),$(or $(call IF_FIT,python3),$(call IF_FIT,python3.13),$(call IF_FIT,python3.12),$(call IF_FIT,python3.11)))
 
 # Earlier names of three variables still work.
 override RENAMED := RUN RUNS PYTHONS
@@ -222,7 +224,7 @@ share: ## Hand the results to other programs: a CSV file of every table, metrics
 	@$(HERE).share $(PLACE) $(if $(MLFLOW),--mlflow "$$MLFLOW")
 
 # Reads files alone, also those of a run in an image; its page would be out of reach in a container without a network.
-watch: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Show how a run gets on, on the terminal or as a page (WEB=1)
+watch: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Show live progress of a run, on the terminal or as a page (WEB=1)
 	@$(HERE).watch $(PLACE) $(if $(WEB),--web --port "$$PORT")
 
 # An environment of its own: what it needs has no place among what is measured. The answer is a report, never a failure.

@@ -22,6 +22,7 @@ from harness.render import ranking, units, ways
 from harness.render.conditions import page_conditions, processor, rounds, threads
 from harness.render.further import further
 from harness.render.group import listed
+from harness.render.ranking import TableKey
 from harness.render.series import USUAL, named
 from harness.reporting.table import Align, texts
 from harness.reporting.writers.markdown import escape, section, table_text
@@ -337,15 +338,15 @@ def _fastest(group: Sequence[Row]) -> dict[str, Any] | None:
 
 def _first_tables(summary: Summary) -> list[Sequence[Row]]:
     """The first table of each model: boundaries and modes answer different questions, and have their own tables."""
-    first: dict[tuple[str, ...], Sequence[Row]] = {}
+    first: dict[TableKey, Sequence[Row]] = {}
     for key, rows in ranking.by_table(summary.rows):
-        first.setdefault(key[:3], rows)
+        first.setdefault(key.without("boundary", "mode"), rows)
     return list(first.values())
 
 
 def _ways(summary: Summary) -> str:
     """Boundary and mode of the answers, where the run has others too; else the conditions name them."""
-    if len({(key[3:]) for key, _ in ranking.by_table(summary.rows)}) < 2:
+    if len({ways.way_of(key) for key, _ in ranking.by_table(summary.rows)}) < 2:
         return ""
     found = dict.fromkeys(ways.brief(rows[0]) for rows in _first_tables(summary))
     return f", {listed(list(found), last='or')}"

@@ -415,7 +415,9 @@ def test_a_pytorch_that_cannot_use_the_gpu_says_so(
         loaded("torch-eager", tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize("name", ["torch-eager", "torch-script", "torch-compile"])
+@pytest.mark.parametrize(
+    "name", ["torch-compile", *(pytest.param(name, marks=pytest.mark.slow) for name in ("torch-eager", "torch-script"))]
+)
 def test_what_the_case_server_imports_starts_no_cuda(name: str) -> None:
     """A child forked after cuInit cannot use the GPU. NVML answers here as it does on a machine that has one."""
     info = backends.BACKENDS[name]

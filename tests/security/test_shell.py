@@ -56,7 +56,7 @@ def test_make_expands_no_variables(names: Sequence[str], by_environment: bool, t
 @pytest.mark.parametrize(
     "name",
     [
-        *("SUITE", "VENV", "LOCK", "FOUND_PYTHON", "RUN", "RUNS", "PYTHONS"),
+        *("SUITE", "VENV", "LOCK", "FOUND_PYTHON", "IF_FIT", "RUN", "RUNS", "PYTHONS"),
         *(pytest.param(name, marks=pytest.mark.slow) for name in VARIABLES),
     ],
 )

@@ -32,7 +32,7 @@ def commands(comparison: Comparison) -> list[str]:
 
 def step_summary(document: str) -> str:
     """The document, or what of it GitHub takes."""
-    cut = "\n\n… cut here: GitHub takes 1 MiB; comparison.md holds all of it.\n"
+    cut = "\n\n… cut here: GitHub takes 1 MiB; comparison.md has all of it.\n"
     content = document.encode()
     if len(content) <= MAX_SUMMARY_BYTES:
         return document

@@ -69,7 +69,7 @@ def test_a_huge_summary_gets_a_bounded_number_of_charts() -> None:
     found = selection.select(Synthetic(models=models, cases=cases, rounds=2, samples=20).summary())
     assert len(found.charts) <= 1 + len(selection.CHARTS) * selection.MAX_TABLES
     assert (
-        found.note == f"Charts are drawn for the first {selection.MAX_TABLES} of 30 tables; the tables hold every row."
+        found.note == f"Charts are drawn for the first {selection.MAX_TABLES} of 30 tables; the tables have every row."
     )
 
 

@@ -8,7 +8,7 @@ import io
 import pytest
 
 from harness.core.environment import PLUGIN
-from harness.core.schemas import CustomMetric, Summary, Unavailable, voided
+from harness.core.schemas import CustomMetric, Summary, Unavailable
 from harness.render.conditions import conditions, environment_table, short_conditions
 from harness.render.document import document
 from harness.render.html.cases import case_table
@@ -17,6 +17,7 @@ from harness.reporting.tables.latency import latency_columns, latency_table
 from harness.reporting.tables.summary import COLUMNS
 from harness.reporting.writers.csv import summary_text
 from harness.reporting.writers.markdown import table_text
+from tests.synthetic_results import voided
 from tests.unit.reporting.test_tables import rows_of
 
 WATTS = CustomMetric(unit="items/J", better="higher", summary="Items | joule.", plugin="pack 1.0")

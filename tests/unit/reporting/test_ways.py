@@ -13,7 +13,7 @@ import pytest
 from harness.core.schemas import Case, Measured, Row, SplitSamples, Summary
 from harness.render import ranking, recommend
 from harness.render.document import document
-from harness.render.ways import BOUNDARIES, MODES
+from harness.render.ways import BOUNDARIES, MODES, way_of
 from harness.reporting.charts import selection
 from harness.reporting.charts.latency import overview
 from harness.reporting.charts.rows import TableRows
@@ -65,11 +65,11 @@ def mixed() -> Summary:
 
 
 def tables(summary: Summary) -> dict[str, list[Row]]:
-    return {" ".join(key[:1] + key[3:]): rows for key, rows in ranking.by_table(summary.rows)}
+    return {" ".join((key.model, *way_of(key))): rows for key, rows in ranking.by_table(summary.rows)}
 
 
 def test_tables_are_by_boundary_and_mode_and_stand_together_by_model(mixed: Summary) -> None:
-    found = [(key[0], key[3:]) for key, _ in ranking.by_table(mixed.rows)]
+    found = [(key.model, way_of(key)) for key, _ in ranking.by_table(mixed.rows)]
     assert [model for model, _ in found] == ["efficientnet-lite0"] * 4 + ["resnet50"] * 4
     assert len(set(found)) == 8
     for rows in tables(mixed).values():
@@ -99,7 +99,7 @@ def test_offline_has_no_percentiles_and_says_what_its_time_is(mixed: Summary) ->
     header = text.splitlines()[0]
     assert "time per batch (throughput mode) ms" in header
     assert not re.search(r"median|p9\d", header)
-    assert "n<" not in text
+    assert "needs" not in text
     assert "images/s" in header
 
 
