@@ -73,7 +73,7 @@ def terminal_table(summary: Summary) -> str:
     columns = _terminal_columns(rows, unit, winners)
     letters = _plain({**columns, "grade": lambda row: row.grade or ABSENT}, rows)
     device = f"device {unit.name}"
-    notes = doubt_notes(rows)
+    notes = [*(["*: clearly the fastest of its model and batch."] if winners else []), *doubt_notes(rows)]
     if device in columns and max(map(len, letters.splitlines())) > TERMINAL_COLUMNS:
         del columns[device]
         notes.append(f"Left out for the width of a line: {device}; see summary.csv or report.md.")

@@ -380,7 +380,9 @@ def _verdict(one: Answer) -> Verdict:
         return Verdict(
             one.where, f"{named(winner)} is fastest", ", ".join(filter(None, parts)).replace("**", ""), winner
         )
-    said = "; ".join(filter(None, (in_words(fastest, named), lost, same)))
+    words = in_words(fastest, named)
+    undecided = words if fastest.flagged else f"no clear winner: {words}"
+    said = "; ".join(filter(None, (undecided, lost, same)))
     return Verdict(one.where, said.replace("**", ""))
 
 
