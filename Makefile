@@ -62,7 +62,8 @@ BUILD_FLAGS ?=#? further flags of image builds, as --network=host
 RUN_FLAGS   ?=#? further flags of containers, as --memory=8g
 PYTHON      ?= $(FOUND_PYTHON)#? Python 3.11 to 3.13: makes the virtual environment; runs the stages with WHERE=system
 
-override FOUND_PYTHON := $(if $(filter file,$(origin PYTHON)),$(firstword $(foreach p,python3 python3.13 python3.12 python3.11,$(shell $(p) -c 'import sys; 0x30b0000 <= sys.hexversion < 0x30e0000 and print("$(p)")' 2>/dev/null))))
+override IF_FIT = $(shell $(1) -c 'import sys; 0x30b0000 <= sys.hexversion < 0x30e0000 and print("$(1)")' 2>/dev/null)
+override FOUND_PYTHON := $(if $(filter file,$(origin PYTHON)),$(or $(call IF_FIT,python3),$(call IF_FIT,python3.13),$(call IF_FIT,python3.12),$(call IF_FIT,python3.11)))
 
 # Earlier names of three variables still work.
 override RENAMED := RUN RUNS PYTHONS
@@ -130,7 +131,7 @@ AB = $(HERE).ab --against "$$AGAINST" --config "$$CONFIG" $(if $(ROUNDS),--round
 REPRODUCE = $(STAGE).reproduce $(PLACE) --claim "$$CLAIM" $(if $(DEVICE),--device "$$DEVICE") --models-dir "$$MODELS_DIR" \
             $(if $(ROUNDS),--rounds "$$ROUNDS") --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 
-.PHONY: help bench plan export engines roof run watch energy aggregate report share compare ab reproduce bundle verify audit selftest profile models wheel test check where images image-cpu image-cpu-compile image-cuda shell clean distclean
+.PHONY: help bench plan export engines roof run watch energy aggregate report share compare ab reproduce bundle verify audit selftest profile models wheel test test-all check where images image-cpu image-cpu-compile image-cuda shell clean distclean
 
 help: ## Print this help
 	@echo "Usage: make <target> [VARIABLE=value …]"
@@ -223,7 +224,7 @@ share: ## Hand the results to other programs: a CSV file of every table, metrics
 	@$(HERE).share $(PLACE) $(if $(MLFLOW),--mlflow "$$MLFLOW")
 
 # Reads files alone, also those of a run in an image; its page would be out of reach in a container without a network.
-watch: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Show how a run gets on, on the terminal or as a page (WEB=1)
+watch: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Show live progress of a run, on the terminal or as a page (WEB=1)
 	@$(HERE).watch $(PLACE) $(if $(WEB),--web --port "$$PORT")
 
 # An environment of its own: what it needs has no place among what is measured. The answer is a report, never a failure.
@@ -241,9 +242,17 @@ wheel: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Build the package 
 	@$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/inferometer-*.whl
 
-test: $(VENV)/.installed ## Run the tests
-	@$(VENV)/bin/python -m pytest -n logical --maxprocesses 4 --dist loadfile --ignore tests/docker
-	@$(VENV)/bin/python -m pytest tests/docker
+# Long files come first (tests/conftest.py): pytest-xdist would order files by how many tests they have.
+PYTEST   = $(VENV)/bin/python -m pytest
+PARALLEL = -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore tests/docker
+
+test: $(VENV)/.installed ## Run the tests that every change has to pass: each rule and each stage
+	@$(PYTEST) $(PARALLEL)
+	@$(PYTEST) tests/docker
+
+test-all: $(VENV)/.installed ## Run all tests, also the slow ones: large models, every notebook, many kills, all images
+	@$(PYTEST) $(PARALLEL) -m ''
+	@$(PYTEST) -m '' tests/docker
 
 check: $(VENV)/.installed ## Lint, format, types and import contracts
 	@$(VENV)/bin/ruff check .

@@ -95,6 +95,8 @@ def start(stage: Stage, *arguments: str, place: Path, prepare: Callable[[], None
     place.mkdir(parents=True, exist_ok=True)
     name = f"{stage.__module__}-{time.monotonic_ns()}"
     out, err = place / f"{name}.out", place / f"{name}.err"
+    for path in (out, err):
+        path.touch()  # here, since the stage may be killed before it comes to open them
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()

@@ -107,7 +107,8 @@ def _planned(place: Path, content: bytes, may_pass: bool) -> None:
 
 
 def damaged_record(chooser: random.Random, place: Path) -> None:
-    """A file of a results folder that is cut, changed, empty, endless, of another format or no file at all."""
+    """A file of a results folder that is cut, changed, empty, endless, of another format or no file at all: refused, or
+    named, and nothing of it in a figure."""
     folders, pristine = _results(place)
     path = chooser.choice(sorted(path for path in _files(folders.root) if path.suffix == ".json"))
     _spoil(path, chooser)
@@ -130,7 +131,7 @@ def steering_record(chooser: random.Random, place: Path) -> None:
         ended = folders.call(stage, *more)
         if ended.code:
             ended.refused()
-    for path in (folders.results.report, *folders.results.tables.glob("*.csv")):
+    for path in (folders.results.report, folders.results.report_details, *folders.results.tables.glob("*.csv")):
         if path.is_file():
             text = path.read_text()
             if any(not (letter.isprintable() or letter in "\n\t") for letter in text):
@@ -164,23 +165,41 @@ def link_in_place_of_a_log(chooser: random.Random, place: Path) -> None:
 
 
 def _judged(folders: Folders, pristine: Mapping[str, str], spoilt: Path) -> None:
-    """Aggregate and report: refused, or every figure is one that there was before; what was not spoilt is untouched."""
-    expected = Synthetic(models=(RESNET,), cases=CASES, rounds=3, samples=60).summary()
-    medians = {row.case_id: set(row.latency_ns.process_medians) for row in expected.rows if row.latency_ns}
+    """Aggregate and report: refused, or the file is named and in no figure; what was not spoilt is untouched."""
+    expected = Synthetic(models=(RESNET,), cases=CASES, rounds=3, samples=60)
     ended = folders.call(aggregate.stage)
     if ended.code:
         ended.refused()
     else:
-        found = store.load(folders.results.summary, Summary, "make aggregate")
-        for row in found.rows:
-            if row.latency_ns and not set(row.latency_ns.process_medians) <= medians.get(row.case_id, set()):
-                raise FaultError(f"{spoilt.name} was spoilt, and {row.case_id} has a figure that nobody measured")
+        changed = _digest(spoilt) != pristine[str(spoilt.relative_to(folders.root))]
+        _without(store.load(folders.results.summary, Summary, "make aggregate"), expected, spoilt, changed)
         shown = folders.call(report.stage, "--no-charts")
         if shown.code:
             shown.refused()
     changed = [name for name, digest in pristine.items() if _digest(folders.root / name) != digest]
     if lost := [name for name in changed if folders.root / name != spoilt]:
         raise FaultError(f"{spoilt.name} was spoilt, and these files changed: {lost}")
+
+
+def _without(found: Summary, expected: Synthetic, spoilt: Path, changed: bool) -> None:
+    """Raise FaultError unless the figures are those of all records but the spoilt one, and the summary says why."""
+    case_id, number = spoilt.parent.name, spoilt.name.partition(".")[0]
+    for row in found.rows:
+        whole = next(other for other in expected.summary().rows if other.case_id == row.case_id)
+        medians = whole.latency_ns.process_medians if whole.latency_ns else ()
+        own = changed and row.case_id == case_id and spoilt.name == f"{number}.json"
+        kept = [median for at, median in enumerate(medians, 1) if not own or str(at) != number]
+        if row.latency_ns and sorted(row.latency_ns.process_medians) != sorted(kept):
+            raise FaultError(f"{spoilt.name} was spoilt, and {row.case_id} has other figures than those of the rest")
+    said = json.dumps([found.notes, [row.model_dump(mode="json") for row in found.rows if row.case_id == case_id]])
+    watching = spoilt.name.endswith(".usage.json")
+    names = (
+        *(spoilt.name, f"{case_id}/{number}", number if len(number) > 8 else spoilt.name),
+        *(["UNWATCHED"] if watching else []),
+    )
+    short = any(row.case_id == case_id and row.latency_ns and row.latency_ns.rounds < 3 for row in found.rows)
+    if changed and not short and not any(name in said for name in names):
+        raise FaultError(f"{spoilt.name} was spoilt, and the summary does not say so")
 
 
 def _spoil(path: Path, chooser: random.Random) -> None:

@@ -18,18 +18,23 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 
 from harness.core import store
 from harness.core.layout import Models, Results
-from harness.core.schemas import Plan, Summary
+from harness.core.schemas import Plan, Row, Summary
 from harness.planning.matrix import plan_id
-from harness.render.headline_block import headline_block
+from harness.render import ranking
+from harness.render.conditions import short_conditions
+from harness.reporting.first_page import answer_table
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 PUBLISHED = Path("results/published")
-FILES = ("plan.json", "summary.json", "summary.csv", "report.md", "roof.json", "selftest.json", "selftest.md")
+FILES = ("plan.json", "summary.json", "summary.csv", "report.md", "report-details.md", "roof.json")
+FILES += ("selftest.json", "selftest.md")
+MAX_LINES = 10
+"""Of the table in a README's block."""
 FOLDERS = ("charts", "environments")
 PROFILES = "profiles"
 BLOCK = re.compile(r"<!-- headline (?P<folder>\S+) -->\n(?P<text>.*?)\n<!-- /headline -->", flags=re.DOTALL)
@@ -90,7 +95,7 @@ def again(folder: Path) -> None:
         results = aggregated(folder, Path(scratch))
         _stage("report", "--results", results)
         summary = store.load(Results(results).summary, Summary, "make aggregate")
-        for name in ("plan.json", "summary.json", "summary.csv", "report.md"):
+        for name in ("plan.json", "summary.json", "summary.csv", "report.md", "report-details.md"):
             shutil.copy(results / name, folder / name)
         shutil.rmtree(folder / "charts")
         shutil.copytree(results / "charts", folder / "charts")
@@ -139,6 +144,24 @@ def with_headline(readme: str, summary: Summary, folder: Path) -> str:
     if own is None:
         return f"{readme[: found[0].start()]}{block}\n\n{readme[found[0].start() :]}"
     return f"{readme[: own.start()]}{block}{readme[own.end() :]}"
+
+
+def headline_block(summary: Summary, folder: PurePath) -> str:
+    """A README's block on one machine: chart, conditions, and the answers in at most MAX_LINES lines.
+
+    folder: of the published run, as the README links to it.
+    """
+    first: dict[tuple[str, ...], list[Row]] = {}
+    for key, found in ranking.by_table(summary.rows):
+        first.setdefault(key[:3], found)
+    rows = [row for found in first.values() for row in found]
+    models = len({row.model for row in rows})
+    alt = f"Latency by backend at the smallest batch, {models} model{'' if models == 1 else 's'}"
+    return (
+        f"![{alt}]({folder}/charts/overview.png)\n\n"
+        f"{short_conditions(summary, rows)} [The whole report]({folder}/report.md).\n\n"
+        f"{answer_table(summary, MAX_LINES)}"
+    )
 
 
 def _copy(source: Path, target: Path) -> None:

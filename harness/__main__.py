@@ -28,7 +28,7 @@ from harness.core.names import unknown_name
 from harness.core.schemas import Plan, Summary
 from harness.core.store import load
 from harness.measure.clock import unix_s
-from harness.render.outcome import outcome
+from harness.reporting.first_page import outcome
 
 STAGES = (
     *("plan", "export", "build_engine", "roof", "run", "watch", "spread", "energy", "profile_ops"),

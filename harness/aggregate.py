@@ -38,7 +38,7 @@ from harness.measure.notes import Notes
 from harness.planning.built_engines import built_engines
 from harness.planning.exports import another_request, export_files, failure_of, recorded_export
 from harness.render import units
-from harness.render.flat import csv_text
+from harness.reporting.writers.csv import summary_text
 
 
 def stage(arguments: Sequence[str]) -> None:
@@ -93,7 +93,7 @@ def stage(arguments: Sequence[str]) -> None:
     if lost and not options.force:
         raise MissingInputError(*_in_words(lost, before, results))
     store.save(results.summary, summary)
-    written.save(results, "aggregate", {results.summary_csv: csv_text(summary).encode()})
+    written.save(results, "aggregate", {results.summary_csv: summary_text(summary).encode()})
     _say(summary, results)
     if lost:
         raise CasesFailedError(

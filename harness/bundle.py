@@ -1,7 +1,7 @@
 """Pack one run, with all that its report was made of, into one archive with checksums.
 
 reads   results/plan.json, command.txt, exports/, raw/, environments/, roof.json, energy/, profiles/,
-        selftest.{json,md}, summary.{json,csv}, report.md, charts/, written/{plan,selftest}.json;
+        selftest.{json,md}, summary.{json,csv}, report.md, report-details.md, charts/, written/{plan,selftest}.json;
         models/<slug>/engines/*.json; the configuration and the lock file
 writes  results/<plan_id>.tar.xz
 """
@@ -19,6 +19,7 @@ from harness.core.confine import inside
 from harness.core.errors import FormatError, UsageError
 from harness.core.layout import BUNDLE_MANIFEST, Models, Results
 from harness.core.portable import portable
+from harness.core.regular import Limit, read, read_text
 from harness.core.schemas import Bundle, BundledFile, Environment, Failed, Plan
 
 _CHECKOUT = Path(__file__).parents[1]
@@ -70,7 +71,7 @@ def _content(path: Path, results: Results) -> bytes:
             record = store.load_raw(path)
             if isinstance(record, Failed):
                 return store.encoded_raw(record)
-    return path.read_bytes()
+    return read(path, Limit.RECORD)
 
 
 def _warn_of_folders(files: Mapping[str, bytes]) -> None:
@@ -88,7 +89,12 @@ def _written(results: Results) -> dict[str, list[Path]]:
     return {
         "plan": [results.command],
         "aggregate": [results.summary_csv],
-        "report": [results.report, *results.charts.glob("*.png"), *results.charts.glob("*.svg")],
+        "report": [
+            results.report,
+            results.report_details,
+            *results.charts.glob("*.png"),
+            *results.charts.glob("*.svg"),
+        ],
         "selftest": [results.selftest_table],
     }
 
@@ -96,7 +102,7 @@ def _written(results: Results) -> dict[str, list[Path]]:
 def manifest_of(plan: Plan, files: dict[str, bytes], results: Results) -> Bundle:
     """The manifest of these files."""
     software = environment.collect({}).software
-    command = results.command.read_text(encoding="utf-8").strip() if results.command.is_file() else None
+    command = read_text(results.command, Limit.TEXT).strip() if results.command.is_file() else None
     return Bundle(
         plan_id=plan.plan_id,
         inferometer=software.inferometer,
@@ -113,7 +119,7 @@ def manifest_of(plan: Plan, files: dict[str, bytes], results: Results) -> Bundle
 
 def _of_results(plan: Plan, results: Results) -> Iterator[Path]:
     yield from (results.plan, results.command, results.roof, results.selftest, results.selftest_table)
-    yield from (results.summary, results.summary_csv, results.report)
+    yield from (results.summary, results.summary_csv, results.report, results.report_details)
     yield from (*results.charts.glob("*.png"), *results.charts.glob("*.svg"))
     yield from map(results.written, ("plan", "selftest"))
     yield from results.environments.glob("*.json")
@@ -138,12 +144,12 @@ def _checkout_files(plan: Plan) -> dict[str, bytes]:
     files = {}
     config = Path(plan.config).expanduser()
     if config.is_file() and store.sha256_file(config) == plan.config_sha256:
-        files["config.yaml"] = config.read_bytes()
+        files["config.yaml"] = read(config, Limit.TEXT)
     else:
         cli.warn(f"{config} is not what was planned from; the bundle goes without it. The plan has every case.")
     lock = _CHECKOUT / _LOCKS[plan.device]
     if lock.is_file():
-        files[lock.name] = lock.read_bytes()
+        files[lock.name] = read(lock, Limit.TEXT)
     else:
         cli.warn(f"There is no {lock.name} beside this installation; the bundle goes without it.")
     return files

@@ -27,12 +27,12 @@ from harness.core.schemas import Comparison, Design, Side, States, Summary
 from harness.core.timestamps import utc_now
 from harness.measure import changes, comparison
 from harness.measure.comparison import EQUIVALENCE, Margins
-from harness.render import comparison as tables
-from harness.render import github
 from harness.render.conditions import short_conditions
-from harness.render.junit import junit
-from harness.render.markdown import document_text
-from harness.render.pr_comment import pr_comment
+from harness.reporting.tables import comparison as tables
+from harness.reporting.writers import github
+from harness.reporting.writers.github import pr_comment
+from harness.reporting.writers.junit import junit
+from harness.reporting.writers.markdown import document_text
 
 
 def stage(arguments: Sequence[str]) -> None:

@@ -40,8 +40,8 @@ from harness.core.extensions import reason
 from harness.core.layout import ExportFiles, ModelFolder, Models, Results
 from harness.core.lock import exclusive
 from harness.core.names import unknown_name
-from harness.core.orphans import die_with_parent
 from harness.core.portable import portable
+from harness.core.regular import Limit, read
 from harness.core.schemas import ExportFailure, ExportRecord, Plan, PlannedModel, Precision
 from harness.measure.clock import now_ns
 from harness.parity import compare
@@ -142,7 +142,7 @@ def _keep(record: ExportRecord, own: ExportFiles, results: Results) -> None:
         if path.exists():
             with store.translate_storage_errors(path):
                 path.unlink()
-    if own.record.is_file() and own.record.read_bytes() == store.encoded(record):
+    if own.record.is_file() and read(own.record, Limit.RECORD) == store.encoded(record):
         return
     with exclusive(results.lock):
         store.save(own.record, record)
@@ -195,8 +195,7 @@ def _in_own_process(task: Callable[[], Ended], name: str, files: ExportFiles, li
 
 def _answer(task: Callable[[], Ended], name: str, log: Path, stack: IO[str], sending: Connection, parent: int) -> None:
     """Run the task and send its result, or an InferometerError."""
-    os.setsid()  # so that the time limit ends what it starts as well
-    die_with_parent(parent)
+    orphans.fork_guarded(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends this process
     faulthandler.enable(stack)
     ended: InferometerError | Ended
@@ -370,7 +369,7 @@ def _parser() -> argparse.ArgumentParser:
         "--max-length", type=int, metavar="TOKENS", help="longest sequence; a plan above it is an error"
     )
     parser.add_argument("--cache-dir", type=Path, help="where downloaded weights are kept (the libraries' own folders)")
-    parser.add_argument("--force", action="store_true", help="export anew even where nothing changed")
+    parser.add_argument("--force", action="store_true", help="export again even where nothing changed")
     return parser
 
 

@@ -18,6 +18,7 @@ from harness.core.layout import Results
 from harness.core.lock import exclusive
 from harness.core.names import short_names
 from harness.core.portable import portable, portable_path
+from harness.core.regular import Limit, read
 from harness.core.sanitize import shortened
 from harness.core.schemas import Boundary, Exporter, GivenInputs, Mode, Plan, Precision, Quantisation
 from harness.planning import amounts
@@ -29,7 +30,7 @@ from harness.render import units
 from harness.zoo import model_info
 from harness.zoo.input_files import describe
 from harness.zoo.quantised_file import quantisation_of
-from harness.zoo.sources import require_files, with_prefix
+from harness.zoo.sources import is_model_file, require_files, with_prefix
 
 T = TypeVar("T")
 
@@ -57,7 +58,7 @@ def stage(arguments: Sequence[str]) -> None:
     )
     path = configuration(options.config)
     config = read_config(path)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = hashlib.sha256(read(path, Limit.TEXT)).hexdigest()
     final = apply(config, chosen).portable()
     config = config.portable()
     source = portable_path(str(options.config))
@@ -166,7 +167,7 @@ def _files(text: str) -> tuple[str, ...]:
 def _models(text: str) -> tuple[str, ...]:
     """Names of models; a path may hold spaces, and needs no prefix."""
     parts = [part.strip() for part in text.split(",")]
-    is_path = [part.endswith(".onnx") or "/" in part for part in parts]
+    is_path = [is_model_file(part) or "/" in part for part in parts]
     names = [name for part, path in zip(parts, is_path, strict=True) for name in ([part] if path else part.split())]
     return tuple(dict.fromkeys(map(with_prefix, names)))
 

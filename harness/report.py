@@ -1,13 +1,14 @@
-"""Summary → a report that can be read and quoted: report.md with charts, and report.html, one file to look around in.
+"""Summary → a report: report.md, whose first page answers, report-details.md with the rest, and report.html, one file.
 
 reads   results/summary.json and the sums of what it was computed from, command.txt, comparison.json,
         profiles/<case_id>/{model,parts}.json, *.trace.json
-writes  results/report.md, charts/*.{png,svg}, results/report.html; with --profiles results/profile.{md,html},
-        profiles/charts/*.{png,svg}; written/{report,profile}.json
+writes  results/report.md, results/report-details.md, charts/*.{png,svg}, results/report.html; with --profiles
+        results/profile.{md,html}, profiles/charts/*.{png,svg}; written/{report,profile}.json
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Literal
 from harness.core import chain, cli, hints, store, written
 from harness.core.errors import FormatError, MissingInputError
 from harness.core.layout import Results
+from harness.core.regular import Limit, read_text
 from harness.core.schemas import Comparison, Plan, SelfTest, Summary
 from harness.core.timestamps import utc_now
 from harness.measure.alike import Alike, alike, not_compared
@@ -23,21 +25,21 @@ from harness.measure.profiled import only_profiled, profiled_rows
 from harness.render import units
 from harness.render.conditions import conditions
 from harness.render.document import document
-from harness.render.further import further
 from harness.render.html.compared import is_of
 from harness.render.html.embedded import can_draw
 from harness.render.html.page import page
 from harness.render.html.profile import Profiles
 from harness.render.html.stamp import stamp
-from harness.render.markdown import document_text
 from harness.render.names import with_short_names
-from harness.render.profile_section import profile_section
-from harness.render.selftest import selftest_line
-from harness.render.side_by_side import not_compared_section, side_by_side_section
-from harness.render.tables import terminal_table
-from harness.render.what_if import terminal_what_if, what_if_text
 from harness.reporting.charts import matplotlib_drawer, selection
 from harness.reporting.charts.selection import Chart
+from harness.reporting.first_page import answer, first_page, how_sure, terminal_answer
+from harness.reporting.tables.latency import terminal_table
+from harness.reporting.tables.profiles import profile_section
+from harness.reporting.tables.selftest import selftest_line
+from harness.reporting.tables.side_by_side import not_compared_section, side_by_side_section
+from harness.reporting.tables.what_if import terminal_what_if, what_if_text
+from harness.reporting.writers.markdown import document_text, section
 
 FORMS: tuple[Literal["png", "svg"], ...] = ("png", "svg")
 """Of each chart: the first one is shown, the second is for documents that scale it."""
@@ -48,15 +50,15 @@ def stage(arguments: Sequence[str]) -> None:
     parser = cli.parser("harness.report", __doc__)
     cli.add_folders(parser, models=False)
     parser.add_argument("--no-charts", action="store_true", help="write the tables only")
+    parser.add_argument("--print", action="store_true", help="print the main table and what would bring most, too")
     parser.add_argument("--plain-charts", action="store_true", help="charts without title and caption, for papers")
-    parser.add_argument("--print", action="store_true", help="print the main table and what would bring most too")
     parser.add_argument("--profiles", action="store_true", help="of the profiled cases alone, measured or not")
     options = parser.parse_args(arguments)
     results = Results(options.results)
     whole, place = _of_profiles(results) if options.profiles else _of_run(results)
     summary = with_short_names(whole)
     written.check(results, "plan", [results.command], "make plan")
-    asked = hints.of_command(results.command.read_text() if results.command.is_file() else None)
+    asked = hints.of_command(read_text(results.command, Limit.TEXT) if results.command.is_file() else None)
     drawing = summary.charts and not options.no_charts
     found = selection.select(summary) if drawing else selection.Selection()
     tested = store.load(results.selftest, SelfTest, "make selftest") if results.selftest.is_file() else None
@@ -70,21 +72,26 @@ def stage(arguments: Sequence[str]) -> None:
     profile = _profile(summary, profiled, beside, images)
     parts = {one.row.case_id: one.parts for one in profiled.found if one.parts}
     changes = what_if_text(summary, parts)
-    more = further(summary)
-    text = document(summary, found.links(charts_folder), found.note, proof, profile, changes, more)
-    files[place.report] = document_text(hints.typed(text, asked)).encode()
+    linked = found.links(charts_folder)
+    details = document(summary, linked, _opening(summary, place), found.note, proof, profile, changes)
+    texts = {place.details: details}
+    if place.report != place.details:
+        headings = re.findall(r"(?m)^## (.+)$", details)
+        texts[place.report] = first_page(summary, place.details.name, headings, linked.get(None, ()))
+    files |= {path: document_text(hints.typed(text, asked)).encode() for path, text in texts.items()}
     if drawing and not can_draw():
         cli.warn(f"{place.page.name} has no charts: plotly is not installed. Install it, then `make report`.")
     compared = _comparison(whole, results)
     tables = _profile(summary, profiled, beside)
-    shown = page(summary, proof, drawing and can_draw(), tables, profiled, compared, changes, more, stamp(whole))
+    shown = page(
+        summary, proof, drawing and can_draw(), tables, profiled, compared, changes, how_sure(summary), stamp(whole)
+    )
     files[place.page] = hints.typed_html(shown, asked).encode()
     written.save(results, place.stage, files)
     if options.print:
         cli.say(terminal_table(summary))
         cli.say(f"\n{terminal_what_if(summary, parts)}\n")
-        if more:
-            cli.say(f"{more.replace('`', '')}\n")
+    cli.say(f"{terminal_answer(summary)}\n")
     cli.say(f"Report: {place.report} and {place.page.name}")
     if options.profiles:
         measured = sum(row.status == "measured" for row in summary.rows)
@@ -97,18 +104,27 @@ def stage(arguments: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a report lies."""
+    """Where a report lies; details: the same file as the report where all of it is one."""
 
     stage: str
     report: Path
+    details: Path
     page: Path
     charts: Path
+
+
+def _opening(summary: Summary, place: _Place) -> str:
+    """Heading and first paragraphs of the details."""
+    if place.report == place.details:
+        return section(summary.title, answer(summary), level=1)
+    back = f"The answers and the table of all cases are in [{place.report.name}]({place.report.name})."
+    return section(f"{summary.title}: details", back, level=1)
 
 
 def _of_run(results: Results) -> tuple[Summary, _Place]:
     """Everything that was measured."""
     summary = chain.load_summary(results.summary)
-    return summary, _Place("report", results.report, results.report_page, results.charts)
+    return summary, _Place("report", results.report, results.report_details, results.report_page, results.charts)
 
 
 def _of_profiles(results: Results) -> tuple[Summary, _Place]:
@@ -118,7 +134,9 @@ def _of_profiles(results: Results) -> tuple[Summary, _Place]:
     summary = only_profiled(plan, measured, results, utc_now())
     if not summary.rows:
         raise MissingInputError("No case of this plan has a profile.", "make profile")
-    return summary, _Place("profile", results.profile_summary, results.profile_page, results.profile_charts)
+    return summary, _Place(
+        "profile", file := results.profile_summary, file, results.profile_page, results.profile_charts
+    )
 
 
 def _profile(summary: Summary, profiled: Profiles, beside: Sequence[Alike], images: Sequence[str] = ()) -> str:

@@ -35,9 +35,9 @@ from harness.planning import amounts
 from harness.planning.config import read_config
 from harness.planning.estimate import duration
 from harness.planning.matrix import make_plan
-from harness.render.markdown import document_text
-from harness.render.selftest import selftest_table
 from harness.render.units import count
+from harness.reporting.tables.selftest import selftest_table
+from harness.reporting.writers.markdown import document_text
 from harness.zoo import known_duration
 
 SLOWDOWN = 1.05
@@ -81,7 +81,7 @@ def stage(arguments: Sequence[str]) -> None:
     if not judged.passed:
         raise SelfTestError(
             "The harness missed a target on this machine.",
-            "Quieten the machine and try again; numbers measured here now deserve the same doubt.",
+            "Close other programs and try again. Do not trust numbers measured here now.",
         )
 
 

@@ -14,10 +14,10 @@ from harness.core import chain, cli, store, written
 from harness.core.layout import Results
 from harness.core.schemas import Summary
 from harness.measure.profiled import profiled_rows
-from harness.render.csv_tables import NAMES, csv_tables
 from harness.render.html.stamp import shows
-from harness.render.prometheus import metrics_text
 from harness.render.units import count
+from harness.reporting.writers.csv import NAMES, csv_tables
+from harness.reporting.writers.prometheus import metrics_text
 from harness.running.mlflow_log import log_summary
 
 

@@ -104,7 +104,8 @@ def check_derived(bundle: Path, manifest: Bundle, packed: Mapping[str, bytes], m
 def is_derived(name: str) -> bool:
     """True for what `aggregate` and `report` write."""
     path = Path(name)
-    return path in (_INSIDE.summary, _INSIDE.summary_csv, _INSIDE.report) or path.parent == _INSIDE.charts
+    texts = (_INSIDE.summary, _INSIDE.summary_csv, _INSIDE.report, _INSIDE.report_details)
+    return path in texts or path.parent == _INSIDE.charts
 
 
 def _belongs(name: str) -> bool:

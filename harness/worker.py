@@ -19,7 +19,6 @@ import traceback
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import IO, NoReturn
 
 from harness.backends import backend_info
@@ -34,7 +33,7 @@ from harness.core.extensions import reason
 from harness.core.jobs import Ended, Entered, Event, Job, Ready, Started
 from harness.core.layout import Models, Results
 from harness.core.loaded_runtimes import loaded_runtimes
-from harness.core.orphans import adopt, die_with_parent, sweep
+from harness.core.orphans import adopt, die_with_parent, end_all_with, sweep
 from harness.core.regular import open_to_write
 from harness.core.schemas import Failed, Measured
 from harness.core.timestamps import utc_now
@@ -62,7 +61,7 @@ def stage(arguments: Sequence[str]) -> None:
             importlib.import_module(module)
     absent = tuple(name for name in info.requires if importlib.util.find_spec(name.partition(".")[0]) is None)
     if not options.once:
-        _sweep_when_ended(runner)
+        end_all_with(runner)  # also where the run stage was killed
     emit(Ready(threads=_own_threads(), absent=absent))
     for line in sys.stdin:
         job = Job.model_validate_json(line)
@@ -80,17 +79,6 @@ def stage(arguments: Sequence[str]) -> None:
         _, status = os.waitpid(pid, 0)
         sweep()  # whatever the case started and left behind, in any session: its parent is this process now
         emit(Ended(code=os.waitstatus_to_exitcode(status)))
-
-
-def _sweep_when_ended(runner: int) -> None:
-    """End the running case and all that it started with this server, also where the run stage was killed."""
-
-    def end(_signal: int, _frame: FrameType | None) -> NoReturn:
-        sweep()
-        os._exit(128 + signal.SIGTERM)
-
-    signal.signal(signal.SIGTERM, end)
-    die_with_parent(runner, by=signal.SIGTERM)
 
 
 def _measure_and_exit(job: Job, emit: Callable[[Event], None]) -> NoReturn:
@@ -196,7 +184,7 @@ def _failed(job: Job, error: BaseException, phase: str, log: Path) -> Failed:
         hint = f"Install it there, or name another Python: make run BACKEND_PYTHONS={job.case.backend}=/path/to/python."
     else:
         problem = reason(error)
-        hint = f"The whole story stands in {log}."
+        hint = f"Full log: {log}."
     sys.stderr.flush()
     return Failed(
         case_id=job.case.case_id,

@@ -1,31 +1,91 @@
-"""The order of test files, which `make test` runs side by side (pytest-xdist, --dist loadfile)."""
+"""Order of test files, seconds of each part, and what no test may leave behind for those after it in its process.
+
+`make test` runs files side by side (pytest-xdist, --dist loadfile); which files share a process differs each time.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 TESTS = Path(__file__).parent
-LONG_FIRST = ("integration", "browser")
-"""Folders of long files: one that begins last would run alone at the end."""
+LONG_FIRST = ("integration", "browser", "security")
+"""Folders of long files: a long file that begins last would run alone at the end."""
 FAKED = ("tensorrt", "pycuda", "pynvml", "cuda", "openvino", "onnxruntime")
 
 
 @pytest.fixture(autouse=True)
 def _no_fake_is_left() -> Iterator[None]:
     """A fake library that outlives its test breaks the imports of those that follow in the same process."""
+    before = set(sys.modules)
     yield
     left = [name for name in FAKED if getattr(sys.modules.get(name), "__spec__", sys) is None]
     for name in left:
         del sys.modules[name]
+    new = [name for name in sys.modules if name not in before and name.startswith("harness.")]
+    if any(_is_stale(sys.modules[name]) for name in new):
+        _forget(new)
     assert not left, f"fakes left in sys.modules: {left}"
 
 
+@pytest.fixture(autouse=True)
+def _variables_and_folder_are_put_back() -> Iterator[None]:
+    """What a stage sets for its own process (cli.main, torch) would be inherited by what later tests start."""
+    variables, folder = dict(os.environ), Path.cwd()
+    yield
+    for name in {*os.environ} - {*variables, "PYTEST_CURRENT_TEST"}:
+        del os.environ[name]
+    os.environ.update({name: value for name, value in variables.items() if name != "PYTEST_CURRENT_TEST"})
+    os.chdir(folder)
+
+
+def _is_stale(module: ModuleType) -> bool:
+    """Whether a module holds another module or class than the one that an import finds now: it was imported with a fake
+    library in place.
+    """
+    for value in list(vars(module).values()):
+        if isinstance(value, ModuleType) and sys.modules.get(value.__name__) is not value:
+            return True
+        if isinstance(value, type) and value.__module__.startswith("harness.") and value.__name__ == value.__qualname__:
+            home = sys.modules.get(value.__module__)
+            if getattr(home, value.__name__, value) is not value:
+                return True
+    return False
+
+
+def _forget(names: list[str]) -> None:
+    """Let the next import of each load it again."""
+    for name in names:
+        module, (package, _, short) = sys.modules.pop(name), name.rpartition(".")
+        if getattr(sys.modules.get(package), short, None) is module:
+            delattr(sys.modules[package], short)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: _turn(item.path.relative_to(TESTS).parts[0]))
+    items.sort(key=lambda item: _turn(_part(item.nodeid)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Seconds of the tests of each part, added up over all processes."""
+    seconds = Counter[str]()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[_part(report.nodeid)] += report.duration  # type: ignore[assignment]
+    said = ", ".join(f"{part} {spent:.0f}" for part, spent in seconds.most_common())
+    if said:
+        terminalreporter.write_line(f"Seconds of tests, by part: {said}")
+
+
+def _part(nodeid: str) -> str:
+    """The folder below tests/, or the file that lies there."""
+    return nodeid.partition("::")[0].removeprefix("tests/").partition("/")[0]
 
 
 def _turn(folder: str) -> int:

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.publish import BLOCK, aggregated, copy, with_headline
+from benchmarks.publish import BLOCK, aggregated, copy, headline_block, with_headline
 from harness.core import store
 from harness.core.layout import Models, Results
 from harness.core.schemas import EngineRecord, Measured, Plan, Summary
-from harness.render.headline_block import headline_block
 from tests.synthetic_cuda import MODELS, cuda_run, cuda_summary, engines_of
 
 ROOT = Path(__file__).parents[1]

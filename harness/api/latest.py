@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from harness.api.results import Benchmark, Result
 from harness.api.runs import Run
 from harness.core.errors import UsageError
+from harness.core.regular import Limit, read_text
 from harness.core.store import save_bytes
 
 R = TypeVar("R", bound=Result)
@@ -57,7 +58,7 @@ class Latest:
         if self._measured is None:
             raise UsageError("A page shows measured rows, and nothing was timed yet.", "Call profile() first.")
         page = self._measured.report()
-        return page if path is None else _write(path, page.read_text(encoding="utf-8"))
+        return page if path is None else _write(path, read_text(page, Limit.RECORD))
 
     def _keep(self, result: R, run: Run) -> R:
         if isinstance(result, Benchmark):

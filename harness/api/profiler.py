@@ -41,9 +41,10 @@ P = TypeVar("P", bound=Profile)
 class ModelProfiler(Latest):
     """Measures and profiles one model through the stages, in processes of their own.
 
-    model: a name that `make models` lists, or one with a prefix (`torchvision:…`, `hf:…`, `module:…`, `onnx:…`); the
-        path of an ONNX file or of a folder saved by save_pretrained; or an nn.Module, which needs inputs. A module is
-        pickled into `folder`, and reading a pickle runs code: keep the folder to yourself.
+    model: a name that `make models` lists, or one with a prefix (`torchvision:…`, `timm:…`, `hf:…`, `module:…`); the
+        path of an ONNX file, of a program that torch.export.save wrote (`.pt2`), or of a folder saved by
+        save_pretrained; or an nn.Module, which needs inputs. A module is pickled into `folder`, and reading a pickle
+        runs code: keep the folder to yourself.
     device: "cpu" or "cuda". precision: "fp32", "tf32", "fp16", "bf16" or "int8", where the backend has it.
     backend: what `profile` and its relatives look at. `benchmark` has its own list.
     input_shape: of an nn.Module with one input of floats, the batch first: seeded normal numbers are its inputs.

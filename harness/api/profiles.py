@@ -19,11 +19,13 @@ from harness.measure.launch_gaps import idle_share
 from harness.measure.layer_choice import Choice, chosen
 from harness.measure.layer_sums import total
 from harness.measure.reconcile import Reconciliation, reconcile
-from harness.render.meanwhile import meanwhile_table
-from harness.render.profile_layers import layers_table, profile_text
-from harness.render.profile_memory import memory_figure, memory_section
-from harness.render.profile_model import model_tables
-from harness.render.roofline import roofline_table
+from harness.render.profile_memory import memory_figure
+from harness.reporting.tables.allocations import memory_section
+from harness.reporting.tables.layers import layers_text, profile_text
+from harness.reporting.tables.machine_load import machine_load_table
+from harness.reporting.tables.model_costs import model_tables
+from harness.reporting.tables.roofline import roofline_table
+from harness.reporting.writers.markdown import table_text
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,7 +76,7 @@ class Profile(Benchmark):
     def markdown(self) -> str:
         """The row, the roofline, the model's cost, and the parts."""
         parts = profile_text(self.parts, self.row.device == "cuda", self._latency_ns()) if self.parts else ""
-        limits = roofline_table(self.rows, self.summary.roof)
+        limits = table_text(roofline_table(self.rows, self.summary.roof))
         texts = (super().markdown(), limits, model_tables(_shown([self.model]), {}), parts)
         return "\n\n".join(text for text in texts if text)
 
@@ -108,7 +110,7 @@ class GpuProfile(Profile):
 
     def markdown(self) -> str:
         """The profile, and the card's clocks and power."""
-        return "\n\n".join(part for part in (super().markdown(), meanwhile_table(self.rows)) if part)
+        return "\n\n".join(part for part in (super().markdown(), table_text(machine_load_table(self.rows))) if part)
 
 
 @dataclass(frozen=True, repr=False)
@@ -136,7 +138,7 @@ class LayerProfile(Result):
 
     def markdown(self) -> str:
         """The chosen layers, the longest first, with their shares of the model's time."""
-        return f"{_what(*_shown([self.model]))}\n\n{layers_table(self.everything, len(self.everything), self.choice)}"
+        return f"{_what(*_shown([self.model]))}\n\n{layers_text(self.everything, len(self.everything), self.choice)}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -182,7 +184,7 @@ class MemoryProfile(Result):
         """
         name = case_id or self.models[0].case_id
         if name not in self.timelines:
-            raise UnavailableError(f"No allocations were told of {name}.", 'PyTorch does: backend="torch-eager".')
+            raise UnavailableError(f"{name} has no record of allocations.", "Use backend='torch-eager'.")
         return memory_figure(name, self.timelines[name])
 
 

@@ -11,9 +11,10 @@ from typing import Any
 from harness.api.results import Result
 from harness.core.errors import RegressionError
 from harness.core.layout import Results
+from harness.core.regular import Limit, read_text
 from harness.core.schemas import ComparedRow, Comparison
 from harness.core.store import load
-from harness.render.comparison import headline, terminal
+from harness.reporting.tables.comparison import headline, terminal
 from harness.running.stages import run_stage
 
 Side = Result | str | os.PathLike[str]
@@ -50,7 +51,7 @@ class Regressions(Result):
 
     def markdown(self) -> str:
         """The whole comparison, as comparison.md has it."""
-        return Results(self.folder).comparison_report.read_text(encoding="utf-8")
+        return read_text(Results(self.folder).comparison_report, Limit.RECORD)
 
     def __repr__(self) -> str:
         return f"{terminal(self.comparison)}\n{headline(self.comparison)}".strip()

@@ -12,13 +12,15 @@ from typing import Any
 from harness.core.schemas import Row, Summary
 from harness.render import ranking
 from harness.render.conditions import short_conditions
-from harness.render.csv_writing import csv_text
-from harness.render.custom import csv_columns
-from harness.render.flat import COLUMNS
-from harness.render.html.prose import blocks
 from harness.render.names import with_short_names
-from harness.render.remarks import flag_notes, unmeasured_table
-from harness.render.tables import latency_table, terminal_table
+from harness.reporting.tables.custom_metrics import csv_columns
+from harness.reporting.tables.flags import flags_table
+from harness.reporting.tables.latency import latency_table, terminal_table
+from harness.reporting.tables.summary import COLUMNS
+from harness.reporting.tables.unmeasured import unmeasured_table
+from harness.reporting.writers.csv import csv_text
+from harness.reporting.writers.html import blocks
+from harness.reporting.writers.markdown import table_text
 
 _STYLES = {
     "scroll": "overflow-x: auto",
@@ -101,12 +103,13 @@ class Benchmark(Result):
         parts = [
             part
             for _, rows in ranking.by_table(shown.rows)
-            for part in (short_conditions(shown, rows), latency_table(rows), flag_notes(rows))
+            for part in (short_conditions(shown, rows), table_text(latency_table(rows)), table_text(flags_table(rows)))
         ]
-        return "\n\n".join(part for part in (*parts, unmeasured_table(shown.rows), *self.remarks) if part)
+        return "\n\n".join(part for part in (*parts, table_text(unmeasured_table(shown.rows)), *self.remarks) if part)
 
     def __repr__(self) -> str:
         shown = with_short_names(self.summary)
         measured = [row for row in shown.rows if row.status == "measured"]
         parts = [short_conditions(shown, measured), terminal_table(shown)] if measured else []
-        return "\n\n".join(part for part in ("\n".join(parts), unmeasured_table(shown.rows), *self.remarks) if part)
+        unmeasured = table_text(unmeasured_table(shown.rows))
+        return "\n\n".join(part for part in ("\n".join(parts), unmeasured, *self.remarks) if part)

@@ -15,7 +15,7 @@ from harness.api.handover import Given, arrays_by_name, arrays_of, hand_over, ha
 from harness.core.errors import MissingInputError, UsageError
 from harness.core.layout import Models
 from harness.zoo import MODELS, model_info
-from harness.zoo.sources import require_files, with_prefix
+from harness.zoo.sources import is_model_file, require_files, with_prefix
 
 if TYPE_CHECKING:
     import torch
@@ -66,8 +66,8 @@ def subject_of(
         return Subject(label, name) if input_data is None else _with_data(label, name, input_data, models)
     if input_data is None and input_shape is None:
         raise UsageError(
-            f"Nobody knows what a {type(model).__name__} takes in.",
-            "Give input_data, a batch of real inputs, or input_shape, for example (1, 3, 224, 224).",
+            f"Cannot infer input shapes for {type(model).__name__}.",
+            "Pass input_data, a batch of real inputs, or input_shape, for example (1, 3, 224, 224).",
         )
     given = arrays_of(model, _numbers(input_shape or ()) if input_data is None else input_data)
     count = next(len(values) for values in given.values() if values.ndim)
@@ -86,7 +86,7 @@ def _with_data(label: str, name: str, input_data: InputData, models: Models) -> 
     given = _at_most(arrays_by_name(input_data))
     counts = [len(values) for values in given.values() if values.ndim]
     if not counts or not counts[0]:
-        raise UsageError("The inputs hold no item.", "Give a batch of at least one, the first axis the item.")
+        raise UsageError("The inputs contain no sample.", "Give a batch of at least one, the first axis the item.")
     return Subject(
         label, name, counts[0], max(LEAST_ITEMS, min(counts[0], MOST_ITEMS)), (str(hand_over_inputs(given, models)),)
     )
@@ -98,11 +98,11 @@ def _at_most(given: Given) -> Given:
 
 
 def _name(model: Any) -> str:
-    """A model of the table, or a path: an ONNX file, or a folder saved by save_pretrained."""
+    """A model of the table, or a path: an ONNX file, a saved program, or a folder saved by save_pretrained."""
     path = Path(model)
     if str(model) in MODELS:
         return str(model)
-    if path.suffix == ".onnx":
+    if is_model_file(path):
         name = with_prefix(str(model))
         require_files(name)
         return name
@@ -115,8 +115,8 @@ def _name(model: Any) -> str:
         )
     if isinstance(model, os.PathLike) or (os.sep in model and ":" not in model):
         raise MissingInputError(
-            f"{path} is no folder and no ONNX file.",
-            "Give the path of a folder saved by save_pretrained or of a `.onnx` file, or `hf:<hub id>` for the hub's.",
+            f"{path} is no folder, no ONNX file and no saved program.",
+            "Give the path of a folder saved by save_pretrained, of a `.onnx` or a `.pt2` file, or `hf:<hub id>`.",
         )
     return str(model)
 

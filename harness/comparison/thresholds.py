@@ -20,7 +20,7 @@ from harness.core.schemas import Interval, Judgement, Quantity, Row
 from harness.measure import grades
 from harness.measure.rows import is_calibration
 from harness.measure.stats import PERCENTILE_MIN_SAMPLES, least_in_process
-from harness.render.figures import FIGURES, Figure, Kind
+from harness.reporting.figures import FIGURES, Figure, Kind
 
 UNITS: Mapping[Quantity, Mapping[str, float]] = {
     "ns": {"ns": 1, "us": 1e3, "µs": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9},
@@ -41,7 +41,7 @@ class Metric:
     """A figure of a row, and what a limit on it is written in."""
 
     quantity: Quantity
-    figure: Figure
+    figure: Figure[Row]
 
 
 @dataclass(frozen=True)

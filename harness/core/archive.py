@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.core.confine import relative
-from harness.core.errors import MalformedFileError
-from harness.core.regular import open_to_read
+from harness.core.errors import MalformedFileError, UsageError
+from harness.core.regular import Limit, at_most, open_to_read
 
-MAX_PACKED_BYTES = 256 << 20
+MAX_PACKED_BYTES = int(Limit.BUNDLE)
 MAX_UNPACKED_BYTES = 1 << 30
 """What may lie in memory at once; a run of a thousand cases and five rounds has about half of it (100 kB a record)."""
-MAX_MEMBER_BYTES = 64 << 20
+MAX_MEMBER_BYTES = int(Limit.RECORD)
 MAX_MEMBERS = 100_000
 _DECODER_BYTES = 128 << 20
 """lzma's preset 6 needs 9 MiB; a file may ask for 4 GiB."""
@@ -29,9 +29,25 @@ ASK_AGAIN = "Do not use it; ask for it again where it came from."
 def pack(files: Mapping[str, bytes], folder: str) -> bytes:
     """The files by name, below one folder, as .tar.xz: sorted, mode 644, owner 0, time 0.
 
-    Raises ValueError for a name that is no path below a folder.
+    Raises ValueError for a name that is no path below a folder, and UsageError for more than `unpack` takes.
     """
-    return lzma.compress(_tar(files, folder), preset=6)
+    largest = max(files, key=lambda name: len(files[name]), default="")
+    _require(len(files) <= MAX_MEMBERS, f"It has {len(files):,} files, and {MAX_MEMBERS:,} are the most.")
+    _require_bytes(largest, len(files.get(largest, b"")), MAX_MEMBER_BYTES)
+    tar = _tar(files, folder)
+    _require_bytes("Unpacked it", len(tar), MAX_UNPACKED_BYTES)
+    packed = lzma.compress(tar, preset=6)
+    _require_bytes("It", len(packed), MAX_PACKED_BYTES)
+    return packed
+
+
+def _require_bytes(name: str, size: int, most: int) -> None:
+    _require(size <= most, f"{name} has {size:,} bytes, and {most:,} are the most that a bundle's reader takes.")
+
+
+def _require(held: bool, problem: str) -> None:
+    if not held:
+        raise UsageError(problem, "Measure fewer cases or rounds in one folder: RESULTS=<folder> names another.")
 
 
 def unpack(path: Path) -> dict[str, bytes]:
@@ -78,10 +94,10 @@ def _tar(files: Mapping[str, bytes], folder: str) -> bytes:
 def _decompress(path: Path) -> bytes:
     try:
         with open_to_read(path) as file:
-            packed = file.read(MAX_PACKED_BYTES + 1)
+            packed = at_most(file, MAX_PACKED_BYTES)
     except OSError as error:
         raise _refused(path, f"it cannot be read ({error.strerror})") from error
-    if len(packed) > MAX_PACKED_BYTES:
+    if packed is None:
         raise _refused(path, f"it has more than {MAX_PACKED_BYTES:,} bytes")
     decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_DECODER_BYTES)
     try:

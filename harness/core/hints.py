@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from harness import pipeline
+from harness.core.errors import MalformedFileError
+from harness.core.regular import Limit, read_text
 from harness.pipeline import BY_NAME, VARIABLES
 
 Front = Literal["make", "inferometer", "api"]
@@ -83,8 +85,8 @@ def of_stage(stage: str, words: Sequence[str], by: Front) -> Context:
         return Context(by, own)
     path = Path(own.get("RESULTS", BY_NAME["RESULTS"].usual)) / "command.txt"
     try:
-        planned = of_command(path.read_text()).planned
-    except (OSError, ValueError):
+        planned = of_command(read_text(path, Limit.TEXT)).planned
+    except (OSError, ValueError, MalformedFileError):  # the stage itself says so
         planned = {}
     folders: dict[str, str] = {name: own[name] for name in ("RESULTS", "MODELS_DIR") if name in own}
     # Where a stage takes no folder of exports, the plan's own is meant.

@@ -15,7 +15,7 @@ results/raw/<case_id>/<round>.json            and <round>.log while a case runs 
 results/written/<stage>.json                   sums of the files of a stage that carry no seal
 results/running.json                          what a run measures just now; gone when it ends
 results/exporting.json                        the same of an export
-results/summary.json  summary.csv  report.md  report.html  charts/*.{png,svg}
+results/summary.json  summary.csv  report.md  report-details.md  report.html  charts/*.{png,svg}
 results/tables/*.csv  metrics.prom            the report's tables and the rows' figures, for other programs
 results/roof.json                             what the plan's device can do at most
 results/energy/<case_id>.json                 energy/runs/… the timings of that pass
@@ -100,6 +100,10 @@ class Results:
     @property
     def report(self) -> Path:
         return self.root / "report.md"
+
+    @property
+    def report_details(self) -> Path:
+        return self.root / "report-details.md"
 
     @property
     def report_page(self) -> Path:

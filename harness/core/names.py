@@ -49,7 +49,7 @@ def _names(name: str) -> list[str]:
         module, _, function = reference.rpartition(":")
         packages = module.split(".")
         parts = [function, *(f"{'.'.join(packages[place:])}:{function}" for place in reversed(range(len(packages))))]
-    elif prefix in ("onnx", "hf", "torchvision"):
+    elif prefix in ("onnx", "pt2", "hf", "torchvision", "timm"):
         folders = reference.rstrip("/").split("/")
         parts = ["/".join(folders[place:]) for place in reversed(range(len(folders))) if folders[place] != "."]
     else:

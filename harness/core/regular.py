@@ -1,14 +1,35 @@
-"""Opening files that may lie in a shared folder: ordinary ones only, and for logs and locks never through a link."""
+"""Opening files that may lie in a shared folder: ordinary ones only, up to a size, and for logs and locks never through
+a link."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+from enum import IntEnum
 from pathlib import Path
 from typing import IO
 
 from harness.core.errors import MalformedFileError, StorageError
+
+
+class Limit(IntEnum):
+    """Most bytes that are read of a file, by its kind: a larger one is refused before it fills the memory. What is
+    written is held to the same limit, so that no stage writes what the next one refuses."""
+
+    TEXT = 1_000_000
+    """A configuration, a claim, the line of command.txt, a setting in a model's folder: a page of text."""
+    RECORD = 64 << 20
+    """A record, or a report, table, page or chart. A raw record of 20,000 samples has 160 kB."""
+    BUNDLE = 256 << 20
+    """A bundle as it is packed; core/archive.py limits what comes out of it."""
+    TRACE = 1 << 30
+    """A profiler's trace, TensorRT's timing cache."""
+    ARRAYS = 8 << 30
+    """Inputs and reference outputs, unpacked."""
+    MODULE = 16 << 30
+    """A module that harness.api pickled. Other files of a model have the size in its record, else they are refused."""
+
 
 _FOLDER = "a folder"
 _KINDS = (
@@ -46,6 +67,28 @@ def open_to_read(path: Path) -> IO[bytes]:
         os.close(handle)
         raise
     return os.fdopen(handle, "rb")
+
+
+def read(path: Path, limit: Limit) -> bytes:
+    """The content of an ordinary file. Raises as open_to_read, and MalformedFileError for one that is too large."""
+    with open_to_read(path) as file:
+        content = at_most(file, limit)
+    if content is None:
+        raise MalformedFileError(
+            f"{path} has more than {limit:,} bytes, the limit of such files.", "Remove it, or name another folder."
+        )
+    return content
+
+
+def at_most(file: IO[bytes], most: int) -> bytes | None:
+    """The content of an ordinary file, as large as it is now; None where it has more than `most` bytes."""
+    size = os.fstat(file.fileno()).st_size
+    return file.read(size) if size <= most else None
+
+
+def read_text(path: Path, limit: Limit) -> str:
+    """The same, of UTF-8. Raises ValueError where it is none."""
+    return read(path, limit).decode()
 
 
 def open_to_write(path: Path, flags: int = os.O_WRONLY | os.O_TRUNC) -> int:

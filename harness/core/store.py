@@ -26,17 +26,17 @@ from harness.core.errors import (
     NewerFormatError,
     OlderFormatError,
     StorageError,
+    UsageError,
 )
 from harness.core.portable import portable_failure
-from harness.core.regular import open_to_read
+from harness.core.regular import Limit, at_most, open_to_read
 from harness.core.schemas import Artifact, ExportRecord, Failed, Measured, RawBase, RawRecord
 from harness.core.seal import UNSEALED, Opened, opened, sealed
 
 R = TypeVar("R", bound=BaseModel)
 
 _RAW: TypeAdapter[Measured | Failed] = TypeAdapter(RawRecord)
-MAX_RECORD_BYTES = 64 << 20
-"""A raw record of 20,000 samples has 160 kB; a file that is larger than this is not read at all."""
+MAX_RECORD_BYTES: int = Limit.RECORD
 MAX_LOG_BYTES = 1 << 20
 """Of the log of a failed case; its end says most."""
 TAIL_BYTES = 64 << 10
@@ -54,9 +54,20 @@ def save(path: Path, record: BaseModel, indent: int | None = 2) -> bool:
     """Write a record with its seal (core/seal.py); return False when the file already holds exactly this, so that its
     date stays true.
 
-    Raises StorageError when the disk is full or the folder is not writable.
+    Raises StorageError when the disk is full or the folder is not writable, and UsageError where no stage could read
+    the file.
     """
-    return save_bytes(path, encoded(record, indent))
+    content = encoded(record, indent)
+    _check_fits(path, len(content))
+    return save_bytes(path, content)
+
+
+def _check_fits(path: Path, size: int) -> None:
+    if size > MAX_RECORD_BYTES:
+        raise UsageError(
+            f"{path} would have {size:,} bytes, and {MAX_RECORD_BYTES:,} are the most that is read.",
+            "Plan fewer cases, rounds or samples in one results folder: RESULTS=<folder> names another.",
+        )
 
 
 def check_size(record: BaseModel, remedy: str) -> None:
@@ -153,12 +164,12 @@ def read_bytes(path: Path, made_by: str) -> bytes:
     """The content of a file, or MissingInputError naming the command that writes it."""
     try:
         with open_to_read(path) as file:
-            content = file.read(MAX_RECORD_BYTES + 1)
+            content = at_most(file, MAX_RECORD_BYTES)
     except FileNotFoundError as error:
         raise MissingInputError(f"{path} does not exist.", f"Run `{made_by}` first.") from error
     except OSError as error:
         raise StorageError(f"{path} cannot be read: {error.strerror}.", "Check its owner and permissions.") from error
-    if len(content) > MAX_RECORD_BYTES:
+    if content is None:
         raise MalformedFileError(
             f"{path} has more than {MAX_RECORD_BYTES:,} bytes, which no record of ours has.",
             _anew(made_by),
@@ -167,8 +178,10 @@ def read_bytes(path: Path, made_by: str) -> bytes:
 
 
 def save_raw(path: Path, record: Measured | Failed) -> None:
-    """Write a raw record sealed with the sha256 of its own bytes, so that damage is found later."""
-    save_bytes(path, encoded_raw(record))
+    """Write a raw record sealed with the sha256 of its own bytes, so that damage is found later. Raises as save."""
+    content = encoded_raw(record)
+    _check_fits(path, len(content))
+    save_bytes(path, content)
 
 
 def encoded_raw(record: Measured | Failed) -> bytes:
@@ -237,7 +250,8 @@ def check_artifacts(folder: Path, export: ExportRecord) -> None:
 def check_artifact(folder: Path, file: Artifact, made_by: str) -> None:
     """Raise MalformedFileError when a file is missing, has changed since it was made or lies outside the folder."""
     path = inside(folder, file.path)
-    if not path.is_file() or sha256_file(path) != file.sha256:
+    # The size first: a file that has grown is not read to its end.
+    if not path.is_file() or path.stat().st_size != file.size_bytes or sha256_file(path) != file.sha256:
         state = "has changed since it was made" if path.is_file() else "is missing"
         raise MalformedFileError(f"{path} {state}.", f"Run `{made_by}`: it makes the file again.")
 
@@ -343,7 +357,7 @@ def _check_version(path: Path, content: bytes, known: tuple[int, ...], made_by: 
     if int(digits) < known[0]:
         raise OlderFormatError(
             f"{path} has format {int(digits)}; this Inferometer writes format {known[-1]}.",
-            f"Run `{made_by}` again to make it anew.",
+            f"Run `{made_by}` again to make a new one.",
         )
     if int(digits) > known[-1]:
         raise NewerFormatError(

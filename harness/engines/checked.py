@@ -9,6 +9,7 @@ from typing import Any
 from harness.core import store
 from harness.core.errors import ExportError
 from harness.core.layout import ModelFolder
+from harness.core.regular import Limit, read
 from harness.core.schemas import Artifact, EngineRecord, EngineRequest, Parity
 from harness.engines import api
 from harness.engines.build import Built, build
@@ -57,7 +58,7 @@ def _passes(parity: Parity, limit: float) -> bool:
 def _built(
     folder: ModelFolder, request: EngineRequest, name: str, place: Place, cache: Path, timed: Timed, protect: bool
 ) -> EngineRecord:
-    known = cache.read_bytes() if cache.is_file() else b""
+    known = read(cache, Limit.TRACE) if cache.is_file() else b""
     built, seconds = timed(lambda: build(request, folder.root / request.onnx, known, protect))
     # After every engine: an interrupted build keeps what was learned.
     store.save_bytes(cache, built.timing_cache)

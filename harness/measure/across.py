@@ -24,8 +24,7 @@ def _series(rows: Iterable[Row]) -> list[list[Row]]:
     """Sound rows that differ in nothing but the batch size, smallest first."""
     found: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
-        sound = row.latency_ns is not None and row.grade != "F"
-        if sound and not is_calibration(row):
+        if row.latency_ns is not None and not is_calibration(row):
             key = (row.model, row.weights, row.backend, row.device, row.precision, row.sequence_length)
             found.setdefault((*key, row.boundary, row.mode, row.setting), []).append(row)
     return [sorted(group, key=lambda row: row.batch_size) for group in found.values()]

@@ -32,7 +32,7 @@ def _series(rows: Iterable[Row]) -> list[Sequence[Row]]:
     """Sound rows with device times that differ in nothing but the batch size, smallest first."""
     found: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
-        if row.grade not in (None, "F") and _device_ns(row):
+        if _device_ns(row):
             key = (row.model, row.weights, row.backend, row.device, row.precision, row.setting)
             found.setdefault((*key, row.sequence_length, row.boundary, row.mode), []).append(row)
     return [sorted(series, key=lambda row: row.batch_size) for series in found.values()]

@@ -73,7 +73,7 @@ def _no_looks(usage: UsageSummary) -> str | None:
     if usage.gpu is not None and usage.gpu.samples >= gpu_disturbance.MIN_LOOKS:
         return None
     looks = 0 if usage.gpu is None else usage.gpu.samples
-    return usage.unavailable.get("gpu") or f"{looks} of {gpu_disturbance.MIN_LOOKS} looks at the card that it takes"
+    return usage.unavailable.get("gpu") or f"{looks} of {gpu_disturbance.MIN_LOOKS} looks at the GPU that it takes"
 
 
 def _no_reasons(usage: UsageSummary) -> str | None:
@@ -84,11 +84,11 @@ def _no_card_company(usage: UsageSummary) -> str | None:
     if usage.gpu is None:
         return _no_looks(usage)
     known = usage.gpu.other_processes_max is not None or usage.gpu.memory_before_bytes is not None
-    return None if known else usage.unavailable.get("gpu_other_processes", "the card lists no processes")
+    return None if known else usage.unavailable.get("gpu_other_processes", "the GPU lists no processes")
 
 
 def _no_card_clock(usage: UsageSummary) -> str | None:
-    return _no_looks(usage) or (None if usage.gpu and usage.gpu.sm_mhz_mean else "the card shows no clock")
+    return _no_looks(usage) or (None if usage.gpu and usage.gpu.sm_mhz_mean else "the GPU shows no clock")
 
 
 def _no_clock(one: Round) -> str | None:

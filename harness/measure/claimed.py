@@ -71,10 +71,10 @@ def _is_for(row: Row, cell: Cell) -> bool:
 
 def _flaw(row: Row) -> str | None:
     """Why a row has no figure to compare."""
-    if row.status != "measured" or row.latency_ns is None:
+    if row.status != "measured":
         return f"{row.status}: {row.reason}" if row.reason else row.status
     if grades.too_short(row):
-        return "too short for the clock to tell"
+        return "too short for the clock"
     if row.grade not in grades.RANKED:
         return f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"
     return None

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.core.schemas import ComparedRow, Design, Difference, Latency, Row, Summary, Verdict
+from harness.core.schemas import ComparedRow, Design, Difference, Row, Summary, Verdict
 from harness.measure import changes, grades, paired, stats
 from harness.measure.handed_over import renamed
 from harness.measure.ratios import MIN_ROUNDS, Change, change_between, change_of_ratios, holm
+from harness.measure.rows import medians_by_round
 
 SIGNIFICANCE = 0.05
 ENOUGH_ROUNDS = 5
@@ -155,7 +156,7 @@ def _judge(change: Change, t_p: float, rank_p: float, equivalence: float, compar
     elif 1 - equivalence <= change.ci95.low and change.ci95.high <= 1 + equivalence:
         return Judged("SAME", t_p, rank_p)
     elif change.ci95.low <= 1 <= change.ci95.high:
-        doubt = "cannot be told from no change"
+        doubt = "not significantly different from no change"
     elif t_p >= rules.significance:
         doubt = f"may be chance among {compared} compared rows (p = {t_p:.2g} after Holm)"
     elif rank_p >= rules.significance and not change.apart:
@@ -190,7 +191,7 @@ def _pair(baseline: Row, current: Row, forbidden: str | None, design: Design) ->
     if refusal is not None or baseline.latency_ns is None or current.latency_ns is None:
         return _Pair(baseline, current, refusal or "no latency", None)
     if design == "paired":
-        return _pair_rounds(baseline, current, _by_round(baseline.latency_ns), _by_round(current.latency_ns))
+        return _pair_rounds(baseline, current)
     before, after = baseline.latency_ns.process_medians, current.latency_ns.process_medians
     if min(len(before), len(after)) < MIN_ROUNDS:
         side = "the baseline" if len(before) < MIN_ROUNDS else "the current run"
@@ -201,17 +202,13 @@ def _pair(baseline: Row, current: Row, forbidden: str | None, design: Design) ->
     return _Pair(baseline, current, None if change else _NO_SPREAD, change)
 
 
-_SAME_SAMPLES = "the very same samples on both sides: measure anew, FORCE=1"
+_SAME_SAMPLES = "the very same samples on both sides: measure again with FORCE=1"
 _NO_SPREAD = "the process medians have no spread that can be used"
 
 
-def _by_round(latency: Latency) -> dict[int, float]:
-    numbers = latency.process_rounds or range(1, len(latency.process_medians) + 1)
-    return dict(zip(numbers, latency.process_medians, strict=True))
-
-
-def _pair_rounds(baseline: Row, current: Row, before: Mapping[int, float], after: Mapping[int, float]) -> _Pair:
+def _pair_rounds(baseline: Row, current: Row) -> _Pair:
     """Of the rounds that both states have."""
+    before, after = medians_by_round(baseline), medians_by_round(current)
     rounds = sorted(before.keys() & after.keys())
     if len(rounds) < MIN_ROUNDS:
         reason = f"{len(rounds)} rounds with both states: measure at least {paired.ENOUGH_ROUNDS}, `make ab ROUNDS=10`"
@@ -263,7 +260,7 @@ def _flaw(row: Row, allowed: frozenset[str] = frozenset()) -> str | None:
     if row.status != "measured":
         return f"{row.status}: {row.reason}" if row.reason else row.status
     if grades.too_short(row):
-        return "too short for the clock to tell a change"
+        return "too short for the clock to show a change"
     if row.grade in grades.RANKED or grades.only_uncertain(row) or grades.only_flagged(row, allowed):
         return None
     return f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"
@@ -320,4 +317,4 @@ def _row(named: Row, verdict: Verdict, baseline: Row | None, current: Row | None
 
 
 def _headline(row: Row | None) -> float | None:
-    return row.latency_ns.median if row and row.latency_ns and row.grade != "F" else None
+    return row.latency_ns.median if row and row.latency_ns else None

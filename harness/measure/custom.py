@@ -1,4 +1,4 @@
-"""Metrics of installed packages (docs/plugins.md): one more figure for every measured row, made from the row alone.
+"""Metrics of installed packages (docs/plugins.md): one more figure for every row that has figures, from the row alone.
 
 An entry point of the group `inferometer.metrics` has the metric's name and gives a Metric. Only `aggregate` imports it.
 """
@@ -24,7 +24,7 @@ class Metric:
     """One figure of a row.
 
     value: row → the figure in `unit`, or why there is none; reads nothing but the row, so that aggregating again gives
-        the same. Called for measured rows.
+        the same. Called for measured rows that are not void.
     unit: as tables print it, `items/s`. better: which of two figures is the better one. summary: one sentence.
     """
 
@@ -58,7 +58,7 @@ def installed_metrics() -> tuple[dict[str, Installed], list[str]]:
 
 
 def with_custom(summary: Summary, metrics: Mapping[str, Installed]) -> Summary:
-    """The summary with every metric's figure in its measured rows, and what each metric is."""
+    """The summary with every metric's figure in its rows that have figures, and what each metric is."""
     told = {
         name: CustomMetric(
             unit=found.metric.unit, better=found.metric.better, summary=found.metric.summary, plugin=found.plugin
@@ -66,7 +66,7 @@ def with_custom(summary: Summary, metrics: Mapping[str, Installed]) -> Summary:
         for name, found in metrics.items()
     }
     rows = tuple(
-        row.model_copy(update={"custom": dict(_figures(row, metrics))}) if row.status == "measured" else row
+        row.model_copy(update={"custom": dict(_figures(row, metrics))}) if row.latency_ns is not None else row
         for row in summary.rows
     )
     return summary.model_copy(update={"custom": told, "rows": rows})

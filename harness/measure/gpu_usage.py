@@ -8,7 +8,7 @@ from harness.core.schemas import GpuSample, GpuUsage
 from harness.measure.figures import extreme, known, mean
 
 
-def seen(looks: Sequence[GpuSample], memory_before_bytes: int | None) -> GpuUsage | None:
+def gpu_usage_of(looks: Sequence[GpuSample], memory_before_bytes: int | None) -> GpuUsage | None:
     """The looks of one timed window as one; None without any. They are equally far apart, so that a mean is plain."""
     if not looks:
         return None
@@ -33,7 +33,7 @@ def seen(looks: Sequence[GpuSample], memory_before_bytes: int | None) -> GpuUsag
     )
 
 
-def together(rounds: Sequence[GpuUsage]) -> GpuUsage | None:
+def gpu_usage_over(rounds: Sequence[GpuUsage]) -> GpuUsage | None:
     """The rounds of a row as one: means weighted by the number of looks, extremes kept. None without any."""
     if not rounds:
         return None

@@ -59,7 +59,6 @@ def join(
     artifacts = {slug: admission.known_artifacts(export, engines.get(slug, ())) for slug, export in exports.items()}
     kinds = {model.slug: model.kind for model in plan.models}
     rows: list[Row] = []
-    medians: dict[str, dict[int, float]] = {}
     used: set[str] = set()
     started: list[str] = []
     for case in plan.cases:
@@ -74,13 +73,12 @@ def join(
         records = witnessed(records, load_usage, environments, notes)
         checks = checks_for(plan, case, exports.get(case.slug), calibration)
         rows.append(summarise.row_of(case, kinds[case.slug], records, plan.measurement, checks))
-        medians[case.case_id] = summarise.round_medians(rows[-1], records.measured)
         used.update(record.environment_id for record in records.measured if record.environment_id)
         started += [record.started_at for record in records.measured]
     blank = blank_summary(plan, exports, created_at)
     roof = _own_roof(roof, [environments[identity] for identity in used], notes)
     rows = roofline.with_rooflines(rows, blank.exports, roof)
-    rows = with_nonmonotone(with_tried(rows, plan.cases, medians))
+    rows = with_nonmonotone(with_tried(rows, plan.cases))
     return blank.model_copy(
         update={
             "measured_from": min(started, default=None),
@@ -208,7 +206,7 @@ def _foreign(
 ) -> str | None:
     if isinstance(artifacts, str | None):
         if record.artifacts:
-            return f"what was measured cannot be told: {(artifacts or 'there is no export').rstrip('.')}"
+            return f"unknown what was measured: {(artifacts or 'there is no export').rstrip('.')}"
         artifacts = {}
     return admission.foreign_artifact(record, artifacts) or admission.foreign_machine(
         record.environment_id, case, environments, agreed

@@ -129,7 +129,8 @@ class Worker:
             log = os.fdopen(open_to_write(self.log), "wb")
         with log:
             self._process = subprocess.Popen(  # noqa: S603 - our own module, fixed words
-                self._command if self._fork else [*self._command, "--once"],
+                # A worker that forks guards its cases; without the fork there is no process between them and this one.
+                self._command if self._fork else orphans.guarded([*self._command, "--once"]),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -25,6 +25,7 @@ from harness.core.schemas import (
     Roofline,
     Row,
     Work,
+    voided,
 )
 from harness.measure.batch_growth import fixed_shares
 from harness.measure.checks import ABOVE_ROOF, with_checks
@@ -230,13 +231,14 @@ _KIND = {"cpu": "CPU", "cuda": "GPU"}
 
 
 def _judged(row: Row, work: Work | None, roof: Roof | CpuRoof | None) -> Row:
-    if row.grade in (None, "F") or is_calibration(row):
+    if row.latency_ns is None or is_calibration(row):
         return row
     found, check = above_roof(row, work, roof)
     bounds = bounds_of(row, roof)
     roofline = None if work is None or isinstance(bounds, str) else roofline_of(row, work, bounds)
     # Work that was not counted has no bound: the check does not apply.
-    return with_checks(row.model_copy(update={"roofline": roofline}), found, {ABOVE_ROOF: check} if check.of else {})
+    checks = {ABOVE_ROOF: check} if check.of else {}
+    return voided(with_checks(row.model_copy(update={"roofline": roofline}), found, checks))
 
 
 def _work(row: Row, exports: Mapping[str, ExportRecord]) -> Work | None:

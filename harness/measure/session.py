@@ -25,10 +25,10 @@ from harness.core.schemas import (
     SplitSamples,
     Stops,
 )
-from harness.measure import memory
 from harness.measure.clock import now_ns
 from harness.measure.cpu_use import CpuWatch
 from harness.measure.loop import Timed, WarmUp, measure, warm_up
+from harness.measure.memory import peak_bytes, resident_bytes
 from harness.measure.modes import Mode
 from harness.measure.repeats import check_repeats
 from harness.measure.stops import StopCounter
@@ -148,7 +148,7 @@ def run_session(
     """
     stops = StopCounter(enter)
     enter = stops.enter
-    baseline_rss_bytes = memory.resident_bytes()
+    baseline_rss_bytes = resident_bytes()
     cold = _start_cold(backend, mode, enter)
     enter("reference check")
     before = parity.worst(_compared(backend, mode, reference, classifier, batches_to_check(mode.batches, round_number)))
@@ -167,7 +167,7 @@ def run_session(
     random_lengths = random.Random("/".join(map(str, seed)))  # noqa: S311
     timed = measure(mode, settings, after_block, warmed.elapsed_ns, random_lengths)
     cpu_use = watch.end()
-    peak_rss_bytes = memory.peak_bytes()
+    peak_rss_bytes = peak_bytes()
     enter("outputs check")
     outputs_time = kept.time()
     after = parity.worst(parity.compare(out, reference(index), classifier) for index, out in kept.latest)

@@ -16,7 +16,7 @@ def with_speedups(rows: Sequence[Row], baseline_backend: str, uncounted: frozens
     """
     baselines: dict[tuple[object, ...], Row] = {}
     for row in rows:
-        sound = row.status == "measured" and row.grade != "F" and not row.tried
+        sound = row.latency_ns is not None and not row.tried
         if row.backend == baseline_backend and row.precision == "fp32" and sound:
             # The plan has a backend's usual setting first: others are further ways to run the same baseline.
             baselines.setdefault(_peers(row), row)
@@ -24,9 +24,7 @@ def with_speedups(rows: Sequence[Row], baseline_backend: str, uncounted: frozens
 
 
 def _with_speedup(row: Row, baseline: Row | None, uncounted: frozenset[str]) -> Row:
-    if baseline is None or row.status != "measured" or row.grade == "F" or row.backend in uncounted:
-        return row
-    if baseline.latency_ns is None or row.latency_ns is None:
+    if baseline is None or row.backend in uncounted or baseline.latency_ns is None or row.latency_ns is None:
         return row
     ratio = ratio_of_medians(baseline.latency_ns.process_medians, row.latency_ns.process_medians)
     if ratio is None:

@@ -116,11 +116,11 @@ def lag1_autocorrelation(samples: ArrayLike) -> float | None:
     if values.size < 3:
         return None
     centred = values - values.mean()
-    power = float(centred @ centred)
+    power = math.fsum(centred * centred)
     # Rounding in the mean leaves ~1e-16 of the values' own size behind when all of them are equal.
     if power <= values.size * (1e-12 * float(np.abs(values).max())) ** 2:
         return None
-    return float(centred[:-1] @ centred[1:]) / power
+    return math.fsum(centred[:-1] * centred[1:]) / power
 
 
 def median(values: ArrayLike) -> float:
@@ -271,8 +271,8 @@ def trend(values: Sequence[float]) -> float | None:
         return None
     logs = np.log(np.asarray(values, dtype=np.float64))
     places = np.arange(len(values)) - (len(values) - 1) / 2
-    spread = float(places @ places)
-    slope = float(places @ logs) / spread
+    spread = math.fsum(places * places)
+    slope = math.fsum(places * logs) / spread
     residual = float(np.sum((logs - logs.mean() - slope * places) ** 2))
     if abs(slope) * math.sqrt(spread * degrees) <= t_critical(degrees) * math.sqrt(residual):
         return None

@@ -23,6 +23,7 @@ from harness.core.schemas import (
     Row,
     Status,
     UsageSummary,
+    voided,
 )
 from harness.measure import grades, rounds, split, stats, typical, utilisation
 from harness.measure.checks import interrupted, judge, rounds_of, with_checks
@@ -71,7 +72,7 @@ def row_of(case: Case, kind: Kind, records: CaseRecords, settings: Measurement, 
         stopped = rounds.why_stopped(numbers, medians, settings, failed=bool(records.failed))
         more = {"usage": utilisation.merged(list(records.usage.values())), "stopped": stopped}
         plugin = records.environment.software.build.get(PLUGIN) if records.environment else None
-        return row.model_copy(update={**more, "plugin": plugin})
+        return voided(row.model_copy(update={**more, "plugin": plugin}))
     if records.failed:
         last = records.failed[-1]
         reason = f"{last.phase}: {last.error}"
@@ -174,12 +175,6 @@ def worst_parity(records: Sequence[Measured]) -> Parity | None:
         nonfinite=max(parity.nonfinite for parity in found),
         **worst_item(found),
     )
-
-
-def round_medians(row: Row, records: Sequence[Measured]) -> dict[int, float]:
-    """Process median in ns by round, of the records that the row was made of."""
-    medians = row.latency_ns.process_medians if row.latency_ns else ()
-    return dict(zip((record.round for record in records), medians, strict=True))
 
 
 def _measured_row(case: Case, kind: Kind, records: Sequence[Measured], checks: Checks, lost: Sequence[Finding]) -> Row:

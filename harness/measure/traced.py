@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from harness.core.errors import MalformedFileError
+from harness.core.regular import Limit, read
 from harness.core.schemas.profile_parts import LaunchGaps, OperatorRow, PartsProfile
 from harness.measure.launch_gaps import launch_gaps_of
 
@@ -24,9 +26,9 @@ def with_launch_gaps(parts: PartsProfile, folder: Path, warn: Callable[[str], No
 
 def _gaps(path: Path, operators: tuple[OperatorRow, ...], warn: Callable[[str], None]) -> LaunchGaps | None:
     try:
-        told = json.loads(path.read_bytes())
+        told = json.loads(read(path, Limit.TRACE))
         return launch_gaps_of(told["traceEvents"] if isinstance(told, dict) else told, operators)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, MalformedFileError) as error:
         warn(
             f"{path} is no trace that can be read ({type(error).__name__}: {error}). `make profile FORCE=1` writes it."
         )

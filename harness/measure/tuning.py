@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from harness.core.schemas import Case, Row
+from harness.measure.rows import medians_by_round
 
 FIRST_ROUND = 1
 """The round in which every setting is tried. A median of some hundred inferences scatters by about 1% between
@@ -29,10 +30,9 @@ def losers(
     )
 
 
-def with_tried(rows: Sequence[Row], cases: Sequence[Case], medians: Mapping[str, Mapping[int, float]]) -> list[Row]:
-    """Rows with `tried` set on every setting that another one beat; `rows` in the order of the plan's `cases`."""
-    unsound = {row.case_id for row in rows if row.grade in (None, "F")}
-    beaten = losers(cases, medians, unsound)
+def with_tried(rows: Sequence[Row], cases: Sequence[Case]) -> list[Row]:
+    """Rows with `tried` set on every setting that another one beat; void ones neither win nor lose."""
+    beaten = losers(cases, {row.case_id: medians_by_round(row) for row in rows})
     return [row.model_copy(update={"tried": True}) if row.case_id in beaten else row for row in rows]
 
 

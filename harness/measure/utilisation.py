@@ -8,8 +8,8 @@ from statistics import median
 from typing import Any
 
 from harness.core.schemas import BusyProcess, Usage, UsageSample, UsageSummary
-from harness.measure import gpu_usage
 from harness.measure.figures import extreme, mean, total
+from harness.measure.gpu_usage import gpu_usage_of, gpu_usage_over
 from harness.measure.usage import MAX_BUSIEST
 
 TIMED_PHASE = "measure"
@@ -58,7 +58,7 @@ def timed(usage: Usage) -> UsageSummary | None:
         unavailable=usage.unavailable,
         monitor_share=usage.monitor_cpu_ns / usage.watched_ns if usage.watched_ns else 0.0,
         busiest=usage.busiest,
-        gpu=gpu_usage.seen([one.gpu for one in samples if one.gpu is not None], usage.gpu_memory_before_bytes),
+        gpu=gpu_usage_of([one.gpu for one in samples if one.gpu is not None], usage.gpu_memory_before_bytes),
         longest_look_ns=max(times),
         look_interval_ns=usage.interval_ns,
         stopped_looks=_stopped(samples),
@@ -97,7 +97,7 @@ def merged(rounds: Sequence[UsageSummary]) -> UsageSummary | None:
         unavailable={name: reason for one in rounds for name, reason in one.unavailable.items()},
         monitor_share=max(one.monitor_share for one in rounds),
         busiest=_busiest([process for one in rounds for process in one.busiest]),
-        gpu=gpu_usage.together([one.gpu for one in rounds if one.gpu is not None]),
+        gpu=gpu_usage_over([one.gpu for one in rounds if one.gpu is not None]),
         allowed_cpus=extreme("allowed_cpus", min, rounds),
         allowed_cores=extreme("allowed_cores", min, rounds),
         allowed_others_percent_mean=mean("allowed_others_percent_mean", rounds, times),

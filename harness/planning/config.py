@@ -174,7 +174,7 @@ def _with(section: Any, key: str, change: Callable[[Any], Any]) -> Any:
 
 
 def _full_name(name: Any) -> Any:
-    """`model.onnx` is short for `onnx:model.onnx`."""
+    """`model.onnx` is short for `onnx:model.onnx`, and so on."""
     return with_prefix(name) if isinstance(name, str) else name
 
 

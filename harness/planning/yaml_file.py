@@ -9,12 +9,11 @@ from typing import Any
 import yaml
 
 from harness.core.errors import ConfigError, MissingInputError
-from harness.core.regular import open_to_read
+from harness.core.regular import Limit, open_to_read
 from harness.core.sanitize import shortened
 
 FOLDER = Path("configs")
-MAX_BYTES = 1_000_000
-"""A configuration is a page of text; more is a mistake or an attack on the parser."""
+MAX_BYTES = int(Limit.TEXT)
 
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9_]{0,17})")
@@ -74,7 +73,7 @@ class _StrictLoader(yaml.SafeLoader):
                 raise yaml.MarkedYAMLError(problem="a key must be a word", problem_mark=key_node.start_mark)
             key = key_node.value
             if key in seen:
-                raise yaml.MarkedYAMLError(problem=f"key `{key}` stands twice", problem_mark=key_node.start_mark)
+                raise yaml.MarkedYAMLError(problem=f"duplicate key `{key}`", problem_mark=key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from harness.core.schemas import Row
 from harness.measure.rows import median_ns
-from harness.render import cold, ranking, units
-from harness.render.engines import engine_of
+from harness.render import ranking, units
 from harness.render.group import Group, Recommendation, interval, listed
 from harness.render.series import name
+from harness.reporting.tables import cold_start as cold
+from harness.reporting.tables.engines import engine_of
 
 ENQUEUE_BOUND = "ENQUEUE_BOUND"
 
@@ -26,7 +27,7 @@ def launches(group: Group) -> Iterator[Recommendation]:
     small = [row for row in group.rows if row not in waiting and row.roofline and row.roofline.limit == "launch"]
     if small:
         text = (
-            f"with {_where(small)} neither arithmetic nor memory is near its limit: kernels too small for the card, "
+            f"with {_where(small)} neither arithmetic nor memory is near its limit: kernels too small for the GPU, "
             "each waiting for the one before, so a larger batch or fewer, fused kernels gain most."
         )
         yield group.recommendation("small kernels", text, tuple(row.case_id for row in small))

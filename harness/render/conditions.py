@@ -1,4 +1,4 @@
-"""The conditions that stand directly above each table, and the environment in full."""
+"""The conditions of a run, what differs in one table, and the environment in full."""
 
 from __future__ import annotations
 
@@ -9,38 +9,84 @@ from harness.core.environment import PLUGIN
 from harness.core.loaded_runtimes import RUNTIMES
 from harness.core.runtime_variables import VARIABLES
 from harness.core.schemas import Environment, Row, Summary, Unavailable
-from harness.render import custom, units, ways
-from harness.render.markdown import table
+from harness.render import ranking, units, ways
+from harness.reporting.table import texts
+from harness.reporting.tables import custom_metrics as custom
+from harness.reporting.writers.markdown import escape, table_text
 
 SHOWN_LIBRARIES = ("torch", "onnxruntime", "onnxruntime-gpu", "openvino", "tensorrt")
 """Libraries that do the computing; all versions stand in the environment table."""
 
 
+def run_conditions(summary: Summary) -> str:
+    """One paragraph with what holds for every table of a run; it appears once in a report. Empty without a measured
+    row."""
+    rows = _shown(summary)
+    return f"Conditions: {' · '.join(_of_run(summary, rows) + _shared(summary))}." if rows else ""
+
+
 def conditions(summary: Summary, rows: Sequence[Row]) -> str:
-    """One paragraph that says under what conditions the rows of one table were measured."""
-    first = rows[0]
-    export = summary.exports.get(first.model)
+    """What differs between the rows of one table and the run (`run_conditions`), as one line; empty where nothing does.
+
+    rows: of one table (ranking.by_table), or of one comparison.
+    """
+    shared = set(_shared(summary)) | set(_of_run(summary, _shown(summary)))
+    parts = [part for part in (threads(rows), *_of_table(summary, rows)) if part and part not in shared]
+    return " · ".join(parts) + "." if parts else ""
+
+
+def page_conditions(summary: Summary) -> str:
+    """What a reader of the first page needs besides its title: driver, libraries, and what all tables have in common.
+
+    Clocks, ids and variables are in the details. Empty without a measured row.
+    """
+    tables = ranking.by_table(summary.rows)
+    on_gpu = any(environment.gpu for environment in summary.environments.values())
+    parts = [machine(summary.environments) if on_gpu else "", versions(summary.environments), *_shared(summary)]
+    return f"{escape(summary.title)}: {' · '.join(part for part in parts if part)}." if tables else ""
+
+
+def _shown(summary: Summary) -> list[Row]:
+    return [row for _, rows in ranking.by_table(summary.rows) for row in rows]
+
+
+def _of_run(summary: Summary, rows: Sequence[Row]) -> list[str]:
     parts = [
         machine(summary.environments),
         threads(rows),
         versions(summary.environments),
         *_from_outside(summary.environments),
-        custom.plugins(rows),
-        f"{', '.join(dict.fromkeys(row.precision for row in rows))} on {first.device}",
-        ways.stated(first),
-        f"{_rounds(summary, rows)}, each a fresh process",
+        f"{rounds(summary, rows)}, each in a fresh process",
         _clock(rows),
         _device_clock(rows),
         _dates(summary),
-        f"weights {first.weights}" + (f" ({export.weight_source})" if export else ""),
         f"plan {summary.plan_id}",
     ]
-    return "Conditions: " + " · ".join(part for part in parts if part) + "."
+    return [part for part in parts if part]
+
+
+def _of_table(summary: Summary, rows: Sequence[Row]) -> list[str]:
+    first = rows[0]
+    export = summary.exports.get(first.model)
+    weights = "random weights" if first.weights == "seeded" else f"{first.weights} weights"
+    parts = [
+        custom.plugins(rows),
+        f"{', '.join(dict.fromkeys(row.precision for row in rows))} on {first.device}",
+        ways.stated(first),
+        weights + (f" ({export.weight_source})" if export else ""),
+    ]
+    return [part for part in parts if part]
+
+
+def _shared(summary: Summary) -> list[str]:
+    """The parts that all tables of a run have in common."""
+    tables = [_of_table(summary, rows) for _, rows in ranking.by_table(summary.rows)]
+    return [part for part in tables[0] if all(part in other for other in tables)] if tables else []
 
 
 def short_conditions(summary: Summary, rows: Sequence[Row]) -> str:
     """The conditions that must travel with a figure that is copied out of its report."""
-    kinds = dict.fromkeys(f"boundary {row.boundary}, mode {row.mode}" for row in rows)
+    kinds = dict.fromkeys(ways.brief(row) for row in rows)
     parts = [
         machine(summary.environments),
         threads(rows),
@@ -50,7 +96,7 @@ def short_conditions(summary: Summary, rows: Sequence[Row]) -> str:
         *kinds,
     ]
     parts += [_both_clocks(rows)]
-    parts += [_rounds(summary, rows), _dates(summary), f"plan {summary.plan_id}"]
+    parts += [rounds(summary, rows), _dates(summary), f"plan {summary.plan_id}"]
     return " · ".join(part for part in parts if part) + "."
 
 
@@ -63,7 +109,8 @@ def environment_table(environments: Mapping[str, Environment]) -> str:
     for environment in found:
         for name, text in _facts(environment):
             facts.setdefault(name, []).append(text)
-    return table(["fact", "value"], [[name, _joined(texts)] for name, texts in facts.items()])
+    lines = [[name, _joined(several)] for name, several in facts.items()]
+    return table_text(texts([("fact", "left"), ("value", "left")], lines))
 
 
 def _facts(environment: Environment) -> Iterable[tuple[str, str]]:
@@ -105,6 +152,12 @@ def machine(environments: Mapping[str, Environment]) -> str:
     return ", host ".join([*dict.fromkeys(f"{card.name}, driver {card.driver}" for card in cards), processor])
 
 
+def processor(environments: Mapping[str, Environment]) -> str:
+    """The name of what computes: the GPU, else the CPU."""
+    cards = [environment.gpu.name for environment in environments.values() if environment.gpu is not None]
+    return _joined(cards or [environment.machine.cpu for environment in environments.values()])
+
+
 def versions(environments: Mapping[str, Environment]) -> str:
     """The libraries that compute, each with every version of it that was used."""
     found: dict[str, list[str]] = {}
@@ -144,7 +197,7 @@ def _both_clocks(rows: Sequence[Row]) -> str:
     return f"clocks {_joined(host for host, _ in clocks)} and {_joined(name for _, name in clocks)}" if clocks else ""
 
 
-def _rounds(summary: Summary, rows: Sequence[Row]) -> str:
+def rounds(summary: Summary, rows: Sequence[Row]) -> str:
     """`3 rounds`, or `3 to 12 rounds` where cases were given further ones until their interval was narrow."""
     most = max((row.latency_ns.rounds for row in rows if row.latency_ns), default=0)
     if most <= summary.rounds:

@@ -1,4 +1,7 @@
-"""The report as one Markdown document (pure: summary and chart names → text)."""
+"""The details of a report as one Markdown document (pure: summary and chart names → text).
+
+Its first page is harness/reporting/first_page.py.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,24 @@ from collections.abc import Mapping, Sequence
 
 from harness.core.schemas import Row, Summary
 from harness.measure.rows import is_calibration
-from harness.render import cold, ranking, remarks, units
-from harness.render.conditions import conditions, environment_table
-from harness.render.energy import energy_table
-from harness.render.engines import engines_table
+from harness.render import ranking, units
+from harness.render.conditions import conditions, environment_table, run_conditions
 from harness.render.guide import guide
-from harness.render.headline import headline
-from harness.render.markdown import escape, section
-from harness.render.meanwhile import meanwhile_table
 from harness.render.names import whole_names
 from harness.render.ranking import TableKey
 from harness.render.recommend import recommendations_text
-from harness.render.roofline import roofline_table
-from harness.render.tables import latency_table
-from harness.render.tried import tried_table
+from harness.reporting.tables.calibration import calibration_table
+from harness.reporting.tables.checks import checks_table
+from harness.reporting.tables.cold_start import cold_table
+from harness.reporting.tables.energy import energy_table
+from harness.reporting.tables.engines import engines_table
+from harness.reporting.tables.flags import flags_table
+from harness.reporting.tables.latency import latency_table
+from harness.reporting.tables.machine_load import machine_load_table
+from harness.reporting.tables.roofline import roofline_table
+from harness.reporting.tables.tried_settings import tried_table
+from harness.reporting.tables.unmeasured import unmeasured_table
+from harness.reporting.writers.markdown import escape, section, table_text
 
 Charts = Mapping[TableKey | None, Sequence[tuple[str, str]]]
 """Table → (alternative text, path relative to the report) of its charts; None: of the whole report."""
@@ -29,22 +36,24 @@ Charts = Mapping[TableKey | None, Sequence[tuple[str, str]]]
 def document(
     summary: Summary,
     charts: Charts,
+    opening: str = "",
     chart_note: str = "",
     proof: str = "",
     profile: str = "",
     what_if: str = "",
-    more: str = "",
 ) -> str:
-    """The whole report.
+    """Everything that a report says.
 
-    chart_note: which charts were not drawn, and why; proof: what the self-test found; profile, what_if: the sections
-    so named; more: what further rounds would make surer.
+    opening: heading and first paragraphs. chart_note: which charts were not drawn, and why; proof: what the self-test
+    found; profile, what_if: the sections so named.
     """
     by_id = {row.case_id: row for row in summary.rows}
     tables = ranking.by_table(summary.rows)
     several = ambiguous_titles(tables)
     parts = [
-        section(summary.title, headline(summary), more, _images(charts.get(None, ())), chart_note, level=1),
+        opening or f"# {summary.title}",
+        run_conditions(summary),
+        chart_note,
         _optional("Recommendations", recommendations_text(summary)),
         _optional("What if", what_if),
         *(
@@ -52,8 +61,8 @@ def document(
             for key, rows in tables
         ),
         _optional("Profile", profile),
-        _optional("What the harness itself costs", calibrated(summary)),
-        _optional("Not measured", remarks.unmeasured_table(summary.rows)),
+        _optional("Harness overhead", calibrated(summary)),
+        _optional("Not measured", table_text(unmeasured_table(summary.rows))),
         _optional("Left out", "\n".join(f"- {escape(note)}" for note in summary.notes)),
         section("How to read this", guide(summary), proof),
         section("Environment", provenance(summary), environment_table(summary.environments)),
@@ -72,37 +81,37 @@ def _table_section(
     return section(
         table_title(key, several),
         conditions(summary, rows),
-        latency_table(rows, summary.exports.get(rows[0].model), summary.engines, summary.custom),
+        table_text(latency_table(rows, summary.exports.get(rows[0].model), summary.engines, summary.custom)),
         _images(charts.get(key, ())),
         *(section(title, text, level=3) for title, text in below),
     )
 
 
 def details(summary: Summary, key: TableKey, rows: Sequence[Row], by_id: Mapping[str, Row]) -> list[tuple[str, str]]:
-    """(heading, Markdown) of what stands below the latency table of one table; a part with nothing to say is left out.
+    """(heading, Markdown) of the parts below the latency table of one table; a part with nothing to say is left out.
 
     by_id: all rows of the summary, for baselines.
     """
     export = summary.exports.get(rows[0].model)
-    stated = conditions(summary, rows)
-    costs = cold.cold_table(rows, by_id, export, summary.engines)
-    engines = engines_table([row for row in summary.rows if ranking.table_key(row) == key], export, summary.engines)
-    limits = roofline_table(rows, summary.roof)
-    energy = energy_table(rows, summary.energies)
-    tried = tried_table(summary.rows, key)
-    flags = remarks.flag_notes(rows)
-    checks = remarks.checks_table(rows)
-    meanwhile = meanwhile_table(rows)
+    costs = table_text(cold_table(rows, by_id, export, summary.engines))
+    of_key = [row for row in summary.rows if ranking.table_key(row) == key]
+    engines = table_text(engines_table(of_key, export, summary.engines))
+    limits = table_text(roofline_table(rows, summary.roof))
+    energy = table_text(energy_table(rows, summary.energies))
+    tried = table_text(tried_table(summary.rows, key))
+    flags = table_text(flags_table(rows))
+    checks = table_text(checks_table(rows))
+    meanwhile = table_text(machine_load_table(rows))
     parts = {
-        "Before the first answer": (costs, (stated, costs, engines)),
-        f"Against the limits of the {'GPU' if rows[0].device == 'cuda' else 'CPU'}": (limits, (stated, limits)),
-        "Energy": (energy, (energy,)),
-        "Settings that were tried": (tried, (stated, tried)),
-        "Flags": (flags, (flags,)),
-        "Checks made": (checks, (checks,)),
-        "Meanwhile on the machine": (meanwhile, (stated, meanwhile)),
+        "Cold start": "\n\n".join(filter(None, (costs, engines))) if costs else "",
+        "Roofline": limits,
+        "Energy": energy,
+        "Settings that were tried": tried,
+        "Flags": flags,
+        "Checks made": checks,
+        "Machine load while timing": meanwhile,
     }
-    return [(title, "\n\n".join(filter(None, texts))) for title, (needed, texts) in parts.items() if needed]
+    return [(title, text) for title, text in parts.items() if text]
 
 
 def table_title(key: TableKey, several: frozenset[str]) -> str:
@@ -134,12 +143,12 @@ def calibrated(summary: Summary) -> str:
     text = (
         f"An inference that does nothing, through the same loop, takes {units.duration(worst)} or less: it is in every"
     )
-    return "\n\n".join([f"{text} latency above.", conditions(summary, rows), remarks.calibration_table(rows)])
+    return "\n\n".join([f"{text} latency above.", table_text(calibration_table(rows))])
 
 
 def provenance(summary: Summary) -> str:
     """Which configuration and plan were measured, and when."""
-    span = f"{summary.measured_from} to {summary.measured_to}" if summary.measured_from else "nothing measured"
+    span = f"measured {summary.measured_from} to {summary.measured_to}" if summary.measured_from else "nothing measured"
     digest = f" (sha256 {summary.config_sha256[:12]})" if summary.config_sha256 else ""
-    said = f"Configuration `{summary.config}`{digest} · plan {summary.plan_id} · measured {span}."
+    said = f"Configuration `{summary.config}`{digest} · plan {summary.plan_id} · {span}."
     return f"{said} {whole_names(summary)}".strip()

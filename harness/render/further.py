@@ -21,7 +21,7 @@ def further(summary: Summary) -> str:
 
     Empty where no row is wide.
     """
-    rows = [row for row in summary.rows if row.latency_ns and row.grade != "F" and not is_calibration(row)]
+    rows = [row for row in summary.rows if row.latency_ns and not is_calibration(row)]
     rows = [row for row in rows if not row.tried]
     wide = [row for row in rows if _width(row) > MAX_INTERVAL_HALF_WIDTH]
     if not wide:
@@ -40,7 +40,7 @@ def further(summary: Summary) -> str:
     words = [f"{name}={shlex.quote(value)}" for name, value in limits.items()]
     time = f", about {minutes} min" if lives_ns else ""
     after = f" For {lost} of them {MANY_ROUNDS} rounds would not be enough." if lost else ""
-    return f"{said} More rounds narrow them: `{' '.join(['make bench', *words])}`{time}.{after}"
+    return f"{said} To be surer: `{' '.join(['make bench', *words])}`{time}.{after}"
 
 
 def _width(row: Row) -> float:

@@ -1,4 +1,4 @@
-"""What one pass allocates and frees: as Markdown, and as a chart, change by change (pure)."""
+"""What one pass allocates and frees as a chart, change by change (pure)."""
 
 from __future__ import annotations
 
@@ -8,51 +8,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from harness.core.schemas.profile_memory import Fragmentation, MemoryBlock, MemoryProfile
+from harness.core.schemas.profile_memory import MemoryProfile
 from harness.render import units
-from harness.render.markdown import section, table
-from harness.render.units import ABSENT, MIB
+from harness.render.units import MIB
 from harness.reporting.charts.matplotlib_drawer import Margins, canvas
 from harness.reporting.charts.style import GREY, INK, drawing
 
-TOP = 5
-"""Blocks in the table; memory.json has more."""
-
 _ACTIVATIONS, _TEMPORARIES = "#0072B2", "#E69F00"
 _HEIGHT_IN = 2.2
-_MAX_SHAPES = 48
-
-
-def memory_section(found: MemoryProfile, chart: str | None = None) -> str:
-    """The peak by who holds it, its largest blocks, how the allocator is used, what is not told. chart: its file."""
-    alone = found.activations_peak_bytes
-    counts = f"{units.count(found.allocations, 'allocation')} and {units.count(found.frees, 'free')}"
-    besides = "" if alone is None else f", activations alone at most {units.in_mib(alone)} MiB"
-    line = (
-        f"{found.by[0].upper()}{found.by[1:]}. The pass makes {counts}; it holds at most "
-        f"{units.in_mib(found.pass_peak_bytes)} MiB at once beyond what lay there before{besides}."
-    )
-    return section(
-        "Memory",
-        line,
-        _peak_table(found),
-        _blocks_table(found.alive_at_peak[:TOP]),
-        "" if found.fragmentation is None else fragmentation_line(found.fragmentation),
-        "" if found.snapshot is None else f"`{found.snapshot}` opens in PyTorch's viewer, pytorch.org/memory_viz.",
-        "\n".join(f"- {note}" for note in found.notes),
-        "" if chart is None else f"![Memory over the pass]({chart})",
-    )
-
-
-def fragmentation_line(found: Fragmentation) -> str:
-    """What the caching allocator keeps without use."""
-    return (
-        f"After the pass the allocator has {units.in_mib(found.reserved_bytes)} MiB reserved and "
-        f"{units.in_mib(found.allocated_bytes)} MiB allocated: {units.in_mib(found.unused_bytes)} MiB "
-        f"({units.percent(found.unused_share)}) are unused, the largest free block has "
-        f"{units.in_mib(found.largest_free_bytes)} MiB. At the peak {units.in_mib(found.unused_at_peak_bytes)} MiB "
-        "were unused."
-    )
 
 
 def memory_figure(title: str, found: MemoryProfile) -> Figure:
@@ -65,7 +28,7 @@ def memory_figure(title: str, found: MemoryProfile) -> Figure:
     before = found.peak_bytes - found.pass_peak_bytes
     caption = (
         f"{found.by[0].upper()}{found.by[1:]}. Zero is what lay there before the pass: {units.in_mib(before)} MiB. "
-        "Their times stand in memory.json."
+        "Their times are in memory.json."
     )
     with drawing():
         figure, (ax,) = canvas(title, (caption,), (1, 1), _HEIGHT_IN, Margins(left=0.7, right=1.5, top=0.15))
@@ -115,22 +78,3 @@ def _mark_peak(ax: Axes, found: MemoryProfile) -> None:
         color=INK,
         bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
     )
-
-
-def _peak_table(found: MemoryProfile) -> str:
-    rows = [
-        [held, units.in_mib(size), units.share(size, found.peak_bytes)] for held, size in found.at_peak.items() if size
-    ]
-    return table(["held by", "MiB at the peak", "share"], [*rows, ["all", units.in_mib(found.peak_bytes), "100%"]])
-
-
-def _blocks_table(blocks: Sequence[MemoryBlock]) -> str:
-    if not blocks:
-        return ""
-    rows = [[one.operator or ABSENT, one.category, units.in_mib(one.size_bytes), _shapes(one.shapes)] for one in blocks]
-    return f"The largest blocks of the pass at that moment:\n\n{table(['operator', 'kind', 'MiB', 'inputs'], rows)}"
-
-
-def _shapes(text: str) -> str:
-    shown = text.replace(",", "×")
-    return (shown if len(shown) <= _MAX_SHAPES else f"{shown[: _MAX_SHAPES - 1]}…") or ABSENT

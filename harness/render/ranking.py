@@ -19,7 +19,7 @@ UNRANKED = "C"
 DOUBT = "~"
 """Before a ratio that rests on a row of grade C."""
 
-DOUBT_MEANS = f"{DOUBT}: rests on a row of grade C, this one or the baseline."
+DOUBT_MEANS = f"{DOUBT}: based on a row of grade C, this one or the baseline."
 
 TableKey = tuple[str, str, str, str, str]
 """model, weights, device, boundary, mode: what one table holds."""
@@ -50,14 +50,14 @@ def is_doubtful(row: Row) -> bool:
 def speedup(row: Row) -> str:
     """The ratio to the baseline, marked where it rests on a row of grade C; without its interval."""
     if row.speedup is None:
-        return units.ABSENT
+        return units.missing(row)
     return f"{DOUBT if is_doubtful(row) else ''}{units.significant(row.speedup.ratio)}"
 
 
 def by_table(rows: Iterable[Row]) -> list[tuple[TableKey, list[Row]]]:
     """Measured rows that compute something, by table in the plan's order, each sorted for reading.
 
-    Settings that another one beat in round 1 are not among them (harness/render/tried.py): they had one process.
+    Settings that another one beat in round 1 are not among them (tables/tried_settings.py): they had one process.
     """
     tables: dict[TableKey, list[Row]] = {}
     for row in rows:

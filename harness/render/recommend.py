@@ -16,7 +16,7 @@ from harness.render.advice_choice import backend_choice, precision_choice, start
 from harness.render.advice_gpu import engine_cost, launches
 from harness.render.advice_memory import page_faults
 from harness.render.group import Group, Recommendation
-from harness.render.markdown import escape
+from harness.reporting.writers.markdown import escape
 
 MAX_GROUPS = 8
 """Models and sequence lengths with recommendations; nobody reads a hundred."""
@@ -57,7 +57,7 @@ def recommendations_text(summary: Summary) -> str:
         named = ", ".join(f"`{case_id}`" for case_id in one.case_ids[:MAX_NAMED])
         more = len(one.case_ids) - MAX_NAMED
         others = f" and {units.count(more, 'more row')}" if more > 0 else ""
-        blocks.setdefault(one.about, []).append(f"- **{one.rule}**: {escape(one.text)} *Rests on* {named}{others}.")
+        blocks.setdefault(one.about, []).append(f"- **{one.rule}**: {escape(one.text)} *Based on* {named}{others}.")
     parts = [f"{about}:\n\n" + "\n".join(lines) for about, lines in blocks.items()]
     if parts and len(groups(summary)) > MAX_GROUPS:
         parts.append(f"The rules were applied to the first {MAX_GROUPS} models and sequence lengths.")

@@ -52,7 +52,7 @@ def drawable(rows: Iterable[Row]) -> list[Row]:
 
 
 def _has_figure(row: Row) -> bool:
-    return row.latency_ns is not None and row.grade != "F"
+    return row.latency_ns is not None
 
 
 def _place(row: Row) -> tuple[str, str, int, int | None]:

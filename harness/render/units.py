@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import median
 
-from harness.core.schemas import Interval, Kind
+from harness.core.schemas import Interval, Kind, Row
 from harness.measure.grades import MAX_PRINTED_FACTOR, too_wide_to_print
 
 DIGITS = 3
 ABSENT = "–"
 """What a table shows where a figure cannot be known or does not apply; never 0."""
+VOID = "void"
+"""What it shows for every figure of speed of a void row: it timed something else than its label says."""
 
 MIB = 1 << 20
 
@@ -32,6 +34,11 @@ NANOSECOND = TimeUnit("ns", 1)
 MICROSECOND = TimeUnit("µs", 1e3)
 MILLISECOND = TimeUnit("ms", 1e6)
 SECOND = TimeUnit("s", 1e9)
+
+
+def missing(row: Row) -> str:
+    """What a table shows in place of a figure of speed that a row does not have."""
+    return ABSENT if row.void is None else VOID
 
 
 def significant(value: float | None, digits: int = DIGITS) -> str:
@@ -57,6 +64,11 @@ def scientific(value: float | None) -> str:
 def whole(number: int) -> str:
     """A count: as it is below 1,000, with three significant digits above."""
     return str(number) if number < 1000 else significant(number)
+
+
+def whole_number(value: float | None) -> str:
+    """Without digits behind the point, for temperatures and powers."""
+    return ABSENT if value is None else f"{value:.0f}"
 
 
 def time_unit(values_ns: Iterable[float]) -> TimeUnit:
@@ -118,6 +130,11 @@ def percent(share: float | None) -> str:
     if share is None:
         return ABSENT
     return "100%" if share == 1 else f"{math.floor(share * 1000) / 10:.1f}%"
+
+
+def whole_percent(share: float | None) -> str:
+    """A share as whole per cent."""
+    return ABSENT if share is None else f"{share:.0%}"
 
 
 def share(part: float, whole: float) -> str:

@@ -1,27 +1,37 @@
-"""Boundary and mode of rows in words, and the columns that an e2e row has besides."""
+"""Boundary and mode of rows in words, and the parts of an e2e row (pure)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
 from harness.core.schemas import Boundary, Mode, Part, Row, Split
-from harness.render import units
 from harness.render.ranking import TableKey
-from harness.render.units import ABSENT, TimeUnit
 
 BOUNDARIES: Mapping[Boundary, str] = {
-    "compute": "inputs and outputs in memory as the backend reads and writes them",
-    "transfer": "copies to the device and back included",
-    "e2e": "from text or JPEG bytes to the answer; preprocessing and post-processing on one thread",
+    "compute": "model only",
+    "transfer": "copies to the device and back included (boundary transfer)",
+    "e2e": "from text or JPEG bytes to the answer (boundary e2e), preprocessing and post-processing on one thread",
 }
 MODES: Mapping[Mode, str] = {
-    "sync": "one batch in flight",
-    "pipelined": "two batches in flight; a latency holds the wait behind the batch before",
-    "offline": "throughput mode: back to back, only blocks are timed, so no batch has a latency",
+    "sync": "one request at a time",
+    "pipelined": "two batches in flight (mode pipelined), so a latency includes the wait behind the batch before",
+    "offline": "batches back to back (mode offline): only blocks are timed, so no batch has a latency",
 }
 
-OVERLAPPED = "three batches in flight, one in each stage; a latency holds the wait behind the batches before"
+OVERLAPPED = (
+    "three batches in flight (mode pipelined), one in each stage, so a latency includes the wait behind the batches "
+    "before"
+)
 """pipelined, at the transfer boundary."""
+
+BRIEF: Mapping[Boundary | Mode, str] = {
+    "compute": "model only",
+    "transfer": "with copies",
+    "e2e": "end to end",
+    "sync": "one request at a time",
+    "pipelined": "pipelined",
+    "offline": "offline",
+}
 
 PARTS: Mapping[str, Callable[[Split], Part]] = {
     "preprocess": lambda split: split.preprocess,
@@ -42,11 +52,14 @@ def short(row: Row) -> str:
 
 
 def stated(row: Row) -> str:
-    """Boundary and mode as a condition; what is not usual is explained."""
-    boundary = f"boundary {row.boundary}" + ("" if row.boundary == "compute" else f" ({BOUNDARIES[row.boundary]})")
-    meant = OVERLAPPED if (row.boundary, row.mode) == ("transfer", "pipelined") else MODES[row.mode]
-    mode = f"mode {row.mode}" + ("" if row.mode == "sync" else f" ({meant})")
-    return f"{boundary}, {mode}"
+    """Boundary and mode in words, as a condition."""
+    mode = OVERLAPPED if (row.boundary, row.mode) == ("transfer", "pipelined") else MODES[row.mode]
+    return f"{BOUNDARIES[row.boundary]}, {mode}"
+
+
+def brief(row: Row) -> str:
+    """The same in a few words: `model only, one request at a time`."""
+    return f"{BRIEF[row.boundary]}, {BRIEF[row.mode]}"
 
 
 def guide_lines(rows: Iterable[Row]) -> list[str]:
@@ -66,28 +79,3 @@ def guide_lines(rows: Iterable[Row]) -> list[str]:
         "number; no single batch is timed, so there are no percentiles.",
     }
     return [line for name, line in lines.items() if name in found]
-
-
-def time_name(row: Row, unit: TimeUnit) -> str:
-    """What the headline of a table is: a latency, or what a batch takes of a block's time."""
-    return f"time per batch (throughput mode) {unit.name}" if row.mode == "offline" else f"median {unit.name}"
-
-
-def split_columns(rows: Iterable[Row]) -> dict[str, Callable[[Row], str]]:
-    """Header → cell: median of each part and its share of the whole, where rows have parts."""
-    found = [row.split for row in rows if row.split is not None]
-    if not found:
-        return {}
-    # The parts are of very different size, so each column has the unit that suits it.
-    chosen = {name: units.time_unit(part(split).median_ns for split in found) for name, part in PARTS.items()}
-    return {f"{name} {unit.name} (share)": _cell(PARTS[name], unit) for name, unit in chosen.items()}
-
-
-def _cell(part: Callable[[Split], Part], unit: TimeUnit) -> Callable[[Row], str]:
-    def cell(row: Row) -> str:
-        if row.split is None or row.grade == "F":
-            return ABSENT
-        found = part(row.split)
-        return f"{units.in_unit(found.median_ns, unit)} ({found.share:.1%})"
-
-    return cell

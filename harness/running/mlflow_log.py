@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from harness.core.errors import UnavailableError
 from harness.core.schemas import Summary
 from harness.core.timestamps import since_1970_s
-from harness.render.mlflow_runs import PREFIX, MlflowRun, case_runs, parent_run
+from harness.reporting.writers.mlflow import PREFIX, MlflowRun, case_runs, parent_run
 
 if TYPE_CHECKING:
     from mlflow.entities import Run

@@ -9,8 +9,9 @@ from harness.core.layout import Results
 from harness.core.schemas.profile import ModelProfile
 from harness.core.schemas.profile_memory import MemoryProfile
 from harness.core.schemas.profile_parts import PartsProfile
-from harness.render.profile_memory import memory_figure, memory_section
+from harness.render.profile_memory import memory_figure
 from harness.reporting.charts.matplotlib_drawer import image
+from harness.reporting.tables.allocations import memory_section
 
 
 def memory_of(results: Results, case_id: str) -> MemoryProfile | None:
@@ -51,6 +52,6 @@ def write_events(results: Results, model: ModelProfile, parts: PartsProfile | No
     TensorBoard is not installed: nobody opens it there."""
     if importlib.util.find_spec("tensorboard") is None:
         return
-    from harness.render.profile_tensorboard import event_file  # noqa: PLC0415 - TensorBoard is no dependency
+    from harness.reporting.writers.tensorboard import event_file  # noqa: PLC0415 - TensorBoard is no dependency
 
     store.save_bytes(results.profile_events(model.case_id), event_file(model, parts, text))

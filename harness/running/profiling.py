@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 
 from harness.core import cli, orphans, store
 from harness.core.errors import CaseError, FormatError, StorageError
-from harness.core.jobs import Entered, Job
+from harness.core.jobs import EVENT, Entered, Job, Started
 from harness.core.layout import Results
 from harness.core.regular import open_to_write
 from harness.core.schemas import Record, Usage
@@ -97,17 +97,15 @@ def profile_in_a_process(
     others = orphans.children()
     with handle:
         process = subprocess.Popen(  # noqa: S603 - our own module, fixed words
-            [str(interpreter or sys.executable), "-m", "harness.profile_worker"],
+            orphans.guarded([str(interpreter or sys.executable), "-m", "harness.profile_worker"], announced=True),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=handle,
             env=process_environment(asked.job.threads, own=interpreter is None),
-            # A session of its own, so that compilers that it starts end with it.
+            # Ctrl-C on the terminal reaches this stage alone, which then ends the guard, and that all the rest.
             start_new_session=True,
         )
         try:
-            if observer is not None:
-                observer.started(process.pid)
             answer = _answer(process, asked, observer)
         finally:
             if process.poll() is None:
@@ -128,7 +126,7 @@ def profile_in_a_process(
 
 
 def _answer(process: subprocess.Popen[bytes], asked: ProfileJob, observer: Observer | None) -> bytes | None:
-    """Hand a process its job and read what it says to its end: the last line that is no phase; None at the time limit.
+    """Hand a process its job and read what it says to its end: the last line that is no event; None at the time limit.
 
     Returns when it has ended, or has to be ended.
     """
@@ -145,9 +143,12 @@ def _answer(process: subprocess.Popen[bytes], asked: ProfileJob, observer: Obser
             chunk = os.read(process.stdout.fileno(), 1 << 20)
             *lines, buffer = (buffer + (chunk or b"\n")).split(b"\n")
             for line in filter(None, lines):
-                answer = line if (phase := _phase(line)) is None else answer
-                if phase is not None and observer is not None:
-                    observer.entered(phase)
+                event = _event(line)
+                answer = line if event is None else answer
+                if isinstance(event, Started) and observer is not None:
+                    observer.started(event.pid)
+                if isinstance(event, Entered) and observer is not None:
+                    observer.entered(event.phase)
             if not chunk:
                 return answer if _ended(process, deadline) else None
     return None
@@ -161,11 +162,12 @@ def _ended(process: subprocess.Popen[bytes], deadline_ns: int) -> bool:
     return True
 
 
-def _phase(line: bytes) -> str | None:
+def _event(line: bytes) -> Started | Entered | None:
     try:
-        return Entered.model_validate_json(line).phase
+        event = EVENT.validate_json(line)
     except ValidationError:
         return None
+    return event if isinstance(event, Started | Entered) else None
 
 
 def _why(timed_out: bool, code: int, asked: ProfileJob, log: Path) -> tuple[str, str]:
@@ -178,4 +180,4 @@ def _why(timed_out: bool, code: int, asked: ProfileJob, log: Path) -> tuple[str,
     ended = f"Crashed with signal {-code}." if code < 0 else f"Ended with exit code {code}."
     lines = store.tail(log).splitlines()
     last = f" {lines[-1].strip()}" if lines else ""
-    return ended + last, f"The whole story stands in {log}."
+    return ended + last, f"Full log: {log}."

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.core.errors import MalformedFileError
+from harness.core.regular import Limit, read, read_text
+
 Media = Literal["text", "image", "audio"]
 
 PROCESSOR = "preprocessor_config.json"
@@ -54,15 +57,15 @@ def folder_of(reference: str) -> Path | None:
     cached = Path(os.environ.get("HF_HUB_CACHE", home / "hub")) / f"models--{reference.replace('/', '--')}"
     main = cached / "refs" / "main"
     try:
-        return cached / "snapshots" / main.read_text().strip()
-    except (OSError, UnicodeDecodeError):
+        return cached / "snapshots" / read_text(main, Limit.TEXT).strip()
+    except (OSError, UnicodeDecodeError, MalformedFileError):
         return None
 
 
 def _json(path: Path) -> Mapping[str, Any]:
     """Empty where the file is not there or damaged, which the export says in its own words."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = json.loads(read(path, Limit.TEXT))
+    except (OSError, ValueError, MalformedFileError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core import store
 from harness.core.errors import InferometerError
+from harness.core.regular import Limit, read_text
 from harness.zoo import ModelInfo
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _revision(info: ModelInfo, cache: Path | None) -> dict[str, str]:
     except ImportError:
         return {}
     place = Path(cache or HF_HUB_CACHE) / f"models--{info.reference.replace('/', '--')}" / "refs" / "main"
-    return {"revision": place.read_text().strip()} if place.is_file() else {}
+    return {"revision": read_text(place, Limit.TEXT).strip()} if place.is_file() else {}
 
 
 def built(module: nn.Module, origin: str, before: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:

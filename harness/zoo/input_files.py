@@ -5,20 +5,14 @@ The plan keeps which shapes there are; own_inputs.py holds the values against a 
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
 
 from harness.core import store
 from harness.core.errors import MalformedFileError, MissingInputError, UsageError
 from harness.core.extensions import reason
 from harness.core.schemas import GivenInputs, Kind
-
-Arrays = dict[str, NDArray[np.generic]]
+from harness.zoo.stored import UNREADABLE, Arrays, arrays_in
 
 FORM = "Write it by `numpy.savez('inputs.npz', <input>=<array>, …)`: the model's names, the first axis the item."
 
@@ -44,9 +38,8 @@ def read(path: Path) -> Arrays:
             f"There is no file of inputs {path}.", "Check the path of INPUTS; it is taken as given."
         )
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-    except (OSError, EOFError, ValueError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        arrays = arrays_in(path)
+    except UNREADABLE as error:
         raise MalformedFileError(f"{path} is no file of inputs that can be read: {reason(error)}.", FORM) from error
     if not arrays or not any(values.ndim for values in arrays.values()):
         raise UsageError(f"{path} holds no array with items.", FORM)

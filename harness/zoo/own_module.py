@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,13 +22,19 @@ from harness.zoo.loaded import Arrays, Inputs, Loaded, Request
 from harness.zoo.own_inputs import rotation
 
 _FORM = "It must return (nn.Module, (tensor, …)): a module and its example inputs, first axis the batch."
+WRAPPED = (
+    "A forward that takes a dictionary or a list needs a module around it: "
+    "`forward(self, x, y): return self.net({'x': x, 'y': y})`."
+)
+"""What to do where the inputs of a module are no tensors."""
 
 
 _NOT_IN_NUMPY = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
 
 
 def load(request: Request) -> Loaded:
-    """The user's module. Raises ConfigError where the function is not there or returns something else."""
+    """The user's module, with examples in order or by the names of forward's parameters. Raises ConfigError where the
+    function is not there or returns something else."""
     torch.manual_seed(request.seed)
     module, examples = _call(request.info)
     names = input_names(module, len(examples))
@@ -128,20 +135,37 @@ def _call(info: ModelInfo) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         ) from error
     if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module)):
         raise ConfigError(f"{info.name} returned {type(made).__name__}.", _FORM)
-    model, examples = made
-    examples = (examples,) if isinstance(examples, torch.Tensor) else examples
-    if not isinstance(examples, tuple | list) or not examples:
-        raise ConfigError(f"{info.name} returned example inputs that are not a tuple of tensors.", _FORM)
-    for name, example in zip(input_names(model, len(examples)), examples, strict=True):
-        if not isinstance(example, torch.Tensor):
-            raise ConfigError(
-                f"{info.name} returned a {type(example).__name__} for its input `{name}`, and not a tensor.",
-                f"Give a tensor, `torch.tensor(…)` of a number; what is no tensor belongs into the module. {_FORM}",
-            )
+    model, examples = made[0], _examples(info, *made)
     if not any(example.ndim for example in examples):
         raise ConfigError(f"No example input of {info.name} has a batch axis.", _FORM)
     # The module is made fp32, which double or half inputs do not fit.
     return model, tuple(one.detach().float() if one.is_floating_point() else one.detach() for one in examples)
+
+
+def _examples(info: ModelInfo, model: nn.Module, examples: Any) -> tuple[torch.Tensor, ...]:
+    """In the order of forward's parameters. Raises ConfigError for what is no tuple or dictionary of tensors."""
+    if isinstance(examples, torch.Tensor):
+        return (examples,)
+    if not isinstance(examples, tuple | list | Mapping) or not examples:
+        raise ConfigError(f"{info.name} returned example inputs that are not a tuple of tensors.", _FORM)
+    names = input_names(model, len(examples))
+    if isinstance(examples, Mapping):
+        if set(examples) != set(names):
+            raise ConfigError(
+                f"{info.name} returned example inputs by the names {', '.join(map(str, examples))}; its forward takes "
+                f"{', '.join(names)}.",
+                f"Use the names of forward's parameters. {WRAPPED}",
+            )
+        examples = [examples[name] for name in names]
+    for name, example in zip(names, examples, strict=True):
+        if not isinstance(example, torch.Tensor):
+            several = isinstance(example, Mapping | tuple | list)
+            hint = WRAPPED if several else "`torch.tensor(…)` of a number; what is no tensor belongs into the module."
+            raise ConfigError(
+                f"{info.name} returned a {type(example).__name__} for its input `{name}`, and not a tensor.",
+                f"Give a tensor. {hint} {_FORM}",
+            )
+    return tuple(examples)
 
 
 def input_names(module: nn.Module, count: int) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from torch import nn
 from harness.core.confine import inside
 from harness.core.errors import ConfigError, MalformedFileError, MissingInputError
 from harness.core.layout import ModelFolder
+from harness.core.regular import Limit, read
 from harness.zoo import ModelInfo
 from harness.zoo.batch_axes import axes_of_examples, item_first
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Request
@@ -53,7 +54,7 @@ def _read(info: ModelInfo, folder: Path) -> tuple[nn.Module, Arrays]:
     path = inside(folder, ModelFolder(folder).pickled.name)
     if not path.is_file():
         raise MissingInputError(f"{info.name}: there is no file {path}.", _AGAIN)
-    content = path.read_bytes()  # once: what is checked is what is run
+    content = read(path, Limit.MODULE)  # once: what is checked is what is run
     if not hashlib.sha256(content).hexdigest().startswith(info.reference.rpartition("-")[2]):
         raise MalformedFileError(f"{path} is not the file that {info.name} names: its sha256 differs.", _AGAIN)
     try:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.core.layout import ModelFolder
+from harness.core.regular import Limit, read
 
 SECONDS = 3
 SOURCE = f"{SECONDS} s of synthetic speech-like sound (harness/zoo/sounds.py), 16 bits, one channel"
@@ -37,7 +38,7 @@ def rate_of(folder: Path) -> int:
     """Samples a second that the saved processor of a model asks for."""
     from harness.zoo.hub_kind import PROCESSOR  # noqa: PLC0415
 
-    found = json.loads((ModelFolder(folder).processor / PROCESSOR).read_text(encoding="utf-8"))
+    found = json.loads(read(ModelFolder(folder).processor / PROCESSOR, Limit.TEXT))
     return int(found.get("sampling_rate", 16_000))
 
 

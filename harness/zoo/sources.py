@@ -32,6 +32,10 @@ _FORMS = {
 }
 
 
+_OF_SUFFIX = {".onnx": "onnx", ".pt2": "pt2"}
+"""A path that ends so needs no prefix."""
+
+
 @dataclass(frozen=True)
 class Source:
     """A checked source: prefix, the reference after it, and a folder name that no other source has."""
@@ -44,25 +48,30 @@ class Source:
 def with_prefix(name: str) -> str:
     """A model's full name: `model.onnx` is `onnx:model.onnx`, and a path of a folder `hf:` and the path (pure).
 
-    >>> with_prefix("net/model.onnx"), with_prefix("./folder"), with_prefix("resnet18")
-    ('onnx:net/model.onnx', 'hf:./folder', 'resnet18')
+    >>> with_prefix("net/model.onnx"), with_prefix("net.pt2"), with_prefix("./folder"), with_prefix("resnet18")
+    ('onnx:net/model.onnx', 'pt2:net.pt2', 'hf:./folder', 'resnet18')
     """
     prefix, colon, _ = name.partition(":")
     if colon and prefix in _FORMS:
         return name
-    if name.endswith(".onnx"):
-        return f"onnx:{name}"
+    if is_model_file(name):
+        return f"{_OF_SUFFIX[Path(name).suffix]}:{name}"
     return (
         f"hf:{name}" if name.startswith(("./", "../", "/", "~")) or name.endswith("/") or name in (".", "..") else name
     )
 
 
+def is_model_file(path: str | Path) -> bool:
+    """True for the path of an ONNX file or of a saved program, by its suffix (pure)."""
+    return Path(path).suffix in _OF_SUFFIX
+
+
 def require_files(name: str) -> None:
-    """Raise MissingInputError where a model's ONNX file, folder or Python module is not there; nothing is loaded."""
+    """Raise MissingInputError where a model's file, folder or Python module is not there; nothing is loaded."""
     source = parse_source(name)
     if source is None:
         return
-    if source.prefix == "onnx" and not Path(source.reference).is_file():
+    if source.prefix in _OF_SUFFIX.values() and not Path(source.reference).is_file():
         raise MissingInputError(f"There is no file {source.reference}.", _near(Path(source.reference)))
     if source.prefix == "hf" and is_folder_reference(source.reference):
         folder = Path(source.reference)
@@ -104,9 +113,9 @@ def parse_source(name: str) -> Source | None:
 
 
 def portable_name(name: str) -> str:
-    """The name of a model without folders of this machine: `hf:` and `onnx:` with a path as portable_path has it."""
+    """The name of a model without folders of this machine: its path, where it has one, as portable_path has it."""
     prefix, colon, reference = name.partition(":")
-    return f"{prefix}:{portable_path(reference)}" if colon and prefix in ("hf", "onnx") else name
+    return f"{prefix}:{portable_path(reference)}" if colon and prefix in ("hf", *_OF_SUFFIX.values()) else name
 
 
 def is_folder_reference(reference: str) -> bool:

@@ -1,4 +1,7 @@
-"""Both images, built from the Dockerfiles as they are: what is in them, and what starting them does."""
+"""Both images, built from the Dockerfiles as they are: what is in them, and what starting them does.
+
+The CUDA image, which takes minutes to build, is left for `make test-all`; .ci/run builds it where its files changed.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,14 @@ from tests.docker.conftest import CPU, CUDA, DOCKER, run
 
 pytestmark = pytest.mark.docker
 
-BOTH = pytest.mark.parametrize("image", [CPU, CUDA])
+BOTH = pytest.mark.parametrize("image", [CPU, pytest.param(CUDA, marks=pytest.mark.slow)], indirect=True)
 
 
-@pytest.fixture(autouse=True)
-def _images(cpu_image: str, cuda_image: str) -> None:
-    """Every test here is of both."""
+@pytest.fixture
+def image(request: pytest.FixtureRequest) -> str:
+    """Builds the one that a test asks for."""
+    built: str = request.getfixturevalue("cpu_image" if request.param == CPU else "cuda_image")
+    return built
 
 
 def inside(image: str, *command: str) -> subprocess.CompletedProcess[str]:
@@ -58,6 +63,8 @@ def test_nothing_of_it_needs_to_be_root(image: str) -> None:
     assert "minilm-l6" in done.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("cuda_image")
 def test_the_cuda_image_has_a_c_compiler_for_triton_and_none_for_cpp() -> None:
     # pycuda was compiled in the builder; what is left compiles Triton's launchers.
     assert inside(CUDA, "gcc", "--version").returncode == 0
@@ -67,12 +74,16 @@ def test_the_cuda_image_has_a_c_compiler_for_triton_and_none_for_cpp() -> None:
     )
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("cuda_image")
 def test_the_cuda_image_has_pycuda_and_asks_for_the_driver_alone() -> None:
     done = inside(CUDA, "python", "-c", "import pycuda.driver")
     # Where the host gives its driver to every container there is nothing to miss.
     assert done.returncode == 0 or "libcuda.so.1: cannot open shared object file" in done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("cuda_image")
 def test_the_cuda_image_says_what_it_needs_where_no_gpu_is() -> None:
     done = run([DOCKER, "run", "--rm", "--network=none", CUDA, "plan", "--config", "configs/cuda.yaml"])
     assert done.returncode == 5

@@ -2,24 +2,50 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from harness.core.layout import Models
-from tests.fixtures.stages import POLLUTING, TINY, Folder
+from tests.fixtures.stages import POLLUTING, TINY, Folder, made_once
 
 
 @pytest.fixture(scope="session")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> Models:
-    """The tiny modules, exported once."""
-    root = tmp_path_factory.mktemp("exports")
-    folder = Folder(root, Models(root / "models"))
-    folder.plan({"backends": ["torch-eager", "onnxruntime"]}, models=(TINY, POLLUTING))
-    done = folder("export")
-    assert done.returncode == 0, done.stderr
-    return folder.models
+    """The tiny modules, exported once for all processes of pytest-xdist. Each gets a copy: tests compile into it."""
+
+    def export(root: Path) -> None:
+        folder = Folder(root, Models(root / "models"))
+        folder.plan({"backends": ["torch-eager", "onnxruntime"]}, models=(TINY, POLLUTING))
+        done = folder("export")
+        assert done.returncode == 0, done.stderr
+
+    shared = made_once(tmp_path_factory, "exports", export)
+    own = tmp_path_factory.mktemp("exports")
+    shutil.copytree(shared / "models", own / "models")
+    return Models(own / "models")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_else_is_exported(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that exported a shared module with settings of its own would change what the tests after it measure."""
+    if "exports" not in request.fixturenames:
+        yield
+        return
+    root = request.getfixturevalue("exports").root
+    before = _export_records(root)
+    yield
+    after = _export_records(root)
+    for path, content in before.items():
+        path.write_bytes(content)
+    assert after == before, "this test exported into the folder that all tests share: it needs its own"
+
+
+def _export_records(root: Path) -> dict[Path, bytes]:
+    """The record of each model's latest export."""
+    return {path: path.read_bytes() for path in sorted(root.glob("*/export.json"))}
 
 
 @pytest.fixture

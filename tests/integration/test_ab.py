@@ -55,6 +55,7 @@ def found(folder: Path) -> Comparison:
     return store.load(Results(folder / "results").ab.comparison, Comparison, "make ab")
 
 
+@pytest.mark.slow
 def test_no_change_is_no_regression_and_what_is_measured_is_kept(repository: Path) -> None:
     # A wide margin: whether a restless machine calls equal states different is benchmarks/paired_alarms.py's to count.
     done = ab(repository, "--max-regression", "50%")
@@ -87,6 +88,7 @@ def test_a_model_that_became_slower_ends_with_the_exit_code_of_compare(repositor
     assert "### Performance: regressed" in Results(repository / "results").ab.pr_comment.read_text()
 
 
+@pytest.mark.slow
 def test_a_change_that_cannot_be_built_ends_with_its_reason(repository: Path) -> None:
     (repository / "nets.py").write_text("def build():\n    raise ValueError('not yet')\n")
     done = ab(repository)
@@ -94,6 +96,7 @@ def test_a_change_that_cannot_be_built_ends_with_its_reason(repository: Path) ->
     assert "not yet" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_model_that_the_other_state_lacks_is_not_compared(repository: Path) -> None:
     (repository / "nets.py").write_text(NETS.format(depth=4).replace("build", "build_anew"))
     (repository / "ab.yaml").write_text(CONFIG.replace("nets:build", "nets:build_anew"))

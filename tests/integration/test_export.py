@@ -270,6 +270,7 @@ def test_second_run_exports_nothing_and_damage_is_repaired(exported: Path, tmp_p
     arrays_of(folder, "onnx:own.onnx", "reference.npz")
 
 
+@pytest.mark.slow
 def test_failures_name_model_and_way_out_and_lose_nothing(tmp_path: Path) -> None:
     write_own_onnx(tmp_path / "own.onnx", "n")
     write_plan(tmp_path / "results", [planned("bert-base", "pretrained", (16,)), planned("onnx:own.onnx", "own")])

@@ -64,6 +64,7 @@ def files_of(exported: Path) -> Path:
     return latest_export(Models(exported / "models"), MODEL)[0].root
 
 
+@pytest.mark.slow
 def test_each_form_is_a_file_of_its_own_that_was_held_against_torch(exported: Path, record: ExportRecord) -> None:
     assert set(record.onnx_variants) == set(FORMS)
     files = [*record.onnx.values(), *record.onnx_variants.values()]
@@ -75,6 +76,7 @@ def test_each_form_is_a_file_of_its_own_that_was_held_against_torch(exported: Pa
     assert [check.precision for check in record.checks].count("fp16") == 2 * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["fp32-opset17", "fp16-opset17"])
 def test_the_form_for_tensorrt_holds_nothing_that_8_6_does_not_read(
     exported: Path, record: ExportRecord, form: str
@@ -87,6 +89,7 @@ def test_the_form_for_tensorrt_holds_nothing_that_8_6_does_not_read(
     assert [entry.name for entry in model.graph.output] == [spec.name for spec in record.outputs]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["fp32-fused", "fp16-fused"])
 def test_the_fused_form_has_every_layer_fused(exported: Path, record: ExportRecord, form: str) -> None:
     model = onnx.load(path_of(exported, form))
@@ -98,6 +101,7 @@ def test_the_fused_form_has_every_layer_fused(exported: Path, record: ExportReco
     assert f"{LAYERS} Attention" in record.onnx_variants[form].exporter
 
 
+@pytest.mark.slow
 def test_fp16_forms_hold_their_weights_in_fp16(record: ExportRecord) -> None:
     for form in FORMS:
         half = form.startswith("fp16")
@@ -106,11 +110,13 @@ def test_fp16_forms_hold_their_weights_in_fp16(record: ExportRecord) -> None:
         assert ("float16" in census) == half
 
 
+@pytest.mark.slow
 def test_the_fused_form_answers_the_same_where_rows_are_padded(exported: Path) -> None:
     plain, fused = path_of(exported, "fp32-opset17"), path_of(exported, "fp32-fused")
     assert check_padding(plain, fused, inputs_of(exported), threads=1) < 1e-4
 
 
+@pytest.mark.slow
 def test_a_form_that_ignores_the_mask_is_found_out(exported: Path, tmp_path: Path) -> None:
     plain, deaf = path_of(exported, "fp32-opset17"), tmp_path / "deaf.onnx"
     model = onnx.load(plain)
@@ -148,6 +154,7 @@ def test_a_form_that_a_plan_adds_is_exported_and_one_that_it_drops_is_kept(tmp_p
     assert set(record_of(tmp_path, name).onnx_variants) == {"fp32-opset17"}
 
 
+@pytest.mark.slow
 def test_a_model_without_attention_is_refused_with_the_setting_to_leave_out(tmp_path: Path) -> None:
     write_plan(tmp_path / "results", [with_forms("fp16-fused", model="efficientnet-lite0", lengths=())])
     done = run_export(tmp_path)

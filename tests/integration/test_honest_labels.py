@@ -32,19 +32,21 @@ def flags_of(folder: Folder) -> dict[tuple[str, str], set[str]]:
     }
 
 
-def test_modules_are_held_to_what_ran(own: Folder) -> None:
+@pytest.mark.parametrize(
+    "compiles", [("counting",), pytest.param(("counting", "broken", "casting"), marks=pytest.mark.slow)]
+)
+def test_modules_are_held_to_what_ran(own: Folder, compiles: tuple[str, ...]) -> None:
     eager = {"backends": ["torch-eager"], "models": [OWN + name for name in ("casting", "lowering", "parameterless")]}
-    compiled = {"backends": ["torch-compile"], "models": [OWN + name for name in ("counting", "broken", "casting")]}
-    names = ("counting", "broken", "casting", "lowering", "parameterless")
+    compiled = {"backends": ["torch-compile"], "models": [OWN + name for name in compiles]}
+    names = dict.fromkeys((*compiles, "casting", "lowering", "parameterless"))
     own.plan(eager, compiled, models=tuple(OWN + name for name in names), parity_samples=8, threads=1)
     exported = own("export")
     assert exported.returncode == 0, exported.stderr
     ran = own("run")
     assert ran.returncode == 0, ran.stderr
+    compiled_flags = {"counting": "EAGER_FALLBACK", "broken": "EAGER_FALLBACK", "casting": "PLACEMENT"}
     assert flags_of(own) == {
-        ("counting", "torch-compile"): {"EAGER_FALLBACK"},
-        ("broken", "torch-compile"): {"EAGER_FALLBACK"},
-        ("casting", "torch-compile"): {"PLACEMENT"},
+        **{(name, "torch-compile"): {compiled_flags[name]} for name in compiles},
         ("casting", "torch-eager"): {"PLACEMENT"},
         ("lowering", "torch-eager"): {"PLACEMENT"},
         ("parameterless", "torch-eager"): set(),
@@ -78,6 +80,7 @@ def test_an_exporter_that_refuses_a_model_fails_only_the_rows_that_need_its_file
     assert "no exporter takes this" in record.refused["fp32"].hint
 
 
+@pytest.mark.slow
 def test_the_exporter_is_the_plans_and_the_message_says_which_other_works(own: Folder) -> None:
     matrix = {"backends": ["torch-eager", "onnxruntime"]}
     config = own.configure(matrix, models=(f"{OWN}only_older",))
@@ -95,6 +98,7 @@ def test_the_exporter_is_the_plans_and_the_message_says_which_other_works(own: F
     assert flags_of(own) == {("only_older", "torch-eager"): set(), ("only_older", "onnxruntime"): set()}
 
 
+@pytest.mark.slow
 def test_a_model_that_torch_alone_runs_needs_no_exporter(own: Folder) -> None:
     own.plan({"backends": ["torch-eager"]}, models=(f"{OWN}unexportable",))
     exported = own("export")
@@ -113,10 +117,18 @@ def test_a_reference_with_nan_is_refused(own: Folder) -> None:
     assert hint.startswith("Hint:  Look for 0/0")
 
 
-def test_every_backend_answers_inputs_that_it_never_saw(folder: Folder) -> None:
-    backends = ["torch-eager", "torch-script", "torch-compile", "onnxruntime", "openvino"]
+@pytest.mark.parametrize(
+    "backends",
+    [
+        ("torch-eager", "onnxruntime", "openvino"),
+        pytest.param(
+            ("torch-eager", "torch-script", "torch-compile", "onnxruntime", "openvino"), marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_every_backend_answers_inputs_that_it_never_saw(folder: Folder, backends: tuple[str, ...]) -> None:
     blocks = [
-        {"backends": backends, "modes": ["sync", "offline"]},
+        {"backends": list(backends), "modes": ["sync", "offline"]},
         {"backends": ["openvino"], "modes": ["pipelined"]},
         {"backends": ["torch-eager", "openvino"], "precisions": ["bf16"], "batch_sizes": [6]},
     ]

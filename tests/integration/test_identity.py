@@ -89,6 +89,7 @@ def test_results_keep_their_export_and_a_changed_file_is_measured_again(tmp_path
     assert sorted(path.name for path in models.folder(slug).root.glob(".*")) == []
 
 
+@pytest.mark.slow
 def test_a_changed_import_is_exported_and_measured_again(tmp_path: Path) -> None:
     folder = Folder(tmp_path, Models(tmp_path / "models"), {"PYTHONPATH": f"{tmp_path}:{ROOT}"})
     (tmp_path / "own_net.py").write_text(NET)
@@ -109,6 +110,7 @@ def test_a_changed_import_is_exported_and_measured_again(tmp_path: Path) -> None
     assert after.artifacts["sources"] != before.artifacts["sources"]
 
 
+@pytest.mark.slow
 def test_the_same_model_gives_the_same_files_in_every_folder(tmp_path: Path) -> None:
     records = []
     for place in ("one", "another-one"):

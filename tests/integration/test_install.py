@@ -52,7 +52,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(command: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "INFEROMETER_FRONT")}
     return subprocess.run(
-        [str(command), *arguments], cwd=folder, env=env, check=False, capture_output=True, text=True, timeout=300
+        [str(command), *arguments], cwd=folder, env=env, check=False, capture_output=True, text=True, timeout=900
     )
 
 

@@ -157,6 +157,7 @@ def test_the_same_request_is_not_quantised_again(exported: Folder) -> None:
 
 
 @pytest.mark.parametrize("model", [TEXT, PICTURES])
+@pytest.mark.slow
 def test_quantising_again_gives_the_same_file(exported: Folder, tmp_path: Path, model: str) -> None:
     from harness.zoo.int8 import write_int8
 

@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from harness.core.layout import Models
 from tests.integration.test_export import planned, record_of, run_export, write_plan
 
-pytestmark = pytest.mark.stages
+pytestmark = [pytest.mark.stages, pytest.mark.slow]
 
 MODEL, FORM = "efficientnet-lite0", "int8-opset17"
 CONVOLUTIONS, PRODUCTS = 49, 50

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from pathlib import Path
@@ -96,11 +95,9 @@ def test_what_is_committed_is_clean(name: str) -> None:
     assert OF_ONE_MACHINE.findall(json.dumps(without_images)) == []
 
 
-LONG = pytest.mark.skipif(os.environ.get("NOTEBOOKS") != "all", reason="runs for five minutes: NOTEBOOKS=all runs it")
-
-
 @pytest.mark.stages
-@pytest.mark.parametrize("name", ["quickstart", "resnet", pytest.param("vit", marks=LONG)])
+@pytest.mark.slow
+@each_notebook
 def test_a_copy_runs_to_its_end(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notebook = nbformat.read(shutil.copy(FOLDER / f"{name}.ipynb", tmp_path), as_version=4)
     for cell in code_cells(notebook).values():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 import pytest
 
@@ -13,6 +13,9 @@ from harness.core.errors import ConfigError, ExportError
 from harness.core.layout import Models
 from harness.core.schemas import Failed, Measured, Row
 from tests.fixtures.stages import Folder
+
+if TYPE_CHECKING:
+    from harness.zoo.loaded import Loaded
 
 pytestmark = pytest.mark.stages
 
@@ -41,28 +44,24 @@ def bench(folder: Folder, *names: str, backends: tuple[str, ...] = ("torch-eager
     return {short[row.case_id] if len(backends) == 1 else f"{short[row.case_id]} {row.backend}": row for row in rows}
 
 
-def test_what_a_models_code_does_to_its_process_is_its_own_failed_row(own: Folder) -> None:
-    names = (
-        "crashing",
-        "leaving",
-        "endless",
-        "exits",
-        "no_exception",
-        "refused_file",
-        "leaving_late",
-        "daemons",
-        "plain",
-    )
+FAULTS = {
+    "crashing": "crashed with signal 11",
+    "leaving": "ended its own process with exit code 0",
+    "exits": "SystemExit: there is no GPU here",
+    "plain": "measured",
+    "endless": "RecursionError",
+    "no_exception": "NoException: not even an Exception",
+    "refused_file": "Permission denied: '/data/weights.bin'",
+    "leaving_late": "SystemExit: no licence here",
+    "daemons": "measured",
+}
+
+
+@pytest.mark.parametrize("names", [tuple(FAULTS)[:4], pytest.param(tuple(FAULTS), marks=pytest.mark.slow)])
+def test_what_a_models_code_does_to_its_process_is_its_own_failed_row(names: tuple[str, ...], own: Folder) -> None:
     rows = bench(own, *(f"{ODD}{name}" for name in names))
     said = {name: row.reason or row.status for name, row in rows.items()}
-    assert "crashed with signal 11" in said["crashing"]
-    assert "ended its own process with exit code 0" in said["leaving"]
-    assert "RecursionError" in said["endless"]
-    assert "SystemExit: there is no GPU here" in said["exits"]
-    assert "NoException: not even an Exception" in said["no_exception"]
-    assert "Permission denied: '/data/weights.bin'" in said["refused_file"]
-    assert "SystemExit: no licence here" in said["leaving_late"]
-    assert said["daemons"] == said["plain"] == "measured"
+    assert {name: FAULTS[name] in text for name, text in said.items()} == dict.fromkeys(names, True), said
     crash = own.results.export(rows["crashing"].case_id.partition("-torch")[0]).failure_log.read_text()
     assert "odd_models.py" in crash
 
@@ -70,10 +69,11 @@ def test_what_a_models_code_does_to_its_process_is_its_own_failed_row(own: Folde
 @pytest.mark.parametrize(
     "names",
     [
-        ("softmax", "digits", "states", "lazy"),
-        ("in_place", "masked", "pixels"),
-        ("named", "nested", "tempered"),
-        ("stepping", "hiding"),
+        ("in_place",),
+        pytest.param(("masked", "pixels"), marks=pytest.mark.slow),
+        pytest.param(("softmax", "digits", "states", "lazy"), marks=pytest.mark.slow),
+        pytest.param(("named", "nested", "tempered"), marks=pytest.mark.slow),
+        pytest.param(("stepping", "hiding"), marks=pytest.mark.slow),
     ],
 )
 def test_odd_modules_are_measured_by_every_backend(names: tuple[str, ...], own: Folder) -> None:
@@ -91,6 +91,7 @@ def is_torch(record: Measured | Failed) -> TypeGuard[Measured]:
     return isinstance(record, Measured) and record.placement.provider in ("ATen", "TorchScript")
 
 
+@pytest.mark.slow
 def test_a_wrong_precision_stays_void(own: Folder) -> None:
     """Without weights too: bf16 is what the label says and fp32 what runs where a backend has no bf16 for it."""
     own.plan({"backends": ["torch-eager"], "precisions": ["fp32", "bf16"]}, models=(f"{ODD}softmax",))
@@ -106,6 +107,22 @@ def test_a_wrong_precision_stays_void(own: Folder) -> None:
     assert {row.grade for row in own.summary().rows} == {"F"}
 
 
+def test_examples_may_be_given_by_the_names_of_forwards_parameters(tmp_path: Path) -> None:
+    from harness.zoo import model_info
+    from harness.zoo.build import family_of
+    from harness.zoo.loaded import Request
+
+    def load(name: str) -> Loaded:
+        info = model_info(ODD + name)
+        loaded: Loaded = family_of(info).load(Request(info, "own", 0, None, tmp_path))
+        return loaded
+
+    keyed, ordered = load("keyed"), load("hiding")
+    assert keyed.input_names == ordered.input_names == ("ids", "mask")
+    for name, values in ordered.make_inputs(8, None).arrays.items():
+        assert (keyed.make_inputs(8, None).arrays[name] == values).all()
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -116,6 +133,8 @@ def test_a_wrong_precision_stays_void(own: Folder) -> None:
             "averaged",
             ("Output `output_1`", "no batch axis: its shape is (4,) for one item", "leave `output_1` out"),
         ),
+        ("misnamed", ("example inputs by the names words, mask; its forward takes ids, mask", "names of forward's")),
+        ("a_dictionary", ("returned a dict for its input `x`", "needs a module around it", "self.net({'x': x")),
         ("a_number", ("returned a float for its input `temperature`", "torch.tensor(")),
         ("not_a_number", ("Output `output`", "is NaN in", "logarithm of a negative number")),
     ],

@@ -66,13 +66,11 @@ def test_odd_files_are_measured_and_have_a_chart_each(own: Folder) -> None:
 @pytest.mark.parametrize(
     "makers",
     [
-        (
-            files.tempered,
-            files.stepping,
-            files.masked,
-        ),  # shared inputs, a batch in the second axis
-        (files.branching, files.looping, files.words),  # control flow, strings
-        (files.small_table, files.newest, files.seven),
+        # control flow, strings
+        pytest.param((files.branching, files.looping, files.words), marks=pytest.mark.slow),
+        # shared inputs, a batch in the second axis
+        pytest.param((files.tempered, files.stepping, files.masked), marks=pytest.mark.slow),
+        pytest.param((files.small_table, files.newest, files.seven), marks=pytest.mark.slow),
     ],
 )
 def test_inputs_of_every_kind_are_made_up_and_taken(makers: tuple[Callable[[Path], Path], ...], own: Folder) -> None:
@@ -89,7 +87,7 @@ def test_inputs_of_every_kind_are_made_up_and_taken(makers: tuple[Callable[[Path
         for name, row in rows.items()
         if row.status != "measured" or row.grade == "F"
     }
-    strings = {("words", "openvino"): "load: Input `word` holds strings, which OpenVINO does not take."}
+    strings = {("words", "openvino"): "load: Input `word` contains strings, which OpenVINO does not take."}
     assert lost == (strings if files.words in makers else {})
 
 
@@ -193,6 +191,7 @@ def test_values_are_made_up_for_every_type_within_what_the_graph_looks_up(tmp_pa
     assert "its free axes (seq) taken as 128" in source
 
 
+@pytest.mark.slow
 def test_a_file_that_never_ends_is_a_row_that_says_so_and_the_others_go_on(own: Folder) -> None:
     paths = [files.endless(own.root / "endless.onnx"), files.linear(own.root / "linear.onnx")]
     names = tuple(f"onnx:{os.path.relpath(path, ROOT)}" for path in paths)

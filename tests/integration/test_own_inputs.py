@@ -55,6 +55,7 @@ def record_of(folder: Folder, plan: Plan) -> ExportRecord:
     return store.load(folder.models.folder(plan.models[0].slug).record, ExportRecord, "make export")
 
 
+@pytest.mark.slow
 def test_a_module_in_two_shapes_of_bytes(own: Folder) -> None:
     pictures = [NUMBERS.integers(0, 256, (9, 3, size, size), dtype=np.uint8) for size in (8, 12)]
     paths = [written(own.root / f"{len(one[0, 0])}.npz", image=one) for one in pictures]
@@ -96,6 +97,7 @@ def test_a_file_is_exported_anew_when_its_inputs_change(own: Folder) -> None:
     assert {row.status for row in summary.rows} == {"missing"}, "nor shown as of the new ones"
 
 
+@pytest.mark.slow
 def test_a_transformer_needs_no_tokenizer_then(own: Folder) -> None:
     from transformers import BertConfig, BertModel
 
@@ -107,6 +109,7 @@ def test_a_transformer_needs_no_tokenizer_then(own: Folder) -> None:
     assert {row.sequence_length for row in measured(own).rows} == {12}
 
 
+@pytest.mark.slow
 def test_the_api_takes_input_data_for_a_file(tmp_path: Path) -> None:
     path = files.linear(tmp_path / "linear.onnx")
     quick = {key: value for key, value in QUICK.items() if key != "parity_samples"}

@@ -97,7 +97,7 @@ def test_the_metric_stands_in_summary_csv_and_report(ran: Folder, summary: Summa
         lines = list(csv.DictReader(file))
     assert [float(line[COLUMN]) for line in lines] == [row.custom["throughput_per_thread"] for row in summary.rows]
     assert [line["plugin"] for line in lines] == ["", ORIGIN]
-    report = ran.results.report.read_text()
+    report = ran.results.report_details.read_text()
     assert "throughput per thread items/s ↑" in report
     assert f"plugin {ORIGIN}" in report.split("Conditions:")[1].split("\n")[0]
     assert "**throughput per thread**: Items per second of wall time" in report
@@ -161,6 +161,7 @@ def test_a_plan_that_asks_for_a_broken_plugin_is_two_lines(broken: Folder) -> No
     assert "docs/plugins.md" in hint
 
 
+@pytest.mark.slow
 def test_others_are_warned_and_go_on(broken: Folder) -> None:
     path = broken.configure({"backends": [NAME], "models": [TINY]})
     done = broken("plan", "--config", str(path))
@@ -176,6 +177,6 @@ def test_others_are_warned_and_go_on(broken: Folder) -> None:
     assert set(summary.custom) == {"failing", "throughput_per_thread"}
     assert summary.rows[0].custom["failing"] == Unavailable(unavailable="ZeroDivisionError: division by zero")
     assert broken("report").returncode == 0
-    report = broken.results.report.read_text()
+    report = broken.results.report_details.read_text()
     assert "failing items" not in report
     assert "None in 1 row: ZeroDivisionError: division by zero." in report

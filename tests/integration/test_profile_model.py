@@ -31,7 +31,13 @@ def gmac(work: Work) -> float:
 
 
 @pytest.mark.parametrize(
-    ("name", "published"), [("resnet50", 4.089), ("resnet18", 1.814), ("mobilenet_v2", 0.301), ("vit_b_16", 17.56)]
+    ("name", "published"),
+    [
+        ("resnet18", 1.814),
+        ("mobilenet_v2", 0.301),
+        pytest.param("resnet50", 4.089, marks=pytest.mark.slow),
+        pytest.param("vit_b_16", 17.56, marks=pytest.mark.slow),
+    ],
 )
 def test_image_models_have_their_published_multiply_adds(name: str, published: float, tmp_path: Path) -> None:
     (work,) = count(image_model(name, tmp_path), {None: image()})
@@ -41,7 +47,11 @@ def test_image_models_have_their_published_multiply_adds(name: str, published: f
 
 @pytest.mark.parametrize(
     ("name", "published", "layers", "hidden"),
-    [("bert-base", 11.17, 12, 768), ("distilbert", 5.59, 6, 768), ("minilm-l6", 1.435, 6, 384)],
+    [
+        ("minilm-l6", 1.435, 6, 384),
+        pytest.param("bert-base", 11.17, 12, 768, marks=pytest.mark.slow),
+        pytest.param("distilbert", 5.59, 6, 768, marks=pytest.mark.slow),
+    ],
 )
 def test_text_models_count_both_products_of_attention(
     name: str, published: float, layers: int, hidden: int, tmp_path: Path
@@ -53,7 +63,9 @@ def test_text_models_count_both_products_of_attention(
     assert quadratic == layers * 2 * hidden * (256**2 - 2 * 128**2)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "minilm-l6", "vit_b_16"])
+@pytest.mark.parametrize(
+    "name", ["minilm-l6", *(pytest.param(name, marks=pytest.mark.slow) for name in ("resnet18", "vit_b_16"))]
+)
 def test_the_exported_graph_counts_the_same(name: str, tmp_path: Path) -> None:
     from harness.zoo.onnx_complexity import open_graph
     from harness.zoo.onnx_file import write_fp32
@@ -119,14 +131,17 @@ def test_activations_take_what_was_estimated_and_operators_more(tmp_path: Path) 
     assert sum(found.by) == made.nbytes
 
 
-@pytest.fixture
-def profiled(folder: Folder) -> Folder:
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory, exports: Models) -> Folder:
+    """Two cases that have a profile. Its tests leave profiles and reports as they were."""
+    folder = Folder(tmp_path_factory.mktemp("profiled"), exports)
     folder.plan({"backends": ["torch-eager", "onnxruntime", "noop"], "batch_sizes": [4]})
     done = folder("profile_ops", "--runs", "3")
     assert (done.returncode, done.stderr) == (0, "")
     told = done.stdout.splitlines()
     assert len([line for line in told if "parameters" in line]) == 2
     assert len([line for line in told if ": layers, grade " in line and "of the plain latency: " in line]) == 2
+    assert folder.orphans() == []
     return folder
 
 
@@ -181,6 +196,7 @@ def test_the_stage_profiles_each_case_once(profiled: Folder) -> None:
     assert (again.returncode, "already" in again.stdout) == (0, True)
 
 
+@pytest.mark.slow
 def test_a_library_that_tells_no_memory_has_none_and_the_reason(folder: Folder) -> None:
     folder.plan({"backends": ["openvino"]})
     done = folder("profile_ops", "--runs", "2")
@@ -191,6 +207,7 @@ def test_a_library_that_tells_no_memory_has_none_and_the_reason(folder: Folder) 
     assert "does not tell" in found.activation_measured_by
 
 
+@pytest.mark.slow
 def test_a_profile_of_fewer_runs_or_of_another_export_is_made_anew(folder: Folder, tmp_path: Path) -> None:
     changed = Folder(folder.root, Models(tmp_path / "changed"))
     shutil.copytree(folder.models.root, changed.models.root)
@@ -245,7 +262,7 @@ def test_the_report_shows_the_profiles_with_links_that_lead_somewhere(profiled: 
     profiled.summary()
     done = profiled("report", "--no-charts")
     assert done.returncode == 0, done.stderr
-    report = profiled.results.report.read_text()
+    report = profiled.results.report_details.read_text()
     _, _, section = report.partition("\n## Profile\n")
     assert "2 FLOPs a multiply-add" in section
     links = [part.partition(")")[0] for part in section.split("](")[1:]]
@@ -253,6 +270,7 @@ def test_the_report_shows_the_profiles_with_links_that_lead_somewhere(profiled: 
     assert all((profiled.results.root / link).is_file() for link in links)
 
 
+@pytest.mark.slow
 def test_a_failed_case_is_named_and_the_others_are_kept(folder: Folder, tmp_path: Path) -> None:
     spoiled = Folder(folder.root, Models(tmp_path / "spoiled"))
     shutil.copytree(folder.models.root, spoiled.models.root)

@@ -57,7 +57,7 @@ def profiled(backend: str, exports: Models, out: Path, batch: int = 2) -> PartsP
     folder = latest_export(exports, "*tiny*")[0].root
     out.mkdir(exist_ok=True)
     command = [sys.executable, "-c", PROFILE, backend, str(folder), str(out), str(RUNS), str(batch)]
-    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     return PartsProfile.model_validate_json((out / "parts.json").read_text())
 

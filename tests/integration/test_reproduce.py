@@ -69,6 +69,7 @@ def test_a_claim_is_planned_measured_and_judged(folder: Folder, tmp_path: Path) 
     assert {path: path.stat().st_mtime_ns for path in place.raw.glob("*/*.json")} == before
 
 
+@pytest.mark.slow
 def test_a_stage_that_refuses_stops_it_with_its_own_words(folder: Folder, tmp_path: Path) -> None:
     values = [{"name": "eager", "backend": "torch-eager", "latency_ms": 1.0}]
     broken = "module:tests.fixtures.models:not_there"

@@ -168,7 +168,13 @@ def test_a_measured_case_leaves_no_log(ran: Folder) -> None:
     assert list(ran.results.raw.rglob("*.log")) == []
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "backend",
+    [
+        *("noop", "torch-compile", "onnxruntime", "openvino"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("torch-eager", "torch-script")),
+    ],
+)
 def test_a_server_has_one_thread_when_it_forks(backend: str, tmp_path: Path) -> None:
     worker = Worker(backend, 2, tmp_path / "log")
     done = subprocess.run(
@@ -180,13 +186,14 @@ def test_a_server_has_one_thread_when_it_forks(backend: str, tmp_path: Path) -> 
 
 
 def test_started_anew_instead_of_forked_gives_the_same_records(folder: Folder) -> None:
-    plan = folder.plan({"backends": ["noop", "torch-eager", "onnxruntime"]})
+    plan = folder.plan({"backends": ["noop", "onnxruntime"]})
     assert folder("run", "--isolation", "spawn").returncode == 0
     assert {case for case, _ in folder.records()} == {case.case_id for case in plan.cases}
     for record in folder.records().values():
         assert isinstance(record, Measured)
 
 
+@pytest.mark.slow
 def test_a_case_gets_the_threads_that_its_setting_names_and_the_others_theirs(folder: Folder) -> None:
     backends = ["torch-eager", "onnxruntime", "openvino"]
     folder.plan({"backends": backends, "settings": ["default", "1-thread"]}, threads=2)
@@ -211,7 +218,7 @@ Broken = tuple[Folder, subprocess.CompletedProcess[str]]
 def broken(tmp_path_factory: pytest.TempPathFactory, exports: Models) -> Broken:
     """The tiny module with another fault at each batch size; batches 1 and 8 are well."""
     folder = Folder(tmp_path_factory.mktemp("broken"), exports, {"INFEROMETER_TEST_FAULTS": "1"})
-    folder.plan({"backends": ["torch-eager"], "batch_sizes": [1, 2, 3, 4, 5, 6, 7, 8]}, timeout_s=8.0)
+    folder.plan({"backends": ["torch-eager"], "batch_sizes": [1, 2, 3, 4, 5, 6, 7, 8]}, timeout_s=15.0)
     done = folder("run")
     assert folder.orphans() == []
     return folder, done
@@ -238,7 +245,7 @@ def test_failures_do_not_stop_the_run_and_end_it_with_their_code(broken: Broken)
         (2, "RuntimeError: the forward pass does not like this batch", "story", ("about to raise", "Traceback")),
         (3, "Crashed with signal 11", "native library", ("Segmentation fault", "models.py")),
         (4, "Killed by the system (signal 9), most likely out of memory", "smaller batch than 4", ()),
-        (5, "Ended at the time limit of 8 s", "measurement.timeout_s", ()),
+        (5, "Ended at the time limit of 15 s", "measurement.timeout_s", ()),
         (7, "EOFError: ", "story", ("Traceback",)),
     ],
 )
@@ -303,7 +310,7 @@ def test_a_library_that_is_not_there_is_a_row_with_the_install_command(folder: F
 # --- runs that are stopped, disturbed or refused --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("sent", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_run_that_was_killed_is_finished_by_the_next(folder: Folder, sent: signal.Signals) -> None:
     plan = folder.plan(NOOP, rounds=12)
     with folder.started("run") as process:
@@ -321,12 +328,14 @@ def test_a_run_that_was_killed_is_finished_by_the_next(folder: Folder, sent: sig
     assert row.latency_ns.rounds == 12
 
 
-@pytest.mark.parametrize("killed", ["run", "worker", "case"])
+@pytest.mark.parametrize(
+    "killed", ["run", *(pytest.param(name, marks=pytest.mark.slow) for name in ("worker", "case"))]
+)
 def test_what_a_case_started_in_a_session_of_its_own_ends_with_it(folder: Folder, killed: str) -> None:
     folder.environment["INFEROMETER_TEST_FAULTS"] = "1"
     folder.plan({"backends": ["torch-eager"], "batch_sizes": [5]})  # hangs
     with folder.started("run") as process:
-        assert until(lambda: folder.named("sleep"), 120)
+        assert until(lambda: folder.named("sleep"), 600)
         (case,) = folder.named("harness.worker", of_worker=True)
         victim = {"run": process.pid, "worker": case.ppid(), "case": case.pid}[killed]
         os.kill(victim, signal.SIGKILL)
@@ -334,10 +343,50 @@ def test_what_a_case_started_in_a_session_of_its_own_ends_with_it(folder: Folder
     assert folder.orphans() == []
 
 
+@pytest.mark.parametrize(
+    "killed", ["stage", *(pytest.param(name, marks=pytest.mark.slow) for name in ("group", "guard", "case"))]
+)
+@pytest.mark.parametrize(
+    "words", [("export",), ("profile_ops",), ("run", "--isolation", "spawn")], ids=lambda words: words[0]
+)
+def test_so_it_does_in_exports_profiles_and_cases_that_were_not_forked(
+    folder: Folder, tmp_path: Path, words: tuple[str, ...], killed: str
+) -> None:
+    if words == ("export",):
+        folder.models = Models(tmp_path / "models")
+        folder.plan({"backends": ["torch-eager"]}, models=("module:tests.fixtures.models:lingering",))
+    else:
+        folder.environment["INFEROMETER_TEST_FAULTS"] = "1"
+        folder.plan({"backends": ["torch-eager"], "batch_sizes": [5]})  # hangs
+    with folder.started(*words) as process:
+        assert until(lambda: folder.named("sleep 600"), 120)
+        case = folder.named("sleep 600")[0].parent()
+        assert case is not None
+        guard = case.ppid()
+        assert guard not in (process.pid, os.getpid())
+        if killed == "group":
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            os.kill({"stage": process.pid, "guard": guard, "case": case.pid}[killed], signal.SIGKILL)
+        process.wait()
+    assert folder.orphans() == []
+
+
+def test_so_it_does_where_an_export_comes_to_its_time_limit(folder: Folder, tmp_path: Path) -> None:
+    folder.models = Models(tmp_path / "models")
+    folder.plan({"backends": ["torch-eager"]}, models=("module:tests.fixtures.models:lingering",), export_timeout_s=5.0)
+    with folder.started("export") as process:
+        assert until(lambda: folder.named("sleep 600"), 120)
+        assert "did not end within 5 s" in process.communicate()[1]
+    assert process.returncode == 8
+    assert folder.orphans() == []
+
+
+@pytest.mark.slow
 def test_a_run_killed_while_compiling_leaves_no_compiler_behind(folder: Folder) -> None:
     folder.plan({"backends": ["torch-compile"], "batch_sizes": [3]})
     with folder.started("run") as process:
-        assert until(lambda: list(folder.models.root.glob("*/*/compile-cache/*-b3/*")), 120)
+        assert until(lambda: list(folder.models.root.glob("*/*/compile-cache/*-b3/*")), 600)
         process.kill()
         process.wait()
     assert folder.orphans() == []

@@ -16,7 +16,7 @@ from harness.core.schemas import Row, Summary
 from harness.render.html.stamp import stamp
 from tests.synthetic_results import EFFICIENTNET, RESNET, Synthetic, case_of, eventful, matrix, restless
 from tests.unit.measure.test_profile_model_achieved import profile
-from tests.unit.render.test_profile_layers import EAGER
+from tests.unit.reporting.test_profile_layers import EAGER
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -167,6 +167,7 @@ def test_the_same_figures_are_logged_once_and_others_again(
     assert len(client.search_runs([place])) == 2 * once
 
 
+@pytest.mark.slow
 def test_what_was_interrupted_is_logged_anew(
     results: Results, summary: Summary, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +196,7 @@ def test_the_report_goes_along_and_so_has_to_be_there(results: Results, database
     assert "make report" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_a_report_of_another_summary_is_left_out_until_there_is_one_of_this(
     results: Results, summary: Summary, database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -77,8 +77,17 @@ def measured(root: Path, observer: Stopper, mode: str = "sync") -> Measured:
     return record
 
 
-@pytest.mark.parametrize("phase", ["load", "warm-up", "measure"])
-@pytest.mark.parametrize("mode", ["sync", "offline"])
+@pytest.mark.parametrize(
+    ("phase", "mode"),
+    [
+        ("load", "offline"),
+        ("measure", "sync"),
+        *(
+            pytest.param(phase, mode, marks=pytest.mark.slow)
+            for phase, mode in (("load", "sync"), ("warm-up", "sync"), ("warm-up", "offline"), ("measure", "offline"))
+        ),
+    ],
+)
 def test_a_stop_is_counted_and_costs_the_rank(tmp_path: Path, phase: str, mode: str) -> None:
     record = measured(tmp_path, Stopper(phase), mode)
     assert record.stops is not None

@@ -60,10 +60,11 @@ class FakeCapture:
 
 def forget() -> None:
     """Modules that were imported with one driver must not meet the next test's, nor a real one."""
-    for name in ("cuda", "torch_cuda"):
-        sys.modules.pop(f"harness.backends.{name}", None)
-        if hasattr(backends, name):
-            delattr(backends, name)
+    for name in ("harness.backends.cuda", "harness.backends.torch_cuda"):
+        sys.modules.pop(name, None)
+        package, _, module = name.rpartition(".")
+        if hasattr(sys.modules.get(package), module):
+            delattr(sys.modules[package], module)
 
 
 @pytest.fixture
@@ -378,6 +379,7 @@ def test_the_e2e_boundary_copies_arrays_into_the_same_tensors(
     backend.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("switches")
 def test_a_cuda_graph_that_inductor_skipped_passes_for_no_precision(
     log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -413,7 +415,9 @@ def test_a_pytorch_that_cannot_use_the_gpu_says_so(
         loaded("torch-eager", tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize("name", ["torch-eager", "torch-script", "torch-compile"])
+@pytest.mark.parametrize(
+    "name", ["torch-compile", *(pytest.param(name, marks=pytest.mark.slow) for name in ("torch-eager", "torch-script"))]
+)
 def test_what_the_case_server_imports_starts_no_cuda(name: str) -> None:
     """A child forked after cuInit cannot use the GPU. NVML answers here as it does on a machine that has one."""
     info = backends.BACKENDS[name]

@@ -46,6 +46,7 @@ def test_a_failed_export_is_two_lines_and_the_others_go_on(own: Folder) -> None:
     assert (tiny.model, tiny.status) == (TINY, "measured")
 
 
+@pytest.mark.slow
 def test_a_model_that_is_exported_after_all_is_measured(own: Folder) -> None:
     plan = own.plan({"backends": ["torch-eager"]}, models=(TINY,))
     failure = own.results.export(plan.models[0].slug).failure
@@ -60,6 +61,7 @@ def test_a_model_that_is_exported_after_all_is_measured(own: Folder) -> None:
     assert own("run").returncode == 0
 
 
+@pytest.mark.slow
 def test_what_is_refused_takes_nothing_from_plans_that_were_exported(own: Folder) -> None:
     own.plan({"backends": ["torch-eager"]}, models=(POLLUTING,))
     assert own("export").returncode == 0
@@ -73,6 +75,7 @@ def test_what_is_refused_takes_nothing_from_plans_that_were_exported(own: Folder
     assert own("run").returncode == 0
 
 
+@pytest.mark.slow
 def test_a_model_whose_folder_is_gone_keeps_what_was_measured(own: Folder) -> None:
     plan = own.plan(EAGER_AND_NOOP, models=(TINY, POLLUTING), rounds=1)
     assert own("run").returncode == 0

@@ -64,7 +64,13 @@ def count(loaded: Loaded, inputs: dict[int | None, Inputs]) -> tuple[Work, ...]:
 
 
 @pytest.mark.parametrize(
-    ("name", "gflop"), [("resnet50", 8.18), ("resnet18", 3.63), ("mobilenet_v2", 0.60), ("vit_b_16", 35.1)]
+    ("name", "gflop"),
+    [
+        ("resnet18", 3.63),
+        ("mobilenet_v2", 0.60),
+        pytest.param("resnet50", 8.18, marks=pytest.mark.slow),
+        pytest.param("vit_b_16", 35.1, marks=pytest.mark.slow),
+    ],
 )
 def test_image_models(name: str, gflop: float, tmp_path: Path) -> None:
     (work,) = count(image_model(name, tmp_path), {None: image()})
@@ -74,7 +80,14 @@ def test_image_models(name: str, gflop: float, tmp_path: Path) -> None:
     assert (work.input_bytes_per_item, work.output_elements_per_item) == (602_112, 1000)
 
 
-@pytest.mark.parametrize(("name", "gflop"), [("bert-base", 22.35), ("distilbert", 11.18), ("minilm-l6", 2.87)])
+@pytest.mark.parametrize(
+    ("name", "gflop"),
+    [
+        ("minilm-l6", 2.87),
+        pytest.param("bert-base", 22.35, marks=pytest.mark.slow),
+        pytest.param("distilbert", 11.18, marks=pytest.mark.slow),
+    ],
+)
 def test_text_models_with_attention_counted(name: str, gflop: float, tmp_path: Path) -> None:
     loaded = text_model(name, tmp_path)
     attention = loaded.module.model.config._attn_implementation  # type: ignore[union-attr]

@@ -44,6 +44,7 @@ def bench(folder: Folder, name: str, *boundaries: str) -> ExportRecord:
     return store.load(folder.models.folder(plan.models[0].slug).record, ExportRecord, "make export")
 
 
+@pytest.mark.slow
 def test_timm(own: Folder) -> None:
     pytest.importorskip("timm", reason="timm is an extra: pip install 'inferometer[timm]'")
     config = own.configure(
@@ -75,6 +76,7 @@ def test_a_timm_model_that_there_is_not_has_near_names(tmp_path: Path) -> None:
     assert caught.value.hint.startswith("Did you mean `resnet50")
 
 
+@pytest.mark.slow
 def test_pictures_of_transformers_by_the_models_own_processor(own: Folder) -> None:
     from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 
@@ -135,6 +137,7 @@ def saved(path: Path, module: nn.Module, inputs: tuple[torch.Tensor, ...], batch
     return f"pt2:{path}"
 
 
+@pytest.mark.slow
 def test_a_saved_program(own: Folder) -> None:
     own.root.mkdir(exist_ok=True)
     name = saved(own.root / "nested.pt2", Nested().eval(), (numbers(16, 8),), batch=True)
@@ -143,6 +146,7 @@ def test_a_saved_program(own: Folder) -> None:
     assert record.input_sets[0].source == "8 different items of the program's example inputs"
 
 
+@pytest.mark.slow
 def test_a_program_of_one_batch_size_and_a_shared_input(own: Folder) -> None:
     own.root.mkdir(exist_ok=True)
     name = saved(own.root / "tempered.pt2", Tempered().eval(), (numbers(4, 8), torch.tensor(0.5)), batch=False)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import subprocess
 import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from benchmarks import attack
-from benchmarks.forked_stages import Ended, FaultError
+from benchmarks.forked_stages import Ended, FaultError, start
+from benchmarks.hostile_inputs import CASES, _without
 from tests.fixtures.stages import ROOT
+from tests.synthetic_results import RESNET, Synthetic
 
 pytestmark = pytest.mark.stages
 
@@ -21,14 +28,23 @@ def attacked(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(("name", "tried"), [("kills", 4), ("inputs", 12), ("disks", 2), ("stops", 2)])
+@pytest.mark.parametrize(
+    ("name", "tried"),
+    [
+        ("inputs", 12),
+        *(
+            pytest.param(name, tried, marks=pytest.mark.slow)
+            for name, tried in (("kills", 4), ("disks", 2), ("stops", 2))
+        ),
+    ],
+)
 def test_one_of_each_kind_holds(name: str, tried: int) -> None:
     done = attacked("--quick", "--only", name)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith(f"{name}: {tried} of {tried} held")
+    assert done.stdout.splitlines()[-1].startswith(f"{name}: {tried} of {tried} held in")
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_twelve_kills_hold() -> None:
     done = attacked("--only", "kills", "--kills", "12")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -62,6 +78,17 @@ def test_only_an_error_of_two_lines_is_a_refusal(ended: Ended) -> None:
         ended.refused()
 
 
+@pytest.mark.parametrize(
+    ("name", "changed", "words"),
+    [("2.json", True, "other figures"), ("2.usage.json", True, "does not say so"), ("2.json", False, None)],
+)
+def test_a_damaged_record_must_be_out_of_the_figures_and_named(name: str, changed: bool, words: str | None) -> None:
+    whole = Synthetic(models=(RESNET,), cases=CASES, rounds=3, samples=60)
+    spoilt = Path("results/raw", CASES[0].case_id, name)
+    with pytest.raises(FaultError, match=words) if words else nullcontext():
+        _without(whole.summary(), whole, spoilt, changed)
+
+
 def test_chance_is_the_same_for_the_same_attempt(tmp_path: Path) -> None:
     drawn: list[float] = []
 
@@ -72,3 +99,15 @@ def test_chance_is_the_same_for_the_same_attempt(tmp_path: Path) -> None:
     attack.attack("kills", one, [3, 4], 7, tmp_path)
     attack.attack("kills", one, [4], 7, tmp_path)
     assert drawn[1] == drawn[2] != drawn[0]
+
+
+def test_a_stage_that_is_killed_at_its_first_instruction_still_has_an_end(tmp_path: Path) -> None:
+    def killed() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def never(_arguments: Sequence[str]) -> None:
+        raise AssertionError
+
+    with mock.patch.object(os, "setsid", killed):
+        ended = start(never, place=tmp_path).wait()
+    assert (ended.code, ended.out, ended.err) == (-signal.SIGKILL, "", "")

@@ -91,9 +91,9 @@ def test_an_endless_file_is_no_record() -> None:
 
 
 def test_a_record_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "MAX_RECORD_BYTES", 100)
     path = tmp_path / "plan.json"
     store.save(path, plan_of([RESNET], []))
+    monkeypatch.setattr(store, "MAX_RECORD_BYTES", 100)
     with pytest.raises(MalformedFileError, match="has more than 100 bytes") as caught:
         store.load(path, Plan, "make plan")
     assert (

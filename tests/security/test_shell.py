@@ -6,6 +6,7 @@ import ast
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,20 @@ def test_no_make_variable_runs_a_command(attack: str, by_environment: bool, tmp_
 
 
 @pytest.mark.parametrize("by_environment", [False, True], ids=["argument", "environment"])
-@pytest.mark.parametrize("name", [*VARIABLES, "SUITE", "VENV", "LOCK", "FOUND_PYTHON", "RUN", "RUNS", "PYTHONS"])
+@pytest.mark.parametrize("names", [VARIABLES, [name for name in VARIABLES if name != "CARDS"]], ids=["all", "one card"])
+def test_make_expands_no_variables(names: Sequence[str], by_environment: bool, tmp_path: Path) -> None:
+    make("bench", {name: f"$(shell touch {tmp_path / name})" for name in names}, by_environment, "--dry-run")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("by_environment", [False, True], ids=["argument", "environment"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("SUITE", "VENV", "LOCK", "FOUND_PYTHON", "IF_FIT", "RUN", "RUNS", "PYTHONS"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in VARIABLES),
+    ],
+)
 def test_make_expands_no_variable(name: str, by_environment: bool, tmp_path: Path) -> None:
     # Make expands the recipes of a dry run as it does those of a real one, and starts nothing of them.
     trap = tmp_path / "trap"

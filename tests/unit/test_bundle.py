@@ -101,7 +101,8 @@ def in_manifest(old: bytes, new: bytes) -> Callable[[Files], Files]:
 def test_a_whole_bundle_verifies(copy: Run, capsys: pytest.CaptureFixture[str]) -> None:
     copy.verify()
     said = capsys.readouterr().out
-    assert "results/report.md, results/summary.csv, results/summary.json come out the same" in said
+    names = ("report-details.md", "report.md", "summary.csv", "summary.json")
+    assert f"{', '.join(f'results/{name}' for name in names)} come out the same" in said
     assert f"Plan {PLAN_ID}" in said
 
 
@@ -111,7 +112,8 @@ def test_the_bundle_has_everything_that_the_report_was_made_of(packed: tuple[Run
     owed = [case for case in plan.cases if case.skip_reason is None]
     raw = {f"results/raw/{case.case_id}/{number}.json" for case in owed for number in (1, 2)}
     usage = {name.replace(".json", ".usage.json") for name in raw}
-    rest = {"plan.json", "summary.json", "summary.csv", "report.md", "environments/c0ffee123456.json"}
+    rest = {"plan.json", "summary.json", "summary.csv", "environments/c0ffee123456.json"}
+    rest |= {"report.md", "report-details.md"}
     expected = raw | usage | {f"results/{name}" for name in rest} | {"models/minilm-l6/export.json"}
     assert set(files) == expected | {BUNDLE_MANIFEST, "constraints.txt"}
 

@@ -43,8 +43,9 @@ from harness.core.schemas import (
 from harness.measure.comparison import Margins
 from harness.measure.comparison import compare as compare_rows
 from harness.measure.grades import UNCERTAIN, finding
-from harness.render import change, github
-from harness.render import comparison as tables
+from harness.render import change
+from harness.reporting.tables import comparison as tables
+from harness.reporting.writers import github
 from tests.synthetic_results import (
     ENVIRONMENT_ID,
     MINILM,

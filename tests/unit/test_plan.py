@@ -24,10 +24,11 @@ def test_one_round_is_a_round(rounds: str, said: str, tmp_path: Path, capsys: py
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of the user's, with an ONNX file and a saved transformer."""
+    """A folder of the user's, with an ONNX file, a saved program and a saved transformer."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my nets").mkdir()
     (tmp_path / "my nets/model.onnx").touch()
+    (tmp_path / "my nets/model.pt2").touch()
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved/config.json").write_text("{}")
     return tmp_path
@@ -39,14 +40,16 @@ def planned(*models: str) -> list[str]:
 
 
 def test_files_and_folders_need_no_prefix_and_may_hold_spaces(here: Path) -> None:
-    assert planned("my nets/model.onnx", " ./saved", "resnet18@seeded minilm-l6") == [
+    assert planned("my nets/model.onnx", "my nets/model.pt2", " ./saved", "resnet18@seeded minilm-l6") == [
         "onnx:my nets/model.onnx",
+        "pt2:my nets/model.pt2",
         "hf:./saved",
         "resnet18",
         "minilm-l6",
     ]
-    assert planned(f"{here}/my nets/model.onnx", f"{here}/saved") == [
+    assert planned(f"{here}/my nets/model.onnx", f"{here}/my nets/model.pt2", f"{here}/saved") == [
         "onnx:./my nets/model.onnx",
+        "pt2:./my nets/model.pt2",
         "hf:./saved",
     ]
 
@@ -65,6 +68,7 @@ def test_models_of_a_configuration_need_no_prefix_either(here: Path) -> None:
     ("model", "problem", "hint"),
     [
         ("my nets/modle.onnx", "There is no file my nets/modle.onnx.", "Did you mean my nets/model.onnx?"),
+        ("my nets/mdel.pt2", "There is no file my nets/mdel.pt2.", "Did you mean my nets/model.pt2?"),
         ("onnx:/no/where.onnx", "There is no file /no/where.onnx.", "Check the path"),
         ("./svaed", "There is no folder svaed.", "Did you mean saved?"),
         ("./my nets/", "my nets has no config.json", "save_pretrained"),

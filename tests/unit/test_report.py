@@ -16,11 +16,12 @@ from harness.core.layout import Results
 from harness.core.schemas import Summary
 from harness.core.seal import opened, sealed
 from harness.render.html.stamp import shows
+from harness.reporting.first_page import terminal_answer
 from tests.synthetic_comparison import with_itself
 from tests.synthetic_profiles import model_profile, parts
 from tests.synthetic_results import EFFICIENTNET, RESNET, Synthetic, case_of, eventful, matrix, restless
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "report.md"
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +38,30 @@ def results(tmp_path: Path, summary: Summary) -> Results:
 
 
 def run(results: Results, *options: str) -> str:
+    """Both files, one after the other."""
     report.stage(["--results", str(results.root), *options])
-    return results.report.read_text()
+    return results.report.read_text() + results.report_details.read_text()
 
 
 def test_the_whole_report(results: Results) -> None:
-    text = run(results)
-    if os.environ.get("UPDATE_GOLDEN") == "1":
-        GOLDEN.write_text(text)
-    assert text == GOLDEN.read_text(), "report.md differs; look at the change, then UPDATE_GOLDEN=1 pytest tests/unit"
+    run(results)
+    for path in (results.report, results.report_details):
+        text, golden = path.read_text(), GOLDEN / path.name
+        if os.environ.get("UPDATE_GOLDEN") == "1":
+            golden.write_text(text)
+        assert text == golden.read_text(), f"{path.name} differs; look at it, then UPDATE_GOLDEN=1 pytest tests/unit"
+
+
+def test_the_first_page_is_a_page_and_its_links_lead_somewhere(results: Results) -> None:
+    run(results)
+    page, details = results.report.read_text(), results.report_details.read_text()
+    assert len(page.encode()) < 20_000 < len(details.encode())
+    assert len(page.split("![")[0].splitlines()) < 20, "the answers, above the chart"
+    anchors = {line[3:].lower().replace(" ", "-") for line in details.splitlines() if line.startswith("## ")}
+    links = re.findall(r"\]\(report-details\.md(?:#([^)]+))?\)", page)
+    assert len(links) > 3
+    assert set(filter(None, links)) <= anchors
+    assert "](report.md)" in details
 
 
 def test_every_chart_that_is_linked_exists_and_none_else(results: Results) -> None:
@@ -87,28 +103,31 @@ def test_a_second_report_leaves_unchanged_files_alone(results: Results) -> None:
 
 
 def test_it_prints_where_the_report_lies_and_the_table_only_on_request(
-    results: Results, capsys: pytest.CaptureFixture[str]
+    results: Results, summary: Summary, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(results, "--no-charts")
-    assert capsys.readouterr().out == f"Report: {results.report} and report.html\n"
+    answer = f"{terminal_answer(summary)}\n\nReport: {results.report} and report.html\n"
+    assert capsys.readouterr().out == answer
     run(results, "--no-charts", "--print")
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("model ")
-    assert sum(line.startswith("efficientnet-lite0") for line in lines) == 21
+    said = capsys.readouterr().out
+    assert said.startswith("model ")
+    assert said.endswith(answer)
+    assert sum(line.startswith("efficientnet-lite0 ") for line in said.splitlines()) == 21
 
 
-def test_conditions_stand_directly_above_each_table_of_numbers(results: Results) -> None:
-    blocks = run(results, "--no-charts").split("\n\n")
-    tables = [place for place, block in enumerate(blocks) if block.startswith("| backend")]
-    assert len(tables) == 4
-    assert all(blocks[place - 1].startswith("Conditions: ") for place in tables)
+def test_conditions_are_said_once_and_before_any_table(results: Results) -> None:
+    run(results, "--no-charts")
+    details = results.report_details.read_text()
+    assert details.count("Conditions: ") == 1
+    assert details.index("Conditions: ") < details.index("\n| ")
+    assert "Conditions: " not in results.report.read_text()
 
 
 def test_a_summary_with_nothing_measured_is_still_a_report(results: Results) -> None:
     nothing = Synthetic(models=(EFFICIENTNET,), cases=matrix((EFFICIENTNET,)), change=lambda _case, _record: None)
     store.save(results.summary, nothing.summary())
     text = run(results)
-    assert "Nothing was measured that may be ranked" in text
+    assert "No case was measured." in text
     assert "never measured" in text
 
 
@@ -124,7 +143,7 @@ def test_without_a_summary_it_says_what_to_run(tmp_path: Path) -> None:
 
 
 def test_a_newer_summary_is_refused(results: Results) -> None:
-    text = opened(results.summary.read_bytes()).content.replace(b'"schema_version": 2', b'"schema_version": 9', 1)
+    text = opened(results.summary.read_bytes()).content.replace(b'"schema_version": 3', b'"schema_version": 9', 1)
     results.summary.write_bytes(sealed(text))
     with pytest.raises(NewerFormatError):
         report.stage(["--results", str(results.root)])

@@ -56,7 +56,7 @@ def test_a_stage_runs_on_the_cpus_of_its_card(tmp_path: Path, monkeypatch: pytes
         both.wait()
         return 0
 
-    both = threading.Barrier(2, timeout=60)
+    both = threading.Barrier(2, timeout=900)
     _Pool(["0", "1"], Results(tmp_path), start).run([["run"], ["run"]], ["a", "b"])
     assert started == {"0": (0, 1, 2, 3), "1": (4, 5, 6, 7)}
 

@@ -14,6 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 from harness.backends.base import Backend
 from harness.backends.profiles.plain import span_of
 from harness.backends.profiles.torch_kernels import RANGE
+from harness.core.regular import Limit, read
 from harness.core.schemas.profile_parts import OperatorRow, PartsProfile
 from harness.core.store import save_bytes, translate_storage_errors
 
@@ -61,7 +62,7 @@ def operators(backend: Backend, folder: Path, runs: int, name: str = TRACE) -> O
     with translate_storage_errors(path):
         folder.mkdir(parents=True, exist_ok=True)
         profiler.export_chrome_trace(str(path))
-        trace = json.loads(path.read_bytes())
+        trace = json.loads(read(path, Limit.TRACE))
     trace.pop("traceName", None)  # where the file lay, which is nothing of the profile
     save_bytes(path, json.dumps(trace, separators=(",", ":")).encode())
     events = trace["traceEvents"]

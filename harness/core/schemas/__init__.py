@@ -1,8 +1,9 @@
 """Every file on disk, typed and versioned. Times are integers in nanoseconds, sizes integers in bytes.
 
-A `schema_version` is raised when a reader of the old version would misread or refuse the new file.
-The reader of a format 2 takes format 1, too. Every file but a raw record ends with a seal (core/seal.py); those of
-older versions have none and are read as they are:
+A `schema_version` is raised when a reader of the old version would misread the new file. A field that it does not know,
+as the seal, it refuses in two lines (docs/decisions/0001-files-between-stages.md).
+The reader of a format 2 or 3 takes the formats before it, too. Every file but a raw record ends with a seal
+(core/seal.py); those of older versions have none and are read as they are:
 
     Plan          2  plan_id is of the whole plan; settings_id, which was the plan_id of format 1, of the settings;
                      export and the inputs of a model came later, the defaults in older files
@@ -23,9 +24,10 @@ older versions have none and are read as they are:
     PartsProfile  1  first format; launch_gaps, ratios, steady, usage, grade and flags came later, None or empty before
     MemoryProfile 1  first format
     SelfTest      1  first format; rate and kinds came later, None and empty in older files
-    Summary       2  plan_id and settings_id as in Plan; throughput_ci95 came later, None in older files, whose
-                     percentiles pool samples; Row.checks, inputs and Latency.process_rounds came later, empty in older
-                     files
+    Summary       3  the figures of a row of grade F are in Row.void, in formats 1 and 2 among those of sound rows;
+                     plan_id and settings_id as in Plan since format 2; throughput_ci95 came later, None in older files,
+                     whose percentiles pool samples; Row.checks, inputs and Latency.process_rounds came later, empty in
+                     older files
     Comparison    1  first format; p_rank_holm, rounds, Side.config, design, ComparedRow.relative came later, absent in
                      older files
     States        1  first format
@@ -117,6 +119,8 @@ from harness.core.schemas.summary import (
     Speedup,
     Split,
     Summary,
+    Void,
+    voided,
 )
 from harness.core.schemas.usage import BusyProcess, GpuSample, Usage, UsageSample
 from harness.core.schemas.usage_summary import GpuUsage, UsageSummary
@@ -257,7 +261,9 @@ __all__ = [
     "UsageSample",
     "UsageSummary",
     "Verdict",
+    "Void",
     "Weights",
     "Work",
     "Written",
+    "voided",
 ]

@@ -11,6 +11,7 @@ from harness.core.schemas.vocabulary import (
     Boundary,
     Device,
     Exporter,
+    Format2,
     Identified,
     Kind,
     Mode,
@@ -163,6 +164,7 @@ class Case(Record):
 class Plan(Identified):
     """Every case that is owed an answer."""
 
+    schema_version: Format2 = 2
     config: str
     config_sha256: str
     device: Device

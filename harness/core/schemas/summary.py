@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
+
+from pydantic import SerializerFunctionWrapHandler, field_serializer, model_validator
 
 from harness.core.confine import RelativePath
 from harness.core.schemas.custom import CustomMetric
@@ -16,6 +19,7 @@ from harness.core.schemas.usage_summary import UsageSummary
 from harness.core.schemas.vocabulary import (
     Boundary,
     Device,
+    Format3,
     Grade,
     Identified,
     Kind,
@@ -147,7 +151,24 @@ class Check(Record):
     """Why not in the others; None where it was made in all."""
 
 
+class Void(Record):
+    """What was timed of a row of grade F: something else than its label says, so these are no figures of its case."""
+
+    latency_ns: Latency | None = None
+    split: Split | None = None
+    device_ns: DeviceTimes | None = None
+    roofline: Roofline | None = None
+    throughput_per_s: float | None = None
+    throughput_ci95: Interval | None = None
+    speedup: Speedup | None = None
+    cold_ns: ColdCosts | None = None
+    custom: dict[str, float | Unavailable] = {}
+
+
 class Row(Record):
+    """One case. A row of grade F has no times and no rates: they are in `void`, so that no reader takes them for
+    figures of the case. What shows why it is void (parity, placement, memory, usage) stays."""
+
     case_id: str
     model: str
     backend: str
@@ -162,10 +183,10 @@ class Row(Record):
     kind: Kind
     status: Status
     grade: Grade | None
-    reason: str | None
+    reason: str | None = None
     """Why a row is skipped, failed or missing."""
-    hint: str | None
-    latency_ns: Latency | None
+    hint: str | None = None
+    latency_ns: Latency | None = None
     split: Split | None = None
     """For the e2e boundary."""
     device_ns: DeviceTimes | None = None
@@ -173,22 +194,22 @@ class Row(Record):
     roofline: Roofline | None = None
     tried: bool = False
     """True for a setting that was measured to choose among several and is not the fastest of its backend."""
-    throughput_per_s: float | None
+    throughput_per_s: float | None = None
     """Items per second of wall time of the timed loop: median over processes."""
     throughput_ci95: Interval | None = None
     """Over processes; None with one round."""
-    speedup: Speedup | None
-    parity: Parity | None
-    placement: Placement | None
-    memory_bytes: int | None
-    cold_ns: ColdCosts | None
-    threads: int | None
+    speedup: Speedup | None = None
+    parity: Parity | None = None
+    placement: Placement | None = None
+    memory_bytes: int | None = None
+    cold_ns: ColdCosts | None = None
+    threads: int | None = None
     """What really ran, so that conditions come from the samples and not from the plan."""
-    clock: Clock | None
+    clock: Clock | None = None
     """Of the first round; its overhead is what BELOW_TIMER is judged by."""
-    artifacts: dict[str, str]
+    artifacts: dict[str, str] = {}
     """sha256 by file name of what was loaded: tells rows apart later, and which ones needed an ONNX export."""
-    flags: tuple[Flag, ...]
+    flags: tuple[Flag, ...] = ()
     checks: dict[str, Check] = {}
     """By the name of the flag: every check that applies to the row; empty where nothing was measured."""
     usage: UsageSummary | None = None
@@ -199,11 +220,28 @@ class Row(Record):
     """Distribution and version that brought the backend; None for a built-in one and where nothing was measured."""
     custom: dict[str, float | Unavailable] = {}
     """By the name of a metric in Summary.custom: its figure, or why there is none."""
+    void: Void | None = None
+    """Of a row of grade F alone."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_void_figures(cls, found: Any) -> Any:
+        # Formats 1 and 2 have them among the row's own.
+        if not isinstance(found, dict) or found.get("grade") != "F" or found.get("void") is not None:
+            return found
+        figures = {name: found[name] for name in Void.model_fields if found.get(name) is not None}
+        return {**{name: value for name, value in found.items() if name not in figures}, "void": figures}
+
+
+def voided(row: Row) -> Row:
+    """The row as it is; of a row that was given grade F without being validated, the figures are moved to `void`."""
+    return Row(**dict(row)) if row.grade == "F" else row
 
 
 class Summary(Identified):
     """A row for every planned case, and the conditions they share."""
 
+    schema_version: Format3 = 3
     config: str
     config_sha256: str | None = None
     title: str
@@ -232,7 +270,25 @@ class Summary(Identified):
     """Damaged or foreign files that were left out, by name."""
     rows: tuple[Row, ...]
 
+    @field_serializer("rows", mode="wrap")
+    def _rows_of_any_cpu(self, rows: tuple[Row, ...], serialise: SerializerFunctionWrapHandler) -> Any:
+        return _rounded(serialise(rows))
+
     @property
     def digest(self) -> str:
         """sha256 of everything but when it was written."""
         return hashlib.sha256(self.model_dump_json(exclude={"created_at"}).encode()).hexdigest()
+
+
+DIGITS = 12
+"""Significant digits of a figure in a file. The 16th differs between processors, whose vector units add in other
+orders, and `verify` compares files."""
+
+
+def _rounded(value: Any) -> Any:
+    """A JSON value with its floats in DIGITS significant digits."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: _rounded(entry) for key, entry in value.items()}
+    return [_rounded(entry) for entry in value] if isinstance(value, list | tuple) else value

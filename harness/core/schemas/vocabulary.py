@@ -53,6 +53,8 @@ class Record(BaseModel):
 
 Format2 = Annotated[Literal[1, 2], AfterValidator(lambda _: 2)]
 """The schema_version of a format 2 whose reader takes format 1, too. A record that was read is one of format 2."""
+Format3 = Annotated[Literal[1, 2, 3], AfterValidator(lambda _: 3)]
+"""The same of a format 3."""
 
 SettingsId = Annotated[str, Field(validation_alias=AliasChoices("settings_id", "plan_id"))]
 """The settings_id of the plan that a file was measured under. Format 1 knew no other id and called it plan_id."""
@@ -61,7 +63,7 @@ SettingsId = Annotated[str, Field(validation_alias=AliasChoices("settings_id", "
 class Identified(Record):
     """The two ids of a plan, at the head of its file and of its summary."""
 
-    schema_version: Format2 = 2
+    schema_version: int
     plan_id: FileName
     """Hash of the whole plan: two runs that share it asked for the same cases, and judged them by the same limits."""
     settings_id: FileName

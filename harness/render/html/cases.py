@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from harness.core.schemas import Flag, Row, Summary
 from harness.render import units
-from harness.render.html.prose import inline, kind
-from harness.render.tables import doubt_notes, latency_columns
+from harness.reporting.tables.latency import doubt_notes, latency_columns
+from harness.reporting.writers.html import KINDS, inline
 
 GRADE = "grade"
 
@@ -44,9 +44,9 @@ class CaseTable:
 def case_table(summary: Summary, rows: Sequence[Row]) -> CaseTable:
     """The rows of one table (ranking.by_table) for the page."""
     columns = latency_columns(rows, summary.exports.get(rows[0].model), summary.engines, summary.custom)
-    columns.pop(GRADE)
-    headers = tuple((name, kind(name)) for name in columns)
-    entries = (Entry(row, tuple(inline(cell(row)) for cell in columns.values()), tuple(_facts(row))) for row in rows)
+    columns = [column for column in columns if column.header != GRADE]
+    headers = tuple((column.header, KINDS[column.align]) for column in columns)
+    entries = (Entry(row, tuple(inline(column.cell(row)) for column in columns), tuple(_facts(row))) for row in rows)
     return CaseTable((*headers, ("flags", "word")), tuple(entries), tuple(doubt_notes(rows)))
 
 

@@ -8,13 +8,11 @@ from typing import Any
 from markupsafe import Markup
 
 from harness.core.schemas import Comparison, Summary, Verdict
-from harness.render import change, comparison
-from harness.render.html import prose
+from harness.render import change
 from harness.reporting.charts import plotly_drawer
 from harness.reporting.charts.changes import changes
-
-WORDS = frozenset({"verdict", "case", "note"})
-"""Columns that hold words; elsewhere `change` may be words too."""
+from harness.reporting.tables import comparison
+from harness.reporting.writers import html as prose
 
 
 @dataclass(frozen=True)
@@ -36,18 +34,18 @@ def is_of(found: Comparison, summary: Summary) -> bool:
 def compared(found: Comparison, conditions: str) -> dict[str, Any]:
     """What the section shows. conditions: those of the summary."""
     rows = [row for row in change.worst_first(found.rows) if row.ratio is not None]
-    cells, headers = comparison.rows_table(rows)
+    table = comparison.compared_table(rows)
     lines = [
         Line(row.verdict, row.fails, tuple(prose.inline(text) for text in line[1:]))
-        for row, line in zip(rows, cells, strict=True)
+        for row, line in zip(rows, table.cells(), strict=True)
     ]
     return {
         "headline": comparison.headline(found),
         "sides": prose.blocks(comparison.sides(found)),
         "remarks": comparison.remarks(found),
         "conditions": f"Conditions: {conditions}",
+        "headers": [(column.header, prose.KINDS[column.align]) for column in table.columns],
         "groups": [plotly_drawer.draw(changes(rows, found.equivalence, conditions))] if rows else [],
-        "headers": [(name, "word" if name in WORDS else "num") for name in headers],
         "lines": lines,
         "details": [(title, prose.blocks(text)) for title, text in comparison.details(found)],
     }

@@ -14,11 +14,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.core.schemas import Comparison, Row, Summary
-from harness.render import document, ranking, remarks
-from harness.render.conditions import conditions, environment_table, short_conditions
+from harness.render import document, ranking
+from harness.render.conditions import conditions, environment_table, run_conditions, short_conditions
 from harness.render.guide import guide
-from harness.render.headline import MAX_MODELS, Verdict, measured_on, nothing, verdicts
-from harness.render.html import embedded, prose
+from harness.render.html import embedded
 from harness.render.html.cases import case_table
 from harness.render.html.compared import compared
 from harness.render.html.profile import NOTHING_PROFILED, Profiles, group_style, kins
@@ -31,6 +30,10 @@ from harness.reporting.charts import plotly_drawer, selection
 from harness.reporting.charts.plotly_drawer import PlotGroup
 from harness.reporting.charts.rows import tags
 from harness.reporting.charts.spec import Tags
+from harness.reporting.first_page import MAX_MODELS, Verdict, answer_table, verdicts
+from harness.reporting.tables.unmeasured import unmeasured_table
+from harness.reporting.writers import html as prose
+from harness.reporting.writers.markdown import table_text
 
 FILTERS = ("model", "backend", "precision", "batch", "grade")
 """What the page filters by, in the order of `plot.tags`."""
@@ -79,7 +82,7 @@ def page(
         .render(
             title=summary.title,
             stamp=of or stamp(summary),
-            measured=prose.inline(measured_on(summary)) if tables else "",
+            measured=prose.inline(run_conditions(summary)),
             provenance=prose.inline(document.provenance(summary)),
             sections=sections,
             filters=_filters(row for _, rows in tables for row in rows),
@@ -115,9 +118,9 @@ def _sections(
         "Summary",
         "summary.html.j2",
         {
+            "answer": prose.blocks(answer_table(summary)),
             "verdicts": [(verdict, _card_tags(verdict, models)) for verdict in found[:MAX_MODELS]],
-            "nothing": "" if found else nothing(summary),
-            "more": f"{more} more models stand below." if more > 0 else "",
+            "more": f"{more} more models are below." if more > 0 else "",
             "further": prose.inline(further) if further else "",
         },
     )
@@ -140,8 +143,8 @@ def _sections(
         yield Section("profile", "Profile", "profile.html.j2", content)
     calibrated = document.calibrated(summary)
     if calibrated:
-        yield _prose("harness", "What the harness itself costs", calibrated)
-    unmeasured = remarks.unmeasured_table(summary.rows)
+        yield _prose("harness", "Harness overhead", calibrated)
+    unmeasured = table_text(unmeasured_table(summary.rows))
     if unmeasured:
         yield _prose("not-measured", "Not measured", unmeasured)
     if summary.notes:

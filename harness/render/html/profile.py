@@ -19,12 +19,12 @@ from harness.measure.reconcile import parts_total
 from harness.render import units
 from harness.render.html.layer_tree import MAX_LINES
 from harness.render.html.profile_tables import layers_data, operators_data
-from harness.render.html.prose import inline
-from harness.render.profile_layers import mark, trust_lines
 from harness.reporting.charts import plotly_drawer
 from harness.reporting.charts.layers import COLOURS, by_module
 from harness.reporting.charts.plotly_drawer import PlotGroup, short
 from harness.reporting.charts.rows import tags
+from harness.reporting.tables.layers import mark, trust_lines
+from harness.reporting.writers.html import inline
 
 MAX_PAGE_LINES = 20_000
 """Layers in one page, about 100 bytes each; cases beyond it link to their files."""

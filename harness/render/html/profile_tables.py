@@ -6,23 +6,20 @@ page can hold as elements.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from harness.core.schemas.profile_parts import LayerRow, OperatorRow
 from harness.measure.layer_sums import total
 from harness.render import units
 from harness.render.html.layer_tree import MAX_LINES, Line, flat, tree
-from harness.render.html.prose import kind
-from harness.render.units import ABSENT
 from harness.reporting.charts.plotly_drawer import short
+from harness.reporting.table import Column, filled, words
+from harness.reporting.writers.html import KINDS
 
 TOP_OPERATORS = 50
 
 _MAX_MEMBERS = 4
-
-T = TypeVar("T")
-Cell = Callable[[Line], str]
 
 
 def layers_data(layers: Sequence[LayerRow]) -> dict[str, Any]:
@@ -32,7 +29,7 @@ def layers_data(layers: Sequence[LayerRow]) -> dict[str, Any]:
     lines, more = flat(tree(layers), MAX_LINES)
     columns = _columns([line for _, line in lines])
     return {
-        "columns": [(name, kind(name)) for name in columns],
+        "columns": [(column.header, KINDS[column.align]) for column in columns],
         "lines": [
             (
                 depth,
@@ -41,7 +38,7 @@ def layers_data(layers: Sequence[LayerRow]) -> dict[str, Any]:
                 short(line.self_ns / everything),
                 line.path,
                 " ".join(line.row.members) if line.row else "",
-                *(cell(line) for cell in columns.values()),
+                *(column.cell(line) for column in columns),
             )
             for depth, line in lines
         ],
@@ -53,43 +50,39 @@ def operators_data(operators: Sequence[OperatorRow]) -> dict[str, Any]:
     """columns, lines: a cell a column, the longest first; more: operators left out."""
     chosen = operators[:TOP_OPERATORS]
     unit = units.time_unit(max(row.self_cpu_ns, row.self_device_ns or 0) for row in chosen)
-    columns: dict[str, Callable[[OperatorRow], str]] = {
-        "operator": lambda row: row.name,
-        "calls": lambda row: f"{row.calls:g}",
-        f"self CPU {unit.name}": lambda row: units.in_unit(row.self_cpu_ns, unit),
-        f"self CUDA {unit.name}": lambda row: units.in_unit(row.self_device_ns, unit),
-        "inputs": lambda row: row.shapes.replace(",", "×"),
-    }
-    shown = _filled(columns, chosen)
+    columns: list[Column[OperatorRow]] = [
+        words("operator", lambda row: row.name),
+        Column("calls", lambda row: f"{row.calls:g}"),
+        Column(f"self CPU {unit.name}", lambda row: units.in_unit(row.self_cpu_ns, unit)),
+        Column(f"self CUDA {unit.name}", lambda row: units.in_unit(row.self_device_ns, unit)),
+        words("inputs", lambda row: row.shapes.replace(",", "×")),
+    ]
+    shown = filled(columns, chosen)
     return {
-        "columns": [(name, kind(name)) for name in shown],
-        "lines": [[cell(row) for cell in shown.values()] for row in chosen],
+        "columns": [(column.header, KINDS[column.align]) for column in shown],
+        "lines": [[column.cell(row) for column in shown] for row in chosen],
         "more": len(operators) - len(chosen),
     }
 
 
-def _columns(lines: Sequence[Line]) -> Mapping[str, Cell]:
+def _columns(lines: Sequence[Line]) -> list[Column[Line]]:
     """Those in which something is known; the notes of the profile say why the others are missing."""
     unit = units.time_unit(line.total_ns for line in lines)
-    columns: dict[str, Cell] = {
-        "layer": lambda line: line.label,
-        "kind": lambda line: line.row.kind if line.row else "",
-        f"total {unit.name}": lambda line: units.in_unit(line.total_ns, unit),
-        f"self {unit.name}": lambda line: units.in_unit(line.self_ns, unit),
-        "calls": lambda line: f"{line.row.calls:g}" if line.row and line.row.calls != 1 else "",
-        "GFLOP": lambda line: units.significant(flops / 1e9) if (flops := _flops(line)) else "",
+    columns: list[Column[Line]] = [
+        words("layer", lambda line: line.label),
+        words("kind", lambda line: line.row.kind if line.row else ""),
+        Column(f"total {unit.name}", lambda line: units.in_unit(line.total_ns, unit)),
+        Column(f"self {unit.name}", lambda line: units.in_unit(line.self_ns, unit)),
+        Column("calls", lambda line: f"{line.row.calls:g}" if line.row and line.row.calls != 1 else ""),
+        Column("GFLOP", lambda line: units.significant(flops / 1e9) if (flops := _flops(line)) else ""),
         # FLOP a nanosecond are GFLOP a second.
-        "GFLOP/s": lambda line: units.significant(flops / line.total_ns) if (flops := _flops(line)) else "",
-        "M parameters": lambda line: units.significant(held / 1e6) if (held := _parameters(line)) else "",
-        "output": lambda line: _shapes(line.row) if line.row else "",
-        "output KiB": lambda line: units.significant(made / 1024) if (made := _output_bytes(line)) else "",
-        "fused from": _members,
-    }
-    return _filled(columns, lines)
-
-
-def _filled(columns: Mapping[str, Callable[[T], str]], rows: Sequence[T]) -> dict[str, Callable[[T], str]]:
-    return {name: cell for name, cell in columns.items() if any(cell(row) not in ("", ABSENT) for row in rows)}
+        Column("GFLOP/s", lambda line: units.significant(flops / line.total_ns) if (flops := _flops(line)) else ""),
+        Column("M parameters", lambda line: units.significant(held / 1e6) if (held := _parameters(line)) else ""),
+        words("output", lambda line: _shapes(line.row) if line.row else ""),
+        Column("output KiB", lambda line: units.significant(made / 1024) if (made := _output_bytes(line)) else ""),
+        words("fused from", _members),
+    ]
+    return filled(columns, lines)
 
 
 def _flops(line: Line) -> int | None:

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 from harness.core.schemas import Row
 from harness.render import ranking, series
-from harness.render.cold import until_first_answer_ns
 from harness.render.units import SECOND, significant
 from harness.reporting.charts.rows import TableRows, has_speedup, names, reading, shape_name, speedup_mark
 from harness.reporting.charts.scales import decades, doublings, widened
 from harness.reporting.charts.spec import LinePanel, Lines, Mark, Point, Series
 from harness.reporting.charts.style import look
+from harness.reporting.figures import until_first_answer_ns
 
 
 def cold_start(table: TableRows) -> Lines | None:
     """For the smallest and the largest shape; None where no row has another one as its baseline."""
-    timed = [row for row in table.rows if row.cold_ns and row.speedup and row.grade != "F"]
+    timed = [row for row in table.rows if row.cold_ns and row.speedup]
     if not any(map(has_speedup, timed)):
         return None
     shapes = ranking.by_shape(timed)

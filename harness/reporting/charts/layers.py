@@ -9,11 +9,11 @@ from harness.core.schemas import Row
 from harness.measure.alike import Alike
 from harness.measure.side_by_side import Column, Line, SideBySide, gain_of
 from harness.render import units
-from harness.render.side_by_side import IDLE, title_of
 from harness.render.units import TimeUnit
 from harness.reporting.charts.rows import tags
 from harness.reporting.charts.scales import from_zero
 from harness.reporting.charts.spec import Bar, Segment, Stacked
+from harness.reporting.tables.side_by_side import IDLE, title_of
 
 COLOURS: Mapping[str, str] = {
     "attention": "#332288",

@@ -54,12 +54,12 @@ def fill(row: Row) -> Fill:
 
 def has_latency(row: Row) -> bool:
     """Whether the row has a latency that may be shown."""
-    return row.latency_ns is not None and row.grade != "F"
+    return row.latency_ns is not None
 
 
 def has_speedup(row: Row) -> bool:
     """Whether the row has a speed-up over another row."""
-    return row.speedup is not None and row.grade != "F" and row.speedup.baseline != row.case_id
+    return row.speedup is not None and row.speedup.baseline != row.case_id
 
 
 def names(rows: Sequence[Row]) -> dict[str, str]:
@@ -135,7 +135,7 @@ def latency_mark(row: Row, divisor: float) -> Mark | Absent:
 
 def speedup_mark(row: Row) -> Mark | Absent:
     """How many times as fast as the baseline."""
-    if row.speedup is None or row.grade == "F":
+    if row.speedup is None:
         return absent(row)
     interval, wide = scaled(row.speedup.ci95)
     return Mark(

@@ -75,7 +75,7 @@ def select(summary: Summary) -> Selection:
     for key, rows in tables[:drawn]:
         stem = _stem((slug_of(rows[0]), *key[1:]), key[0] in several)
         charts += [Chart(f"{stem}-{name}", key, spec) for name, spec in of_table(summary, key, rows).items()]
-    note = f"Charts are drawn for the first {drawn} of {len(tables):,} tables; the tables hold every row."
+    note = f"Charts are drawn for the first {drawn} of {len(tables):,} tables; the tables have every row."
     return Selection(tuple(charts), note if drawn < len(tables) else "")
 
 

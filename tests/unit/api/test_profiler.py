@@ -10,7 +10,16 @@ import pytest
 
 from harness.api import ModelProfiler, Profile
 from harness.api import profiler as module
-from harness.core.errors import CaseError, ConfigError, InferometerError, UnavailableError, UsageError
+from harness.api.subject import subject_of
+from harness.core.errors import (
+    CaseError,
+    ConfigError,
+    InferometerError,
+    MissingInputError,
+    UnavailableError,
+    UsageError,
+)
+from harness.core.layout import Models
 from harness.core.schemas import Summary
 from tests.synthetic_results import Synthetic
 
@@ -100,6 +109,16 @@ def test_nothing_can_be_written_before_anything_was_profiled(call: str, tmp_path
     with pytest.raises(UsageError, match="Nothing was profiled yet"):
         getattr(ModelProfiler("resnet18"), call)(tmp_path / "file")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_saved_program_is_a_model_by_its_path(tmp_path: Path) -> None:
+    (tmp_path / "model.pt2").touch()
+    found = subject_of(tmp_path / "model.pt2", None, None, Models(tmp_path))
+    assert found.name == f"pt2:{tmp_path / 'model.pt2'}"
+    with pytest.raises(MissingInputError, match="There is no file"):
+        ModelProfiler(tmp_path / "mdel.pt2", folder=tmp_path / "runs")
+    with pytest.raises(MissingInputError, match="no ONNX file and no saved program"):
+        ModelProfiler(tmp_path / "model.txt", folder=tmp_path / "runs")
 
 
 def test_it_says_what_it_is(tmp_path: Path) -> None:

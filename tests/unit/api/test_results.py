@@ -17,7 +17,7 @@ from harness.core.schemas import Summary
 from harness.core.schemas.profile import Achieved, ModelProfile
 from harness.core.schemas.profile_parts import LayerRow, OperatorRow, PartsProfile
 from harness.measure.layer_choice import Choice
-from harness.render.flat import csv_text
+from harness.reporting.writers.csv import summary_text
 from tests.synthetic_cuda import cuda_summary
 from tests.synthetic_results import Synthetic
 
@@ -106,7 +106,7 @@ def summary() -> Summary:
 def test_records_are_the_columns_of_summary_csv(summary: Summary) -> None:
     result = Benchmark(FOLDER, summary)
     assert [row["case_id"] for row in result.records()] == [row.case_id for row in summary.rows]
-    assert list(csv.reader(io.StringIO(result.to_csv()))) == list(csv.reader(io.StringIO(csv_text(summary))))
+    assert list(csv.reader(io.StringIO(result.to_csv()))) == list(csv.reader(io.StringIO(summary_text(summary))))
     assert json.loads(result.to_json())["plan_id"] == summary.plan_id
 
 

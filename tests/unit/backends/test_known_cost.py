@@ -139,8 +139,8 @@ def test_a_whole_case_on_a_gpu_has_the_duration_on_its_clock(
     backend = loaded(Spin, "spin:1ms", "cuda")
     monkeypatch.setattr(backend, "load", lambda: None)
     now: Callable[[], int] = backend.stream.read
-    for module in ("loop", "clock", "session"):
-        monkeypatch.setattr(f"harness.measure.{module}.now_ns", now)
+    for module in ("harness.measure.loop", "harness.measure.clock", "harness.measure.session"):
+        monkeypatch.setattr(f"{module}.now_ns", now)
     mode = mode_for(backend.job.case, backend, 8)
     settings = Measurement(max_s=0.5, warmup_max_s=0.5)
     found = run_session(backend, mode, NO_BATCHES.reference, False, settings, lambda phase: None)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core import archive
-from harness.core.errors import MalformedFileError
+from harness.core.errors import MalformedFileError, UsageError
 
 FILES = {"manifest.json": b"{}", "results/plan.json": b"plan", "results/raw/a/1.json": b"raw" * 400}
 FOLDER = "inferometer-abc"
@@ -99,10 +99,11 @@ def test_a_hostile_member_is_refused_by_name(tmp_path: Path, extra: tarfile.TarI
 
 
 def test_a_member_that_is_too_large_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = archive.pack(FILES, FOLDER)
     monkeypatch.setattr(archive, "MAX_MEMBER_BYTES", 1000)
-    assert f"'{FOLDER}/results/raw/a/1.json' has more than 1,000 bytes" in refused(
-        put(tmp_path, archive.pack(FILES, FOLDER))
-    )
+    assert f"'{FOLDER}/results/raw/a/1.json' has more than 1,000 bytes" in refused(put(tmp_path, packed))
+    with pytest.raises(UsageError, match=r"results/raw/a/1\.json has 1,200 bytes, and 1,000 are the most"):
+        archive.pack(FILES, FOLDER)
 
 
 @pytest.mark.parametrize(
@@ -114,8 +115,11 @@ def test_a_member_that_is_too_large_is_refused_by_name(tmp_path: Path, monkeypat
     ],
 )
 def test_each_limit_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, words: str) -> None:
+    packed = archive.pack(FILES, FOLDER)
     monkeypatch.setattr(archive, limit, 2)
-    assert words in refused(put(tmp_path, archive.pack(FILES, FOLDER)))
+    assert words in refused(put(tmp_path, packed))
+    with pytest.raises(UsageError, match="2 are the most"):
+        archive.pack(FILES, FOLDER)
 
 
 def test_a_decompression_bomb_stops_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,13 @@ import json
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel, ValidationError
 
-from harness.core import store
-from harness.core.errors import FormatError, MalformedFileError
+from harness.core import schemas, store
+from harness.core.errors import FormatError, MalformedFileError, NewerFormatError
 from harness.core.schemas import Running
 from harness.core.seal import opened, sealed
-from tests.synthetic_results import RESNET, case_of, plan_of
+from tests.synthetic_results import RESNET, Synthetic, case_of, plan_of
 
 PLAN = plan_of([RESNET], [case_of(RESNET, "noop", "fp32", 1)])
 RUNNING = Running(
@@ -78,3 +79,30 @@ def test_sealed_and_unsealed_have_the_same_sum(tmp_path: Path) -> None:
         store.load(path, type(PLAN), "make plan", sums)
         assert store.content_sum(path, "make plan") == sums[path]
     assert sums[old] == sums[new]
+
+
+KINDS = sorted(
+    (kind for kind in vars(schemas).values() if isinstance(kind, type) and issubclass(kind, BaseModel)),
+    key=lambda kind: kind.__name__,
+)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "schema_version" in kind.model_fields])
+def test_a_reader_without_seals_refuses_the_field_and_misreads_nothing(kind: type[BaseModel]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        kind.model_validate_json(b'{"schema_version":1,"seal":"00"}')
+    assert ("extra_forbidden", ("seal",)) in [(error["type"], error["loc"]) for error in caught.value.errors()]
+
+
+def test_a_reader_of_format_1_asks_for_an_update_at_the_first_file_of_any_stage(tmp_path: Path) -> None:
+    run = Synthetic(models=(RESNET,), cases=PLAN.cases, rounds=1, samples=40)
+    run.write(tmp_path, tmp_path / "models")
+    store.save(tmp_path / "summary.json", run.summary())
+    raw = next(tmp_path.glob("raw/*/1.json"))
+    for path, content in (
+        (tmp_path / "plan.json", (tmp_path / "plan.json").read_bytes()),
+        (tmp_path / "summary.json", (tmp_path / "summary.json").read_bytes()),
+        (raw, store._opened_raw(raw, raw.read_bytes())[1]),
+    ):
+        with pytest.raises(NewerFormatError, match="knows up to 1"):
+            store._check_version(path, content, (1,), "make plan")

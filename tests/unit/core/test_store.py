@@ -25,7 +25,7 @@ from harness.core.errors import (
     OlderFormatError,
     StorageError,
 )
-from harness.core.schemas import Energy, Plan, Summary, Usage
+from harness.core.schemas import Energy, Plan, Summary, Usage, Void
 from harness.core.schemas.profile import ModelProfile
 from tests import synthetic_results as made
 
@@ -284,12 +284,37 @@ FORMAT_1 = Path(__file__).parents[2] / "golden/format-1"
 OLD_ID = "5f0c9a7e2b11"
 
 
-@pytest.mark.parametrize(("name", "kind"), [("plan", Plan), ("summary", Summary)])
-def test_an_old_plan_and_summary_have_one_id_for_both(name: str, kind: type[Plan | Summary], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "kind", "version"), [("plan", Plan, 2), ("summary", Summary, 3)])
+def test_an_old_plan_and_summary_have_one_id_for_both(
+    name: str, kind: type[Plan | Summary], version: int, tmp_path: Path
+) -> None:
     found = store.load(FORMAT_1 / f"{name}.json", kind, "make plan")
-    assert (found.schema_version, found.plan_id, found.settings_id) == (2, OLD_ID, OLD_ID)
+    assert (found.schema_version, found.plan_id, found.settings_id) == (version, OLD_ID, OLD_ID)
     store.save(tmp_path / "again.json", found)
-    assert store.load(tmp_path / "again.json", kind, "make plan") == found
+    assert store.load(tmp_path / "again.json", kind, "make plan").model_dump_json() == found.model_dump_json()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_figures_of_a_void_row_of_an_old_summary_are_aside(version: int, tmp_path: Path) -> None:
+    old = json.loads((FORMAT_1 / "summary.json").read_bytes())
+    ids = {"plan_id": "another", "settings_id": OLD_ID} if version == 2 else {}
+    old["rows"] = [{**row, "grade": "F"} if row["grade"] == "B" else row for row in old["rows"]]
+    (tmp_path / "summary.json").write_text(json.dumps({**old, "schema_version": version, **ids}))
+    found = store.load(tmp_path / "summary.json", Summary, "make aggregate")
+    void = [(row, then) for row, then in zip(found.rows, old["rows"], strict=True) if then["grade"] == "F"]
+    assert void
+    for row, then in void:
+        now = row.model_dump(mode="json")
+        assert row.void is not None
+        assert row.void.latency_ns is not None
+        assert row.void.latency_ns.median == then["latency_ns"]["median"]
+        assert row.void.throughput_per_s == then["throughput_per_s"]
+        assert row.parity is not None
+        assert {now[name] for name in Void.model_fields if name != "custom"} == {None}
+    assert [row.void for row in found.rows if row.grade != "F"] == [None] * (len(found.rows) - len(void))
+    assert [row for row in found.rows if row.latency_ns and row.grade != "F"]
+    store.save(tmp_path / "again.json", found)
+    assert store.load(tmp_path / "again.json", Summary, "make aggregate") == found
 
 
 @pytest.mark.parametrize(

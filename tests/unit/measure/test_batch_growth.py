@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.core.schemas import Clock, DeviceTimes, Row
+from harness.core.schemas import Clock, DeviceTimes, Row, voided
 from harness.measure.batch_growth import fixed_shares
 from tests.synthetic_results import RESNET, Synthetic, case_of
 
@@ -18,7 +18,7 @@ def row(batch: int, device: float, **changes: Any) -> Row:
     parts = {name: changes.pop(name) for name in ("h2d", "compute", "d2h") if name in changes}
     times = DeviceTimes(clock=clock, device=device, device_ci95=None, enqueue=1.0, **parts)
     given = {"case_id": f"b{batch}", "batch_size": batch, "device_ns": times}
-    return BASE.model_copy(update={**given, **changes})
+    return voided(BASE.model_copy(update={**given, **changes}))
 
 
 def test_each_row_by_the_next_larger_batch_and_the_largest_by_the_one_before() -> None:

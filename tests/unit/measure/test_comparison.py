@@ -15,7 +15,7 @@ from scipy import stats as scipy_stats
 
 from benchmarks.false_alarms import KINDS, verdicts
 from benchmarks.false_alarms import changes as simulated
-from harness.core.schemas import ComparedRow, Flag, Interval, Latency, Row, Summary, TensorSpec
+from harness.core.schemas import ComparedRow, Flag, Interval, Latency, Row, Summary, TensorSpec, voided
 from harness.measure import changes, comparison, stats
 from harness.measure.comparison import Margins
 from harness.measure.ratios import Change, change_between, holm, rank_p, ratio_of, ratio_of_medians, welch_p
@@ -55,7 +55,7 @@ def slowed(backend: str, factor: float) -> Edit:
 
 
 def changed(backend: str, **update: Any) -> Edit:
-    return lambda row: row.model_copy(update=update) if row.backend == backend else row
+    return lambda row: voided(row.model_copy(update=update)) if row.backend == backend else row
 
 
 def compare(baseline: Summary, current: Summary, margins: Margins | None = None) -> dict[str, ComparedRow]:

@@ -28,7 +28,7 @@ def look(**changes: Any) -> GpuSample:
 
 
 def seen(*looks: GpuSample, before: int | None = 1 << 30) -> GpuUsage:
-    found = gpu_usage.seen(looks, before)
+    found = gpu_usage.gpu_usage_of(looks, before)
     assert found is not None
     return found
 
@@ -64,12 +64,12 @@ def test_memory_that_others_gave_back_is_no_negative_growth() -> None:
 def test_rounds_count_by_their_looks() -> None:
     one = seen(look(sm_mhz=1_500, reasons=("sw_thermal",)), before=0)
     three = seen(*[look(sm_mhz=1_900, other_processes=None)] * 3, before=1 << 30)
-    found = gpu_usage.together([one, three])
+    found = gpu_usage.gpu_usage_over([one, three])
     assert found is not None
     assert (found.sm_mhz_min, found.sm_mhz_mean, found.sm_mhz_max) == (1_500, 1_800, 1_900)
     assert (found.reasons, found.samples, found.other_processes_max) == ({"sw_thermal": 0.25}, 4, 0)
     assert (found.memory_peak_bytes, found.memory_before_bytes) == (3 << 30, 1 << 30)
-    assert gpu_usage.together([]) is None
+    assert gpu_usage.gpu_usage_over([]) is None
 
 
 def sample(at_ms: int, phase: str, card: GpuSample | None) -> UsageSample:
@@ -89,7 +89,7 @@ def test_only_looks_of_the_timed_phase_count() -> None:
     assert (found.gpu.sm_mhz_min, found.gpu.sm_mhz_max, found.gpu.samples) == (1_980, 1_980, 1)
     merged = utilisation.merged([found, found])
     assert merged is not None
-    assert merged.gpu == gpu_usage.together([found.gpu, found.gpu])
+    assert merged.gpu == gpu_usage.gpu_usage_over([found.gpu, found.gpu])
 
 
 def test_a_cpu_has_no_card() -> None:

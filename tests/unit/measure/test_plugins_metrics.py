@@ -105,7 +105,7 @@ def test_no_figure_is_a_reason_and_the_file_can_be_read_back(summary: Summary, t
     reasons = {row.custom["mine"] for row in found.rows if row.status == "measured"}
     assert reasons == {Unavailable(unavailable=words)}
     store.save(tmp_path / "summary.json", found)
-    assert store.load(tmp_path / "summary.json", Summary, "make aggregate") == found
+    assert store.load(tmp_path / "summary.json", Summary, "make aggregate").digest == found.digest
 
 
 def test_a_summary_from_before_there_were_metrics_is_read(summary: Summary, tmp_path: Path) -> None:
@@ -114,6 +114,6 @@ def test_a_summary_from_before_there_were_metrics_is_read(summary: Summary, tmp_
     for row in data["rows"]:
         del row["custom"], row["plugin"]
     path = tmp_path / "summary.json"
-    assert store.parse(path, json.dumps(data).encode(), Summary, "make aggregate") == summary
+    assert store.parse(path, json.dumps(data).encode(), Summary, "make aggregate").digest == summary.digest
     with pytest.raises(MalformedFileError, match="custom"):
         store.parse(path, json.dumps({**data, "custom": {"mine": {}}}).encode(), Summary, "make aggregate")

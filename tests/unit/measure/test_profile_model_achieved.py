@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.core.schemas import Case, Row
+from harness.core.schemas import Case, Row, voided
 from harness.core.schemas.profile import Counts, MeasuredMemory, ModelProfile
 from harness.measure.achieved import achieved, model_profile
 from harness.planning.profiled import files_of, profiled_cases
@@ -82,7 +82,7 @@ def test_tokens_are_items_times_the_sequence() -> None:
     ("found", "why"),
     [
         (None, "the case has no row in summary.json"),
-        (BASE.model_copy(update={"grade": "F"}), "its row is void (grade F)"),
+        (voided(BASE.model_copy(update={"grade": "F"})), "its row is void (grade F)"),
         (BASE.model_copy(update={"latency_ns": None, "reason": "out of memory"}), "out of memory"),
     ],
 )

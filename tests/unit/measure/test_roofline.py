@@ -24,6 +24,7 @@ from harness.core.schemas import (
     Summary,
     Unavailable,
     Work,
+    voided,
 )
 from harness.measure.roofline import (
     CACHE_BYTES,
@@ -74,7 +75,7 @@ def row(device_ms: float, batch: int = 1, enqueue_ms: float = 0.0, **changes: An
     clock = Clock(name="events", resolution_ns=500.0, overhead_ns=1_500)
     times = DeviceTimes(clock=clock, device=device_ms * MS, device_ci95=None, enqueue=enqueue_ms * MS)
     given = {"device": "cuda", "precision": "fp16", "batch_size": batch, "device_ns": times}
-    return BASE.model_copy(update={**given, **changes})
+    return voided(BASE.model_copy(update={**given, **changes}))
 
 
 def judged(found: Row, work: Work = WORK, roof: Roof | CpuRoof | None = ROOF) -> Row:
@@ -158,7 +159,8 @@ def test_faster_than_the_best_product_is_void(device_ms: float, grade: str) -> N
     found = judged(row(device_ms, batch=100))
     assert found.grade == grade
     assert [flag.name for flag in found.flags if flag.name == "ABOVE_ROOF"] == (["ABOVE_ROOF"] if grade == "F" else [])
-    assert found.roofline is not None
+    assert (found.void.roofline if found.void else found.roofline) is not None
+    assert (found.latency_ns is None) == (grade == "F")
 
 
 def test_the_flag_says_what_was_too_fast() -> None:
@@ -278,7 +280,7 @@ def on_cpu(median_ms: float, **changes: Any) -> Row:
     assert BASE.latency_ns is not None
     latency = BASE.latency_ns.model_copy(update={"median": median_ms * MS})
     given = {"latency_ns": latency, "threads": 2, "grade": "A", "flags": (), "split": None}
-    return BASE.model_copy(update={**given, **changes})
+    return voided(BASE.model_copy(update={**given, **changes}))
 
 
 def cpu_judged(median_ms: float, work: Work = WORK, **changes: Any) -> Row:

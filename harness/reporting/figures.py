@@ -1,0 +1,363 @@
+"""The figures of a row, each declared once: key, kind, label, value, interval (pure).
+
+CSV columns, MLflow metrics, Prometheus gauges, the metrics of thresholds and columns of tables are views of them. A
+figure that also needs an export, an engine or another row is a column of its table. Times are in nanoseconds, sizes in
+bytes, energies in joules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Generic, Literal, TypeVar
+
+from harness.core.schemas import ColdCosts, Energy, Interval, Latency, Roofline, Row
+from harness.measure.roofline import pass_ns
+from harness.render import ranking, units
+from harness.render.ways import PARTS
+
+Value = str | int | float | bool | None
+
+Kind = Literal["time", "rate", "bytes", "energy", "power", "efficiency", "ratio", "share", "count", "text", "mark"]
+"""What a figure is, which decides its unit in each format. An efficiency is items by energy; a mark says True or False
+about another figure."""
+
+Thing = TypeVar("Thing")
+"""What has the figure: a row, or the record of its energy."""
+
+_Of = Callable[[Row], Value]
+_Part = TypeVar("_Part")
+
+
+@dataclass(frozen=True)
+class Figure(Generic[Thing]):
+    """One figure of a row, or of a record that a row has.
+
+    key: its name in every format, without the unit. doc: one line, as Prometheus shows it. of: its value, None where it
+    is unknown. interval: its 95% interval over processes. applies: False for rows whose boundary, mode or
+    device has no such figure. label: its name in tables, without the unit.
+    """
+
+    key: str
+    kind: Kind
+    doc: str
+    of: Callable[[Thing], Value]
+    interval: Callable[[Thing], Interval | None] | None = None
+    applies: Callable[[Thing], bool] = lambda _thing: True
+    label: str = ""
+
+    def value(self, of: Thing) -> Value:
+        """Of a row; None where it is unknown."""
+        return self.of(of)
+
+    def ends(self, of: Thing) -> Interval | None:
+        """The interval of a row; None where there is none."""
+        return self.interval(of) if self.interval is not None and self.value(of) is not None else None
+
+    def number(self, of: Thing) -> float | None:
+        """The value where it is a number."""
+        value = self.value(of)
+        return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _within(part: Callable[[Row], _Part | None], figure: Callable[[_Part], Value]) -> _Of:
+    def of(row: Row) -> Value:
+        found = part(row)
+        return None if found is None else figure(found)
+
+    return of
+
+
+def _has_latency(row: Row) -> bool:
+    """The mode offline times blocks of batches."""
+    return row.mode != "offline"
+
+
+def _is_offline(row: Row) -> bool:
+    return row.mode == "offline"
+
+
+def _on_gpu(row: Row) -> bool:
+    return row.device != "cpu"
+
+
+def _has_copies(row: Row) -> bool:
+    return _on_gpu(row) and row.boundary == "transfer"
+
+
+def _has_parts(row: Row) -> bool:
+    return row.boundary == "e2e"
+
+
+def _latency_of(row: Row) -> Latency | None:
+    return row.latency_ns if _has_latency(row) else None
+
+
+def _batch_time_of(row: Row) -> Latency | None:
+    return row.latency_ns if _is_offline(row) else None
+
+
+def _median(key: str, doc: str, part: Callable[[Row], Latency | None], applies: Callable[[Row], bool]) -> Figure[Row]:
+    return Figure(
+        key,
+        "time",
+        doc,
+        _within(part, lambda it: it.median),
+        lambda row: found.ci95 if (found := part(row)) else None,
+        applies=applies,
+    )
+
+
+def _latency(name: str, doc: str) -> Figure[Row]:
+    def interval(row: Row) -> Interval | None:
+        found = _latency_of(row)
+        if found is None:
+            return None
+        return found.ci95 if name == "p50" else found.percentile_ci95.get(name)
+
+    of, percentile = _within(_latency_of, attrgetter(name)), name.startswith("p")
+    return Figure(f"latency_{name}", "time", doc, of, interval if percentile else None, applies=_has_latency)
+
+
+def _device(
+    key: str, label: str, name: str, doc: str, kind: Kind = "time", applies: Callable[[Row], bool] = _has_copies
+) -> Figure[Row]:
+    return Figure(key, kind, doc, _within(lambda row: row.device_ns, attrgetter(name)), applies=applies, label=label)
+
+
+def _part(name: str) -> tuple[Figure[Row], Figure[Row]]:
+    part = PARTS[name]
+    return (
+        Figure(
+            f"{name}_median",
+            "time",
+            f"Boundary e2e: {name}, median of the process medians.",
+            _within(lambda row: row.split, lambda split: part(split).median_ns),
+            applies=_has_parts,
+        ),
+        Figure(
+            name,
+            "share",
+            f"Boundary e2e: {name}, share of the time of all samples.",
+            _within(lambda row: row.split, lambda split: part(split).share),
+            applies=_has_parts,
+        ),
+    )
+
+
+def _cold(key: str, doc: str, kind: Kind = "time", label: str = "") -> Figure[Row]:
+    return Figure(key, kind, doc, _within(lambda row: row.cold_ns, attrgetter(key)), label=label)
+
+
+def until_first_answer_ns(cold: ColdCosts) -> int:
+    """What a new process spends until its first answer, in ns; a file's export is spent once, before."""
+    return cold.load + (cold.compile or 0) + cold.first_inference
+
+
+def _limited(key: str, kind: Kind, doc: str, of: Callable[[Roofline], Value]) -> Figure[Row]:
+    return Figure(key, kind, doc, _within(lambda row: row.roofline, of))
+
+
+def _flops_per_s(row: Row) -> float | None:
+    time_ns = pass_ns(row)
+    return row.roofline.flops / time_ns * 1e9 if row.roofline and time_ns else None
+
+
+def _parity(key: str, name: str, kind: Kind, doc: str) -> Figure[Row]:
+    return Figure(key, kind, doc, _within(lambda row: row.parity, attrgetter(name)))
+
+
+def _tokens_per_s(row: Row) -> float | None:
+    if row.throughput_per_s is None or row.sequence_length is None:
+        return None
+    return row.throughput_per_s * row.sequence_length
+
+
+DEVICE: tuple[Figure[Row], ...] = (
+    Figure(
+        "device_median",
+        "time",
+        "The same inferences by the GPU's event clock.",
+        _within(lambda row: row.device_ns, lambda it: it.device),
+        lambda row: row.device_ns.device_ci95 if row.device_ns else None,
+        applies=_on_gpu,
+        label="device",
+    ),
+    _device("h2d", "H2D", "h2d", "Boundary transfer: copies to the GPU."),
+    _device("compute", "compute", "compute", "Boundary transfer: the pass itself."),
+    _device("d2h", "D2H", "d2h", "Boundary transfer: copies from the GPU."),
+    _device("copies_hidden", "copies hidden", "overlap", "Share of the copies' time that computing hides.", "share"),
+    _device("enqueue", "enqueue", "enqueue", "Host time until a batch was submitted to the GPU.", applies=_on_gpu),
+)
+"""Times by a GPU's own clock, and the parts of a transfer."""
+
+SPEED: tuple[Figure[Row], ...] = (
+    _median("latency_median", "Latency of a batch: median of the process medians.", _latency_of, _has_latency),
+    _latency("p50", "50th percentile: the same as the median."),
+    _latency("p90", "90th percentile, median over processes."),
+    _latency("p95", "95th percentile, median over processes."),
+    _latency("p99", "99th percentile, median over processes."),
+    _latency("max", "The longest of all samples."),
+    _latency("mean", "Mean, median over processes."),
+    _median("batch_time_median", "Mode offline: time of a block by its batches.", _batch_time_of, _is_offline),
+    Figure("rounds", "count", "Processes.", _within(lambda row: row.latency_ns, lambda it: it.rounds)),
+    Figure("samples", "count", "Samples of all processes.", _within(lambda row: row.latency_ns, lambda it: it.n)),
+    Figure("stopped", "text", "Why there are no more rounds.", lambda row: row.stopped),
+    *DEVICE,
+    *(figure for name in PARTS for figure in _part(name)),
+    Figure(
+        "throughput_items",
+        "rate",
+        "Items by wall time of the timed loop, median over processes.",
+        lambda row: row.throughput_per_s,
+        lambda row: row.throughput_ci95,
+    ),
+    Figure("items", "text", "What an item is.", lambda row: units.ITEMS[row.kind]),
+    Figure("throughput_tokens", "rate", "The same in tokens.", _tokens_per_s),
+    Figure(
+        "speedup",
+        "ratio",
+        "Median of the baseline backend by that of the row.",
+        _within(lambda row: row.speedup, lambda it: it.ratio),
+        lambda row: row.speedup.ci95 if row.speedup else None,
+    ),
+    Figure("speedup_against", "text", "Its baseline.", _within(lambda row: row.speedup, lambda it: it.baseline)),
+    Figure(
+        "speedup_rests_on_grade_c",
+        "mark",
+        "1 where the case or its baseline is grade C; absent elsewhere.",
+        lambda row: ranking.is_doubtful(row) if row.speedup else None,
+    ),
+)
+"""Times and rates."""
+
+ANSWERS: tuple[Figure[Row], ...] = (
+    _parity("relative_l2", "relative_l2", "ratio", "Distance from fp32 PyTorch."),
+    _parity("cosine", "cosine", "ratio", "Cosine to the answers of fp32 PyTorch."),
+    Figure(
+        "top1_agreement",
+        "share",
+        "Share of inputs whose likeliest class is that of fp32 PyTorch.",
+        # Near-tied logits of random weights flip on rounding alone: their agreement would mislead.
+        lambda row: row.parity.top1_agreement if row.parity and row.weights != "seeded" else None,
+    ),
+)
+"""How near the outputs are to those of fp32 PyTorch."""
+
+MEMORY: tuple[Figure[Row], ...] = (
+    Figure(
+        "peak_memory",
+        "bytes",
+        "Peak resident memory of the case's process.",
+        lambda row: row.memory_bytes,
+    ),
+)
+
+COLD: tuple[Figure[Row], ...] = (
+    _cold("load", "Loading the model in a fresh process.", label="load"),
+    _cold("compile", "Compiling the model.", label="compile"),
+    _cold("compile_cached", "1 where compiling was short by an earlier cache; absent elsewhere.", "mark"),
+    _cold("first_inference", "The first inference after that.", label="first inference"),
+    Figure(
+        "until_first_answer",
+        "time",
+        "Loading, compiling and the first inference.",
+        _within(lambda row: row.cold_ns, until_first_answer_ns),
+        label="until first answer",
+    ),
+)
+"""Cold start, in each process."""
+
+FIGURES: tuple[Figure[Row], ...] = (*SPEED, *ANSWERS, *MEMORY, *COLD)
+
+ROOFLINE: tuple[Figure[Row], ...] = (
+    _limited("flops_per_batch", "count", "Floating-point operations of a batch.", lambda it: it.flops),
+    Figure("flops_per_s", "count", "The same by the time of a pass.", _flops_per_s),
+    _limited("flops_share_of_best", "ratio", "Share of the best matrix product.", lambda it: it.flops_share),
+    _limited("least_bytes_per_batch", "count", "Bytes that a pass moves at least.", lambda it: it.bytes),
+    _limited("bytes_share_of_best_copy", "ratio", "Share of the best copy.", lambda it: it.bytes_share),
+    _limited("limit", "text", "What limits the row.", lambda it: it.limit),
+)
+"""A row against the measured limits of its device."""
+
+ENERGY: tuple[Figure[Energy], ...] = (
+    Figure(
+        "energy_per_batch",
+        "energy",
+        "Of the GPU alone, its idle power subtracted.",
+        lambda it: it.joules_per_inference,
+        label="a batch",
+    ),
+    Figure(
+        "energy_per_item",
+        "energy",
+        "Of the GPU alone, its idle power subtracted.",
+        lambda it: it.joules_per_item,
+        label="an item",
+    ),
+)
+"""What a batch and an item cost in electricity."""
+
+ENERGY_WINDOW: tuple[Figure[Energy], ...] = (
+    Figure(
+        "card_mean",
+        "power",
+        "Mean power of the card over the window.",
+        lambda it: it.energy_j / (it.window_ns / units.SECOND.ns),
+        label="card",
+    ),
+    Figure("card_idle", "power", "Power of the card before the first case came to it.", lambda it: it.idle_w),
+    Figure("window", "time", "The timed inferences and what lies between them.", lambda it: it.window_ns),
+    Figure("batches", "count", "Batches of the window.", lambda it: it.batches),
+    Figure("gpu", "text", "The card.", lambda it: it.gpu),
+)
+"""The measurement that an energy comes from."""
+
+Units = Mapping[Kind, tuple[str, float]]
+"""Kind → (end of the name, how many of ours one of them is)."""
+
+CSV_UNITS: Units = {
+    "time": ("_ms", units.MILLISECOND.ns),
+    "rate": ("_per_s", 1),
+    "bytes": ("_bytes", 1),
+    "energy": ("_j", 1),
+    "power": ("_w", 1),
+    "efficiency": ("", 1),
+    "ratio": ("", 1),
+    "share": ("_share", 1),
+    "count": ("", 1),
+}
+CSV_SECONDS: Units = {**CSV_UNITS, "time": ("_s", units.SECOND.ns)}
+"""Of cold starts and of long windows."""
+
+BASE_UNITS: Units = {
+    "time": ("_seconds", units.SECOND.ns),
+    "rate": ("_per_second", 1),
+    "bytes": ("_bytes", 1),
+    "energy": ("_joules", 1),
+    "power": ("_watts", 1),
+    "efficiency": ("", 1),
+    "ratio": ("_ratio", 1),
+    "share": ("_share_ratio", 1),
+    "count": ("", 1),
+}
+"""Prometheus asks for base units in names."""
+
+
+def columns(figures: tuple[Figure[Thing], ...], of: Thing, wanted: Units) -> dict[str, Value]:
+    """Name with its unit → value of each figure, both ends of its interval behind it."""
+    line: dict[str, Value] = {}
+    for figure in figures:
+        end, size = wanted.get(figure.kind, ("", 1))
+        line[f"{figure.key}{end}"] = scaled(figure.value(of), size)
+        if figure.interval is not None:
+            ends = figure.ends(of)
+            for name in ("low", "high"):
+                line[f"{figure.key}_ci95_{name}{end}"] = scaled(getattr(ends, name, None), size)
+    return line
+
+
+def scaled(value: Value, size: float) -> Value:
+    """A number in a unit of that size; 1 changes nothing, not even an integer."""
+    return value / size if size != 1 and isinstance(value, (int, float)) and not isinstance(value, bool) else value

@@ -1,0 +1,485 @@
+"""The first page of a report: which backend is fastest, what that costs in accuracy, how sure that is (pure).
+
+The same answers appear in report.md, at the end of a command on the terminal, at the top of report.html, in the README
+and in the line of `--json`. Everything else is in the details (harness/render/document.py).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from harness.core.schemas import Grade, Row, Status, Summary
+from harness.measure.grades import MAX_INTERVAL_HALF_WIDTH, MAX_RANKED_HALF_WIDTH
+from harness.measure.rows import median_ns
+from harness.measure.stats import P95_MIN_SAMPLES, relative_interval_half_width
+from harness.render import ranking, units, ways
+from harness.render.conditions import page_conditions, processor, rounds, threads
+from harness.render.further import further
+from harness.render.group import listed
+from harness.render.series import USUAL, named
+from harness.reporting.table import Align, texts
+from harness.reporting.writers.markdown import escape, section, table_text
+
+MAX_ANSWERS = 12
+"""Lines of the answer table. Where all batch sizes would be more, it has the smallest one of each model."""
+
+MAX_MODELS = 8
+"""Models whose answer is on the terminal and in the cards of the page."""
+
+MAX_ROWS = 40
+"""Rows of the table of all cases; where there are more, it has the smallest batch size of each model."""
+
+MAX_NAMED = 3
+"""Backends that one answer names."""
+
+MAX_REASONS = 4
+"""Reasons of cases without a result."""
+
+FULL = "fp32"
+"""The precision whose answers count as the same."""
+
+SHOWN: Mapping[str, str] = {"torch-eager": "PyTorch eager"}
+"""Header of the baseline's column, by backend."""
+
+LINKED = ("Recommendations", "What if", "Profile", "Not measured", "How to read this", "Environment")
+"""Sections of the details that the first page links to."""
+
+GRADES: Mapping[Grade, str] = {
+    "A": f"every check passed, within ±{MAX_INTERVAL_HALF_WIDTH:.0%}",
+    "B": "right, but less certain",
+    "C": f"disturbed, or wider than ±{MAX_RANKED_HALF_WIDTH:.0%}: not ranked",
+    "F": "void: wrong answers, or something else ran",
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The fastest of some rows of one shape.
+
+    rows: the fastest, or every ranked row that may be as fast (ranking.contenders). flagged: rows of grade C that may
+    be as fast. clear: the intervals of all others lie above that of the fastest. others: rows that are not the first.
+    """
+
+    rows: tuple[Row, ...]
+    flagged: tuple[Row, ...]
+    clear: bool
+    others: int
+
+    @property
+    def named(self) -> tuple[Row, ...]:
+        """All rows that may be the fastest, by their medians."""
+        return tuple(sorted((*self.rows, *self.flagged), key=median_ns))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a run says of one model at one shape.
+
+    same: the fastest of the fp32 rows; fastest: of all. baseline: the baseline backend in fp32, None without a figure.
+    rivals: rows of this shape besides the first.
+    """
+
+    model: str
+    where: str
+    same: Choice
+    fastest: Choice
+    baseline: Row | None
+    rivals: int
+
+    @property
+    def is_same(self) -> bool:
+        """True where no lower precision may be faster."""
+        return self.same.named == self.fastest.named
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """An answer as a card of the page: `where: said`, then figures where one row is the fastest.
+
+    fastest: the winner, None where there is none.
+    """
+
+    where: str
+    said: str
+    figures: str = ""
+    fastest: Row | None = None
+
+
+def first_page(
+    summary: Summary, details: str, headings: Sequence[str], charts: Sequence[tuple[str, str]] = (), note: str = ""
+) -> str:
+    """report.md: answers, how sure they are, one chart, one table of all cases.
+
+    details: path of the details, relative to the report; headings: of its sections, of which some are linked. charts:
+    (alternative text, path) of those of the whole run; note: which charts were not drawn, and why.
+    """
+    links = [f"[{name}]({details}#{name.lower().replace(' ', '-')})" for name in LINKED if name in headings]
+    more = f"More: {' · '.join([f'[all tables and charts]({details})', *links])}"
+    images = "\n\n".join(f"![{escape(text)}]({path})" for text, path in charts)
+    parts = (page_conditions(summary), answer(summary), images, note, case_table(summary), more)
+    return section(title(summary), *parts, level=1) + "\n"
+
+
+def title(summary: Summary) -> str:
+    """`3 models on AMD EPYC, 2 threads · 28 Nov 2026`; the configuration's title where nothing is measured."""
+    rows = [row for _, found in ranking.by_table(summary.rows) for row in found]
+    if not rows:
+        return summary.title
+    models = list(dict.fromkeys(row.model for row in rows))
+    name = models[0] if len(models) == 1 else f"{len(models)} models"
+    return f"{name} on {processor(summary.environments)}, {threads(rows)} · {_dates(summary)}"
+
+
+def answer(summary: Summary) -> str:
+    """The answers, how sure they are and what has no result, as Markdown."""
+    return "\n\n".join(filter(None, (answer_table(summary), how_sure(summary), without_result(summary))))
+
+
+def answers(summary: Summary, most: int = MAX_ANSWERS) -> list[Answer]:
+    """Of each model in the plan's order, in the first of its boundaries and modes: at each shape with several rows.
+
+    At the smallest shape alone where these would be more than `most`, and never more than that.
+    """
+    found = [[_answer(summary, *one) for one in ranking.by_shape(rows)] for rows in _first_tables(summary)]
+    rivalling = [[one for one in ours if one.rivals] or ours[:1] for ours in found]
+    whole = sum(map(len, rivalling)) <= most
+    return [one for ours in rivalling for one in (ours if whole else ours[:1])][:most]
+
+
+def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> str:
+    """One line an answer, at most `most`; a sentence where nothing is ranked or measured."""
+    shown = answers(summary, most)
+    if not shown:
+        return nothing(summary)
+    baseline = SHOWN.get(summary.baseline_backend, summary.baseline_backend)
+    names = ("model", f"fastest with the same answers ({FULL})", "fastest at all", "what that costs")
+    headers: list[tuple[str, Align]] = [*((name, "left") for name in names), (baseline, "right")]
+    lines = [
+        [
+            one.where,
+            in_words(one.same, _backend),
+            "the same" if one.is_same else in_words(one.fastest, named),
+            "nothing" if one.is_same else cost(one.fastest.named),
+            _baseline(one.baseline),
+        ]
+        for one in shown
+    ]
+    text = table_text(texts(headers, lines))
+    notes = [f"Medians of a batch{_ways(summary)}. ×: speed-up over {baseline} {FULL}. **Bold**: clearly the fastest."]
+    if ranking.DOUBT in text:
+        notes.append(ranking.DOUBT_MEANS)
+    if (more := len(_first_tables(summary)) - len({one.model for one in shown})) > 0:
+        notes.append(f"{units.count(more, 'more model')} in the details.")
+    return f"{text}\n\n{' '.join(notes)}"
+
+
+def nothing(summary: Summary) -> str:
+    """Of a summary without an answer."""
+    if all(row.status == "missing" for row in summary.rows):
+        return "Nothing is measured yet."
+    return "No case was measured. The details say why."
+
+
+def how_sure(summary: Summary) -> str:
+    """Rounds, number of rows of each grade, and the command that makes them surer; empty where nothing is measured."""
+    rows = [row for _, found in ranking.by_table(summary.rows) for row in found]
+    if not rows:
+        return ""
+    grades = sorted(Counter(row.grade for row in rows if row.grade).items())
+    counts = ", ".join(f"{number} {grade} ({GRADES[grade]})" for grade, number in grades)
+    return f"**How sure**: {rounds(summary, rows)} of each case. Grades: {counts}. {further(summary)}".strip()
+
+
+def without_result(summary: Summary) -> str:
+    """Cases that were skipped, failed or are missing, with their reasons; empty without any."""
+    groups: dict[tuple[Status, str], list[Row]] = {}
+    for row in summary.rows:
+        if row.status != "measured":
+            groups.setdefault((row.status, row.reason or "no reason on record"), []).append(row)
+    order = ("failed", "missing", "skipped")
+    found = sorted(groups.items(), key=lambda item: order.index(item[0][0]))
+    lines = [f"{_cases(status, rows)}: {escape(reason)}" for (status, reason), rows in found[:MAX_REASONS]]
+    if len(found) > MAX_REASONS:
+        rest = sum(len(rows) for _, rows in found[MAX_REASONS:])
+        lines.append(f"{units.count(rest, 'more case')} without a result in the details")
+    if summary.notes:
+        lines.append(f"{units.count(len(summary.notes), 'file')} left out, named in the details")
+    return "\n".join(f"- {line}" for line in lines) if len(lines) > 1 else "".join(lines)
+
+
+def case_table(summary: Summary) -> str:
+    """One line a case: model, backend, precision, batch, median, p95, speed-up, accuracy, grade."""
+    tables = ranking.by_table(summary.rows)
+    rows = [row for _, found in tables for row in found]
+    left = 0
+    if len(rows) > MAX_ROWS:
+        shown = [row for found in _first_tables(summary) for row in ranking.by_shape(found)[0][1]][:MAX_ROWS]
+        left, rows = len(rows) - len(shown), shown
+    if not rows:
+        return ""
+    unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
+    winners = {
+        found.case_id for _, ours in tables for _, group in ranking.by_shape(ours) if (found := ranking.winner(group))
+    }
+    figures = ("batch", f"median {unit.name} ±", f"p95 {unit.name}", "speed-up", "accuracy")
+    headers: list[tuple[str, Align]] = [(name, "left") for name in ("model", "backend", "precision")]
+    headers += [*((name, "right") for name in figures), ("grade", "left")]
+    lines = [[_place(summary, row), *_case_cells(row, unit, row.case_id in winners)] for row in rows]
+    text = table_text(texts(headers, lines))
+    notes = "±: half of the 95% interval. Accuracy: top-1 agreement or cosine against PyTorch fp32."
+    if left:
+        notes += f" {units.count(left, 'more row')} (larger batches, other boundaries and modes) in the details."
+    if ranking.DOUBT in text:
+        notes += f" {ranking.DOUBT_MEANS}"
+    return f"{text}\n\n{notes}"
+
+
+def in_words(choice: Choice, name: Callable[[Row], str]) -> str:
+    """The fastest with its time and speed-up; or which rows may be, and why that is not decided.
+
+    name: what a row is called.
+    """
+    if not choice.named:
+        return units.ABSENT
+    first = choice.named[0]
+    if choice.clear:
+        return f"**{name(first)}** {_time(first)}{_speedup(first)}"
+    if not choice.others:
+        return f"{name(first)} {_time(first)}{_speedup(first)} (only row{', grade C' if choice.flagged else ''})"
+    if len(choice.named) == 1 and choice.rows:
+        return f"{name(first)} {_time(first)}{_speedup(first)} (others are grade C or F)"
+    if not choice.flagged:
+        return f"{_or([name(row) for row in choice.named])}, {_time(first)} to {_time(choice.named[-1])}"
+    words = [f"{name(row)} {_time(row)}{' (grade C)' if row.grade == ranking.UNRANKED else ''}" for row in choice.named]
+    return f"undecided: {_or(words)}"
+
+
+def cost(rows: Sequence[Row]) -> str:
+    """What the least accurate of some rows loses against fp32: the share of answers that change, or its cosine."""
+    reduced = [row for row in rows if row.precision != FULL]
+    if not reduced:
+        return "nothing"
+    agreements = [found for row in reduced if (found := _top1(row)) is not None]
+    cosines = [row.parity.cosine for row in reduced if row.parity and row.parity.cosine is not None]
+    if len(agreements) == len(reduced):
+        changed = math.ceil(round((1 - min(agreements)) * 1000, 6)) / 10  # never rounded to nothing
+        text = f"{changed:.1f}% of answers change" if changed else "no answer changes"
+    elif len(cosines) == len(reduced):
+        text = f"cosine {units.cosine(min(cosines))}"
+    else:
+        return "accuracy not checked"
+    return text if len(reduced) == 1 else f"{text} (the least accurate)"
+
+
+def accuracy(row: Row) -> str:
+    """Agreement with the reference: top-1 of a trained classifier, else the cosine."""
+    if row.grade == "F" or row.parity is None:
+        return units.ABSENT
+    agreement = _top1(row)
+    return f"cosine {units.cosine(row.parity.cosine)}" if agreement is None else f"top-1 {units.percent(agreement)}"
+
+
+def verdicts(summary: Summary) -> list[Verdict]:
+    """One card for each model with a figure, at its smallest shape, in the plan's order."""
+    return [_verdict(one) for one in _smallest(summary)]
+
+
+def terminal_answer(summary: Summary) -> str:
+    """The answers for the smallest shape of each model, and how sure they are, without Markdown."""
+    found = _smallest(summary)
+    if not found:
+        return nothing(summary)
+    baseline = SHOWN.get(summary.baseline_backend, summary.baseline_backend)
+    blocks = []
+    for one in found[:MAX_MODELS]:
+        same = f"{in_words(one.same, _backend)}; {baseline}: {_baseline(one.baseline)}"
+        fastest = "the same" if one.is_same else f"{in_words(one.fastest, named)}; {cost(one.fastest.named)}"
+        blocks.append(f"{one.where}\n  fastest, same answers ({FULL})   {same}\n  fastest at all{' ' * 17}{fastest}")
+    if len(found) > MAX_MODELS:
+        blocks.append(f"{len(found) - MAX_MODELS} more models in the report.")
+    if any(ranking.DOUBT in block for block in blocks):
+        blocks.append(ranking.DOUBT_MEANS)
+    blocks += [how_sure(summary), without_result(summary)]
+    return "\n".join(filter(None, blocks)).replace("**", "").replace("`", "").replace("\\|", "|")
+
+
+def outcome(exit_code: int, plan_id: str | None, summary: Summary | None) -> str:
+    """One line of JSON: exit code, plan, rows by status and by grade, and the fastest row of each model.
+
+    Where the run ended before there was a plan or a summary, what they would have shown is null.
+    """
+    said: dict[str, Any] = {"exit_code": exit_code, "plan_id": plan_id, "rows": None, "grades": None, "fastest": None}
+    if summary is not None:
+        said["rows"] = Counter(row.status for row in summary.rows)
+        said["grades"] = Counter(row.grade for row in summary.rows if row.grade)
+        said["fastest"] = {rows[0].model: _fastest(ranking.by_shape(rows)[0][1]) for rows in _first_tables(summary)}
+    return json.dumps(said)
+
+
+def _fastest(group: Sequence[Row]) -> dict[str, Any] | None:
+    """The fastest of one shape, and whether others may be just as fast; None where no row may be ranked."""
+    contenders = ranking.contenders(group)
+    if not contenders or (latency := contenders[0].latency_ns) is None:
+        return None
+    return {
+        "case_id": contenders[0].case_id,
+        "median_ms": latency.median / units.MILLISECOND.ns,
+        "grade": contenders[0].grade,
+        "undecided": ranking.winner(group) is None,
+    }
+
+
+def _first_tables(summary: Summary) -> list[Sequence[Row]]:
+    """The first table of each model: boundaries and modes answer different questions, and have their own tables."""
+    first: dict[tuple[str, ...], Sequence[Row]] = {}
+    for key, rows in ranking.by_table(summary.rows):
+        first.setdefault(key[:3], rows)
+    return list(first.values())
+
+
+def _ways(summary: Summary) -> str:
+    """Boundary and mode of the answers, where the run has others too; else the conditions name them."""
+    if len({(key[3:]) for key, _ in ranking.by_table(summary.rows)}) < 2:
+        return ""
+    found = dict.fromkeys(ways.brief(rows[0]) for rows in _first_tables(summary))
+    return f", {listed(list(found), last='or')}"
+
+
+def _smallest(summary: Summary) -> list[Answer]:
+    found = [_answer(summary, *ranking.by_shape(rows)[0]) for rows in _first_tables(summary)]
+    return [one for one in found if one.fastest.named]
+
+
+def _answer(summary: Summary, shape: tuple[int, int], group: Sequence[Row]) -> Answer:
+    length, batch = shape
+    way = f" ({ways.short(group[0])})" if ways.short(group[0]) else ""
+    tokens = f", {length} tokens" if length else ""
+    full = [row for row in group if row.precision == FULL]
+    baseline = (row for row in full if row.backend == summary.baseline_backend and row.latency_ns)
+    where = f"{_model(summary, group[0])}{way}, batch {batch}{tokens}"
+    return Answer(group[0].model, where, _choice(full), _choice(group), next(baseline, None), len(group) - 1)
+
+
+def _choice(rows: Sequence[Row]) -> Choice:
+    return Choice(
+        tuple(ranking.contenders(rows)),
+        tuple(ranking.doubtful_leaders(rows)),
+        ranking.winner(rows) is not None,
+        len(rows) - 1,
+    )
+
+
+def _verdict(one: Answer) -> Verdict:
+    fastest, lost = one.fastest, "" if one.is_same else cost(one.fastest.named)
+    same = "" if one.is_same else f"with the same answers ({FULL}): {in_words(one.same, _backend)}"
+    if fastest.clear:
+        winner = fastest.rows[0]
+        parts = [_time(winner), _gain(winner), lost, same]
+        return Verdict(
+            one.where, f"{named(winner)} is fastest", ", ".join(filter(None, parts)).replace("**", ""), winner
+        )
+    said = "; ".join(filter(None, (in_words(fastest, named), lost, same)))
+    return Verdict(one.where, said.replace("**", ""))
+
+
+def _gain(row: Row) -> str:
+    if row.speedup is None or row.speedup.baseline == row.case_id:
+        return ""
+    ends = f" (95% CI {units.interval(row.speedup.ci95)})" if row.speedup.ci95 else ""
+    doubt = ", which is grade C" if ranking.is_doubtful(row) else ""
+    return f"{ranking.speedup(row)} times the speed of the baseline{doubt}{ends}"
+
+
+def _model(summary: Summary, row: Row) -> str:
+    """With its weights where others of the run have trained ones; else the conditions name them."""
+    mixed = len({other.weights for other in summary.rows}) > 1
+    return f"{row.model} (random weights)" if mixed and row.weights == "seeded" else row.model
+
+
+def _place(summary: Summary, row: Row) -> str:
+    length = f", {row.sequence_length} tokens" if row.sequence_length else ""
+    way = f" ({ways.short(row)})" if ways.short(row) else ""
+    return f"{_model(summary, row)}{way}{length}"
+
+
+def _case_cells(row: Row, unit: units.TimeUnit, wins: bool) -> list[str]:
+    words = [_backend(row), row.precision, str(row.batch_size)]
+    if row.latency_ns is None:
+        return [*words, "void", "void", "void", accuracy(row), row.grade or units.ABSENT]
+    median = f"{units.in_unit(row.latency_ns.median, unit)}{_half_width(row)}"
+    return [
+        *words,
+        f"**{median}**" if wins else median,
+        _p95(row, unit),
+        units.ABSENT if row.speedup is None else f"{ranking.speedup(row)}×",
+        accuracy(row),
+        row.grade or units.ABSENT,
+    ]
+
+
+def _half_width(row: Row) -> str:
+    if row.latency_ns is None or row.latency_ns.ci95 is None:
+        return ""
+    width = relative_interval_half_width(row.latency_ns.ci95, row.latency_ns.median)
+    return f" ±{width:.1%}" if width < 0.1 else f" ±{width:.0%}"
+
+
+def _p95(row: Row, unit: units.TimeUnit) -> str:
+    if row.latency_ns is None or row.mode == "offline":
+        return units.ABSENT
+    if row.latency_ns.p95 is None:
+        return f"needs {P95_MIN_SAMPLES} samples" if row.latency_ns.n < P95_MIN_SAMPLES else "too few samples"
+    return units.in_unit(row.latency_ns.p95, unit)
+
+
+def _backend(row: Row) -> str:
+    return row.backend if row.setting == USUAL else f"{row.backend} ({row.setting})"
+
+
+def _time(row: Row) -> str:
+    return units.duration(row.latency_ns.median) if row.latency_ns else units.ABSENT
+
+
+def _speedup(row: Row) -> str:
+    if row.speedup is None or row.speedup.baseline == row.case_id:
+        return ""
+    return f", {ranking.speedup(row)}×"
+
+
+def _baseline(row: Row | None) -> str:
+    if row is None:
+        return units.ABSENT
+    return f"{_time(row)} (grade C)" if row.grade == ranking.UNRANKED else _time(row)
+
+
+def _top1(row: Row) -> float | None:
+    # Near-tied logits of random weights flip on rounding alone: their agreement would mislead.
+    return None if row.weights == "seeded" or row.parity is None else row.parity.top1_agreement
+
+
+def _or(words: Sequence[str]) -> str:
+    if len(words) > MAX_NAMED:
+        words = [*words[:MAX_NAMED], f"{len(words) - MAX_NAMED} more"]
+    return listed(words, last="or")
+
+
+def _cases(status: Status, rows: Sequence[Row]) -> str:
+    backends = sorted({f"{row.backend} {row.precision}" for row in rows})
+    who = _and(backends) if len(backends) <= MAX_NAMED else units.count(len(backends), "backend")
+    state = {"failed": "failed", "missing": "not measured", "skipped": "skipped"}.get(status, status)
+    return f"{units.count(len(rows), 'case')} {state} ({who} of {_and(sorted({row.model for row in rows}))})"
+
+
+def _and(words: Sequence[str]) -> str:
+    return listed([*words[:MAX_NAMED], *([f"{len(words) - MAX_NAMED} more"] if len(words) > MAX_NAMED else [])])
+
+
+def _dates(summary: Summary) -> str:
+    days = [date.fromisoformat(text[:10]) for text in (summary.measured_from, summary.measured_to) if text]
+    return " to ".join(dict.fromkeys(f"{day.day} {day:%b} {day.year}" for day in days))

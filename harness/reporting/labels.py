@@ -1,0 +1,76 @@
+"""What a line of a CSV file is, and the columns of every line about a case: who, and under what conditions (pure).
+
+A file is often read without the report, so each line says everything that its figures depend on. Headers carry units,
+figures are not rounded, and what is not known, withheld or void is empty.
+"""
+
+from __future__ import annotations
+
+from harness.core.schemas import Interval, Row, Summary
+from harness.render import ranking, units
+from harness.render.conditions import machine, versions
+from harness.reporting.figures import Value
+
+Line = dict[str, Value]
+
+RESTS_ON_C = "_rests_on_grade_c"
+"""End of the name of each column that says whether a ratio rests on a row of grade C, its own or the baseline."""
+
+
+def who(row: Row) -> Line:
+    """What was measured: the columns that stand first."""
+    return {
+        "case_id": row.case_id,
+        "model": row.model,
+        "weights": row.weights,
+        "backend": row.backend,
+        "setting": row.setting,
+        "device": row.device,
+        "precision": row.precision,
+        "batch_size": row.batch_size,
+        "sequence_length": row.sequence_length,
+        "boundary": row.boundary,
+        "mode": row.mode,
+        "grade": row.grade,
+    }
+
+
+def where(summary: Summary) -> Line:
+    """Where and when a run was made: the columns that stand last."""
+    return {
+        "machine": machine(summary.environments),
+        "libraries": versions(summary.environments),
+        "measured_from": summary.measured_from,
+        "measured_to": summary.measured_to,
+        "plan_id": summary.plan_id,
+        "settings_id": summary.settings_id,
+    }
+
+
+def about(summary: Summary, row: Row, *figures: Line) -> Line:
+    """A whole line about one case."""
+    line = who(row)
+    for part in figures:
+        line |= part
+    return {**line, "threads": row.threads, **where(summary)}
+
+
+def is_sound(row: Row) -> bool:
+    """False for a row without a figure, and for one of grade F, which timed something else than its label says."""
+    return row.latency_ns is not None
+
+
+def sound_rows(summary: Summary) -> list[Row]:
+    """Rows of the latency tables that have sound figures, in the tables' order."""
+    return [row for _, rows in ranking.by_table(summary.rows) for row in rows if is_sound(row)]
+
+
+def per(value: float | None, unit: units.TimeUnit) -> float | None:
+    """A time in ns in another unit, not rounded."""
+    return None if value is None else value / unit.ns
+
+
+def ends(name: str, found: Interval | None, unit: units.TimeUnit | None) -> Line:
+    """Both ends of a 95% interval as `<name>_ci95_low_<unit>` and `…_high_…`; unit None: of a plain ratio."""
+    tail, length = (f"_{unit.name}", unit.ns) if unit else ("", 1.0)
+    return {f"{name}_ci95_{end}{tail}": getattr(found, end) / length if found else None for end in ("low", "high")}

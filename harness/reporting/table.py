@@ -1,0 +1,99 @@
+"""A table as data: columns with header, unit and alignment, rows of anything, and the text around them (pure).
+
+A writer makes a format of it. A column comes from a figure of figures.py, or from a plain function where it is odd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Generic, Literal, TypeVar
+
+from harness.core.schemas import Row
+from harness.render import units
+from harness.render.series import setting_columns
+from harness.render.units import ABSENT, SECOND, TimeUnit
+from harness.reporting.figures import Figure
+
+Align = Literal["left", "right"]
+Thing = TypeVar("Thing")
+
+
+@dataclass(frozen=True)
+class Column(Generic[Thing]):
+    """header: with the unit that all cells share. cell: Markdown of one row. align: words to the left."""
+
+    header: str
+    cell: Callable[[Thing], str]
+    align: Align = "right"
+
+
+@dataclass(frozen=True)
+class Table(Generic[Thing]):
+    """conditions: Markdown above the table. note: Markdown below it."""
+
+    columns: Sequence[Column[Thing]]
+    rows: Sequence[Thing]
+    conditions: str = ""
+    note: str = ""
+
+    @property
+    def headers(self) -> list[str]:
+        """Of all columns, in order."""
+        return [column.header for column in self.columns]
+
+    @property
+    def aligned(self) -> list[Align]:
+        """Alignment of all columns, in order."""
+        return [column.align for column in self.columns]
+
+    def cells(self) -> list[list[str]]:
+        """Text of each cell, row by row."""
+        return [[column.cell(row) for column in self.columns] for row in self.rows]
+
+
+def words(header: str, cell: Callable[[Thing], str]) -> Column[Thing]:
+    """A column of words, aligned to the left."""
+    return Column(header, cell, "left")
+
+
+def figure_column(figure: Figure[Thing], unit: TimeUnit = SECOND) -> Column[Thing]:
+    """The column of a figure. unit: of times."""
+    match figure.kind:
+        case "time":
+            return Column(f"{figure.label} {unit.name}", lambda row: units.in_unit(figure.number(row), unit))
+        case "energy":
+            return Column(f"J {figure.label}", lambda row: units.significant(figure.number(row)))
+        case "power":
+            return Column(f"{figure.label} W", lambda row: units.whole_number(figure.number(row)))
+        case "share":
+            return Column(figure.label, lambda row: units.percent(figure.number(row)))
+        case _:
+            return Column(figure.label, lambda row: units.significant(figure.number(row)))
+
+
+def case_columns(rows: Iterable[Row], with_setting: bool = True) -> list[Column[Row]]:
+    """Which case a row is: backend, precision, batch; setting and sequence length where any of the rows has one."""
+    rows = list(rows)
+    settings = setting_columns(rows) if with_setting else {}
+    shown = [
+        words("backend", lambda row: row.backend),
+        words("precision", lambda row: row.precision),
+        *(words(name, cell) for name, cell in settings.items()),
+        Column[Row]("batch", lambda row: str(row.batch_size)),
+    ]
+    if any(row.sequence_length for row in rows):
+        shown.append(Column("seq", lambda row: str(row.sequence_length or ABSENT)))
+    return shown
+
+
+def texts(columns: Sequence[tuple[str, Align]], rows: Sequence[Sequence[str]]) -> Table[Sequence[str]]:
+    """A table whose cells are texts already. columns: header and alignment of each."""
+    made = [Column[Sequence[str]](header, itemgetter(place), align) for place, (header, align) in enumerate(columns)]
+    return Table(made, rows)
+
+
+def filled(columns: Iterable[Column[Thing]], rows: Sequence[Thing]) -> list[Column[Thing]]:
+    """The columns in which any of the rows has a figure."""
+    return [column for column in columns if any(column.cell(row) not in ("", ABSENT) for row in rows)]

@@ -1,0 +1,197 @@
+"""Cold start: what a backend costs before its first answer, and how many requests repay it (pure)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from harness.core.schemas import EngineRecord, ExportRecord, Interval, Latency, Row, Summary
+from harness.measure.grades import too_wide_to_print
+from harness.measure.stats import difference_interval
+from harness.render import ranking, units
+from harness.render.units import ABSENT, SECOND
+from harness.reporting.figures import COLD, CSV_SECONDS, columns, until_first_answer_ns
+from harness.reporting.labels import RESTS_ON_C, Line, about, ends, is_sound, per, sound_rows
+from harness.reporting.table import Column, Table, case_columns, figure_column
+from harness.reporting.tables.engines import Engines, engine_of
+
+
+def export_ns(row: Row, export: ExportRecord | None, engine: EngineRecord | None = None) -> float | None:
+    """Export time of the ONNX file that the row loaded or its engine was built from, in ns; None for neither."""
+    onnx = engine is not None or any(name.endswith(".onnx") for name in row.artifacts)
+    if export is None or not onnx:
+        return None
+    # Files of other precisions are made from the fp32 one, so theirs comes on top.
+    steps = [seconds for name, seconds in export.seconds.items() if name in {"onnx", f"onnx-{row.precision}"}]
+    return sum(steps) * 1e9 if steps else None
+
+
+@dataclass(frozen=True)
+class BreakEven:
+    """Whether a row repays what it costs more than the baseline before its first answer, and after how many requests.
+
+    requests: batches; 0 where it starts no later, None where it is not repaid. interval: 95%, from that of the
+    difference of the medians, the cost as it was measured; None with one process. cached: a compile cache was warm, the
+    row's or the baseline's, so that this is not about a first start. doubtful: the row or the baseline is grade C.
+    """
+
+    outcome: Literal["repaid", "at once", "never", "not proven"]
+    requests: int | None = None
+    interval: Interval | None = None
+    cached: bool = False
+    doubtful: bool = False
+
+    def __str__(self) -> str:
+        """As a table shows it: `~450 [380, 560] (cached)`."""
+        doubt = ranking.DOUBT if self.doubtful and self.outcome != "not proven" else ""
+        cached = CACHED if self.cached else ""
+        return f"{doubt}{requests(self.requests, self.interval) if self.requests else self.outcome}{cached}"
+
+
+CACHED = " (cached)"
+
+
+def requests(count: int, interval: Interval | None) -> str:
+    """A number of requests with its interval; of a wide one the upper end, by which they are repaid at the latest."""
+    if interval is None:
+        return f"{units.whole(count)} (no interval)"
+    if too_wide_to_print(interval):
+        return f"at most {units.whole(math.ceil(interval.high))}"
+    return f"{units.whole(count)} {units.interval(interval, end=lambda end: units.whole(math.ceil(end)))}"
+
+
+def repaid_after(cost_ns: float, slow: Latency, fast: Latency) -> tuple[int, Interval | None] | None:
+    """Requests after which what `fast` takes less than `slow` has repaid a cost > 0, and their 95% interval.
+
+    None where the interval of the difference leaves open that `fast` takes as long. Without an interval on both sides
+    there is none of the requests.
+    """
+    gain_ns = slow.median - fast.median
+    if slow.ci95 is None or fast.ci95 is None:
+        return (math.ceil(cost_ns / gain_ns), None) if gain_ns > 0 else None
+    gain = difference_interval(slow.median, slow.ci95, fast.median, fast.ci95)
+    if gain.low <= 0:
+        return None
+    return math.ceil(cost_ns / gain_ns), Interval(low=cost_ns / gain.high, high=cost_ns / gain.low)
+
+
+def break_even(
+    row: Row, baseline: Row | None, export: ExportRecord | None, engine: EngineRecord | None = None
+) -> BreakEven | None:
+    """Whether and when a row repays its slower start.
+
+    engine: what was built for the row, whose build comes on top of the export. None where there is nothing to compare.
+    """
+    if baseline is None or row is baseline or row.speedup is None:
+        return None
+    fast, slow, costs, saved = row.latency_ns, baseline.latency_ns, row.cold_ns, baseline.cold_ns
+    if fast is None or slow is None or costs is None or saved is None:
+        return None
+    cost_ns = until_first_answer_ns(costs) + (export_ns(row, export, engine) or 0)
+    cost_ns += engine.build_s * 1e9 if engine else 0
+    cost_ns -= until_first_answer_ns(saved)
+    found = BreakEven(
+        outcome := _outcome(cost_ns, slow, fast),
+        requests=0 if outcome == "at once" else None,
+        cached=bool(costs.compile_cached or saved.compile_cached),
+        doubtful=ranking.is_doubtful(row),
+    )
+    repaid = repaid_after(cost_ns, slow, fast) if outcome == "repaid" else None
+    return replace(found, requests=repaid[0], interval=repaid[1]) if repaid else found
+
+
+def _outcome(cost_ns: float, slow: Latency, fast: Latency) -> Literal["repaid", "at once", "never", "not proven"]:
+    if repaid_after(1.0, fast, slow) is not None or fast.median == slow.median:
+        return "never"
+    if repaid_after(1.0, slow, fast) is None:
+        return "not proven"
+    return "repaid" if cost_ns > 0 else "at once"
+
+
+def cold_table(
+    rows: Sequence[Row], by_id: Mapping[str, Row], export: ExportRecord | None, engines: Engines | None = None
+) -> Table[Row] | None:
+    """Export, engine, load, compile, first inference, their sum and the requests that repay it; None without any.
+
+    engines: Summary.engines; the engine's column is there only where a row loaded one.
+    """
+    shown = [row for row in rows if row.cold_ns is not None]
+    if not shown:
+        return None
+    built = {row.case_id: engine for row in rows if (engine := engine_of(row, export, engines or {}))}
+    repaid = {row.case_id: break_even(row, _baseline(row, by_id), export, built.get(row.case_id)) for row in shown}
+    shown_columns = [
+        *case_columns(rows),
+        Column[Row]("export s", lambda row: units.in_unit(export_ns(row, export, built.get(row.case_id)), SECOND)),
+        *([Column[Row]("engine s", lambda row: _build_s(built.get(row.case_id)))] if built else []),
+        *(_marked(figure_column(figure, SECOND), figure in _HOLD_COMPILING) for figure in COLD if figure.label),
+        Column[Row]("break-even requests", lambda row: str(repaid[row.case_id] or ABSENT)),
+    ]
+    return Table(shown_columns, shown, note=_notes([found for found in repaid.values() if found]))
+
+
+_HOLD_COMPILING = tuple(figure for figure in COLD if figure.key in ("compile", "until_first_answer"))
+
+
+def _marked(column: Column[Row], holds_compiling: bool) -> Column[Row]:
+    """With a mark where compiling was short by an earlier cache."""
+    if not holds_compiling:
+        return column
+
+    def cell(row: Row) -> str:
+        return column.cell(row) + (CACHED if row.cold_ns and row.cold_ns.compile_cached else "")
+
+    return Column(column.header, cell)
+
+
+def _baseline(row: Row, by_id: Mapping[str, Row]) -> Row | None:
+    return by_id.get(row.speedup.baseline) if row.speedup else None
+
+
+def _notes(found: Sequence[BreakEven]) -> str:
+    """What the marks beside the figures mean, where there are any."""
+    cached = (
+        "(cached): a compile cache was warm in every process, so that a first start takes longer than this. In the "
+        "last column it was that of the row or of the baseline; what repays a first start is not known."
+    )
+    notes = [
+        *([cached] if any(one.cached for one in found) else []),
+        *([ranking.DOUBT_MEANS] if any(one.doubtful for one in found) else []),
+    ]
+    return "\n\n".join(notes)
+
+
+def _build_s(engine: EngineRecord | None) -> str:
+    return ABSENT if engine is None else units.significant(engine.build_s)
+
+
+def cold_lines(summary: Summary) -> list[Line]:
+    """A line for each row that told what it cost until its first answer."""
+    by_id = {row.case_id: row for row in summary.rows}
+    return [about(summary, row, costs) for row in sound_rows(summary) if (costs := cold_costs(summary, row, by_id))]
+
+
+def cold_costs(summary: Summary, row: Row, by_id: dict[str, Row]) -> Line:
+    """Export, engine, load, compile, first inference in s, and when they are repaid; empty for a row that is void.
+
+    by_id: all rows of the summary, for baselines.
+    """
+    export = summary.exports.get(row.model)
+    if row.cold_ns is None or not is_sound(row):
+        return {}
+    engine = engine_of(row, export, summary.engines)
+    baseline = _baseline(row, by_id)
+    repaid = break_even(row, baseline, export, engine)
+    return {
+        "export_s": per(export_ns(row, export, engine), SECOND),
+        "engine_build_s": engine.build_s if engine else None,
+        **columns(COLD, row, CSV_SECONDS),
+        "break_even": repaid.outcome if repaid else None,
+        "break_even_requests": repaid.requests if repaid else None,
+        **ends("break_even_requests", repaid.interval if repaid else None, None),
+        "break_even_against": baseline.case_id if baseline else None,
+        "break_even_compile_cached": repaid.cached if repaid else None,
+        f"break_even{RESTS_ON_C}": repaid.doubtful if repaid else None,
+    }

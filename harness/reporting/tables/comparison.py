@@ -1,0 +1,253 @@
+"""A comparison as Markdown and as a terminal table, worst first (pure)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+
+from harness.core.schemas import ComparedRow, Comparison, Design, Judgement, Side
+from harness.measure.comparison import ENOUGH_ROUNDS, RULES, is_lost
+from harness.render import change, units
+from harness.reporting.table import Column, Table, texts, words
+from harness.reporting.writers import markdown
+from harness.reporting.writers import terminal as terminal_writer
+from harness.reporting.writers.markdown import section
+
+TERMINAL_ROWS = 40
+"""Lines of the terminal table; comparison.md holds every row."""
+
+THRESHOLDS = "Thresholds"
+
+MAX_NAMED = 3
+"""Cases named one by one beside a reason that they share; all of them stand in comparison.json."""
+
+CORRELATED_ALARMS = "53% to 72%"
+"""With 5 to 10 rounds a side: benchmarks/false_alarms.py, docs/speed.md."""
+
+
+def headline(comparison: Comparison) -> str:
+    """One line: what failed, and how many rows of each verdict there are."""
+    parts = []
+    if comparison.baseline is not None:
+        counts = Counter(row.verdict for row in change.worst_first(comparison.rows))
+        compared = sum(row.ratio is not None for row in comparison.rows)
+        failing = [row for row in change.worst_first(comparison.rows) if row.fails]
+        worst = f" (worst: {failing[0].case_id} {change.percent(failing[0].ratio or 1)})" if failing else ""
+        parts.append(f"{len(failing)} of {units.count(compared, 'compared row')} regressed{worst}")
+        parts.append(", ".join(f"{number} {verdict}" for verdict, number in counts.items()))
+    if comparison.judgements:
+        outcomes = Counter(outcome for outcome, *_, found in _judged(comparison) for _ in found)
+        parts.append("thresholds: " + ", ".join(f"{number} {outcome}" for outcome, number in outcomes.items()))
+    return "; ".join(part for part in parts if part) + "."
+
+
+def terminal(comparison: Comparison) -> str:
+    """Compared rows and missed thresholds, narrow enough for 100 columns where case names are."""
+    rows = [row for row in change.worst_first(comparison.rows) if row.ratio is not None]
+    blocks = [terminal_writer.table_text(compared_table(rows[:TERMINAL_ROWS], with_notes=False))] if rows else []
+    if len(rows) > TERMINAL_ROWS:
+        blocks.append(f"… and {len(rows) - TERMINAL_ROWS:,} more rows in comparison.md")
+    missed = [
+        f"{outcome}  {threshold}  {_named([one.case_id for one in found])}: {said}"
+        for outcome, threshold, said, found in _judged(comparison)
+        if outcome != "PASS"
+    ]
+    blocks += missed[:TERMINAL_ROWS]
+    if len(missed) > TERMINAL_ROWS:
+        blocks.append(f"… and {len(missed) - TERMINAL_ROWS:,} more missed thresholds in comparison.md")
+    return "\n".join([*blocks, *remarks(comparison)])
+
+
+def document(comparison: Comparison, conditions: str) -> str:
+    """The whole comparison. `conditions`: those of the current summary, which stand above each table of figures."""
+    compared = [row for row in change.worst_first(comparison.rows) if row.ratio is not None]
+    stated = f"Conditions: {conditions}"
+    parts = [
+        section("Comparison", f"**{headline(comparison)}**", sides(comparison), *remarks(comparison), level=1),
+        section("Rows", stated, markdown.table_text(compared_table(compared, bold=True))) if compared else "",
+        *(section(title, *([stated] if title == THRESHOLDS else []), text) for title, text in details(comparison)),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def details(comparison: Comparison) -> list[tuple[str, str]]:
+    """(heading, Markdown) of what stands below the compared rows; a part with nothing to say is left out."""
+    parts = {
+        THRESHOLDS: _thresholds(comparison) if comparison.judgements else "",
+        "Not compared": _not_compared(comparison.rows),
+        "What changed around the rows": _differences(comparison),
+        "How to read this": _guide(comparison),
+    }
+    return [(title, text) for title, text in parts.items() if text]
+
+
+def remarks(comparison: Comparison) -> list[str]:
+    """What a reader must know before he believes the rows."""
+    found = []
+    common = comparison.common_ratio
+    moved = any(row.verdict in ("SLOWER", "FASTER") for row in comparison.rows)
+    if moved and common is not None and abs(common - 1) > comparison.equivalence:
+        found.append(
+            f"The middle row moved by {change.percent(common)}: look first at what all rows share "
+            f"({_SHARED[comparison.design]}), then at single rows."
+        )
+    lost = sum(is_lost(row) for row in comparison.rows)
+    if lost:
+        found.append(f"{units.count(lost, 'row')} had a sound figure in the baseline and have none now.")
+    if short := _short_sides(comparison):
+        enough = RULES[comparison.design].enough
+        commands = " and ".join(dict.fromkeys(f"`{_command(side, comparison.design)}`" for side in short))
+        again = "" if comparison.design == "paired" else ", then compare again"
+        found.append(f"No row is judged by fewer than {enough} rounds a side: {commands}{again}.")
+    return found
+
+
+_SHARED: Mapping[Design, str] = {
+    "separate": "neighbours and clock of the machine, a library",
+    "paired": "code or a library that all rows use",
+    "across": "the baseline backend, of which all are ratios",
+}
+
+
+def _short_sides(comparison: Comparison) -> list[Side]:
+    """The runs that need more rounds before any verdict."""
+    pairs = [row.rounds for row in comparison.rows if row.rounds is not None]
+    sides, enough = [comparison.baseline, comparison.current], RULES[comparison.design].enough
+    return [side for at, side in enumerate(sides) if side is not None and any(pair[at] < enough for pair in pairs)]
+
+
+def _command(side: Side, design: Design) -> str:
+    """What gives a run the rounds that it lacks, with the configuration and folder that it names."""
+    if design == "paired":
+        return "make ab ROUNDS=10"
+    config = [f"CONFIG={side.config}"] if side.config else []
+    return " ".join(["make bench", f"ROUNDS={ENOUGH_ROUNDS}", *config, f"RESULTS={PurePath(side.path).parent}"])
+
+
+def compared_table(rows: Sequence[ComparedRow], *, with_notes: bool = True, bold: bool = False) -> Table[ComparedRow]:
+    """A line for each compared row. bold: the verdicts of those that fail."""
+    unit = units.time_unit(value for row in rows for value in (row.baseline_ns, row.current_ns) if value)
+    across = any(row.relative for row in rows)
+    names = ("baseline ratio", "ratio now") if across else (f"baseline {unit.name}", f"now {unit.name}")
+
+    def figure(row: ComparedRow, place: int) -> str:
+        if row.relative:
+            return units.significant(row.relative[place])
+        return units.in_unit((row.baseline_ns, row.current_ns)[place], unit)
+
+    columns = [
+        words("verdict", lambda row: f"**{row.verdict}**" if bold and row.fails else row.verdict),
+        words("case", lambda row: row.case_id),
+        Column[ComparedRow](names[0], lambda row: figure(row, 0)),
+        Column[ComparedRow](names[1], lambda row: figure(row, 1)),
+        Column[ComparedRow]("change", lambda row: change.percent(row.ratio or 1)),
+        Column[ComparedRow]("95% CI", lambda row: change.interval(row.ci95)),
+    ]
+    return Table([*columns, *([words("note", change.note)] if with_notes else [])], rows)
+
+
+def _of_words(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    return markdown.table_text(texts([(header, "left") for header in headers], lines) if lines else None)
+
+
+def _thresholds(comparison: Comparison) -> str:
+    lines = [
+        [outcome, f"`{threshold}`", _named([one.case_id for one in found]), said]
+        for outcome, threshold, said, found in _judged(comparison)
+    ]
+    return _of_words(["verdict", "threshold", "case", "value"], lines)
+
+
+def _judged(comparison: Comparison) -> list[tuple[str, str, str, list[Judgement]]]:
+    """(outcome, threshold, words, rows), failures first; rows of which the same must be said stand together."""
+    order = ("FAIL", "UNKNOWN", "PASS")
+    groups: dict[tuple[str, str, str], list[Judgement]] = {}
+    for found in sorted(comparison.judgements, key=lambda one: order.index(one.outcome)):
+        groups.setdefault((found.outcome, found.threshold, change.judged(found)), []).append(found)
+    return [(*key, found) for key, found in groups.items()]
+
+
+def _not_compared(rows: Sequence[ComparedRow]) -> str:
+    """Rows without a ratio, by reason; those that were lost since the baseline first."""
+    groups: dict[tuple[str, str], list[ComparedRow]] = {}
+    for row in sorted(change.worst_first(rows), key=lambda row: not is_lost(row)):
+        if row.ratio is None:
+            groups.setdefault((row.verdict, change.in_words(row)), []).append(row)
+    lines = [[verdict, _named([row.case_id for row in found]), why] for (verdict, why), found in groups.items()]
+    return _of_words(["verdict", "case", "reason"], lines)
+
+
+def _named(cases: Sequence[str]) -> str:
+    named = ", ".join(cases[:MAX_NAMED])
+    return named if len(cases) <= MAX_NAMED else f"{named} and {len(cases) - MAX_NAMED:,} more"
+
+
+def _differences(comparison: Comparison) -> str:
+    forbids = "" if comparison.design == "across" else " (forbids comparing)"
+    lines = [
+        [f"{one.name}{forbids if one.refuses else ''}", one.baseline, one.current] for one in comparison.differences
+    ]
+    return _of_words(["fact", "baseline", "now"], lines)
+
+
+def sides(comparison: Comparison) -> str:
+    """Which two runs, and when each was measured."""
+    both = [("Baseline", comparison.baseline), ("Now", comparison.current)]
+    lines = [
+        f"- {name}: {_state(side)}`{side.path}`, plan {side.plan_id}, {units.count(side.rounds, 'round')}, "
+        f"measured {side.measured_from or 'nothing'} to {side.measured_to or 'nothing'}"
+        for name, side in both
+        if side is not None
+    ]
+    return "\n".join(lines)
+
+
+def _state(side: Side) -> str:
+    return f"**{side.state}**, " if side.state else ""
+
+
+def _guide(comparison: Comparison) -> str:
+    margin, allowed = f"±{comparison.equivalence:.1%}", f"{comparison.max_regression:.1%}"
+    tests, noise = _TESTS[comparison.design], _NOISE[comparison.design]
+    lines = [
+        f"- **change** is {_CHANGE[comparison.design]}; {margin} is the margin of equivalence.",
+        f"- **95% CI**: of the ratio, {_INTERVAL[comparison.design]}.",
+        "- **SAME**: the whole interval lies inside the margin. **SLOWER**, **FASTER**: beyond the margin, its "
+        f"interval clear of no change, significant over all compared rows by {tests}. **AMBIGUOUS**: these rounds "
+        f"cannot decide; fewer than {RULES[comparison.design].enough} a side never do.",
+        f"- A slower row fails beyond {allowed}; a threshold fails on its point estimate, and without a sound figure.",
+        f"- {noise}",
+    ]
+    return "\n".join(lines)
+
+
+_CHANGE: Mapping[Design, str] = {
+    "separate": "that of the headline, the median of process medians",
+    "paired": "the median of the rounds' ratios, of which each is of two processes that ran next to each other",
+    "across": "that of the ratio over the baseline backend of the same run; times of the two are never compared",
+}
+
+_INTERVAL: Mapping[Design, str] = {
+    "separate": "from the intervals of the two medians over processes (MOVER)",
+    "paired": "of the median over the rounds' ratios",
+    "across": "from the intervals of the four medians over processes (MOVER)",
+}
+
+_TESTS: Mapping[Design, str] = {
+    "separate": "Welch's t on log process medians (Holm), and by ranks too, or with no process of one run among the "
+    "other's",
+    "paired": "a t test on the rounds' log ratios that allows for neighbouring ratios which correlate by up to 0.5 "
+    "(Holm), and by signed ranks too, or with all rounds on one side",
+    "across": "Welch's t on log process medians (Holm), and with intervals of the two ratios that lie apart",
+}
+
+_NOISE: Mapping[Design, str] = {
+    "separate": "The interval covers noise between the processes of a run. What lasts for a whole run (a neighbour, "
+    "heat) moves all rows alike and is in no interval. Nor is what lasts for some rounds: where neighbouring rounds "
+    f"correlate by 0.5, {CORRELATED_ALARMS} of simulated tables of 30 unchanged rows call one slower or faster. "
+    "Two runs cannot separate either from a change of the code; `make ab` can.",
+    "paired": "Which state of a round runs first is drawn, as often one as the other. What slows the machine for a "
+    "round or longer meets both; disturbed rows are compared, their flags are in the report.",
+    "across": "The baseline backend is a part of each ratio: where it became faster, all others read as slower.",
+}

@@ -1,0 +1,58 @@
+"""What the rows of one table cost in electricity, from the pass that measures nothing else (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from harness.core.schemas import Energy, Row, Summary
+from harness.render import units
+from harness.reporting.figures import CSV_SECONDS, ENERGY, ENERGY_WINDOW, Figure, columns
+from harness.reporting.labels import Line, about, sound_rows
+from harness.reporting.table import Column, Table, case_columns, figure_column
+
+_ITEM = {"image": "an image", "text": "a sequence", "tensor": "a sample"}
+
+
+def energy_table(rows: Sequence[Row], energies: Mapping[str, Energy]) -> Table[Row] | None:
+    """Joules a batch and an item of each row that was metered, how, and how many were not; None where none was."""
+    sound = [row for row in rows if row.latency_ns is not None]
+    found = [row for row in sound if row.case_id in energies]
+    if not found:
+        return None
+    shown = [_column(_named(figure, found[0]), energies) for figure in (*ENERGY, *ENERGY_WINDOW) if figure.label]
+    how = _how(energies[found[0].case_id])
+    return Table([*case_columns(found), *shown], found, how, _missing(len(sound) - len(found)))
+
+
+def energy_lines(summary: Summary) -> list[Line]:
+    """A line for each row whose electricity was measured."""
+    rows = [row for row in sound_rows(summary) if row.case_id in summary.energies]
+    return [about(summary, row, joules(summary.energies[row.case_id])) for row in rows]
+
+
+def joules(found: Energy) -> Line:
+    """What a batch and an item cost, idle power subtracted, and what that rests on."""
+    return columns((*ENERGY, *ENERGY_WINDOW), found, CSV_SECONDS)
+
+
+def _column(figure: Figure[Energy], energies: Mapping[str, Energy]) -> Column[Row]:
+    column = figure_column(figure)
+    return Column(column.header, lambda row: column.cell(energies[row.case_id]))
+
+
+def _named(figure: Figure[Energy], row: Row) -> Figure[Energy]:
+    """An item by the word for one of its kind."""
+    return replace(figure, label=_ITEM[row.kind]) if figure.label == "an item" else figure
+
+
+def _missing(number: int) -> str:
+    return f"Without a figure yet: {units.count(number, 'row')} of this table; `make energy` goes on." if number else ""
+
+
+def _how(energy: Energy) -> str:
+    return (
+        f"Conditions: {energy.gpu}, back to back in a pass of its own, by the GPU's energy counter over "
+        f"{energy.window_ns / 1e9:.1f} s or about so a row; {energy.idle_w:.0f} W idle, measured over "
+        f"{energy.idle_ns / 1e9:.0f} s before, are subtracted. The host's own power is not in it."
+    )

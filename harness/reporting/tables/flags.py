@@ -1,0 +1,115 @@
+"""Flags of the rows: what each means, how many rows have it, what to do, and the numbers behind it (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from harness.core.schemas import Flag, Row, Summary
+from harness.render import ranking
+from harness.render.series import named
+from harness.render.units import ABSENT
+from harness.reporting.labels import Line, about
+from harness.reporting.table import Align, Table, texts
+from harness.reporting.writers.markdown import escape
+
+MAX_LISTED = 20
+"""Cases listed one by one below a remedy; all of them stand in summary.json."""
+
+
+def label(row: Row) -> str:
+    """A row in words, without its model: `openvino bf16, batch 4, sequence 128`."""
+    sequence = f", sequence {row.sequence_length}" if row.sequence_length else ""
+    return f"{named(row)}, batch {row.batch_size}{sequence}"
+
+
+MEANINGS: Mapping[str, str] = {
+    "ABOVE_ROOF": "faster than the measured limit of the device: work was skipped, or done in a lower precision",
+    "AFFINITY_CHANGED": "the CPUs or the CPU quota that it may use changed while it ran",
+    "BELOW_TIMER": "so short that reading the clock is more than 1% of it",
+    "CI_NOT_MET": "a process stopped at its limit before its own interval was as narrow as asked",
+    "CLOCK_DRIFT": "the mean clock was not the same in all rounds",
+    "COMPILE_CACHED": "every process found a compile cache: a first start takes longer than shown",
+    "COTENANT": "other processes used what this row needed",
+    "CPU_QUOTA": "the cgroup's CPU quota held its processes back",
+    "DAMAGED_FILE": "a record cannot be read and was left out",
+    "DEVICE_BELOW_TIMER": "so short on the device that the event clock is more than 1% of it",
+    "DEVICE_OVER_HOST": "the device worked longer than the host waited: not all work was waited for",
+    "DRIFT": "the rounds have a trend that scatter does not explain",
+    "EAGER_FALLBACK": "it ran eagerly where its name says compiled",
+    "ENQUEUE_BOUND": "submitting takes most of the time: the host is the limit, not the device",
+    "HW_SLOWDOWN": "the GPU's hardware lowered its clock",
+    "LAZY_OUTPUTS": "fetching the outputs takes a noticeable part of the time, and may compute",
+    "LONG_ITERATIONS": "some iterations took many times as long as the median",
+    "MAJOR_FAULTS": "parts of the process were read from disk while it was timed",
+    "NONFINITE": "outputs contain NaN or infinite values",
+    "NONMONOTONE": "a larger batch takes less time",
+    "NOT_STEADY": "timing began before the warm-up was steady",
+    "OFF_STREAM": "work ran elsewhere than on the stream that was timed",
+    "ONE_PROCESS": "one process: how far another would differ is not known",
+    "ON_PURPOSE": "made to test the harness",
+    "OTHER_THREADS": "it ran with another number of threads than it was given",
+    "OVERSUBSCRIBED": "it has more threads than CPUs",
+    "PARITY_FAIL": "outputs differ from the reference by more than its precision explains",
+    "PARITY_UNCHECKED": "outputs were not compared with the reference",
+    "PLACEMENT": "another device or precision ran than the label says",
+    "POWER_CAP": "the power limit set the GPU's clock",
+    "REPEATS_FASTER": "inputs that it had seen before were faster than new ones",
+    "ROUNDS_MISSING": "it has fewer rounds than planned",
+    "SAMPLES_MISMATCH": "the samples do not add up to the time that passed",
+    "STARVED": "its threads waited for a CPU",
+    "STOPPED": "it was stopped, paused or suspended",
+    "STEAL": "the hypervisor gave this guest's CPUs to others",
+    "THERMAL": "heat lowered the clock",
+    "THREADS": "it used more CPU time than its threads can",
+    "TRANSFER_BOUND": "copies over the link take most of the time",
+    "TWO_SPEEDS": "its processes come at two speeds",
+    "UNCERTAIN": "processes differ so much that it is not ranked",
+    "UNCHECKED": "a check that applies was not made",
+    "UNWATCHED": "there is no record of what else the machine did",
+    "WIDE_INTERVAL": "processes differ more than grade A allows",
+}
+"""What each flag says of a row."""
+
+
+def flags_table(rows: Sequence[Row]) -> Table[Sequence[str]] | None:
+    """Flags of one table: what each means, how many rows have it and what to do, then the numbers behind each; None
+    without any."""
+    groups: dict[tuple[str, str], dict[str, list[tuple[Row, Flag]]]] = {}
+    for row in rows:
+        for flag in row.flags:
+            groups.setdefault((flag.name, flag.remedy), {}).setdefault(row.case_id, []).append((row, flag))
+    ordered = sorted(groups.items())
+    if not ordered:
+        return None
+    lines = [[name, str(len(found)), MEANINGS.get(name, ABSENT), remedy] for (name, remedy), found in ordered]
+    seen: dict[str, list[tuple[Row, Flag]]] = {}
+    for (name, _), found in ordered:
+        seen.setdefault(name, []).extend(pair for pairs in found.values() for pair in pairs)
+    note = "\n".join(_numbers(name, found) for name, found in seen.items())
+    return replace(texts(_HEADERS, lines), note=note)
+
+
+_HEADERS: Sequence[tuple[str, Align]] = (
+    ("flag", "left"),
+    ("rows", "right"),
+    ("meaning", "left"),
+    ("what to do", "left"),
+)
+
+
+def _numbers(name: str, found: Sequence[tuple[Row, Flag]]) -> str:
+    lines = [f"- **{name}**", *(f"  - {label(row)}: {escape(flag.detail)}" for row, flag in found[:MAX_LISTED])]
+    if len(found) > MAX_LISTED:
+        lines.append(f"  - … and {len(found) - MAX_LISTED:,} more in summary.json")
+    return "\n".join(lines)
+
+
+def flag_lines(summary: Summary) -> list[Line]:
+    """A line for each flag of each row: why it is not grade A, and what to do about it."""
+    return [
+        about(summary, row, {"flag": flag.name, "detail": flag.detail, "remedy": flag.remedy})
+        for _, rows in ranking.by_table(summary.rows)
+        for row in rows
+        for flag in row.flags
+    ]

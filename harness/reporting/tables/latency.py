@@ -1,0 +1,308 @@
+"""The latency table of one model, the terminal's table of all, and results.csv (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from harness.core.schemas import ExportRecord, Latency, Part, Row, Split, Summary
+from harness.measure.roofline import CPU_CLEARLY_SHORTER, MIN_SHARE
+from harness.measure.stats import P90_MIN_SAMPLES, P95_MIN_SAMPLES, P99_MIN_SAMPLES, least_in_process
+from harness.render import ranking, units, ways
+from harness.render.series import USUAL
+from harness.render.units import ABSENT, TimeUnit
+from harness.reporting.figures import ANSWERS, CSV_UNITS, DEVICE, MEMORY, SPEED, columns
+from harness.reporting.labels import Line, about, is_sound
+from harness.reporting.table import Column, Table, case_columns, figure_column, words
+from harness.reporting.tables.custom_metrics import Metrics, csv_columns, metric_columns
+from harness.reporting.tables.engines import Engines, engine_of
+from harness.reporting.writers.terminal import table_text
+
+VOID = "void"
+"""Stands in place of every figure of speed of a grade F row: it timed something else than its label says."""
+
+WITHHELD = {"p90": P90_MIN_SAMPLES, "p95": P95_MIN_SAMPLES, "p99": P99_MIN_SAMPLES}
+
+
+def latency_table(
+    rows: Sequence[Row],
+    export: ExportRecord | None = None,
+    engines: Engines | None = None,
+    metrics: Metrics | None = None,
+) -> Table[Row]:
+    """Latency, throughput, speedup, parity, memory and grade of the rows of one table (ranking.by_table).
+
+    export, engines: of the table's model and Summary.engines; where rows differ in precision, they tell the sizes of
+    the files that were loaded. metrics: Summary.custom.
+    """
+    return Table(latency_columns(rows, export, engines, metrics), rows, note="\n\n".join(doubt_notes(rows)))
+
+
+def doubt_notes(rows: Sequence[Row]) -> list[str]:
+    """What the mark beside a speedup means, where any has one."""
+    return [ranking.DOUBT_MEANS] if any(map(ranking.is_doubtful, rows)) else []
+
+
+def latency_columns(
+    rows: Sequence[Row],
+    export: ExportRecord | None = None,
+    engines: Engines | None = None,
+    metrics: Metrics | None = None,
+) -> list[Column[Row]]:
+    """The columns of `latency_table`; sequence length and tokens/s only where a row has them.
+
+    Top-1 only for trained classifiers, the cosine for all others; it and the file size only where a row is below fp32.
+    """
+    unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
+    winners = winning(rows)
+    file_bytes = file_sizes(rows, export, engines or {})
+    shown = [*case_columns(rows), Column[Row](time_name(rows[0], unit), _median(unit, winners)), _interval(unit)]
+    shown += device_columns(rows, unit)
+    if any(row.stopped not in ("planned rounds", None) for row in rows):
+        shown.append(Column("rounds", lambda row: _timed(row, lambda latency: f"{latency.rounds} ({row.stopped})")))
+    if any(row.latency_ns and row.latency_ns.p50 is not None for row in rows):
+        shown += [Column(f"{name} {unit.name}", _percentile(name, unit)) for name in WITHHELD]
+    shown += split_columns(rows)
+    shown.append(Column(f"{units.ITEMS[rows[0].kind]}/s", lambda row: _rate(row, 1)))
+    if any(row.sequence_length for row in rows):
+        shown.append(Column("tokens/s", lambda row: _rate(row, row.sequence_length)))
+    shown.append(Column("speedup", _speedup))
+    shown.append(Column("rel. L2", lambda row: units.scientific(row.parity.relative_l2 if row.parity else None)))
+    reduced = any(row.precision != "fp32" for row in rows)
+    by_answers = any(_top1(row) != ABSENT for row in rows)
+    if reduced and not by_answers:
+        shown.append(Column("cosine", lambda row: units.cosine(row.parity.cosine if row.parity else None)))
+    if by_answers:
+        shown.append(Column("top-1", _top1))
+    if reduced and file_bytes:
+        shown.append(Column("file MiB", lambda row: units.in_mib(file_bytes.get(row.case_id))))
+    shown.append(Column("peak MiB", lambda row: units.mib(row.memory_bytes)))
+    shown += [_unless_void(column) for column in metric_columns(rows, metrics or {})]
+    shown.append(words("grade", _grade))
+    return shown
+
+
+def winning(rows: Sequence[Row]) -> set[str]:
+    """Case ids of the rows of one table that are clearly the fastest of their shape."""
+    return {found.case_id for _, group in ranking.by_shape(rows) if (found := ranking.winner(group))}
+
+
+TERMINAL_COLUMNS = 120
+"""Characters of a line, its flags not counted, beyond which the terminal's table leaves the device's time out."""
+
+
+def terminal_table(summary: Summary) -> str:
+    """One line a case: model, batch, then latency; the time by a GPU's own clock where it fits, else where it is."""
+    tables = ranking.by_table(summary.rows)
+    rows = [row for _, found in tables for row in found]
+    winners = {case_id for _, found in tables for case_id in winning(found)}
+    unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
+    shown = _terminal_columns(rows, unit, winners)
+    notes = doubt_notes(rows)
+    letters = [*shown[:-1], words("grade", lambda row: row.grade or ABSENT)]
+    device = f"device {unit.name}"
+    without = [column for column in shown if column.header != device]
+    if len(without) < len(shown) and max(map(len, table_text(Table(letters, rows)).splitlines())) > TERMINAL_COLUMNS:
+        shown = without
+        notes.append(f"Left out for the width of a line: {device}; see summary.csv or report.md.")
+    return "\n\n".join([table_text(Table(shown, rows)), *notes])
+
+
+def _terminal_columns(rows: Sequence[Row], unit: TimeUnit, winners: set[str]) -> list[Column[Row]]:
+    def median(row: Row) -> str:
+        return ("* " if row.case_id in winners else "") + _timed(row, lambda found: units.in_unit(found.median, unit))
+
+    def short(column: Column[Row]) -> Column[Row]:
+        return replace(column, cell=_short_setting) if column.header == "setting" else column
+
+    offline = any(row.mode == "offline" for row in rows)  # no batch of theirs has a latency
+    return [
+        words("model", lambda row: " ".join([row.model, ways.short(row)]).strip()),
+        *map(short, case_columns(rows)),
+        Column(f"{'time' if offline else 'median'} {unit.name}", median),
+        _interval(unit),
+        *device_columns(rows, unit)[:1],
+        Column("items/s", lambda row: _rate(row, 1)),
+        Column("speedup", lambda row: VOID if row.grade == "F" else ranking.speedup(row)),
+        words("grade", lambda row: " ".join([row.grade or ABSENT, *dict.fromkeys(flag.name for flag in row.flags)])),
+    ]
+
+
+def _short_setting(row: Row) -> str:
+    return "" if row.setting == USUAL else row.setting
+
+
+def time_name(row: Row, unit: TimeUnit) -> str:
+    """What the headline of a table is: a latency, or what a batch takes of a block's time."""
+    return f"time per batch (throughput mode) {unit.name}" if row.mode == "offline" else f"median {unit.name}"
+
+
+def device_columns(rows: Iterable[Row], unit: TimeUnit) -> list[Column[Row]]:
+    """Times by a GPU's own clock and the parts of a transfer, in the unit of the host's latency beside them; empty
+    where no row has them."""
+    seen = [row for row in rows if row.device_ns is not None]
+    if not seen:
+        return []
+    device, *parts, hidden, enqueue = DEVICE
+    shown = [figure_column(device, unit)]
+    shown += [figure_column(part, unit) for part in parts if any(part.number(row) is not None for row in seen)]
+    if any(hidden.number(row) is not None for row in seen):
+        shown.append(Column(hidden.label, lambda row: units.whole_percent(hidden.number(row))))
+    return [_unless_void(column) for column in [*shown, figure_column(enqueue, unit)]]
+
+
+def split_columns(rows: Iterable[Row]) -> list[Column[Row]]:
+    """Median of each part and its share of the whole, where rows have parts."""
+    found = [row.split for row in rows if row.split is not None]
+    if not found:
+        return []
+    # The parts are of very different size, so each column has the unit that suits it.
+    chosen = {name: units.time_unit(part(split).median_ns for split in found) for name, part in ways.PARTS.items()}
+    return [Column(f"{name} {unit.name} (share)", _part(ways.PARTS[name], unit)) for name, unit in chosen.items()]
+
+
+def _part(part: Callable[[Split], Part], unit: TimeUnit) -> Callable[[Row], str]:
+    def cell(row: Row) -> str:
+        if row.split is None:
+            return ABSENT
+        found = part(row.split)
+        return f"{units.in_unit(found.median_ns, unit)} ({found.share:.1%})"
+
+    return cell
+
+
+def file_sizes(rows: Sequence[Row], export: ExportRecord | None, engines: Engines) -> dict[str, int]:
+    """Case id → size on disk of the ONNX file, weights or engine that a row loaded; others are absent."""
+    if export is None:
+        return {}
+    files = [file for onnx in (*export.onnx.values(), *export.onnx_variants.values()) for file in onnx.files()]
+    files += [export.module] if export.module else []
+    sizes = {row.case_id: sum(file.size_bytes for file in files if file.path in row.artifacts) for row in rows}
+    built = {row.case_id: engine for row in rows if (engine := engine_of(row, export, engines))}
+    sizes |= {case_id: engine.engine.size_bytes for case_id, engine in built.items()}
+    return {case_id: size for case_id, size in sizes.items() if size}
+
+
+def _timed(row: Row, figure: Callable[[Latency], str]) -> str:
+    if row.grade == "F":
+        return VOID
+    return figure(row.latency_ns) if row.latency_ns else ABSENT
+
+
+def _unless_void(column: Column[Row]) -> Column[Row]:
+    return replace(column, cell=lambda row: VOID if row.grade == "F" else column.cell(row))
+
+
+def _interval(unit: TimeUnit) -> Column[Row]:
+    return Column("95% CI", lambda row: _timed(row, lambda latency: units.interval(latency.ci95, unit.ns)))
+
+
+def _median(unit: TimeUnit, winners: set[str]) -> Callable[[Row], str]:
+    def cell(row: Row) -> str:
+        text = _timed(row, lambda latency: units.in_unit(latency.median, unit))
+        if row.grade == "C":
+            return f"*{text}*"
+        return f"**{text}**" if row.case_id in winners else text
+
+    return cell
+
+
+def _percentile(name: str, unit: TimeUnit) -> Callable[[Row], str]:
+    def figure(latency: Latency) -> str:
+        value: float | None = getattr(latency, name)
+        if value is not None:
+            return units.in_unit(value, unit)
+        least = WITHHELD[name]
+        if latency.n < least:
+            return f"needs {least} samples"
+        return f"needs {least_in_process(int(name[1:]) / 100)} samples a process"
+
+    return lambda row: _timed(row, figure)
+
+
+def _rate(row: Row, items: int | None) -> str:
+    if row.grade == "F":
+        return VOID
+    return ABSENT if row.throughput_per_s is None or items is None else units.significant(row.throughput_per_s * items)
+
+
+def _speedup(row: Row) -> str:
+    if row.grade == "F":
+        return VOID
+    if row.speedup is None:
+        return ABSENT
+    if row.speedup.baseline == row.case_id:
+        return "1 (baseline)"
+    ends = f" {units.interval(row.speedup.ci95)}" if row.speedup.ci95 else ""
+    return f"{ranking.speedup(row)}{ends}"
+
+
+def _top1(row: Row) -> str:
+    # Near-tied logits of random weights flip on rounding alone: their agreement would mislead.
+    return ABSENT if row.weights == "seeded" or row.parity is None else units.percent(row.parity.top1_agreement)
+
+
+def _grade(row: Row) -> str:
+    names = ", ".join(dict.fromkeys(flag.name for flag in row.flags))
+    return f"{row.grade or ABSENT} {names}".strip()
+
+
+def latency_lines(summary: Summary) -> list[Line]:
+    """A line for each row of the latency tables, in their order."""
+    tables = ranking.by_table(summary.rows)
+    winners = {case_id for _, rows in tables for case_id in winning(rows)}
+    lines = []
+    for key, rows in tables:
+        sizes = file_sizes(rows, summary.exports.get(key[0]), summary.engines)
+        for row in rows:
+            file: Line = {"file_bytes": sizes.get(row.case_id)}
+            figures = [columns(some, row, CSV_UNITS) for some in (SPEED, ANSWERS)]
+            memory = columns(MEMORY, row, CSV_UNITS)
+            remarks: Line = {
+                "clearly_fastest": row.case_id in winners,
+                "flags": " ".join(dict.fromkeys(flag.name for flag in row.flags)),
+            }
+            lines.append(about(summary, row, remarks, *figures, file, memory, _custom(summary, row)))
+    return lines
+
+
+def _custom(summary: Summary, row: Row) -> Line:
+    """Figures of plugins, in the words of summary.csv."""
+    return {name: figure(row) if is_sound(row) else None for name, figure in csv_columns(summary).items()}
+
+
+def guide_lines(rows: Iterable[Row]) -> list[str]:
+    """How to read these columns, where there are any."""
+    rows = list(rows)
+    found = [row for row in rows if row.device_ns is not None]
+    lines = {
+        "device": "**device, enqueue**: the same inferences by the GPU's event clock (between two events on the "
+        "backend's own stream), and the host's time until the last of their work was submitted; medians of process "
+        "medians. The median beside them is the host's: from before the submission until all is known to be done.",
+        "transfer": "**H2D, compute, D2H**: the copy from pinned host memory, the pass, and the copy back, by events. "
+        "**copies hidden**: share of the copies' time that ran behind computing, 1 − (time per batch − compute) / "
+        "(H2D + D2H), time per batch being wall time by batches.",
+        "setting": "**setting**: the named way in which the backend ran (`configs/README.md`). Where several were "
+        "tried, the fastest of round 1 got the other rounds and is in the tables; the others are listed below.",
+        "roofline": f"**of the best, of the best copy**: shares of the best matrix product and the best copy that were "
+        f"measured on this GPU. **limit**: *compute* or *memory* where one share is {MIN_SHARE:.0%} or more, *host* "
+        "where submitting takes as long as running. Below both, *launch* where at least half of the time does not grow "
+        "with the batch (many small kernels, each waiting for the one before), and *kernels* where it does (slow "
+        "kernels, or intermediate results that go through memory); – where only one batch size was measured.",
+        "roofline of a CPU": "**of the best, of the best copy**: shares of the best matrix products and copies that "
+        "were measured on this CPU with as many threads, each multiplying on its own; no precision counts as "
+        "slower than fp32, by way of which a library may compute. The time is that of a pass: of the e2e boundary the "
+        "inference alone, of the modes offline and pipelined wall time a batch. A copy's share may pass 100% where "
+        "weights stay in a cache; a product's may where the clock was higher than while the limits were measured, and "
+        f"from {1 / CPU_CLEARLY_SHORTER:.0%} on the row is void. **limit**: *compute* where the product's share is "
+        f"{MIN_SHARE:.0%} or more, *memory* where the copy's is larger and the least traffic of a pass exceeds the "
+        "last-level cache; – where neither is near: small operators, slow kernels, intermediate results.",
+    }
+    there = {
+        "device": bool(found),
+        "transfer": any(row.device_ns and row.device_ns.h2d is not None for row in found),
+        "setting": any(row.setting != "default" for row in found),
+        "roofline": any(row.roofline for row in found),
+        "roofline of a CPU": any(row.roofline for row in rows if row.device == "cpu"),
+    }
+    return [line for name, line in lines.items() if there[name]]

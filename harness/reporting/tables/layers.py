@@ -1,0 +1,401 @@
+"""Where the time of a case goes, as Markdown: its layers, groups and operators (pure)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from harness.core.schemas import Summary
+from harness.core.schemas.profile_parts import Group, LayerRow, OperatorRow, PartsProfile
+from harness.measure.grades import RANKED
+from harness.measure.launch_gaps import IdleShare, idle_share
+from harness.measure.layer_choice import EVERYTHING, Choice, chosen
+from harness.measure.layer_sums import by_group, total
+from harness.measure.profile_grades import flags_of, grade_of, spread
+from harness.measure.profiled import Profiled
+from harness.measure.reconcile import Reconciliation, are_kernels, reconcile
+from harness.render import units
+from harness.render.units import ABSENT, MILLISECOND
+from harness.reporting.labels import Line, about, per
+from harness.reporting.table import Column, Table, texts, words
+from harness.reporting.writers import terminal
+from harness.reporting.writers.markdown import table_text
+
+TOP = 15
+"""Rows of a table of layers or operators; the files beside the report have all."""
+
+_MAX_NAME = 48
+_MAX_MEMBERS = 4
+
+
+def profile_text(parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None, choice: Choice = EVERYTHING) -> str:
+    """Everything about one case: its grade, whether its parts add up, groups, the longest layers and operators, notes.
+
+    choice: which layers the table of layers shows; sums and groups are always those of all.
+    """
+    blocks = [
+        *trust_lines(parts, on_gpu, measured_ns),
+        table_text(groups_table({"time": parts})),
+        layers_text(parts.layers, choice=choice) if parts.layers else "",
+        table_text(operators_table(parts.operators)),
+        "\n".join(f"- {note}" for note in parts.notes),
+    ]
+    return "\n\n".join(block for block in blocks if block)
+
+
+def trust_lines(parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None) -> list[str]:
+    """How far the times can be trusted: grade and flags, whether they add up, how the repeats agree, launch gaps."""
+    found, gaps = reconcile(parts, on_gpu, measured_ns), idle_share(parts, measured_ns)
+    return [
+        grade_line(parts),
+        *([reconciliation_line(found)] if found else []),
+        *([repeats_line(parts)] if parts.ratios else []),
+        *([gaps_line(gaps)] if gaps else []),
+    ]
+
+
+def grade_line(parts: PartsProfile) -> str:
+    """The grade of a profile, and of each flag what happened and what to do."""
+    flags, grade = flags_of(parts), grade_of(parts)
+    if not flags:
+        return f"Grade {grade}: a monitor watched it, and nothing disturbed it."
+    said = " ".join(f"{flag.name}: {flag.detail}. {flag.remedy}" for flag in flags)
+    return f"Grade {grade}{', so that nothing is concluded from its times' if grade == 'C' else ''}. {said}"
+
+
+def repeats_line(parts: PartsProfile) -> str:
+    """How often it was profiled, and how far the sums of the repeats lie apart."""
+    often = units.count(len(parts.ratios), "time")
+    apart = spread(parts.ratios)
+    range_ = f"{min(parts.ratios):.2f} to {max(parts.ratios):.2f} of the plain latency"
+    spreads = "" if apart is None else f", a spread of {units.percent(apart)}"
+    return f"Profiled {often}, each in a fresh process: the parts sum to {range_}{spreads}. The last one is shown."
+
+
+def gaps_line(found: IdleShare) -> str:
+    """In which share of which latency no kernel ran."""
+    return f"Launch gaps: in {units.percent(found.share)} of the {found.of} no kernel ran on the GPU."
+
+
+def mark(parts: PartsProfile) -> str:
+    """What stands behind the name of a profile that shows nothing: ` (grade C)`; empty where it may be trusted."""
+    if grade_of(parts) not in RANKED:
+        return f" (grade {grade_of(parts)})"
+    found = reconcile(parts, are_kernels(parts))
+    return f" ({found.outcome})" if found and found.outcome == "unexplained" else ""
+
+
+def reconciliation_line(found: Reconciliation) -> str:
+    """Whether the parts explain the latency, what profiling cost, and what was measured of a sum that is off."""
+    cost = f"{found.overhead:+.1%}".replace("-", "−")
+    reasons = f", {found.corrected:.2f} with what was measured beside them" if found.outcome == "explained" else ""
+    line = (
+        f"The parts sum to {units.duration(found.parts_ns)}, {found.ratio:.2f} of the plain latency of "
+        f"{units.duration(found.plain_ns)}: {found.outcome}{reasons}. Profiling changed the run by {cost}."
+    )
+    if found.measured_ns is not None:
+        line += f" The case's measured latency is {units.duration(found.measured_ns)}."
+    return " ".join([line, *(f"{reason[0].upper()}{reason[1:]}." for reason in found.reasons)])
+
+
+def layers_text(layers: Sequence[LayerRow], top: int = TOP, choice: Choice = EVERYTHING) -> str:
+    """The table of layers, or that no layer matches."""
+    return table_text(layers_table(layers, top, choice)) or f"No layer matches {choice_words(choice)}."
+
+
+def layers_table(layers: Sequence[LayerRow], top: int = TOP, choice: Choice = EVERYTHING) -> Table[LayerRow] | None:
+    """The layers of a choice that take the longest by themselves, and a line with which all of them add up; None where
+    no layer matches."""
+    found = chosen(layers, choice)
+    if not found:
+        return None
+    everything = total(layers)
+    shown = sorted(found, key=lambda row: -row.self_ns)[:top]
+    unit = units.time_unit(row.self_ns for row in shown)
+    # A column that no layer fills says nothing; the notes say why.
+    columns = [
+        (True, words("layer", lambda row: short_name(row.name))),
+        (True, words("kind", lambda row: row.kind)),
+        (any(row.parent and row.depth == 0 for row in layers), _FROM_MODULE),
+        (True, words("group", lambda row: row.group)),
+        (any(row.calls != 1 for row in layers), _CALLS),
+        (True, Column[LayerRow](f"self {unit.name}", lambda row: units.in_unit(row.self_ns, unit))),
+        (True, Column[LayerRow]("share", lambda row: units.share(row.self_ns, everything))),
+        (
+            any(row.stream_ns is not None for row in layers),
+            Column[LayerRow](f"in stream {unit.name}", lambda row: units.in_unit(row.stream_ns, unit)),
+        ),
+        (any(row.flops is not None for row in layers), Column("GFLOP", _gflop)),
+        (True, words("output", _shape)),
+        (any(row.members for row in layers), words("fused from", _members)),
+    ]
+    share = units.share(total(shown), everything)
+    title = f"{_of(len(shown), len(found), 'layer')}{_that_match(choice, len(layers))}, {share} of the time:"
+    return Table([column for there, column in columns if there], shown, title, sums_line(layers, found, shown))
+
+
+_FROM_MODULE: Column[LayerRow] = words("from module", lambda row: short_name(row.parent or ABSENT))
+_CALLS: Column[LayerRow] = Column("calls", lambda row: f"{row.calls:g}")
+
+
+def _gflop(row: LayerRow) -> str:
+    return ABSENT if row.flops is None else units.significant(row.flops / 1e9)
+
+
+def sums_line(layers: Sequence[LayerRow], found: Sequence[LayerRow], shown: Sequence[LayerRow]) -> str:
+    """With which parts the layers shown add up to all; empty where they are all.
+
+    found: what the choice holds, of which the longest are shown.
+    """
+    rest = [row for row in found if row not in shown]
+    outside = total(layers) - total(found)
+    parts = [f"shown {units.duration(total(shown))}"]
+    if rest:
+        parts.append(f"{units.count(len(rest), 'shorter one')} {units.duration(total(rest))}")
+    if outside:
+        parts.append(f"left out by the choice {units.duration(outside)}")
+    return "" if len(parts) == 1 else f"Sums: {' + '.join(parts)} = {units.duration(total(layers))}."
+
+
+def choice_words(choice: Choice) -> str:
+    """The words of a choice as a sentence has them."""
+    return " or ".join(f"`{word}`" for word in choice.words)
+
+
+def operators_table(operators: Sequence[OperatorRow]) -> Table[OperatorRow] | None:
+    """The operators and kernels that take the longest, on the host and on the device; None of none."""
+    if not operators:
+        return None
+    shown = operators[:TOP]
+    title = f"{_of(len(shown), len(operators), 'operator')}, the longest first:"
+    named = _operator_columns(operators, shown, lambda name: short_name(kernel_name(name)))
+    return Table([*named, words("inputs", _inputs)], shown, title)
+
+
+def _inputs(row: OperatorRow) -> str:
+    return short_name(row.shapes.replace(",", "×")) or ABSENT
+
+
+def _operator_columns(
+    operators: Sequence[OperatorRow], shown: Sequence[OperatorRow], named: Callable[[str], str]
+) -> list[Column[OperatorRow]]:
+    unit = units.time_unit(max(row.self_cpu_ns, row.self_device_ns or 0) for row in shown)
+    columns = [
+        words("operator", lambda row: named(row.name)),
+        Column[OperatorRow]("calls", lambda row: f"{row.calls:g}"),
+        Column[OperatorRow](f"self CPU {unit.name}", lambda row: units.in_unit(row.self_cpu_ns, unit)),
+    ]
+    if any(row.self_device_ns is not None for row in operators):
+        columns.append(Column(f"self CUDA {unit.name}", lambda row: units.in_unit(row.self_device_ns, unit)))
+    return columns
+
+
+def groups_table(profiles: Mapping[str, PartsProfile]) -> Table[Sequence[str]] | None:
+    """Time by group, a column a profile that has layers, marked where it shows nothing; each with its share where there
+    is only one."""
+    sums = {f"{name}{mark(parts)}": by_group(parts.layers) for name, parts in profiles.items() if parts.layers}
+    if not sums:
+        return None
+    groups = sorted({group for one in sums.values() for group in one}, key=lambda group: -_most(sums, group))
+    unit = units.time_unit(sum(one.values()) for one in sums.values())
+    alone = len(sums) == 1
+    rows = [
+        [
+            group,
+            *(units.in_unit(one.get(group), unit) for one in sums.values()),
+            *([units.share(one.get(group, 0), sum(one.values())) for one in sums.values()] if alone else []),
+        ]
+        for group in groups
+    ]
+    rows.append(
+        ["all", *(units.in_unit(sum(one.values()), unit) for one in sums.values()), *(["100%"] if alone else [])]
+    )
+    figures = [*(f"{name} {unit.name}" for name in sums), *(["share"] if alone else [])]
+    return texts([("group", "left"), *((name, "right") for name in figures)], rows)
+
+
+def _most(sums: Mapping[str, Mapping[Group, int]], group: Group) -> int:
+    return max(one.get(group, 0) for one in sums.values())
+
+
+def _shape(row: LayerRow) -> str:
+    return " ".join("×".join(map(str, shape)) or "1" for shape in row.output_shapes) or ABSENT
+
+
+def _members(row: LayerRow) -> str:
+    more = len(row.members) - _MAX_MEMBERS
+    return " + ".join(row.members[:_MAX_MEMBERS]) + (f" + {more} more" if more > 0 else "") or ABSENT
+
+
+def short_name(name: str, longest: int = _MAX_NAME) -> str:
+    """A long name by its end, which tells it from others of its kind."""
+    return name if len(name) <= longest else f"…{name[1 - longest :]}"
+
+
+def _of(shown: int, everything: int, what: str) -> str:
+    return units.count(everything, what) if shown == everything else f"{shown} of {units.count(everything, what)}"
+
+
+def _that_match(choice: Choice, everything: int) -> str:
+    named = f" matching {choice_words(choice)} (of {everything})" if choice.words else ""
+    return named if choice.depth is None else f"{named} down to depth {choice.depth}, what is deeper added to them"
+
+
+def group_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
+    """A line for each group of layers of each case; the shares of a case add up to 1."""
+    return [
+        about(summary, one.row, {"group": group, **_spent(spent, one.layers)})
+        for one in found
+        for group, spent in by_group(one.layers).items()
+    ]
+
+
+def layer_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
+    """A line for each layer of each case, in the order in which its profiler told them."""
+    return [about(summary, one.row, _layer(layer, one.layers)) for one in found for layer in one.layers]
+
+
+def _layer(layer: LayerRow, layers: Sequence[LayerRow]) -> Line:
+    return {
+        "layer": layer.name,
+        "kind": layer.kind,
+        "group": layer.group,
+        "depth": layer.depth,
+        "parent": layer.parent,
+        "calls": layer.calls,
+        **_spent(layer.self_ns, layers),
+        "total_ms": per(layer.total_ns, MILLISECOND),
+        "in_stream_ms": per(layer.stream_ns, MILLISECOND),
+        "flops": layer.flops,
+        "parameters": layer.parameters,
+        "output_shapes": " ".join("x".join(map(str, shape)) or "1" for shape in layer.output_shapes),
+        "output_bytes": layer.output_bytes,
+        "fused_from": " ".join(layer.members),
+    }
+
+
+def operator_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
+    """A line for each operator or kernel of each case."""
+    return [
+        about(summary, one.row, _operator(operator))
+        for one in found
+        for operator in (one.parts.operators if one.parts else ())
+    ]
+
+
+def _operator(operator: OperatorRow) -> Line:
+    return {
+        "operator": operator.name,
+        "input_shapes": operator.shapes,
+        "calls": operator.calls,
+        "self_cpu_ms": per(operator.self_cpu_ns, MILLISECOND),
+        "self_device_ms": per(operator.self_device_ns, MILLISECOND),
+    }
+
+
+def _spent(self_ns: int | None, layers: Sequence[LayerRow]) -> Line:
+    whole = total(layers)
+    share = None if self_ns is None or not whole else self_ns / whole
+    return {"self_ms": per(self_ns, MILLISECOND), "self_share": share}
+
+
+TERMINAL_TOP = 10
+
+_MAX_TERMINAL_NAME = 60
+
+
+def terminal_layers(case_id: str, parts: PartsProfile, choice: Choice = EVERYTHING, top: int = TERMINAL_TOP) -> str:
+    """The longest layers of a choice by time alone; the longest operators where the backend tells no layers."""
+    if not parts.layers:
+        return "\n".join([f"{case_id}: operators, {_trust(parts)}", _terminal_operators(parts.operators[:top])])
+    found = chosen(parts.layers, choice)
+    if not found:
+        return f"{case_id}: no layer matches {choice_words(choice)}"
+    shown = sorted(found, key=lambda row: -row.self_ns)[:top]
+    lines = [
+        f"{case_id}: layers, {_trust(parts)}",
+        _terminal_layers(shown, total(parts.layers)),
+        sums_line(parts.layers, found, shown),
+    ]
+    return "\n".join(filter(None, lines))
+
+
+def _trust(parts: PartsProfile) -> str:
+    """Grade and flags, how the parts sum up, how often it was profiled."""
+    flags = ", ".join(dict.fromkeys(flag.name for flag in flags_of(parts)))
+    grade = f"grade {grade_of(parts)}{f' ({flags})' if flags else ''}"
+    found = reconcile(parts, are_kernels(parts))
+    sums = f", {found.ratio:.2f} of the plain latency: {found.outcome}" if found else ""
+    repeats = f", {units.count(len(parts.ratios), 'repeat')}" if parts.ratios else ""
+    apart = spread(parts.ratios)
+    return f"{grade}{sums}{repeats}{f' within {units.percent(apart)}' if apart is not None else ''}"
+
+
+def _terminal_layers(shown: Sequence[LayerRow], everything_ns: int) -> str:
+    def name(row: LayerRow) -> str:
+        return short_name(row.parent or row.name if row.depth == 0 else row.name, _MAX_TERMINAL_NAME)
+
+    unit = units.time_unit(row.self_ns for row in shown)
+    columns = [
+        words("module or layer", name),
+        words("kind", lambda row: row.kind),
+        words("group", lambda row: row.group),
+        Column[LayerRow](f"self {unit.name}", lambda row: units.in_unit(row.self_ns, unit)),
+        Column[LayerRow]("share", lambda row: units.share(row.self_ns, everything_ns)),
+    ]
+    return terminal.table_text(Table(columns, shown))
+
+
+def _terminal_operators(shown: Sequence[OperatorRow]) -> str:
+    columns = _operator_columns(shown, shown, lambda name: short_name(name, _MAX_TERMINAL_NAME))
+    return terminal.table_text(Table(columns, shown))
+
+
+def tokenising_line(parts: PartsProfile) -> str:
+    """One sentence each; empty where the inputs are no text."""
+    found = parts.tokenising
+    if found is None:
+        return ""
+    length = "" if found.tokens_a_text is None else f" of {found.tokens_a_text} tokens"
+    batch = f"{units.count(found.texts, 'text')}{length}"
+    told = f"takes {units.duration(found.time_ns)} on the host" if found.time_ns is not None else "has no figure"
+    return f"Tokenising {batch} {told}, apart from the latency ({found.by}). {_embedding(parts)}"
+
+
+def _embedding(parts: PartsProfile) -> str:
+    if not parts.layers:
+        return "Embedding: unknown, without a per-layer profile."
+    spent = by_group(parts.layers).get("embedding")
+    if spent is None:
+        return "Embedding: no layer of its own here."
+    return f"Embedding takes {units.duration(spent)}, as part of it."
+
+
+_NAMESPACE = re.compile(r"\(anonymous namespace\)::|\b[a-z_]\w*::")
+_BASE = re.compile(r"\w+")
+_TOLD_BY = re.compile(r"\b(?:OP_\w+|\w*Functor\w*|\w+_kernel_(?:cuda|impl)|\w+KernelImpl)\b")
+"""What an elementwise kernel computes stands among its template arguments, named in one of these ways."""
+_ENTRY = re.compile(r"(?:Kernel2?|device_kernel)<(\w+)")
+"""CUTLASS starts every kernel through one function; which one it is stands in the first template argument."""
+_SAID_BY_ALL = re.compile(r"_execute\w*_kernel__\w+$")
+"""How cuDNN's kernels end, behind the tile sizes that tell them apart."""
+_HASHED = re.compile(r"^## (Call CompiledFxGraph) \w+ ##$")
+"""Inductor's range around a compiled graph, with the hash of its code."""
+
+
+def kernel_name(name: str) -> str:
+    """`void lib::elementwise<4, lib::OP_Add<half>>(int, …)` → `elementwise<OP_Add>`; others without common ends.
+
+    A signature runs to hundreds of characters, and its end, arguments, is the same for many kernels.
+    """
+    signature = name.removeprefix("void ")
+    if signature == name:
+        return _HASHED.sub(r"\1", _SAID_BY_ALL.sub("", name))
+    plain = _NAMESPACE.sub("", signature)
+    if entry := _ENTRY.match(plain):
+        return entry[1]
+    base = _BASE.match(plain)
+    if base is None:
+        return name
+    computes = _TOLD_BY.search(plain, base.end())
+    return f"{base[0]}<{computes[0]}>" if computes else base[0]

@@ -1,0 +1,132 @@
+"""Machine load while the rows of one table were timed: CPU, memory, faults, I/O, clock, GPU (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.core.sanitize import plain_name
+from harness.core.schemas import GpuUsage, Row, Summary, UsageSummary
+from harness.render import ranking, units
+from harness.render.units import ABSENT
+from harness.reporting.labels import Line, about
+from harness.reporting.table import Column, Table, case_columns, filled, words
+from harness.reporting.tables.summary import COLUMNS as COLUMNS_OF_SUMMARY
+from harness.reporting.writers.markdown import escape
+
+COLUMNS: Sequence[tuple[Column[UsageSummary], tuple[str, ...]]] = (
+    (Column("CPU %", lambda seen: _pair(seen.cpu_percent_mean, seen.cpu_percent_peak)), ()),
+    (Column("others %", lambda seen: _pair(seen.others_percent_mean, seen.others_percent_peak)), ()),
+    (Column("steal %", lambda seen: _pair(seen.steal_percent_mean, seen.steal_percent_peak)), ("steal_percent_mean",)),
+    (Column("RSS MiB", lambda seen: units.mib(seen.rss_peak_bytes)), ()),
+    (Column("PSS MiB", lambda seen: units.mib(seen.pss_peak_bytes)), ("pss_peak_bytes",)),
+    (Column("page faults", lambda seen: f"{seen.minor_faults:,} + {seen.major_faults:,}"), ()),
+    (Column("read MiB", lambda seen: _mib(seen.read_bytes)), ("read_bytes",)),
+    (Column("written MiB", lambda seen: _mib(seen.written_bytes)), ("written_bytes",)),
+    (Column("clock MHz", lambda seen: _span(seen.frequency_mhz_min, seen.frequency_mhz_max)), ("frequency_mhz_min",)),
+    (Column("°C", lambda seen: units.whole_number(seen.temperature_c_max)), ("temperature_c_max",)),
+    (Column("throttled", lambda seen: _count(seen.throttled_periods)), ("throttled_periods",)),
+)
+"""Each column, and the figures without which it is left out: a column of dashes says nothing."""
+
+GPU_COLUMNS: Sequence[Column[GpuUsage]] = (
+    Column("SM MHz", lambda card: _span(card.sm_mhz_min, card.sm_mhz_max)),
+    Column("memory MHz", lambda card: _thousands(card.memory_mhz_mean)),
+    Column("GPU °C", lambda card: units.whole_number(card.temperature_c_max)),
+    Column("GPU W", lambda card: _pair(card.power_w_mean, card.power_w_max)),
+    Column("GPU %", lambda card: units.whole_number(card.utilisation_percent_mean)),
+    Column("GPU MiB", lambda card: ABSENT if card.memory_peak_bytes is None else units.mib(card.memory_peak_bytes)),
+    words("clock held back by", lambda card: ", ".join(f"{name} {share:.0%}" for name, share in card.reasons.items())),
+)
+"""Of rows that ran on a GPU; left out where no row fills it."""
+
+EXPLAINED = (
+    "Mean / peak over warm-up and timed loop of all rounds, as the monitor saw them; 100% is one CPU. Page faults: "
+    "minor + major (read from disk). Throttled: periods in which the cgroup's quota held the processes back."
+)
+
+EXPLAINED_GPU = (
+    " GPU columns come from NVML, about four looks a second: SM clock lowest – highest, memory clock and utilisation "
+    "mean, temperature highest, power mean / highest, memory as growth on the whole GPU since before the process; what "
+    "held the clock back in what share of the looks."
+)
+
+
+def machine_load_table(rows: Sequence[Row]) -> Table[Row] | None:
+    """One line a row that was watched, and why a column is missing; None where nothing was watched."""
+    watched = [row for row in rows if row.usage is not None]
+    if not watched:
+        return None
+    seen = [row.usage for row in watched if row.usage is not None]
+    shown = [_of_usage(column) for column, needs in COLUMNS if _known(seen, needs)]
+    shown += [
+        _of_card(column) for column in filled(GPU_COLUMNS, [usage.gpu for usage in seen if usage.gpu is not None])
+    ]
+    missing = {name: reason for usage in seen for name, reason in usage.unavailable.items()}
+    reasons = [f"{name.replace('_', ' ')}: {escape(reason)}" for name, reason in sorted(missing.items())]
+    absent = f" Not available: {'; '.join(reasons)}." if reasons else ""
+    card = EXPLAINED_GPU if any(usage.gpu for usage in seen) else ""
+    note = f"{EXPLAINED}{card}{absent}{_others(seen)}"
+    return Table([*case_columns(watched), *shown], watched, note=note)
+
+
+def usage_lines(summary: Summary) -> list[Line]:
+    """A line for each row that was watched, in the words of summary.csv."""
+    names = [*UsageSummary.model_fields, *(f"gpu_{name}" for name in GpuUsage.model_fields), "gpu_clock_held_back"]
+    columns = {name: COLUMNS_OF_SUMMARY[name] for name in names if name in COLUMNS_OF_SUMMARY}
+    rows = [row for _, found in ranking.by_table(summary.rows) for row in found if row.usage]
+    return [about(summary, row, {name: figure(row) for name, figure in columns.items()}) for row in rows]
+
+
+MAX_NAMED = 5
+
+
+def _others(seen: Sequence[UsageSummary]) -> str:
+    """The other programs by name, as far as the system shows them; their names are their own choice."""
+    largest: dict[tuple[int, str], float] = {}
+    for one in (process for usage in seen for process in usage.busiest):
+        key = one.pid, plain_name(one.name)
+        largest[key] = max(largest.get(key, 0.0), one.cpu_percent)
+    named = sorted(largest.items(), key=lambda entry: -entry[1])[:MAX_NAMED]
+    said = [f"{name} (process {pid}) {percent:.0f}%" for (pid, name), percent in named]
+    return f"\n\nOther programs, with their largest share of a CPU in any round: {', '.join(said)}." if said else ""
+
+
+def monitor_cost(rows: Sequence[Row]) -> str | None:
+    """What watching cost at most, as a share of one CPU; None where nobody watched."""
+    shares = [row.usage.monitor_share for row in rows if row.usage is not None]
+    return f"{100 * max(shares):.2g}%" if shares else None
+
+
+def _known(seen: Sequence[UsageSummary], needs: Sequence[str]) -> bool:
+    return all(any(getattr(usage, name) is not None for usage in seen) for name in needs)
+
+
+def _of_usage(column: Column[UsageSummary]) -> Column[Row]:
+    return Column(column.header, lambda row: column.cell(row.usage) if row.usage else ABSENT, column.align)
+
+
+def _of_card(column: Column[GpuUsage]) -> Column[Row]:
+    def cell(row: Row) -> str:
+        return column.cell(row.usage.gpu) or ABSENT if row.usage and row.usage.gpu else ABSENT
+
+    return Column(column.header, cell, column.align)
+
+
+def _pair(mean: float | None, peak: float | None) -> str:
+    return ABSENT if mean is None else f"{mean:.0f} / {units.whole_number(peak)}"
+
+
+def _span(low: float | None, high: float | None) -> str:
+    return ABSENT if low is None or high is None else f"{low:,.0f} – {high:,.0f}"
+
+
+def _thousands(value: float | None) -> str:
+    return ABSENT if value is None else f"{value:,.0f}"
+
+
+def _count(value: int | None) -> str:
+    return ABSENT if value is None else f"{value:,}"
+
+
+def _mib(size_bytes: int | None) -> str:
+    return ABSENT if size_bytes is None else f"{size_bytes / units.MIB:,.1f}"

@@ -1,0 +1,156 @@
+"""The report's section "Profile": what models cost, and where the time goes, side by side (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from harness.core.schemas import Summary
+from harness.core.schemas.profile import ModelProfile
+from harness.core.schemas.profile_parts import PartsProfile
+from harness.measure.grades import RANKED
+from harness.measure.launch_gaps import idle_share
+from harness.measure.profile_grades import flags_of, grade_of, spread
+from harness.measure.profiled import Profiled
+from harness.measure.reconcile import are_kernels, reconcile
+from harness.render import units
+from harness.render.units import MILLISECOND
+from harness.reporting.labels import Line, about, per
+from harness.reporting.table import Column, Table, words
+from harness.reporting.tables.layers import groups_table, mark
+from harness.reporting.tables.model_costs import model_tables
+from harness.reporting.writers.markdown import section, table_text
+
+
+def profile_section(
+    profiles: Sequence[ModelProfile], parts: Mapping[str, PartsProfile], folder: str, compared: Sequence[str] = ()
+) -> str:
+    """All of it; empty where nothing was profiled.
+
+    parts: by case id, for the cases that have them; folder: of the profiles, relative to the report; compared: the
+    sections that set backends side by side.
+    """
+    links = {found.case_id: _files(found, parts.get(found.case_id), folder) for found in profiles}
+    shapes: dict[tuple[str, int | None, int], list[ModelProfile]] = {}
+    for found in profiles:
+        if found.case_id in parts:
+            shapes.setdefault((found.model, found.sequence_length, found.batch_size), []).append(found)
+    alone = [
+        _shape(kin, {_name(found): parts[found.case_id] for found in kin})
+        for kin in shapes.values()
+        # What differs in the backend alone stands side by side already, but for profiles that show nothing.
+        if len({found.backend for found in kin}) == 1
+        or len({found.precision for found in kin}) > 1
+        or any(mark(parts[found.case_id]) for found in kin)
+    ]
+    trust = table_text(trust_table(profiles, parts))
+    return "\n\n".join(text for text in (model_tables(profiles, links), trust, *compared, *alone) if text)
+
+
+def trust_table(
+    profiles: Sequence[ModelProfile], parts: Mapping[str, PartsProfile]
+) -> Table[tuple[ModelProfile, PartsProfile]] | None:
+    """How far each profile can be trusted, and what happened to those of grade C; None where none has parts.
+
+    parts: by case id.
+    """
+    told = [(found, parts[found.case_id]) for found in profiles if found.case_id in parts]
+    if not told:
+        return None
+    with_length = any(found.sequence_length for found, _ in told)
+    columns = [column for column in _TRUST if with_length or column.header != "seq"]
+    why = [
+        f"- `{found.case_id}`: " + " ".join(f"{flag.name}: {flag.detail}. {flag.remedy}" for flag in flags_of(of))
+        for found, of in told
+        if grade_of(of) not in RANKED
+    ]
+    how = (
+        "Layers and operators of each case, by its own profiler beside a monitor, in fresh processes until two sums "
+        "agree. Parts / plain: their sum over the latency of the same process without its profiler. Explained: with "
+        "what was measured beside them it comes to the figure there. Of grade C and of an unexplained sum nothing is "
+        "concluded."
+    )
+    return Table(columns, told, how, "\n".join(why))
+
+
+def _backend(found: ModelProfile) -> str:
+    return found.backend if found.setting == "default" else f"{found.backend} {found.setting}"
+
+
+def _ratio(parts: PartsProfile) -> str:
+    found = reconcile(parts, are_kernels(parts))
+    return f"{found.ratio:.2f}" if found else units.ABSENT
+
+
+def _outcome(parts: PartsProfile) -> str:
+    found = reconcile(parts, are_kernels(parts))
+    if found is None:
+        return units.ABSENT
+    return f"explained, {found.corrected:.2f}" if found.outcome == "explained" else found.outcome
+
+
+_TRUST: Sequence[Column[tuple[ModelProfile, PartsProfile]]] = (
+    words("model", lambda row: row[0].model),
+    words("backend", lambda row: _backend(row[0])),
+    words("precision", lambda row: row[0].precision),
+    Column("batch", lambda row: str(row[0].batch_size)),
+    Column("seq", lambda row: str(row[0].sequence_length or units.ABSENT)),
+    words("grade", lambda row: " ".join([grade_of(row[1]), *dict.fromkeys(flag.name for flag in flags_of(row[1]))])),
+    Column("parts / plain", lambda row: _ratio(row[1])),
+    Column("sum", lambda row: _outcome(row[1])),
+    Column("repeats", lambda row: str(len(row[1].ratios) or units.ABSENT)),
+    Column("spread", lambda row: units.percent(spread(row[1].ratios))),
+)
+
+
+def _shape(kin: Sequence[ModelProfile], named: Mapping[str, PartsProfile]) -> str:
+    """Groups of layers of one model at one shape, a column a backend and precision."""
+    groups = table_text(groups_table(named))
+    if not groups:
+        return ""
+    first = kin[0]
+    length = f", sequence length {first.sequence_length}" if first.sequence_length else ""
+    title = f"Where the time of {first.model} goes at batch {first.batch_size}{length}"
+    how = "By each backend's own profiler, which costs time itself."
+    if any(map(mark, named.values())):
+        how += " Nothing is concluded from the times of marked columns; each case's `parts.md` says why."
+    return section(title, how, groups, level=3)
+
+
+def _name(found: ModelProfile) -> str:
+    way = "" if found.setting == "default" else f" {found.setting}"
+    return f"{found.backend} {found.precision}{way}"
+
+
+def _files(found: ModelProfile, parts: PartsProfile | None, folder: str) -> list[str]:
+    names = ["model.json", *found.memory_files, *(["parts.md", *parts.traces] if parts else [])]
+    return [f"{folder}/{found.case_id}/{name}" for name in names]
+
+
+def sum_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
+    """A line for each case with parts: whether they add up to the latency, and what explains it where they do not."""
+    return [about(summary, one.row, _sums(one, one.parts)) for one in found if one.parts]
+
+
+def _sums(one: Profiled, parts: PartsProfile) -> Line:
+    measured = one.model.achieved.latency_ns
+    sums = reconcile(parts, one.row.device == "cuda", None if measured is None else round(measured))
+    gaps = idle_share(parts, measured)
+    return {
+        "profile_grade": grade_of(parts),
+        "profile_flags": " ".join(dict.fromkeys(flag.name for flag in flags_of(parts))),
+        "outcome": sums.outcome if sums else None,
+        "parts_ms": per(sums.parts_ns if sums else None, MILLISECOND),
+        "profiled_run_ms": per(parts.window_ns, MILLISECOND),
+        "plain_run_ms": per(parts.plain_ns, MILLISECOND),
+        "measured_latency_ms": per(measured, MILLISECOND),
+        "parts_over_plain": sums.ratio if sums else None,
+        "corrected_parts_over_plain": sums.corrected if sums else None,
+        "repeats": len(parts.ratios) or None,
+        "repeats_spread": spread(parts.ratios),
+        "profiling_overhead_share": sums.overhead if sums else None,
+        "launch_gap_share": gaps.share if gaps else None,
+        "launch_gap_share_of": gaps.of if gaps else None,
+        "tokenising_ms": per(parts.tokenising.time_ns if parts.tokenising else None, MILLISECOND),
+        "reasons": "; ".join(sums.reasons) if sums else None,
+        "notes": "; ".join(parts.notes),
+    }

@@ -1,0 +1,155 @@
+"""A reproduction as Markdown and as a terminal table, and a claim in words (pure)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from harness.core.schemas import Claim, Differing, ReproducedRow, Reproduction
+from harness.render import units
+from harness.reporting.table import Column, Table, words
+from harness.reporting.writers import markdown
+from harness.reporting.writers import terminal as terminal_writer
+from harness.reporting.writers.markdown import escape, section
+
+TERMINAL_DIFFERENCES = 20
+"""Lines of the terminal that name conditions; reproduction.md has all, those that decide first."""
+
+
+def listed(name: str, claim: Claim) -> str:
+    """What a claim is, for the list of all of them."""
+    lines = [f"{name}: {claim.title}", f"  card        {' or '.join(claim.cards)}"]
+    what = [
+        units.count(len(claim.values), "value") if claim.values else f"the rows of {claim.results}",
+        units.count(len(claim.ratios), "ratio") if claim.ratios else "",
+        units.count(len(claim.orders), "order") if claim.orders else "",
+        "context only" if claim.context else "",
+    ]
+    lines.append(f"  holds       {', '.join(one for one in what if one)}")
+    lines += [f"  {key:<11} {text}" for key, text in _said({**claim.conditions, **claim.versions}).items()]
+    lines.append(f"  source      {_source(claim)}")
+    return "\n".join(lines)
+
+
+def headline(found: Reproduction) -> str:
+    """One line: how many rows of each verdict."""
+    counts = Counter(row.verdict for row in found.rows)
+    return f"{found.claim}: " + ", ".join(f"{number} {verdict}" for verdict, number in counts.items()) + "."
+
+
+def terminal(found: Reproduction) -> str:
+    """The table, why verdicts are what they are, and what differs."""
+    numbers = _numbered(found.rows)
+    return "\n".join(
+        [
+            f"{found.title}",
+            f"Published: {_card_and_source(found)}",
+            f"Measured:  {found.here or 'nothing'}",
+            "",
+            terminal_writer.table_text(_table(found.rows, numbers)),
+            "",
+            *[f"{name}: {reason}" for name, reason in _reasons(found.rows)],
+            *[f"[{number}] {_difference(one)}" for one, number in list(numbers.items())[:TERMINAL_DIFFERENCES]],
+            *_more(len(numbers)),
+            *_remarks(found),
+        ]
+    )
+
+
+def document(found: Reproduction) -> str:
+    """The whole reproduction as Markdown."""
+    numbers = _numbered(found.rows)
+    said = [f"- {key}: {escape(text)}" for key, text in _said(found.conditions).items()]
+    reasons = [f"- {escape(name)}: {escape(reason)}" for name, reason in _reasons(found.rows)]
+    differences = [f"{number}. {escape(_difference(one))}" for one, number in numbers.items()]
+    parts = [
+        section(found.title, f"**{headline(found)}**", *_remarks(found), level=1),
+        section("Conditions", f"Published: {_card_and_source(found)}", "\n".join(said), f"Measured: {found.here}"),
+        section("Published and measured", markdown.table_text(_table(found.rows, numbers))),
+        section("Why", "\n".join(reasons)) if reasons else "",
+        section("Conditions that differ", "\n".join(differences)) if differences else "",
+        section("How to read this", _GUIDE),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _more(count: int) -> list[str]:
+    rest = count - TERMINAL_DIFFERENCES
+    return [f"… and {rest:,} more conditions in reproduction.md"] if rest > 0 else []
+
+
+_GUIDE = (
+    "A value is judged on the GPU that it was published for, under the published conditions: reproduced where the "
+    "measured 95% interval reaches the published value ± its tolerance (its own interval where the source gives one, "
+    "else 5%). A ratio is per item and judged on any machine: ± 10%. An order is reproduced where every step of it is "
+    "clear. An interval wider than what it is held against decides nothing (against a published interval: one wider "
+    "than that and than ± 5%). The numbers under `differs` name the conditions that were not the same."
+)
+
+
+def _table(rows: Sequence[ReproducedRow], numbers: dict[Differing, int]) -> Table[ReproducedRow]:
+    def relative(row: ReproducedRow) -> str:
+        return units.significant(row.measured / row.published if row.measured and row.published else None)
+
+    def differs(row: ReproducedRow) -> str:
+        found = ", ".join(str(number) for number in sorted(numbers[one] for one in row.differences))
+        return found or ("nothing" if row.measured else units.ABSENT)
+
+    columns = [
+        words("verdict", lambda row: row.verdict),
+        words("case", lambda row: row.name),
+        Column[ReproducedRow]("unit", lambda row: row.unit),
+        Column("published", _published),
+        Column("measured", lambda row: units.significant(row.measured)),
+        Column("95% CI", lambda row: units.interval(row.ci95)),
+        Column("measured / published", relative),
+        Column("differs", differs),
+    ]
+    return Table(columns, rows)
+
+
+def _published(row: ReproducedRow) -> str:
+    """A figure of others with all its digits; with an interval, or calculated from two, as ours are shown."""
+    if row.published is None:
+        return units.ABSENT
+    if row.published_ci95 is not None:
+        return f"{units.significant(row.published)} {units.interval(row.published_ci95)}"
+    return units.significant(row.published) if row.kind == "ratio" else f"{row.published:,.6g}"
+
+
+def _numbered(rows: Sequence[ReproducedRow]) -> dict[Differing, int]:
+    found = dict.fromkeys(one for row in rows for one in row.differences)
+    return {one: number for number, one in enumerate(found, start=1)}
+
+
+def _reasons(rows: Sequence[ReproducedRow]) -> list[tuple[str, str]]:
+    """(names, reason): rows of which the same must be said stand together."""
+    groups: dict[str, list[str]] = {}
+    for row in rows:
+        if row.reason:
+            groups.setdefault(row.reason, []).append(row.name)
+    return [(", ".join(names), reason) for reason, names in groups.items()]
+
+
+def _difference(one: Differing) -> str:
+    return f"{one.name}: published {one.published}, here {one.here}"
+
+
+def _remarks(found: Reproduction) -> list[str]:
+    judged = [row for row in found.rows if row.kind != "value" and row.verdict != "NOT COMPARABLE"]
+    if any(one.refuses for row in judged for one in row.differences):
+        return ["Ratios and orders were judged under other conditions than published: weaker evidence either way."]
+    return []
+
+
+def _card_and_source(found: Reproduction) -> str:
+    parts = (found.source.title, found.source.date, found.source.url)
+    return f"{found.card}; " + ", ".join(part for part in parts if part)
+
+
+def _source(claim: Claim) -> str:
+    return ", ".join(part for part in (claim.source.title, claim.source.date, claim.source.url) if part)
+
+
+def _said(conditions: dict[str, str]) -> dict[str, str]:
+    return {key.replace("_", " "): text for key, text in conditions.items()}

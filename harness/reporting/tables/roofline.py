@@ -1,0 +1,85 @@
+"""Rows against the measured limits of their device: one table, with the limits above it (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from harness.core.schemas import CpuLimits, CpuRoof, Roof, Row, Summary
+from harness.measure.roofline import bounds_of
+from harness.render import units
+from harness.render.units import ABSENT
+from harness.reporting.figures import CSV_UNITS, ROOFLINE, columns
+from harness.reporting.labels import Line, about, is_sound, sound_rows
+from harness.reporting.table import Column, Table, case_columns, words
+
+
+def roof_line(roof: Roof | CpuRoof) -> str:
+    """The limits in one sentence, and in another what they were measured without."""
+    if isinstance(roof, CpuRoof):
+        return _cpu_line(roof)
+    peaks = ", ".join(f"{precision} {units.significant(rate / 1e12)}" for precision, rate in roof.flops.items())
+    copies = [f"copy on the device {units.significant(roof.copy_bytes_per_s / 1e9)} GB/s (read + written)"]
+    for name, rate in (("to it", roof.h2d_bytes_per_s), ("from it", roof.d2h_bytes_per_s)):
+        copies += [f"{name} {units.significant(rate / 1e9)} GB/s"] if rate is not None else []
+    launch = f"one more kernel in a CUDA graph {units.duration(roof.launch_ns)}"
+    return f"Measured limits of {roof.device}: best matrix product {peaks} TFLOP/s · {', '.join(copies)} · {launch}."
+
+
+def _cpu_line(roof: CpuRoof) -> str:
+    cache = f" · last-level cache {units.mib(roof.cache_bytes)} MiB" if roof.cache_bytes else ""
+    limits = "; ".join(map(_with_threads, roof.limits))
+    absent = f" Measured without {', '.join(roof.without)}, whose products may be faster." if roof.without else ""
+    return f"Measured limits of {roof.device} {limits}{cache}.{absent}"
+
+
+def _with_threads(limits: CpuLimits) -> str:
+    products = ", ".join(f"{precision} {units.significant(rate / 1e9)}" for precision, rate in limits.flops.items())
+    rate = limits.copy_bytes_per_s
+    copies = "" if rate is None else f", copy {units.significant(rate / 1e9)} GB/s (read + written)"
+    return f"with {units.count(limits.threads, 'thread')}: best matrix product {products} GFLOP/s{copies}"
+
+
+def roofline_table(rows: Sequence[Row], roof: Roof | CpuRoof | None) -> Table[Row] | None:
+    """Work, shares and limit of each row that has a roofline, below the limits; None where none has."""
+    found = [row for row in rows if row.roofline is not None]
+    if roof is None or not found:
+        return None
+    rate = "GFLOP/s" if isinstance(roof, CpuRoof) else "TFLOP/s"
+    return Table([*case_columns(found), *_columns(rate)], found, roof_line(roof))
+
+
+def _columns(rate: str) -> list[Column[Row]]:
+    work, speed, best, moved, copy, limit = ROOFLINE
+
+    def at_least(text: Callable[[Row], str]) -> Callable[[Row], str]:
+        return lambda row: ("at least " if row.roofline and row.roofline.at_least else "") + text(row)
+
+    def per_s(row: Row) -> str:
+        flops_per_s = speed.number(row)
+        return units.significant(None if flops_per_s is None else flops_per_s / (1e9 if row.device == "cpu" else 1e12))
+
+    return [
+        Column("GFLOP a batch", at_least(lambda row: units.significant((work.number(row) or 0) / 1e9))),
+        Column(rate, at_least(per_s)),
+        Column("of the best", at_least(lambda row: units.percent(best.number(row)))),
+        Column("MB at least", lambda row: units.significant((moved.number(row) or 0) / 1e6)),
+        Column("of the best copy", lambda row: units.percent(copy.number(row))),
+        words("limit", lambda row: str(limit.value(row) or ABSENT)),
+    ]
+
+
+def roofline_lines(summary: Summary) -> list[Line]:
+    """A line for each row that was held against the measured limits of its device."""
+    return [about(summary, row, found) for row in sound_rows(summary) if (found := against_limits(summary, row))]
+
+
+def against_limits(summary: Summary, row: Row) -> Line:
+    """Work of a batch, what of the limits is reached, and the limits; empty without either."""
+    bounds = bounds_of(row, summary.roof)
+    if row.roofline is None or isinstance(bounds, str) or not is_sound(row):
+        return {}
+    return {
+        **columns(ROOFLINE, row, CSV_UNITS),
+        "best_flops_per_s": bounds.flops_per_s,
+        "best_copy_bytes_per_s": bounds.copy_bytes_per_s,
+    }

@@ -1,0 +1,228 @@
+"""The same model under several backends, as Markdown: where the difference in time comes from (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.core.schemas import Summary
+from harness.core.schemas.profile_parts import LaunchGaps
+from harness.measure.alike import Alike, NotCompared, alike
+from harness.measure.launch_gaps import idle, waited
+from harness.measure.profile_grades import flags_of, grade_of
+from harness.measure.profiled import Profiled
+from harness.measure.reconcile import HIGH, LOW
+from harness.measure.shared_modules import MODEL
+from harness.measure.side_by_side import Column, Line, SideBySide, gain_of
+from harness.render import units
+from harness.render.units import MILLISECOND, TimeUnit
+from harness.reporting.labels import Line as CsvLine
+from harness.reporting.labels import about, per
+from harness.reporting.table import Table, texts
+from harness.reporting.writers.markdown import section, table_text
+
+TOP = 12
+"""Modules in a table, those of the largest gain or loss; one line holds the rest."""
+
+_MAX_MEMBERS = 3
+
+IDLE = "no kernel running"
+"""Of a backend whose profiler tells kernels: the rest of its measured latency, or of its plain one without it."""
+
+
+def side_by_side_section(found: Alike, stated: str, image: str) -> str:
+    """One comparison as a section of the report.
+
+    stated: the conditions of its rows. image: its chart, empty where none was drawn.
+    """
+    groups = found.groups
+    how = (
+        "Times of one pass by each backend's own profiler. Plain latency: that process without it; measured latency: "
+        f"the median of `run`. Gain: what a line takes longer in {groups.slowest.name} than in "
+        f"{groups.fastest.name}; a kernel that fuses several modules counts for the group of its product."
+    )
+    gaps = [f"- {gaps_line(one, one.parts.launch_gaps)}" for one in groups.columns if one.parts.launch_gaps]
+    return section(
+        title_of(found),
+        f"{gain_sentence(groups)} {how}",
+        " ".join(filter(None, (doubts(groups), left_out_sentence(found.left_out)))),
+        image,
+        stated,
+        table_text(gains_table(groups, "group")),
+        *(_by_module(found.modules, stated) if found.modules else ()),
+        "\n".join(gaps),
+        level=3,
+    )
+
+
+def not_compared_section(found: NotCompared) -> str:
+    """Why backends that were profiled alike do not stand side by side."""
+    why = f"Fewer than two of these profiles can be relied on. {left_out_sentence(found.left_out)}"
+    return section(f"{found.shape}: not side by side", why, level=3)
+
+
+def left_out_sentence(left_out: Sequence[tuple[str, str]]) -> str:
+    """Which backends do not stand in a comparison, and why; empty of none."""
+    return f"Left out: {'; '.join(f'{name}, {why}' for name, why in left_out)}." if left_out else ""
+
+
+def title_of(found: Alike) -> str:
+    """What a comparison shows: `minilm-l6, fp32, batch 1, sequence 128: where openvino gains on torch-eager`."""
+    backends = {row.case_id: row.backend for row in found.rows}
+    fast, slow = (backends[column.case_id] for column in (found.groups.fastest, found.groups.slowest))
+    return f"{found.shape}: where {fast} gains on {slow}"
+
+
+def _by_module(found: SideBySide, stated: str) -> tuple[str, ...]:
+    text = (
+        f"The same by module, {found.fastest.name} against {found.slowest.name}. `*` is the number of a block; "
+        "modules in brackets are not separate in every backend, and so share a line."
+    )
+    return text, stated, table_text(gains_table(found, "module"))
+
+
+def gain_sentence(found: SideBySide) -> str:
+    """What the fastest gains over the slowest, by parts and as measured, and which line brings most of it."""
+    fast, slow = found.fastest, found.slowest
+    first = found.lines[0]
+    text = (
+        f"{fast.name} takes {units.duration(abs(found.gain_ns))} {'less' if found.gain_ns >= 0 else 'more'} than "
+        f"{slow.name} by their parts"
+    )
+    if found.measured_gain_ns is not None:
+        text += f" and {units.duration(found.measured_gain_ns)} less as measured"
+    if found.idle_gain_ns > abs(found.gain_ns):
+        waits = f"for {units.duration(found.idle_gain_ns)} more no kernel of {slow.name} runs"
+        return f"{text}; {waits}, and most of the difference comes from that."
+    if found.gain_ns <= 0:
+        return f"{text}: these profiles do not explain the difference."
+    untold = [column.name for column in (fast, slow) if not column.parts.layers]
+    if untold:
+        names = " and ".join(untold)
+        return f"{text}. Cannot attribute the difference to layer groups: {names} reports operators only."
+    share = f"{units.percent(gain_of(first) / found.gain_ns)} of it" if gain_of(first) <= found.gain_ns else "all of it"
+    return f"{text}; {first.name} brings {share}."
+
+
+def doubts(found: SideBySide) -> str:
+    """Where columns do not compare like with like, and what that leaves of the table; empty where they do."""
+    off = [
+        f"{column.name} {units.significant(column.factor)}"
+        for column in found.columns
+        if column.factor is not None and not LOW <= column.factor <= HIGH
+    ]
+    alone = [column.name for column in found.columns if column.kernels_alone]
+    less_sure = [
+        f"{column.name} ({', '.join(dict.fromkeys(flag.name for flag in flags_of(column.parts)))})"
+        for column in found.columns
+        if grade_of(column.parts) != "A"
+    ]
+    texts = [
+        f"Only kernels are known of {', '.join(alone)}: the time in which none ran on the GPU is in no line of "
+        "theirs, while the others' layers include it."
+        if alone and len(alone) < len(found.columns)
+        else "",
+        f"The parts are not {LOW} to {HIGH} of the measured latency ({', '.join(off)}): shares within a column hold "
+        "better than differences between columns; each backend's `parts.md` has the reasons."
+        if off
+        else "",
+        f"Profiles of grade B: {', '.join(less_sure)}." if less_sure else "",
+    ]
+    return " ".join(filter(None, texts))
+
+
+def gains_table(found: SideBySide, what: str, top: int = TOP) -> Table[Sequence[str]]:
+    """A line each, a column a backend and what each line gains; then the sums, and how they stand to the latency.
+
+    what: header of the first column, `group` or `module`.
+    """
+    unit = units.time_unit(column.parts_ns for column in found.columns)
+    shown, rest = _cut(found.lines, top)
+    rows = [_row(_name(line), line, unit) for line in shown]
+    if rest:
+        rows.append(_row(units.count(len(rest), f"more {what}"), _sum(rest, len(found.columns)), unit))
+    rows.append(_sums("sum of the parts", [column.parts_ns for column in found.columns], found.gain_ns, unit))
+    if any(column.idle_ns for column in found.columns):
+        idle = [column.idle_ns if column.kernels_alone else None for column in found.columns]
+        rows.append(_sums(IDLE, idle, found.idle_gain_ns, unit))
+    plain = [column.parts.plain_ns for column in found.columns]
+    rows.append(_sums("plain latency", plain, plain[-1] - plain[0], unit))
+    if any(column.latency_ns is not None for column in found.columns):
+        latencies = [column.latency_ns for column in found.columns]
+        rows.append(_sums("measured latency", latencies, found.measured_gain_ns, unit))
+        rows.append(["parts / measured", *(units.significant(column.factor) for column in found.columns), units.ABSENT])
+    figures = [f"{name} {unit.name}" for name in (*(column.name for column in found.columns), "gain")]
+    return texts([(what, "left"), *((name, "right") for name in figures)], rows)
+
+
+def gaps_line(column: Column, gaps: LaunchGaps) -> str:
+    """How long the GPU stood idle, and for whom it waited."""
+    text = f"{column.name}: GPU idle {units.percent(idle(gaps))} of the traced window"
+    if (for_launches := waited(gaps)) is not None:
+        text += f", {units.percent(for_launches)} waiting for launches"
+    if found := column.idle_share:
+        text += f"; {units.percent(found.share)} of the {found.of}, without the profiler, which slows the host"
+    return f"{text}."
+
+
+def _cut(lines: Sequence[Line], top: int) -> tuple[list[Line], list[Line]]:
+    """The lines that matter most to the difference, still in their order, and the others."""
+    if len(lines) <= top + 1:
+        return list(lines), []
+    kept = {line.name for line in sorted(lines, key=lambda line: -abs(gain_of(line)))[:top]}
+    return [line for line in lines if line.name in kept], [line for line in lines if line.name not in kept]
+
+
+def _row(name: str, line: Line, unit: TimeUnit) -> list[str]:
+    return _sums(name, line.times_ns, gain_of(line), unit)
+
+
+def _sums(name: str, times_ns: Sequence[float | None], gain_ns: float | None, unit: TimeUnit) -> list[str]:
+    return [name, *(units.in_unit(spent, unit) for spent in times_ns), units.in_unit(gain_ns, unit).replace("-", "−")]
+
+
+def _sum(lines: Sequence[Line], columns: int) -> Line:
+    return Line("", tuple(sum(line.times_ns[place] or 0 for line in lines) for place in range(columns)))
+
+
+def _name(line: Line) -> str:
+    """Of a line that several modules were joined in, with their names: `output (dense, LayerNorm)`."""
+    last = [module.rpartition(".")[2] for module in line.modules if not _is_line(module, line.name)]
+    members = list(dict.fromkeys(last))
+    if not members:
+        return line.name
+    more = len(members) - _MAX_MEMBERS
+    return f"{line.name} ({', '.join(members[:_MAX_MEMBERS])}{f' + {more} more' if more > 0 else ''})"
+
+
+def _is_line(module: str, name: str) -> bool:
+    """Whether a module is what the line is named after, one of several blocks or not."""
+    return module == name or (module.count(".") == name.count(".") and name != MODEL)
+
+
+def group_gain_lines(summary: Summary, found: Sequence[Profiled]) -> list[CsvLine]:
+    """A line for each group and backend of cases that differ in their backend alone."""
+    return _beside(summary, found, "group", [one.groups for one in alike(found)])
+
+
+def module_gain_lines(summary: Summary, found: Sequence[Profiled]) -> list[CsvLine]:
+    """The same for each module that the backends can tell apart."""
+    return _beside(summary, found, "module", [one.modules for one in alike(found) if one.modules])
+
+
+def _beside(summary: Summary, found: Sequence[Profiled], what: str, compared: Sequence[SideBySide]) -> list[CsvLine]:
+    """what: header of the lines' names. Gains are those of each backend over the slowest one."""
+    rows = {one.row.case_id: one.row for one in found}
+    lines = []
+    for beside in compared:
+        for line in beside.lines:
+            slowest_ns = line.times_ns[-1] or 0
+            for column, spent in zip(beside.columns, line.times_ns, strict=True):
+                figures: CsvLine = {
+                    what: line.name,
+                    "modules": " ".join(line.modules),
+                    "self_ms": per(spent, MILLISECOND),
+                    "gain_ms": per(slowest_ns - (spent or 0), MILLISECOND),
+                    "gain_over": beside.slowest.case_id,
+                }
+                lines.append(about(summary, rows[column.case_id], figures))
+    return lines

@@ -1,0 +1,117 @@
+"""summary.csv: one line per row, one flat column per figure, empty where a figure is absent (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import cast
+
+from harness.core.schemas import GpuUsage, Row, Summary, UsageSummary
+from harness.render.ways import PARTS
+from harness.reporting.figures import Value
+from harness.reporting.tables.custom_metrics import csv_columns
+
+PERCENTILES = ("p50", "p90", "p95", "p99")
+
+_PLAIN = (
+    "case_id", "model", "backend", "device", "precision", "batch_size", "sequence_length", "boundary", "mode",
+    "weights", "setting", "kind", "status", "grade", "tried", "reason", "hint",
+)  # fmt: skip
+
+_NESTED = {
+    "latency_ns": ("median", "ci95.low", "ci95.high", "p50", "p90", "p95", "p99", "max", "mean", "iqr"),
+    "latency": ("cv", "lag1_autocorrelation", "n", "rounds"),
+    "speedup": ("ratio", "ci95.low", "ci95.high", "baseline", "baseline_grade"),
+    "parity": (
+        "samples",
+        "relative_l2",
+        "max_abs",
+        "cosine",
+        "top1_agreement",
+        "nonfinite",
+        "item_relative_l2",
+        "item_cosine",
+    ),
+    "placement": ("device", "precision", "provider"),
+    "cold_ns": ("load", "compile", "first_inference", "compile_cached"),
+    "device_ns": ("device", "device_ci95.low", "device_ci95.high", "enqueue", "h2d", "compute", "d2h"),
+    "device": ("overlap",),
+    "roofline": ("flops", "bytes", "flops_share", "bytes_share", "limit"),
+}
+"""Fields below a row's records; dots lead further down."""
+
+_ATTRIBUTE = {"latency": "latency_ns", "device": "device_ns"}
+"""Figures without a unit must not stand under a name with one."""
+
+
+def _column(name: str, path: str) -> str:
+    stem = name.removesuffix("_ns")
+    tail = path.replace(".", "_")
+    timed = name.endswith("_ns") and path != "compile_cached"
+    return f"{stem}_{tail}_ns" if timed else f"{stem}_{tail}"
+
+
+def _reader(path: str) -> Callable[[Row], Value]:
+    names = path.split(".")
+
+    def read(row: Row) -> Value:
+        found: object = row
+        for name in names:
+            found = getattr(found, name, None)
+        return cast(Value, found)
+
+    return read
+
+
+def _percentile_end(name: str, end: str) -> Callable[[Row], Value]:
+    def read(row: Row) -> Value:
+        interval = row.latency_ns.percentile_ci95.get(name) if row.latency_ns else None
+        return cast(Value, getattr(interval, end, None))
+
+    return read
+
+
+def _held_back(row: Row) -> Value:
+    """Reason and share of the samples, `sw_power_cap 0.250`, the reasons apart by spaces."""
+    card = row.usage.gpu if row.usage else None
+    return " ".join(f"{name} {share:.3f}" for name, share in card.reasons.items()) if card else None
+
+
+def _busiest(row: Row) -> Value:
+    """`cc1plus 4711 87%`, several apart by semicolons."""
+    found = row.usage.busiest if row.usage else ()
+    return "; ".join(f"{one.name} {one.pid} {one.cpu_percent:.0f}%" for one in found) or None
+
+
+_NOT_FLAT = ("rounds", "unavailable", "gpu", "busiest")
+"""Fields of the usage that are no figure; those of the card have columns of their own."""
+
+COLUMNS: dict[str, Callable[[Row], Value]] = {
+    **{name: attrgetter(name) for name in _PLAIN},
+    **{
+        _column(name, path): _reader(f"{_ATTRIBUTE.get(name, name)}.{path}")
+        for name, paths in _NESTED.items()
+        for path in paths
+    },
+    **{f"{name}_median_ns": _reader(f"split.{name}.median_ns") for name in PARTS},
+    **{f"{name}_share": _reader(f"split.{name}.share") for name in PARTS},
+    "throughput_per_s": attrgetter("throughput_per_s"),
+    **{f"throughput_ci95_{end}_per_s": _reader(f"throughput_ci95.{end}") for end in ("low", "high")},
+    "memory_bytes": attrgetter("memory_bytes"),
+    "threads": attrgetter("threads"),
+    "stopped": attrgetter("stopped"),
+    **{f"latency_{name}_ci95_{end}_ns": _percentile_end(name, end) for name in PERCENTILES for end in ("low", "high")},
+    **{name: _reader(f"usage.{name}") for name in UsageSummary.model_fields if name not in _NOT_FLAT},
+    **{f"gpu_{name}": _reader(f"usage.gpu.{name}") for name in GpuUsage.model_fields if name != "reasons"},
+    "gpu_clock_held_back": _held_back,
+    "busiest": _busiest,
+    "checks": lambda row: " ".join(f"{name} {one.rounds}/{one.of}" for name, one in row.checks.items()),
+    "flags": lambda row: " ".join(dict.fromkeys(flag.name for flag in row.flags)),
+}
+"""Column name → the figure. Absent figures are empty, never 0."""
+
+
+def summary_lines(summary: Summary) -> list[dict[str, Value]]:
+    """A line for each row, whatever became of it."""
+    columns = {**COLUMNS, **csv_columns(summary)}
+    return [{name: figure(row) for name, figure in columns.items()} for row in summary.rows]

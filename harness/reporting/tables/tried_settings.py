@@ -1,0 +1,77 @@
+"""Settings that were measured to choose among several, and how far each was behind the one that was taken (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from harness.core.schemas import Row, Summary
+from harness.render import ranking, units
+from harness.render.units import ABSENT, MILLISECOND
+from harness.reporting.labels import Line, about, per
+from harness.reporting.table import Column, Table, case_columns, words
+
+EXPLAINED = (
+    "Each setting was measured in round 1, and the fastest of its backend, precision and shape got the other rounds. "
+    "Medians are those of that one process, so differences of about 1% mean nothing."
+)
+
+
+def tried_table(rows: Iterable[Row], key: ranking.TableKey) -> Table[Row] | None:
+    """All tried settings of one table, the chosen one of each group first; None where nothing was tried."""
+    groups = tried_groups(row for row in rows if ranking.table_key(row) == key)
+    if not groups:
+        return None
+    found = [row for group in groups for row in group]
+    group_of = {row.case_id: group for group in groups for row in group}
+    unit = units.time_unit(median for row in found if (median := first_ns(row)))
+    columns = [
+        *case_columns(found, with_setting=False),
+        words("setting", lambda row: row.setting),
+        Column(f"median {unit.name}", lambda row: units.in_unit(first_ns(row), unit)),
+        Column("against the chosen one", lambda row: _behind(row, group_of[row.case_id])),
+    ]
+    return Table(columns, found, EXPLAINED)
+
+
+def tried_lines(summary: Summary) -> list[Line]:
+    """A line for each setting that competed with others in round 1, the chosen one of each group first."""
+    return [
+        about(summary, row, _tried(row, behind(row, group))) for group in tried_groups(summary.rows) for row in group
+    ]
+
+
+def _tried(row: Row, share: float | None) -> Line:
+    return {"chosen": not row.tried, "round_1_median_ms": per(first_ns(row), MILLISECOND), "behind_share": share}
+
+
+def tried_groups(rows: Iterable[Row]) -> list[list[Row]]:
+    """Rows that differ in nothing but their setting, where several were tried, the chosen one first."""
+    groups: dict[tuple[ranking.TableKey, str, str, int, int], list[Row]] = {}
+    for row in rows:
+        if row.latency_ns is not None:
+            key = (ranking.table_key(row), row.backend, row.precision, *ranking.shape(row))
+            groups.setdefault(key, []).append(row)
+    return [sorted(group, key=_order) for group in groups.values() if any(row.tried for row in group)]
+
+
+def behind(row: Row, group: Iterable[Row]) -> float | None:
+    """How much longer a tried setting takes than the chosen one of its group, as a share; None of the chosen one."""
+    chosen = next((other for other in group if not other.tried), None)
+    ours, theirs = first_ns(row), first_ns(chosen) if chosen else None
+    return None if not row.tried or ours is None or not theirs else ours / theirs - 1
+
+
+def _behind(row: Row, group: Sequence[Row]) -> str:
+    if not row.tried:
+        return "chosen"
+    share = behind(row, group)
+    return ABSENT if share is None else f"{share:+.1%}"
+
+
+def first_ns(row: Row) -> float | None:
+    """Median of the first process: what the choice was made by."""
+    return row.latency_ns.process_medians[0] if row.latency_ns else None
+
+
+def _order(row: Row) -> tuple[bool, float]:
+    return (row.tried, first_ns(row) or 0.0)

@@ -1,0 +1,191 @@
+"""The changes that would bring a model most, each with what it rests on: for the report and for a terminal (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from tabulate import tabulate
+
+from harness.core.schemas import Row, Summary
+from harness.measure.profiled import Profiled
+from harness.measure.what_if import Change, Profiles, Rule, WhatIf, what_if
+from harness.render import units
+from harness.render.advice_choice import loss
+from harness.render.ranking import UNRANKED
+from harness.render.series import named
+from harness.reporting.labels import Line, ends, where
+from harness.reporting.table import texts
+from harness.reporting.writers.markdown import section, table_text
+
+MAX_LISTS = 8
+"""Models and sequence lengths with a list, as many as have recommendations."""
+
+_EXPLAINED = (
+    "Gain is how many times faster an item is than in the row that a change starts from, by the medians; gains of "
+    "several changes do not multiply. "
+    "*Measured*: the other row, with the 95% interval of their ratio. *Upper bound*: if what the profile found there "
+    "vanished (Amdahl's law); a real change brings less. Rows of grade C take no part."
+)
+
+
+def what_if_text(summary: Summary, profiles: Profiles) -> str:
+    """The lists for the report, a section a model; empty where nothing was measured.
+
+    profiles: of the summary's cases, as far as there are any.
+    """
+    found = what_if(summary.rows, profiles, summary.baseline_backend)
+    by_id = {row.case_id: row for row in summary.rows}
+    parts = [
+        section(_title(one), _elsewhere(one, summary), _changes_table(one, by_id), level=3) for one in found[:MAX_LISTS]
+    ]
+    more = len(found) - MAX_LISTS
+    after = f"{units.count(more, 'more list is', 'more lists are')} left out." if more > 0 else ""
+    return "\n\n".join(filter(None, [_EXPLAINED, *parts, after])) if parts else ""
+
+
+def terminal_what_if(summary: Summary, profiles: Profiles) -> str:
+    """The same for a terminal, without what each rests on."""
+    found = what_if(summary.rows, profiles, summary.baseline_backend)[:MAX_LISTS]
+    by_id = {row.case_id: row for row in summary.rows}
+    return "\n".join(
+        line
+        for one in found
+        for line in (
+            f"\nWhat if, {_title(one)}: {' '.join(filter(None, [_elsewhere(one, summary), one.reason]))}".rstrip(),
+            _plain(one, by_id),
+        )
+    ).strip()
+
+
+def _title(one: WhatIf) -> str:
+    weights = " (random weights)" if one.weights == "seeded" else ""
+    length = f", sequence {one.sequence_length}" if one.sequence_length else ""
+    return f"{one.model}{weights}{length} on {one.device}"
+
+
+def _elsewhere(one: WhatIf, summary: Summary) -> str:
+    """Why a list does not start from the row that its reader expects; empty where it does."""
+    ours = [
+        row
+        for row in summary.rows
+        if (row.model, row.weights, row.device, row.sequence_length)
+        == (one.model, one.weights, one.device, one.sequence_length)
+        and (row.boundary, row.mode, row.status, row.tried) == ("compute", "sync", "measured", False)
+        and (row.backend, row.precision) == (summary.baseline_backend, "fp32")
+    ]
+    # Of several settings the plan's first, as for speedups.
+    expected = min(ours, key=lambda row: row.batch_size, default=None)
+    if expected is None or expected.grade != UNRANKED or not one.changes:
+        return ""
+    return f"The baseline, {_where(expected)}, is grade C: nothing starts from it."
+
+
+def _changes_table(one: WhatIf, by_id: Mapping[str, Row]) -> str:
+    if one.reason is not None:
+        return "\n\n".join(filter(None, (f"Nothing can be said: {one.reason}.", _left_out(one))))
+    headers = ("gain", "evidence", "rule", "from", "to", "based on")
+    lines = [[*_cells(change, by_id), _ids(change)] for change in one.changes]
+    changes = table_text(texts([(header, "left") for header in headers], lines))
+    return "\n\n".join(filter(None, (changes, _left_out(one))))
+
+
+def _left_out(one: WhatIf) -> str:
+    """Profiles that give no bound though they were taken."""
+    if not one.left_out:
+        return ""
+    return f"No bound is taken from {'; '.join(f'`{case_id}`: {why}' for case_id, why in one.left_out)}."
+
+
+def _plain(one: WhatIf, by_id: Mapping[str, Row]) -> str:
+    lines = [[" ", *_cells(change, by_id)] for change in one.changes]
+    changes = tabulate(lines, tablefmt="plain", disable_numparse=True, colalign=("left",) * 6) if lines else ""
+    return "\n".join(filter(None, (changes, _left_out(one).replace("`", ""))))
+
+
+def _cells(change: Change, by_id: Mapping[str, Row]) -> list[str]:
+    start = by_id[change.start]
+    end = by_id[change.end] if change.end else start
+    gain, how = f"{units.significant(change.gain)}×", "upper bound"
+    if change.interval is not None:
+        gain, how = f"{gain} {units.interval(change.interval)}", "measured"
+    return [gain, how, change.rule, _where(start), _SAYS[change.rule](change, start, end)]
+
+
+def _where(row: Row) -> str:
+    return f"{named(row)}, batch {row.batch_size}"
+
+
+def _ids(change: Change) -> str:
+    return ", ".join(f"`{case_id}`" for case_id in (change.start, change.end) if case_id)
+
+
+def _other_way(_: Change, __: Row, end: Row) -> str:
+    return f"{named(end)}{_latency(end)}"
+
+
+def _precision(_: Change, start: Row, end: Row) -> str:
+    return f"{named(end)}{_latency(end)}, at {loss([end])} from fp32"
+
+
+def _batch(_: Change, start: Row, end: Row) -> str:
+    times = (end.latency_ns.median / start.latency_ns.median) if end.latency_ns and start.latency_ns else None
+    setting = "" if end.setting == start.setting else f" ({end.setting})"
+    return f"batch {end.batch_size}{setting}{_latency(end)}; a batch takes {units.significant(times)} times as long"
+
+
+def _fusion(change: Change, _: Row, end: Row) -> str:
+    return (
+        f"fuse what does not multiply: {named(end)} has no node of {units.count(change.modules, 'module')}, "
+        f"{units.percent(change.share)} of the time here"
+    )
+
+
+def _layout(change: Change, _: Row, __: Row) -> str:
+    return f"no copies that only reorder tensors: {units.percent(change.share)} of the time"
+
+
+def _launches(change: Change, _: Row, __: Row) -> str:
+    return (
+        f"no waits for launches (a CUDA graph): in {units.percent(change.share)} of the measured latency no kernel runs"
+    )
+
+
+def _latency(row: Row) -> str:
+    return f": {units.duration(row.latency_ns.median)} a batch" if row.latency_ns else ""
+
+
+_SAYS: Mapping[Rule, Callable[[Change, Row, Row], str]] = {
+    "backend": _other_way,
+    "setting": _other_way,
+    "threads": _other_way,
+    "precision": _precision,
+    "backend and precision": _precision,
+    "batch size": _batch,
+    "fusion": _fusion,
+    "layout": _layout,
+    "launches": _launches,
+}
+
+
+def what_if_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
+    """A line for each of the largest changes of a model, measured in another row or bounded by a profile."""
+    parts = {one.row.case_id: one.parts for one in found if one.parts}
+    lists = what_if(summary.rows, parts, summary.baseline_backend)
+    return [{**_change_line(one, change), **where(summary)} for one in lists for change in one.changes]
+
+
+def _change_line(one: WhatIf, change: Change) -> Line:
+    return {
+        "model": one.model,
+        "weights": one.weights,
+        "device": one.device,
+        "sequence_length": one.sequence_length,
+        "rule": change.rule,
+        "known_how": "measured" if change.interval else "at most",
+        "gain": change.gain,
+        **ends("gain", change.interval, None),
+        "from_case_id": change.start,
+        "to_case_id": change.end,
+        "time_share": change.share,
+        "modules_fused": change.modules or None,
+    }

@@ -1,0 +1,113 @@
+"""Every table as a CSV file, whole and not rounded, that a spreadsheet opens without running anything (pure)."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+
+from harness.core import sanitize
+from harness.core.schemas import Summary
+from harness.measure.profiled import Profiled
+from harness.render.recommend import recommend
+from harness.reporting.figures import Value
+from harness.reporting.labels import Line, where
+from harness.reporting.tables import (
+    calibration,
+    checks,
+    cold_start,
+    energy,
+    engines,
+    environments,
+    flags,
+    latency,
+    layers,
+    machine_load,
+    model_costs,
+    profiles,
+    roofline,
+    side_by_side,
+    summary,
+    tried_settings,
+    unmeasured,
+    what_if,
+)
+
+FORMULA = ("=", "+", "-", "@", "\t", "\n")
+"""What makes a spreadsheet take a cell for a formula (OWASP, CSV injection)."""
+
+
+def recommendation_lines(found: Summary) -> list[Line]:
+    """A line for each recommendation, with the rows it rests on."""
+    return [
+        {"about": one.about, "rule": one.rule, "text": one.text, "case_ids": " ".join(one.case_ids), **where(found)}
+        for one in recommend(found)
+    ]
+
+
+RESULTS: Mapping[str, Callable[[Summary], list[Line]]] = {
+    "results": latency.latency_lines,
+    "cold_start": cold_start.cold_lines,
+    "calibration": calibration.calibration_lines,
+    "recommendations": recommendation_lines,
+    "engines": engines.engine_lines,
+    "roofline": roofline.roofline_lines,
+    "energy": energy.energy_lines,
+    "settings_tried": tried_settings.tried_lines,
+    "flags": flags.flag_lines,
+    "checks": checks.check_lines,
+    "usage": machine_load.usage_lines,
+    "not_measured": unmeasured.unmeasured_lines,
+    "environments": environments.environment_lines,
+}
+"""File → its lines."""
+
+WITH_PROFILES: Mapping[str, Callable[[Summary, Sequence[Profiled]], list[Line]]] = {
+    "what_if": what_if.what_if_lines,
+    "profile_models": model_costs.model_lines,
+    "profile_parameters": model_costs.parameter_lines,
+    "profile_files": model_costs.file_lines,
+    "profile_cases": model_costs.case_lines,
+    "profile_sums": profiles.sum_lines,
+    "profile_groups": layers.group_lines,
+    "side_by_side_groups": side_by_side.group_gain_lines,
+    "side_by_side_modules": side_by_side.module_gain_lines,
+    "profile_layers": layers.layer_lines,
+    "profile_operators": layers.operator_lines,
+}
+
+NAMES = RESULTS.keys() | WITH_PROFILES.keys()
+"""Of all tables that there can be."""
+
+
+def csv_tables(found: Summary, profiled: Sequence[Profiled]) -> dict[str, str]:
+    """Name → CSV text, header first, of each table that has a line."""
+    tables = {name: make(found) for name, make in RESULTS.items()}
+    tables |= {name: make(found, profiled) for name, make in WITH_PROFILES.items()}
+    return {name: csv_text(lines) for name, lines in tables.items() if lines}
+
+
+def summary_text(found: Summary) -> str:
+    """summary.csv: the whole summary, a line a row, header first."""
+    return csv_text(summary.summary_lines(found))
+
+
+def csv_text(lines: Sequence[Mapping[str, Value]]) -> str:
+    """Lines with the same columns as CSV, header first (RFC 4180 but for line ends). Empty of none."""
+    if not lines:
+        return ""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([harmless(name) for name in lines[0]])
+    writer.writerows([harmless(line[name]) for name in lines[0]] for line in lines)
+    return text.getvalue()
+
+
+def harmless(value: Value) -> Value:
+    """A text that would start a formula, behind an apostrophe; figures, negative ones too, as they are."""
+    if not isinstance(value, str):
+        return value
+    # The writer quotes a line feed, and not a carriage return, which ends a line for many readers all the same.
+    text = sanitize.lines(value)
+    # A control character before it is a space now, which some programs skip.
+    return f"'{text}" if text.startswith(FORMULA) or text.lstrip(" ").startswith(FORMULA) else text

@@ -1,0 +1,75 @@
+"""Markdown as GitHub reads it: tables and escaping, and documents in which no text of others is HTML or a link."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tabulate import tabulate
+
+from harness.core import sanitize
+from harness.reporting.table import Table
+
+
+def escape(text: str) -> str:
+    """Text that stays one cell: no pipes that split it, no line breaks that end it."""
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def table_text(table: Table[Any] | None) -> str:
+    """A GitHub table, its conditions above and its note below; empty of None."""
+    if table is None:
+        return ""
+    cells = [[escape(cell) for cell in line] for line in table.cells()]
+    headers = [escape(name) for name in table.headers]
+    # disable_numparse: tabulate would turn `1.20` into 1.2 and drop the digit that says how precise it is.
+    grid = tabulate(cells, headers, tablefmt="pipe", colalign=table.aligned, disable_numparse=True)
+    return "\n\n".join(filter(None, (table.conditions, grid, table.note)))
+
+
+def section(title: str, *paragraphs: str, level: int = 2) -> str:
+    """A heading and what stands below it; empty paragraphs are left out."""
+    return "\n\n".join([f"{'#' * level} {title}", *(text for text in paragraphs if text)])
+
+
+_CELLS = re.compile(r"((?<!\\)\|)")
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+_AWAY = re.compile(r"\]\((?!#?[A-Za-z0-9_%+=./-]+(?:#[a-z0-9-]+)?\))|\]\((?=[/.]*/)|\](?=\[)")
+"""Ends of links that lead elsewhere than to a file beside the document, or whose target is elsewhere in it."""
+_TARGET = re.compile(r"(?m)^( {0,3})\[(?=[^\]\n]+\]:)")
+_ADDRESS = re.compile(r"(?i)\b(https?|ftp)://|\bwww\.")
+
+
+def document_text(text: str, addresses: bool = False) -> str:
+    """A whole document for its file: HTML, links to elsewhere and control characters in it are text.
+
+    Names, versions and messages of libraries come from others; links to files beside the document are ours.
+    addresses: web addresses stay links, where a document names its sources.
+    """
+    return "\n\n".join(_block(block, addresses) for block in sanitize.lines(text).split("\n\n"))
+
+
+def _block(block: str, addresses: bool) -> str:
+    """A paragraph or a table. Code stays as it is where it is sure to be code: where the backticks of a cell or a
+    paragraph are single and in pairs."""
+    if not block.startswith("|"):
+        return _inline(block, addresses)
+    return "".join(part if part == "|" else _inline(part, addresses) for part in _CELLS.split(block))
+
+
+def _inline(text: str, addresses: bool) -> str:
+    paired = text.count("`") % 2 == 0 and "``" not in text and "\\`" not in text
+    if not paired:
+        return _plain(text, addresses)
+    parts = text.split("`")
+    return "`".join(part if place % 2 else _plain(part, addresses) for place, part in enumerate(parts))
+
+
+def _plain(text: str, addresses: bool) -> str:
+    text = _TAG.sub("&lt;", text)
+    text = _TARGET.sub(r"\1\\[", _AWAY.sub(lambda found: "\\" + found[0], text))
+    return text if addresses else _ADDRESS.sub(_unlinked, text)
+
+
+def _unlinked(found: re.Match[str]) -> str:
+    return found[0].replace("://", ":\\//").replace("www.", "www\\.").replace("WWW.", "WWW\\.")

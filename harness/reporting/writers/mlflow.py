@@ -1,0 +1,70 @@
+"""Summary → what MLflow is told: a run for the plan, and below it one for each row with sound figures (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from harness.core.schemas import Row, Summary
+from harness.reporting.figures import ANSWERS, CSV_UNITS, MEMORY, SPEED, columns
+from harness.reporting.labels import RESTS_ON_C, Line, sound_rows, where, who
+from harness.reporting.tables.cold_start import cold_costs
+from harness.reporting.tables.energy import joules
+from harness.reporting.tables.roofline import against_limits
+
+PREFIX = "inferometer."
+"""Of our tags, among those of MLflow and of others."""
+
+
+@dataclass(frozen=True)
+class MlflowRun:
+    """Name, params, metrics and tags of one run."""
+
+    name: str
+    params: dict[str, str]
+    metrics: dict[str, float] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+def parent_run(summary: Summary) -> MlflowRun:
+    """The plan: what its cases have in common."""
+    units: Line = {f"custom_{name}_unit": metric.unit for name, metric in summary.custom.items()}
+    left_out = len(summary.rows) - len(sound_rows(summary))
+    return MlflowRun(
+        name=f"{summary.title} {summary.plan_id}",
+        params={"config": summary.config, "baseline_backend": summary.baseline_backend, "rounds": str(summary.rounds)},
+        metrics={"cases": float(len(summary.rows)), "cases_not_logged": float(left_out)},
+        tags=_tags({**where(summary), **units}),
+    )
+
+
+def case_runs(summary: Summary) -> list[MlflowRun]:
+    """Every row of the latency tables with sound figures; metrics are named and counted as in the CSV files."""
+    by_id = {row.case_id: row for row in summary.rows}
+    return [_case_run(summary, row, by_id) for row in sound_rows(summary)]
+
+
+def _case_run(summary: Summary, row: Row, by_id: dict[str, Row]) -> MlflowRun:
+    metered = summary.energies.get(row.case_id)
+    figures: Line = {
+        **columns((*SPEED, *ANSWERS, *MEMORY), row, CSV_UNITS),
+        **cold_costs(summary, row, by_id),
+        **against_limits(summary, row),
+        **(joules(metered) if metered else {}),
+        # A unit may hold what MLflow takes in no name, and so stands with the plan.
+        **{f"custom_{name}": found for name, found in row.custom.items() if isinstance(found, float)},
+    }
+    known = {**who(row), "threads": row.threads}
+    grade = {name: known.pop(name) for name in ("case_id", "grade")}
+    flags = " ".join(dict.fromkeys(flag.name for flag in row.flags))
+    doubts = {name: found for name, found in figures.items() if name.endswith(RESTS_ON_C) and found is True}
+    return MlflowRun(
+        name=row.case_id,
+        params={name: str(value) for name, value in known.items() if value is not None},
+        # A bool is an int to Python, and no figure.
+        metrics={name: float(value) for name, value in figures.items() if type(value) in (int, float)},  # type: ignore[arg-type]
+        tags=_tags({**grade, "flags": flags or None, **doubts, **where(summary)}),
+    )
+
+
+def _tags(found: Line) -> dict[str, str]:
+    return {f"{PREFIX}{name}": str(value) for name, value in found.items() if value is not None}

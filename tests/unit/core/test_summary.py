@@ -1,0 +1,30 @@
+"""A summary has the same bytes on every processor."""
+
+from __future__ import annotations
+
+import math
+
+from harness.core.schemas import Row
+from tests.synthetic_results import Synthetic
+
+
+def test_figures_that_differ_in_their_last_bit_give_one_file() -> None:
+    """Vector units add in other orders: CI recomputed a published summary with another 16th digit."""
+    whole = Synthetic().summary()
+    row = next(row for row in whole.rows if row.latency_ns)
+    assert row.latency_ns is not None
+    nudged = row.latency_ns.model_copy(update={"mean": math.nextafter(row.latency_ns.mean, math.inf)})
+    rows = tuple(row.model_copy(update={"latency_ns": nudged}) if one is row else one for one in whole.rows)
+    other = whole.model_copy(update={"rows": rows})
+    assert other != whole
+    assert other.digest == whole.digest
+
+
+def test_counts_and_digits_that_matter_are_kept() -> None:
+    whole = Synthetic().summary()
+    for before, after in zip(whole.rows, type(whole).model_validate_json(whole.model_dump_json()).rows, strict=True):
+        if before.latency_ns is None or after.latency_ns is None:
+            continue
+        assert after.latency_ns.rounds == before.latency_ns.rounds
+        assert math.isclose(after.latency_ns.median, before.latency_ns.median, rel_tol=1e-11)
+        assert isinstance(after, Row)

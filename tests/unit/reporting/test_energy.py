@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from harness.core.schemas import Energy, Row, voided
+from harness.reporting.tables.energy import energy_table
+from harness.reporting.writers.markdown import table_text
+from tests.synthetic_cuda import cuda_summary
+
+
+def metered(row: Row, joules: float = 2.5) -> Energy:
+    return Energy(
+        case_id=row.case_id,
+        settings_id="p",
+        created_at="2026-11-28T00:00:00+00:00",
+        environment_id=None,
+        gpu="A Card",
+        uuid="GPU-1",
+        batch_size=row.batch_size,
+        idle_w=70.0,
+        idle_ns=5_000_000_000,
+        energy_j=3000.0,
+        window_ns=6_000_000_000,
+        busy_ns=5_900_000_000,
+        batches=1000,
+        joules_per_inference=joules,
+        joules_per_item=joules / row.batch_size,
+    )
+
+
+def measured() -> list[Row]:
+    return [row for row in cuda_summary().rows if row.latency_ns and row.model == "resnet50" and row.grade != "F"]
+
+
+def test_a_row_shows_joules_a_batch_and_an_item_and_the_power_of_the_card() -> None:
+    row = next(row for row in measured() if row.batch_size == 8)
+    text = table_text(energy_table([row], {row.case_id: metered(row)}))
+    line = text.splitlines()[-1]
+    assert "| 2.50 |" in " ".join(line.split())
+    assert "0.312" in line
+    assert "500" in line
+    assert "J an image" in text
+    assert "70 W idle" in text
+
+
+def test_rows_that_were_not_metered_have_no_line_and_without_any_there_is_no_table() -> None:
+    first, second = measured()[:2]
+    assert table_text(energy_table([first, second], {})) == ""
+    text = table_text(energy_table([first, second], {second.case_id: metered(second)}))
+    assert len([line for line in text.splitlines() if line.startswith("|")]) == 3
+    assert "Without a figure yet: 1 row of this table" in text
+    assert "Without a figure" not in table_text(energy_table([second], {second.case_id: metered(second)}))
+
+
+def test_a_void_row_costs_nothing_that_could_be_told() -> None:
+    row = voided(measured()[0].model_copy(update={"grade": "F"}))
+    assert table_text(energy_table([row], {row.case_id: metered(row)})) == ""

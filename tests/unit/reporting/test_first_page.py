@@ -1,0 +1,169 @@
+"""The first page: which backend is called fastest, beside which accuracy, and what is said where that is undecided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from harness.core.schemas import Interval, Row, Summary
+from harness.render import ranking
+from harness.reporting import first_page as page
+
+Golden = Callable[[str, str], None]
+Rows = dict[str, Row]
+OPENVINO, ONNXRUNTIME = "efficientnet-lite0-openvino-cpu-fp32-b1", "efficientnet-lite0-onnxruntime-cpu-fp32-b1"
+EAGER = "efficientnet-lite0-torch-eager-cpu-fp32-b1"
+
+
+def timed(row: Row, ms: float, low: float, high: float, grade: str = "A", **changes: Any) -> Row:
+    assert row.latency_ns is not None
+    interval = Interval(low=low * 1e6, high=high * 1e6)
+    latency = row.latency_ns.model_copy(update={"median": ms * 1e6, "ci95": interval})
+    return row.model_copy(update={"latency_ns": latency, "grade": grade, "flags": (), "speedup": None, **changes})
+
+
+def lossy(row: Row, ms: float, low: float, high: float, **parity: Any) -> Row:
+    """The row in int8, with another agreement with the reference."""
+    assert row.parity is not None
+    changes = {"precision": "int8", "case_id": f"{row.case_id}-int8", "parity": row.parity.model_copy(update=parity)}
+    return timed(row, ms, low, high, **changes)
+
+
+def cells(summary: Summary, *rows: Row) -> list[str]:
+    """Of the only line of the answer table."""
+    text = page.answer_table(summary.model_copy(update={"rows": rows}))
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(lines) == 3, text
+    return [cell.strip() for cell in lines[2].split("|")[1:-1]]
+
+
+def test_the_first_page(summary: Summary, golden: Golden) -> None:
+    headings = ["Recommendations", "How to read this", "Environment", "resnet50"]
+    charts = [("Latency by backend", "charts/overview.png")]
+    golden("first-page.md", page.first_page(summary, "report-details.md", headings, charts))
+
+
+def test_the_terminal_ends_with_the_same_answers(summary: Summary, golden: Golden) -> None:
+    golden("answer.txt", page.terminal_answer(summary) + "\n")
+
+
+def test_a_faster_int8_is_named_after_the_same_answers_and_with_its_cost(rows: Rows, summary: Summary) -> None:
+    exact = timed(rows[OPENVINO], 10, 9.9, 10.1)
+    slow = timed(rows[EAGER], 20, 19.9, 20.1)
+    fast = lossy(rows[OPENVINO], 5, 4.9, 5.1, top1_agreement=0.90625)
+    model, same, fastest, cost, baseline = cells(summary, slow, fast, exact)
+    assert model == "efficientnet-lite0, batch 1"
+    assert same == "**openvino** 10.0 ms"
+    assert fastest == "**openvino int8** 5.00 ms"
+    assert cost == "9.4% of answers change"
+    assert baseline == "20.0 ms"
+
+
+@pytest.mark.parametrize(
+    ("changes", "parity", "cost"),
+    [
+        ({}, {"top1_agreement": 1.0}, "no answer changes"),
+        ({}, {"top1_agreement": 0.9999}, "0.1% of answers change"),  # never rounded to nothing
+        ({"weights": "seeded"}, {"top1_agreement": 0.5, "cosine": 0.98241}, "cosine 0.9824"),
+        ({}, {"top1_agreement": None, "cosine": None}, "accuracy not checked"),
+    ],
+)
+def test_what_a_lower_precision_costs(rows: Rows, changes: dict[str, Any], parity: dict[str, Any], cost: str) -> None:
+    fast = lossy(rows[OPENVINO], 5, 4.9, 5.1, **parity).model_copy(update=changes)
+    assert page.cost([rows[OPENVINO], fast]) == cost
+    assert page.cost([rows[OPENVINO]]) == "nothing"
+
+
+def test_the_least_accurate_of_several_is_the_one_that_is_named(rows: Rows) -> None:
+    first, second = (lossy(rows[OPENVINO], 5, 4.9, 5.1, top1_agreement=share) for share in (0.99, 0.95))
+    assert page.cost([first, second]) == "5.0% of answers change (the least accurate)"
+
+
+def test_rows_that_may_be_equally_fast_are_both_named(rows: Rows, summary: Summary) -> None:
+    first, second = timed(rows[OPENVINO], 10, 9, 11), timed(rows[ONNXRUNTIME], 10.5, 10, 11.5)
+    _, same, fastest, cost, baseline = cells(summary, first, second)
+    assert same == "openvino or onnxruntime, 10.0 ms to 10.5 ms"
+    assert (fastest, cost, baseline) == ("the same", "nothing", "–")
+
+
+def test_a_row_of_grade_c_that_reads_faster_leaves_it_undecided(rows: Rows, summary: Summary) -> None:
+    sound, flagged = timed(rows[OPENVINO], 10, 9.9, 10.1), timed(rows[ONNXRUNTIME], 8, 7, 9, "C")
+    _, same, fastest, _, _ = cells(summary, sound, flagged)
+    assert same == "undecided: onnxruntime 8.00 ms (grade C) or openvino 10.0 ms"
+    assert fastest == "the same"
+
+
+def test_without_a_rival_nothing_is_called_fastest(rows: Rows, summary: Summary) -> None:
+    alone = timed(rows[OPENVINO], 10, 9.9, 10.1)
+    assert cells(summary, alone)[1] == "openvino 10.0 ms (only row)"
+    assert cells(summary, alone, timed(rows[ONNXRUNTIME], 20, 19, 21, "C"))[1].endswith("(others are grade C or F)")
+    assert cells(summary, alone.model_copy(update={"grade": "C"}))[1] == "openvino 10.0 ms (only row, grade C)"
+
+
+def test_many_that_may_be_fastest_are_counted(rows: Rows, summary: Summary) -> None:
+    several = [
+        timed(rows[OPENVINO], 10 + place / 10, 9, 12, setting=f"s{place}", case_id=f"case-{place}")
+        for place in range(5)
+    ]
+    assert "openvino (s2) or 2 more, 10.0 ms to 10.4 ms" in cells(summary, *several)[1]
+
+
+def test_a_void_row_is_never_an_answer(rows: Rows, summary: Summary) -> None:
+    void = timed(rows[ONNXRUNTIME], 1, 0.9, 1.1, "F")
+    slow, sound = timed(rows[EAGER], 20, 19.9, 20.1), timed(rows[OPENVINO], 10, 9.9, 10.1)
+    assert "onnxruntime" not in " ".join(cells(summary, slow, sound, void))
+    shown = page.case_table(summary.model_copy(update={"rows": (slow, sound, void)}))
+    assert next(line for line in shown.splitlines() if "onnxruntime" in line).count("void") == 3
+
+
+def test_nothing_to_answer_is_said(summary: Summary) -> None:
+    void = tuple(row.model_copy(update={"grade": "F"}) for row in summary.rows)
+    assert "| –" in page.answer_table(summary.model_copy(update={"rows": void}))
+    missing = tuple(row.model_copy(update={"status": "missing", "latency_ns": None}) for row in summary.rows)
+    text = page.first_page(summary.model_copy(update={"rows": missing}), "report-details.md", [])
+    assert text.startswith(f"# {summary.title}\n\nNothing is measured yet.")
+
+
+def test_a_long_run_answers_for_the_smallest_batch_alone(rows: Rows, summary: Summary) -> None:
+    pair = (timed(rows[OPENVINO], 10, 9.9, 10.1), timed(rows[ONNXRUNTIME], 20, 19.9, 20.1))
+    many = tuple(
+        row.model_copy(update={"batch_size": size, "case_id": f"{row.case_id}-{size}"})
+        for size in range(1, 32)
+        for row in pair
+    )
+    long = summary.model_copy(update={"rows": many})
+    assert [one.where for one in page.answers(long)] == ["efficientnet-lite0, batch 1"]
+    table = page.case_table(long)
+    assert sum(line.startswith("| efficientnet") for line in table.splitlines()) == 2
+    assert "60 more rows" in table
+    assert len(page.answers(long.model_copy(update={"rows": many[:8]}))) == 4
+
+
+def test_how_sure_has_the_grades_and_what_they_mean(summary: Summary) -> None:
+    text = page.how_sure(summary)
+    measured = [row for _, rows in ranking.by_table(summary.rows) for row in rows]
+    for grade in {row.grade for row in measured if row.grade}:
+        number = sum(row.grade == grade for row in measured)
+        assert f"{number} {grade} ({page.GRADES[grade]}" in text
+
+
+def test_no_mark_without_its_meaning(summary: Summary) -> None:
+    for text in (page.answer_table(summary), page.case_table(summary), page.terminal_answer(summary)):
+        assert ("~" in text) == (ranking.DOUBT_MEANS in text)
+    assert "*" not in page.terminal_answer(summary)
+
+
+def test_ids_and_variables_are_in_the_details_alone(summary: Summary) -> None:
+    text = page.first_page(summary, "report-details.md", [])
+    assert summary.plan_id not in text
+    assert not any(row.case_id in text for row in summary.rows)
+
+
+def test_a_card_has_the_cost_beside_the_speed(rows: Rows, summary: Summary) -> None:
+    exact, slow = timed(rows[OPENVINO], 10, 9.9, 10.1), timed(rows[EAGER], 20, 19.9, 20.1)
+    fast = lossy(rows[OPENVINO], 5, 4.9, 5.1, top1_agreement=0.90625)
+    (card,) = page.verdicts(summary.model_copy(update={"rows": (exact, slow, fast)}))
+    assert card.said == "openvino int8 is fastest"
+    assert card.figures == "5.00 ms, 9.4% of answers change, with the same answers (fp32): openvino 10.0 ms"

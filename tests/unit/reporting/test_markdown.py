@@ -1,0 +1,51 @@
+"""A document in which no text of others is HTML or a link, and ours stays as it was written."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.reporting.table import texts
+from harness.reporting.writers.markdown import document_text, table_text
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "<img src=x onerror=alert(1)>",
+        "</td><script>",
+        "<!-- hidden -->",
+        "[click](https://evil.example)",
+        "[click](javascript:alert(1))",
+        "[click](//evil.example/x)",
+        "![seen](http://evil.example/pixel.png)",
+        "[click][away]",
+        "[away]: http://evil.example",
+        "see https://evil.example and www.evil.example",
+        "`[click](https://evil.example)",  # a single backtick makes no code
+        "``` <img src=x> ` [a](http://b) ``",
+        "\\` <script> \\`",
+    ],
+)
+@pytest.mark.parametrize("where", ["paragraph", "cell"])
+def test_html_and_links_of_others_are_text(hostile: str, where: str) -> None:
+    text = document_text(hostile if where == "paragraph" else table_text(texts([("model", "left")], [[hostile]])))
+    assert "<" not in text
+    assert "://" not in text.replace(":\\//", "")
+    assert "](h" not in text.replace("\\](", "")
+    assert "](/" not in text.replace("\\](", "")
+    assert "](j" not in text.replace("\\](", "")
+    assert "][" not in text.replace("\\][", "")
+    assert not text.startswith("[away]:")
+    assert "www.evil" not in text
+
+
+def test_what_we_write_ourselves_is_left_alone() -> None:
+    ours = (
+        "# Report\n\n![Latency](charts/overview.png)\n\nHint: `make bench RESULTS=<folder>`, [8.02, 11.6] < 12.\n\n"
+        "| case | link |\n|---|---|\n| `<a>` | [parts.md](profiles/case-1/parts.md) |\n"
+    )
+    assert document_text(ours) == ours
+
+
+def test_a_document_that_names_its_sources_may_link_to_them() -> None:
+    assert document_text("Published: https://example.org/paper", addresses=True).endswith("https://example.org/paper")

@@ -1,0 +1,119 @@
+"""The report's section on profiles."""
+
+from __future__ import annotations
+
+from harness.core.schemas.profile import ModelProfile, OnnxCount
+from harness.core.schemas.profile_parts import LayerRow, PartsProfile
+from harness.reporting.tables.model_costs import model_tables, progress_line
+from harness.reporting.tables.profiles import profile_section
+from tests.synthetic_results import RESNET, case_of
+from tests.unit.measure.test_profile_model_achieved import profile
+from tests.unit.measure.test_roofline import BASE
+
+EAGER = profile(case_of(RESNET, "torch-eager", "fp32", 1), BASE)
+ORT = profile(case_of(RESNET, "onnxruntime", "fp32", 1))
+COUNT = OnnxCount(
+    file="model.onnx",
+    macs=3_400_000_000,
+    macs_by_operator={"Conv": 3_400_000_000},
+    uncounted=("2 x LSTM: not counted",),
+)
+
+
+def layer(name: str, self_ns: int, parent: str | None = None) -> LayerRow:
+    return LayerRow(
+        name=name,
+        kind="Conv2d",
+        depth=0 if parent is None else 1,
+        parent=parent,
+        calls=1,
+        self_ns=self_ns,
+        total_ns=self_ns,
+        flops=None,
+        parameters=None,
+        output_shapes=(),
+        output_bytes=None,
+        group="convolution",
+    )
+
+
+PARTS = PartsProfile(
+    layers=(layer("conv1", 2_000_000),), operators=(), traces=("a.trace.json",), window_ns=2_100_000, plain_ns=2_000_000
+)
+
+
+def test_nothing_profiled_is_no_section() -> None:
+    assert profile_section([], {}, "profiles") == ""
+
+
+def test_models_stand_once_and_cases_each_with_their_links() -> None:
+    text = profile_section([EAGER, ORT], {EAGER.case_id: PARTS}, "profiles")
+    assert text.count("3.500") == 1  # GMAC an item
+    assert f"[model.json](profiles/{ORT.case_id}/model.json)" in text
+    assert f"[parts.md](profiles/{EAGER.case_id}/parts.md)" in text
+    assert f"profiles/{EAGER.case_id}/a.trace.json" in text
+    assert f"profiles/{ORT.case_id}/parts.md" not in text
+    assert "2 FLOPs a multiply-add" in text
+    assert "Where the time of resnet50 goes at batch 1" in text
+    assert "tokens/s" not in text  # nobody has any
+
+
+def test_what_is_missing_or_disagrees_is_said_once_with_whom_it_concerns() -> None:
+    doubtful = [
+        found.model_copy(update={"onnx_count": COUNT, "uncounted": ("_fft_r2c",), "count_notes": ("they | disagree",)})
+        for found in (EAGER, ORT)
+    ]
+    lines = model_tables(doubtful, {}).splitlines()
+    assert lines.count("- resnet50: they \\| disagree") == 1
+    assert "- resnet50: not counted: operator _fft_r2c" in lines
+    assert "- resnet50: not in the ONNX count: 2 x LSTM: not counted" in lines
+    assert "- onnxruntime: not measured: the case has no row in summary.json" in lines
+    assert "- torch-eager, onnxruntime: activations, not measured: why" in lines
+
+
+def test_a_part_of_the_products_is_at_least_so_much_and_none_is_no_zero() -> None:
+    part = EAGER.model_copy(update={"uncounted": ("_fft_r2c",), "onnx_count": COUNT})
+    lines = model_tables([part], {}).splitlines()
+    model = next(line for line in lines if line.startswith("| resnet50") and "at least" in line)
+    assert "| at least 3.500" in model.replace("  ", "")
+    assert "at least 3.400" in model  # GMAC by ONNX
+    assert "at least 3.500 GMAC an item" in progress_line(part)
+
+    none = part.model_copy(
+        update={
+            "macs": 0,
+            "flops": 0,
+            "flops_per_batch": 0,
+            "flops_per_byte": 0.0,
+            "onnx_count": COUNT.model_copy(update={"macs": 0}),
+        }
+    )
+    text = model_tables([none], {})
+    assert "GMAC" not in text.partition("| model")[2], "a column in which nothing is known is left out"
+    assert "not counted: operator _fft_r2c" in text
+    assert "– GMAC an item" in progress_line(none)
+
+
+def test_a_line_for_the_terminal() -> None:
+    assert progress_line(ORT) == (
+        f"{ORT.case_id}: 25.0 M parameters, 3.500 GMAC an item, at most – MiB allocated, "
+        "– of activations alone, 9.54 estimated."
+    )
+
+
+def test_activations_stand_beside_their_estimate_and_apart_from_all_that_is_allocated() -> None:
+    told = ORT.model_copy(update={"activation_measured_bytes": 10 << 20, "activation_alone_bytes": 6 << 20})
+    lines = [line for line in model_tables([told], {}).splitlines() if line.startswith("|")]
+    place = next(index for index, line in enumerate(lines) if "MiB at most" in line)
+    names, cells = ([cell.strip() for cell in lines[index].split("|")] for index in (place, place + 2))
+    row = dict(zip(names, cells, strict=True))
+    assert (row["MiB at most"], row["activations MiB"], row["estimated"]) == ("10.0", "6.00", "9.54")
+
+
+def test_a_file_from_before_memory_was_told_apart_still_loads_and_links_to_nothing_new() -> None:
+    older = ORT.model_dump(mode="json", exclude={"activation_alone_bytes", "memory_files"})
+    found = ModelProfile.model_validate(older)
+    assert (found.activation_alone_bytes, found.memory_files) == (None, ())
+    assert "memory." not in profile_section([found], {}, "profiles")
+    linked = found.model_copy(update={"memory_files": ("memory.json", "memory.png")})
+    assert f"(profiles/{ORT.case_id}/memory.png)" in profile_section([linked], {}, "profiles")

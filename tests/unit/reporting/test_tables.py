@@ -1,0 +1,227 @@
+"""Tables against golden files, and the rules that decide single cells."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.core.schemas import Check, ColdCosts, Flag, Grade, Interval, Row, Speedup, Summary
+from harness.render import ranking
+from harness.render.conditions import conditions, environment_table, run_conditions
+from harness.reporting.first_page import answer_table, case_table
+from harness.reporting.table import texts
+from harness.reporting.tables import cold_start as cold
+from harness.reporting.tables import flags
+from harness.reporting.tables.checks import checks_table
+from harness.reporting.tables.cold_start import cold_table
+from harness.reporting.tables.flags import flags_table
+from harness.reporting.tables.latency import latency_table, terminal_table
+from harness.reporting.tables.unmeasured import unmeasured_table
+from harness.reporting.writers.markdown import escape, table_text
+from tests.synthetic_results import with_baseline_grades
+
+ROWS = dict[str, Row]
+
+Golden = Callable[[str, str], None]
+MODELS = ["minilm-l6", "efficientnet-lite0", "resnet50"]
+
+
+def rows_of(summary: Summary, model: str) -> list[Row]:
+    return next(rows for key, rows in ranking.by_table(summary.rows) if key[0] == model)
+
+
+def cells(text: str, first: str) -> list[list[str]]:
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "|" in line]
+    return [line for line in lines if line[0] == first]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_latency_table(summary: Summary, golden: Golden, model: str) -> None:
+    golden(f"latency-{model}.md", table_text(latency_table(rows_of(summary, model), summary.exports[model])) + "\n")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_cold_table(summary: Summary, rows: ROWS, golden: Golden, model: str) -> None:
+    text = table_text(cold_table(rows_of(summary, model), rows, summary.exports[model]))
+    golden(f"cold-{model}.md", text + "\n")
+
+
+def test_terminal_table(summary: Summary, golden: Golden) -> None:
+    golden("terminal.txt", terminal_table(summary) + "\n")
+
+
+def test_unmeasured_rows(summary: Summary, golden: Golden) -> None:
+    golden("unmeasured.md", table_text(unmeasured_table(summary.rows)) + "\n")
+
+
+def test_flag_notes(summary: Summary, golden: Golden) -> None:
+    golden("flags.md", table_text(flags_table([row for row in summary.rows if row.backend != "noop"])) + "\n")
+
+
+def test_conditions_and_environment(summary: Summary, golden: Golden) -> None:
+    own = conditions(summary, rows_of(summary, "minilm-l6"))
+    text = f"{run_conditions(summary)}\n\n{own}\n\n" + environment_table(summary.environments)
+    golden("conditions.md", text + "\n")
+
+
+def test_void_rows_show_no_speed(summary: Summary) -> None:
+    text = table_text(latency_table(rows_of(summary, "efficientnet-lite0")))
+    void = next(line for line in cells(text, "torch-script") if line[-1].startswith("F"))
+    assert void[3:9] == ["void"] * 6
+    assert void[-1] == "F PARITY_FAIL"
+
+
+def test_few_samples_say_so_instead_of_a_number(summary: Summary) -> None:
+    text = table_text(latency_table(rows_of(summary, "resnet50")))
+    one_round = next(line for line in cells(text, "openvino") if "ROUNDS_MISSING" in line[-1])
+    assert one_round[5:8] == ["268", "needs 130 samples", "needs 662 samples"]
+
+
+def test_top1_of_random_weights_is_not_shown(summary: Summary) -> None:
+    assert "top-1" not in header_of(table_text(latency_table(rows_of(summary, "resnet50"))))
+    assert "100%" in table_text(latency_table(rows_of(summary, "efficientnet-lite0")))
+
+
+def header_of(text: str) -> list[str]:
+    return [cell.strip() for cell in text.splitlines()[0].split("|")[1:-1]]
+
+
+def test_cosine_and_file_size_stand_only_where_precisions_differ(summary: Summary) -> None:
+    rows, export = rows_of(summary, "minilm-l6"), summary.exports["minilm-l6"]
+    both = table_text(latency_table(rows, export))
+    assert {"cosine", "file MiB"} <= set(header_of(both))
+    column = header_of(both).index("file MiB")
+    assert {line[column] for line in cells(both, "onnxruntime")} == {"91.0"}
+    assert {line[column] for line in cells(both, "torch-eager")} == {"90.0"}
+    fp32 = table_text(latency_table([row for row in rows if row.precision == "fp32"], export))
+    assert not {"cosine", "file MiB"} & set(header_of(fp32))
+    assert "file MiB" not in header_of(table_text(latency_table(rows)))
+
+
+def test_a_trained_classifier_shows_top1_and_others_the_cosine(summary: Summary) -> None:
+    assert "cosine" not in header_of(table_text(latency_table(rows_of(summary, "efficientnet-lite0"))))
+    assert "cosine" in header_of(table_text(latency_table(rows_of(summary, "resnet50"))))  # random weights
+
+
+def test_pipes_and_line_breaks_stay_in_their_cell() -> None:
+    text = table_text(texts([("case", "left"), ("reason", "left")], [["a|b", "first\nsecond | third"]]))
+    assert len(text.splitlines()) == 3
+    assert "first second \\| third" in text
+    assert escape("a|b") == "a\\|b"
+
+
+NAME, BASELINE = "resnet50-torch-script-cpu-fp32-b1", "resnet50-torch-eager-cpu-fp32-b1"
+
+
+def with_cold(row: Row, load_s: float, ms: tuple[float, ...], *, cached: bool = False, grade: Grade = "A") -> Row:
+    """ms: the median, then both ends of its interval where it has one."""
+    assert row.latency_ns is not None
+    costs = ColdCosts(load=int(load_s * 1e9), compile=None, compile_cached=cached, first_inference=0)
+    interval = Interval(low=ms[1] * 1e6, high=ms[2] * 1e6) if ms[1:] else None
+    latency = row.latency_ns.model_copy(update={"median": ms[0] * 1e6, "ci95": interval})
+    speedup = Speedup(ratio=2, ci95=None, baseline=BASELINE, baseline_grade=grade)
+    return row.model_copy(update={"cold_ns": costs, "latency_ns": latency, "speedup": speedup, "grade": "A"})
+
+
+@pytest.mark.parametrize(
+    ("load_s", "ms", "expected"),
+    [
+        (2.0, (10, 9.7, 10.3), "100 [96, 105]"),  # one second more, 10 ms saved a request
+        (2.0, (18, 17.5, 18.4), "at most 667"),  # 2 ms saved, 1.5 ms at least: 0.3 and 0.4 add up as squares
+        (2.0, (18, 17.0, 19.0), "at most 1,050"),
+        (1.0, (10, 9.7, 10.3), "at once"),
+        (2.0, (25, 24.0, 26.0), "never"),
+        (2.0, (19.5, 19.0, 20.0), "not proven"),
+        (2.0, (10,), "100 (no interval)"),
+        (2.0, (25,), "never"),
+    ],
+)
+def test_break_even(rows: ROWS, load_s: float, ms: tuple[float, ...], expected: str) -> None:
+    baseline = with_cold(rows[BASELINE], 1.0, (20, 19.7, 20.3))
+    found = cold.break_even(with_cold(rows[NAME], load_s, ms), baseline, None)
+    assert str(found) == expected
+    assert cold.break_even(baseline, baseline, None) is None
+
+
+def test_break_even_says_what_it_rests_on(rows: ROWS) -> None:
+    baseline, fast = with_cold(rows[BASELINE], 1.0, (20, 19.7, 20.3)), (10.0, 9.7, 10.3)
+    warm = with_cold(rows[NAME], 2.0, fast, cached=True)
+    assert str(cold.break_even(warm, baseline, None)) == "100 [96, 105] (cached)"
+    assert str(cold.break_even(with_cold(rows[NAME], 2.0, fast, grade="C"), baseline, None)) == "~100 [96, 105]"
+    by_id = {row.case_id: row for row in (warm, baseline)}
+    text = table_text(cold_table([warm, baseline], by_id, None))
+    assert "(cached): a compile cache was warm" in text
+    assert ranking.DOUBT_MEANS not in text
+    text = table_text(cold_table([with_cold(rows[NAME], 2.0, fast, grade="C")], by_id, None))
+    assert text.endswith(ranking.DOUBT_MEANS)
+    assert "(cached)" not in text
+
+
+def test_export_counts_only_for_rows_that_loaded_onnx(summary: Summary, rows: ROWS) -> None:
+    export = summary.exports["resnet50"]
+    assert cold.export_ns(rows["resnet50-openvino-cpu-fp32-b1"], export) == 7.3e9
+    assert cold.export_ns(rows[BASELINE], export) is None
+
+
+def test_long_lists_of_flags_are_cut(summary: Summary) -> None:
+    row = next(row for row in summary.rows if any(flag.name == "NOT_STEADY" for flag in row.flags))
+    text = table_text(
+        flags_table([row.model_copy(update={"case_id": f"{row.case_id}-{number}"}) for number in range(50)])
+    )
+    listed = text.splitlines()
+    assert sum(line.startswith("  - ") for line in listed) == flags.MAX_LISTED + 1
+    assert "… and 30 more in summary.json" in text
+    assert cells(text, "NOT_STEADY")[0][1] == "50"
+
+
+def test_flags_count_rows(rows: ROWS) -> None:
+    same = (
+        Flag(name="COTENANT", detail="a CPU", remedy="Stop it."),
+        Flag(name="COTENANT", detail="GPU", remedy="Stop it."),
+    )
+    text = table_text(flags_table([row.model_copy(update={"flags": same}) for row in (rows[NAME], rows[BASELINE])]))
+    assert cells(text, "COTENANT") == [["COTENANT", "2", flags.MEANINGS["COTENANT"], "Stop it."]]
+    assert text.count("  - ") == 4
+    assert table_text(flags_table([])) == ""
+
+
+def test_every_flag_has_a_meaning() -> None:
+    source = "".join(path.read_text() for path in (Path(flags.__file__).parents[2] / "measure").glob("*.py"))
+    raised = re.findall(r'finding\(\s*(?:"[ABCF]"|\w+|[^"]*?),\s*"([A-Z_]{4,})"|_in_rounds\(\s*"([A-Z_]+)"', source)
+    names = {name for pair in raised for name in pair if name}
+    assert len(names) > 20
+    assert names - {"CALIBRATION"} <= set(flags.MEANINGS)
+
+
+def test_checks_say_in_how_many_rounds_they_were_made(rows: ROWS) -> None:
+    whole, part = Check(rounds=3, of=3), Check(rounds=2, of=3, missing="one look in round 2")
+    none = Check(rounds=0, of=3, missing="nobody watched")
+    first = rows[NAME].model_copy(update={"checks": {"STEAL": whole, "COTENANT": whole}})
+    second = rows[BASELINE].model_copy(update={"checks": {"STEAL": part, "COTENANT": none}})
+    text = table_text(checks_table([first, second]))
+    assert cells(text, "STEAL") == [["STEAL", "2", "1", "1", "0", "5 of 6", "one look in round 2"]]
+    assert cells(text, "COTENANT") == [["COTENANT", "2", "1", "0", "1", "3 of 6", "nobody watched"]]
+    assert table_text(checks_table([rows[NAME].model_copy(update={"checks": {}})])) == ""
+
+
+def test_ratios_to_a_baseline_of_grade_c_are_marked_everywhere(summary: Summary) -> None:
+    marked = against_c(summary)
+    rows = rows_of(marked, "resnet50")
+    for text in (table_text(latency_table(rows)), terminal_table(marked), case_table(marked)):
+        speedups = [line for line in text.splitlines() if "openvino" in line and "bf16" in line]
+        assert speedups
+        assert all("~" in line for line in speedups)
+        assert text.endswith(ranking.DOUBT_MEANS)
+    assert "~" not in table_text(latency_table(rows_of(summary, "resnet50")))
+    assert ", ~4.83×" in answer_table(marked)
+    assert ranking.DOUBT_MEANS in answer_table(marked)
+
+
+def against_c(summary: Summary) -> Summary:
+    """Every baseline is grade C, as join leaves it."""
+    baselines = {row.speedup.baseline for row in summary.rows if row.speedup}
+    rows = [row.model_copy(update={"grade": "C"}) if row.case_id in baselines else row for row in summary.rows]
+    return summary.model_copy(update={"rows": tuple(with_baseline_grades(rows))})
