@@ -27,6 +27,7 @@ MODELS_DIR  ?= models#? folder of exported models
 FORCE       ?=#? export, engines, roof, run, energy, profile, reproduce, ab, bench: 1 does again what is there; aggregate, bundle: 1 replaces a summary by a poorer one
 
 #- Comparing and checking
+PLAIN_CHARTS ?=#? bench, profile, report: 1: charts without title and caption, for papers
 BASELINE    ?=#? compare: earlier results folder, or its summary.json
 THRESHOLD   ?=#? compare, ab: limits, as latency_p50<100ms; several with ; between them
 MAX_REGRESSION ?=#? compare, ab: slow-down that is accepted, as 5%
@@ -223,7 +224,7 @@ share: ## Hand the results to other programs: a CSV file of every table, metrics
 	@$(HERE).share $(PLACE) $(if $(MLFLOW),--mlflow "$$MLFLOW")
 
 # Reads files alone, also those of a run in an image; its page would be out of reach in a container without a network.
-watch: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Show how a run gets on, on the terminal or as a page (WEB=1)
+watch: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Show live progress of a run, on the terminal or as a page (WEB=1)
 	@$(HERE).watch $(PLACE) $(if $(WEB),--web --port "$$PORT")
 
 # An environment of its own: what it needs has no place among what is measured. The answer is a report, never a failure.

@@ -82,7 +82,7 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--threshold", action="append", default=[], help="as in compare")
     parser.add_argument("--max-regression", help="as in compare")
     parser.add_argument("--equivalence", help="as in compare")
-    parser.add_argument("--force", action="store_true", help="export and measure anew what is already there")
+    parser.add_argument("--force", action="store_true", help="export and measure again what is already there")
     cli.add_interpreters(parser)
     cli.add_folders(parser)
     for name in OF_PLAN:

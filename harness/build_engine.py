@@ -42,8 +42,8 @@ Wanted = Sequence[tuple[Case, Options]]
 def stage(arguments: Sequence[str]) -> None:
     """Build what is missing or out of date; one engine that fails does not keep the others from being built."""
     parser = cli.parser("harness.build_engine", __doc__)
-    parser.add_argument("--force", action="store_true", help="build anew even where nothing changed")
-    parser.add_argument("--only-list", action="store_true", help="build nothing, and tell what would be built")
+    parser.add_argument("--force", action="store_true", help="build again even where nothing changed")
+    parser.add_argument("--only-list", action="store_true", help="build nothing, and list what would be built")
     cli.add_models(parser)
     parser.add_argument("--engines", nargs="+", metavar="NAME", help="only these, by the names that --only-list prints")
     cli.add_interpreters(parser)

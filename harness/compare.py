@@ -28,9 +28,9 @@ from harness.core.timestamps import utc_now
 from harness.measure import changes, comparison
 from harness.measure.comparison import EQUIVALENCE, Margins
 from harness.render.conditions import short_conditions
-from harness.render.pr_comment import pr_comment
 from harness.reporting.tables import comparison as tables
 from harness.reporting.writers import github
+from harness.reporting.writers.github import pr_comment
 from harness.reporting.writers.junit import junit
 from harness.reporting.writers.markdown import document_text
 

@@ -42,7 +42,7 @@ def stage(arguments: Sequence[str]) -> None:
     """Measure the energy of every case of the plan that has none yet."""
     parser = cli.parser("harness.energy", __doc__)
     parser.add_argument("--window", type=float, default=DEFAULT_WINDOW_S, help="seconds a case is watched (at least 5)")
-    parser.add_argument("--force", action="store_true", help="measure anew what is already there")
+    parser.add_argument("--force", action="store_true", help="measure again what is already there")
     cli.add_models(parser)
     cli.add_interpreters(parser)
     cli.add_folders(parser)
@@ -68,7 +68,7 @@ def stage(arguments: Sequence[str]) -> None:
             if options.force or not _has(results.energy_file(name), plan.settings_id)
         ]
         if not todo:
-            cli.say("Every case has its energy already; `make energy FORCE=1` measures anew.")
+            cli.say("Every case has its energy already; `make energy FORCE=1` measures again.")
             return
         with _Pass(plan, results, models, first_card(), options.window, others) as measuring:
             failures = sum(not measuring.measure(name, case) for name, case in todo)

@@ -369,7 +369,7 @@ def _parser() -> argparse.ArgumentParser:
         "--max-length", type=int, metavar="TOKENS", help="longest sequence; a plan above it is an error"
     )
     parser.add_argument("--cache-dir", type=Path, help="where downloaded weights are kept (the libraries' own folders)")
-    parser.add_argument("--force", action="store_true", help="export anew even where nothing changed")
+    parser.add_argument("--force", action="store_true", help="export again even where nothing changed")
     return parser
 
 

@@ -44,7 +44,7 @@ def compare(outputs: Outputs, reference: Outputs, classifier: bool) -> Parity:
         )
     for name, sums in zip(reference, found, strict=True):
         if sums.undefined:
-            raise ValueError(f"the reference of output `{name}` holds NaN")
+            raise ValueError(f"the reference of output `{name}` contains NaN")
     top1 = None
     if classifier:
         agree = outputs[first].argmax(axis=-1) == reference[first].argmax(axis=-1)

@@ -64,6 +64,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("LAYERS", "--layers", ("profile_ops",), "layers to show: groups, module paths with *, classes"),
     Variable("DEPTH", "--depth", ("profile_ops",), "depth of the module tree down to which layers are shown"),
     Variable("PROFILE_RUNS", "--runs", ("profile_ops",), "inferences under a profiler (20)"),
+    Variable("PLAIN_CHARTS", "--plain-charts", ("report",), "charts without title and caption", switch=True),
     Variable("BASELINE", "--baseline", ("compare",), "earlier results folder, or its summary.json"),
     Variable("THRESHOLD", "--threshold", ("compare", "ab"), "limits, as latency_p50<100ms"),
     Variable("MAX_REGRESSION", "--max-regression", ("compare", "ab"), "slow-down that is accepted, as 5%%"),

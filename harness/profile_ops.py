@@ -63,7 +63,7 @@ def stage(arguments: Sequence[str]) -> None:
     parser.add_argument("--runs", type=int, help=f"inferences under a profiler ({DEFAULT_RUNS}); profiles of fewer go")
     parser.add_argument("--layers", default="", help="only these: groups, paths of modules with *, or classes")
     parser.add_argument("--depth", type=int, help="down to this depth of the module tree, where the model is 0")
-    parser.add_argument("--force", action="store_true", help="profile anew what is already there")
+    parser.add_argument("--force", action="store_true", help="profile again what is already there")
     cli.add_models(parser)
     cli.add_interpreters(parser)
     cli.add_folders(parser)
@@ -88,7 +88,7 @@ def stage(arguments: Sequence[str]) -> None:
         work = _Pass(plan, results, Models(options.models_dir), options.runs or DEFAULT_RUNS, others, summary)
         todo = [case for case in cases if options.force or not work.has(case, options.runs or 1)]
         if not todo:
-            cli.say("Every case has its profile already; `make profile FORCE=1` profiles anew.")
+            cli.say("Every case has its profile already; `make profile FORCE=1` profiles again.")
         failures = sum(not work.profile(case) for case in todo)
         parts = _show(results, [case for case in cases if work.has(case)], choice)
     if summary is not None and summary.settings_id == plan.settings_id:
@@ -109,7 +109,10 @@ def _show(results: Results, cases: Sequence[Case], choice: Choice) -> dict[str, 
     found = [_parts(results, case) for case in told]
     layers = [parts.layers for parts in found]
     for word in unmatched(choice.words, layers) if found else ():
-        near = ", ".join(f"`{name}`" for name in near_names(word, layers)) or "none, no backend here tells its layers"
+        near = (
+            ", ".join(f"`{name}`" for name in near_names(word, layers))
+            or "none, no backend here has a per-layer profile"
+        )
         raise UsageError(
             f"No layer matches `{word}` in {units.count(len(found), 'profile')}; parts.json of each has all layers.",
             f"Near: {near}. A group, a path of modules with * or a class.",

@@ -34,7 +34,7 @@ from harness.core.schemas.profile_parts import PartsProfile, Tokenising
 from harness.measure.traced import with_launch_gaps
 from harness.running.profiling import Level, ProfileJob
 
-_NOT_TOLD = "not measured: the backend's library does not tell its allocations"
+_NOT_TOLD = "not measured: the backend's library does not report its allocations"
 
 
 def stage(arguments: Sequence[str]) -> None:

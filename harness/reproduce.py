@@ -62,7 +62,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="fresh processes per case, instead of the claim's")
     parser.add_argument("--only-compare", type=Path, metavar="RESULTS", help="judge this folder and measure nothing")
     cli.add_interpreters(parser)
-    parser.add_argument("--force", action="store_true", help="measure and export anew what is already there")
+    parser.add_argument("--force", action="store_true", help="measure and export again what is already there")
     parser.add_argument("--claims", type=Path, default=claims.FOLDER, help=f"folder of claims ({claims.FOLDER})")
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
@@ -73,7 +73,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _refuse_itself(claim: Claim, given: Path) -> None:
     if claim.results is not None and Path(claim.results).resolve() == given.resolve():
-        raise UsageError(f"{given} is the published run itself.", "Measure anew: leave --only-compare out.")
+        raise UsageError(f"{given} is the published run itself.", "To measure again, leave --only-compare out.")
 
 
 def _measured(config: Config, place: Results, options: argparse.Namespace) -> Summary:
@@ -98,7 +98,7 @@ def _stage(name: str, arguments: Sequence[str]) -> int:
     done = subprocess.run(command, check=False)  # noqa: S603 - our own module, no shell
     if not pipeline.goes_on_after(name, done.returncode):
         raise CasesFailedError(
-            f"The {name} stage ended with exit code {done.returncode}; its own words stand above.",
+            f"The {name} stage ended with exit code {done.returncode}; its message is above.",
             "What was measured is kept: the same command goes on from there.",
         )
     return done.returncode

@@ -29,7 +29,7 @@ R = TypeVar("R", Roof, CpuRoof)
 def stage(arguments: Sequence[str]) -> None:
     """Measure the limits of this machine's device, unless they are known."""
     parser = cli.parser("harness.roof", __doc__)
-    parser.add_argument("--force", action="store_true", help="measure anew what is already there")
+    parser.add_argument("--force", action="store_true", help="measure again what is already there")
     cli.add_folders(parser, models=False)
     options = parser.parse_args(arguments)
     results = Results(options.results)
@@ -45,7 +45,7 @@ def _of_gpu(plan: Plan, results: Results, force: bool) -> None:
     card = gpu.facts()
     known = _known(results.roof, Roof)
     if not force and known is not None and known.uuid == card.uuid:
-        cli.say(f"{results.roof}: the limits of this {card.name} are known; `make roof FORCE=1` measures anew.")
+        cli.say(f"{results.roof}: the limits of this {card.name} are known; `make roof FORCE=1` measures again.")
         return
     peaks = _peaks()
     with exclusive(results.lock):  # whatever else runs there would make the limits too low
@@ -62,7 +62,7 @@ def _of_cpu(plan: Plan, results: Results, force: bool) -> None:
     here = environment.collect({})
     known = _known(results.roof, CpuRoof)
     if not force and known is not None and other_cpu(known, [here]) is None and _covers(known, threads, precisions):
-        cli.say(f"{results.roof}: the limits of this {known.device} are known; `make roof FORCE=1` measures anew.")
+        cli.say(f"{results.roof}: the limits of this {known.device} are known; `make roof FORCE=1` measures again.")
         return
     with exclusive(results.lock):
         found = cpu_roof.measured(threads, precisions)
@@ -151,7 +151,7 @@ def _say(roof: Roof) -> None:
 def _say_cpu(roof: CpuRoof) -> None:
     cli.say(f"{roof.device}: {'; '.join(map(_with_threads, roof.limits))}.")
     for precision, why in roof.unmeasured.items():
-        cli.warn(f"No matrix product in {precision} could be measured ({why}): its rows are held against none.")
+        cli.warn(f"No matrix product in {precision} could be measured ({why}): its rows have no limit to compare with.")
     if roof.without:
         cli.warn(f"The limits were measured without {', '.join(roof.without)}, whose products may be faster.")
 

@@ -32,7 +32,7 @@ from harness.running.unexported import split_off_unexported
 def stage(arguments: Sequence[str]) -> None:
     """Measure what the plan owes and the results folder lacks."""
     parser = cli.parser("harness.run", __doc__)
-    parser.add_argument("--force", action="store_true", help="measure anew what is already there")
+    parser.add_argument("--force", action="store_true", help="measure again what is already there")
     parser.add_argument(
         "--isolation", choices=("fork", "spawn"), default="fork", help="how a case gets its fresh process"
     )
@@ -135,7 +135,7 @@ def _forget(turns: Sequence[Turn], results: Results) -> None:
 
 def _announcement(plan: Plan, owed: int, todo: Sequence[Turn], threads: int) -> str:
     kept = owed - len(todo)
-    before = f"; {kept} measured before are kept (`make run FORCE=1` measures anew)" if kept > 0 else ""
+    before = f"; {kept} measured before are kept (`make run FORCE=1` measures again)" if kept > 0 else ""
     each = either([threads_of(case, threads) for _, case in todo] or [threads], "thread")
     return f"Plan {plan.plan_id}: {len(todo)} processes to run with {each} each{before}."
 

@@ -81,7 +81,7 @@ def stage(arguments: Sequence[str]) -> None:
     if not judged.passed:
         raise SelfTestError(
             "The harness missed a target on this machine.",
-            "Quieten the machine and try again; numbers measured here now deserve the same doubt.",
+            "Close other programs and try again. Do not trust numbers measured here now.",
         )
 
 

@@ -39,7 +39,7 @@ def stage(arguments: Sequence[str]) -> None:
     """Build, then measure, with as many processes as there are cards."""
     parser = cli.parser("harness.spread", __doc__)
     parser.add_argument("--cards", required=True, help="as CUDA_VISIBLE_DEVICES names them: 0,1,2,3")
-    parser.add_argument("--force", action="store_true", help="build and measure anew what is already there")
+    parser.add_argument("--force", action="store_true", help="build and measure again what is already there")
     cli.add_interpreters(parser)
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
@@ -47,7 +47,7 @@ def stage(arguments: Sequence[str]) -> None:
     plan = store.load(results.plan, Plan, "make plan")
     cards = [card for card in (part.strip() for part in options.cards.split(",")) if card]
     if len(set(cards)) < len(cards):
-        raise UsageError(f"A card stands twice in {options.cards}.", "Name each once: CARDS=0,1.")
+        raise UsageError(f"A GPU is named twice in {options.cards}.", "Name each once: CARDS=0,1.")
     if plan.device != "cuda" or not cards:
         raise UsageError("Only a plan for GPUs can be spread over them.", "make plan DEVICE=cuda")
     passed = ["--models-dir", str(options.models_dir), *(["--force"] if options.force else [])]
@@ -76,7 +76,7 @@ def _spread(plan: Plan, results: Results, pool: _Pool, passed: Sequence[str]) ->
     if failures:
         raise CasesFailedError(
             f"{failures} of the started stages did not end well.",
-            f"Their words stand below {results.root / 'logs'}; the same command tries only what is missing.",
+            f"Their messages are below {results.root / 'logs'}; the same command tries only what is missing.",
         )
 
 

@@ -184,7 +184,7 @@ def _failed(job: Job, error: BaseException, phase: str, log: Path) -> Failed:
         hint = f"Install it there, or name another Python: make run BACKEND_PYTHONS={job.case.backend}=/path/to/python."
     else:
         problem = reason(error)
-        hint = f"The whole story stands in {log}."
+        hint = f"Full log: {log}."
     sys.stderr.flush()
     return Failed(
         case_id=job.case.case_id,

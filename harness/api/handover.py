@@ -86,7 +86,7 @@ def arrays_of(module: nn.Module, data: Any) -> Given:
             "Give tensors whose first axis is the batch, equally long; only a scalar is shared by all items.",
         )
     if not next(iter(counts.values())):
-        raise UsageError("The inputs hold no item.", "Give a batch of at least one.")
+        raise UsageError("The inputs contain no sample.", "Give a batch of at least one.")
     return dict(zip(names, arrays, strict=True))
 
 
@@ -114,9 +114,7 @@ def _array(value: Any) -> NDArray[np.generic]:
             value = value.detach().cpu()
             value = (value.float() if value.is_floating_point() else value).numpy()
         except (TypeError, RuntimeError) as error:  # a sparse tensor, or one on `meta`, which holds no numbers
-            raise UsageError(
-                f"An input cannot be read: {reason(error)}", "Give dense tensors that hold numbers."
-            ) from error
+            raise UsageError(f"An input cannot be read: {reason(error)}", "Give dense tensors of numbers.") from error
     array = np.asarray(value)
     if array.dtype == object:
         raise UsageError(f"An input is a {type(value).__name__}.", "Give tensors, the first axis the batch.")

@@ -21,9 +21,7 @@ def some_layers(folder: Path, found: Found, names: Sequence[str] | str | None, d
         raise UsageError(f"depth={depth} is above the model itself.", "At least 0: the model as a whole.")
     layers = found.parts.layers if found.parts else ()
     if not layers:
-        raise UnavailableError(
-            f"{found.model.backend} tells no layers.", 'Another backend does: backend="torch-eager".'
-        )
+        raise UnavailableError(f"{found.model.backend} has no per-layer profile.", "Use backend='torch-eager'.")
     words = (names,) if isinstance(names, str) else tuple(names or ())
     for word in unmatched(words, [layers]):
         near = ", ".join(f"`{name}`" for name in near_names(word, [layers]))

@@ -184,7 +184,7 @@ class MemoryProfile(Result):
         """
         name = case_id or self.models[0].case_id
         if name not in self.timelines:
-            raise UnavailableError(f"No allocations were told of {name}.", 'PyTorch does: backend="torch-eager".')
+            raise UnavailableError(f"{name} has no record of allocations.", "Use backend='torch-eager'.")
         return memory_figure(name, self.timelines[name])
 
 

@@ -66,8 +66,8 @@ def subject_of(
         return Subject(label, name) if input_data is None else _with_data(label, name, input_data, models)
     if input_data is None and input_shape is None:
         raise UsageError(
-            f"Nobody knows what a {type(model).__name__} takes in.",
-            "Give input_data, a batch of real inputs, or input_shape, for example (1, 3, 224, 224).",
+            f"Cannot infer input shapes for {type(model).__name__}.",
+            "Pass input_data, a batch of real inputs, or input_shape, for example (1, 3, 224, 224).",
         )
     given = arrays_of(model, _numbers(input_shape or ()) if input_data is None else input_data)
     count = next(len(values) for values in given.values() if values.ndim)
@@ -86,7 +86,7 @@ def _with_data(label: str, name: str, input_data: InputData, models: Models) -> 
     given = _at_most(arrays_by_name(input_data))
     counts = [len(values) for values in given.values() if values.ndim]
     if not counts or not counts[0]:
-        raise UsageError("The inputs hold no item.", "Give a batch of at least one, the first axis the item.")
+        raise UsageError("The inputs contain no sample.", "Give a batch of at least one, the first axis the item.")
     return Subject(
         label, name, counts[0], max(LEAST_ITEMS, min(counts[0], MOST_ITEMS)), (str(hand_over_inputs(given, models)),)
     )

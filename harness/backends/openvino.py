@@ -156,7 +156,9 @@ def refuse_strings(batch: Batch) -> None:
     """Raise CaseError for an input of strings, which OpenVINO has no tensors for without an extension."""
     for name, array in batch.items():
         if array.dtype.kind == "U":
-            raise CaseError(f"Input `{name}` holds strings, which OpenVINO does not take.", "Leave openvino out of it.")
+            raise CaseError(
+                f"Input `{name}` contains strings, which OpenVINO does not take.", "Leave openvino out of it."
+            )
 
 
 def _matched(ports: Sequence[Any], specs: Sequence[TensorSpec]) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ class Refused:
     """A plugin that cannot be used, as the two lines of an error."""
 
     problem: str
-    hint: str = "Repair or uninstall that package; docs/plugins.md says what it owes."
+    hint: str = "Repair or uninstall that package; docs/plugins.md says what it must provide."
 
 
 class Table(Mapping[str, BackendInfo]):

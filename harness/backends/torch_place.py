@@ -41,11 +41,11 @@ class Inputs(ABC):
 
     def upload(self) -> None:
         """Enqueue the copy of the selected batch to its set."""
-        raise CaseError("These inputs already lie where they are read.", "Leave `boundaries: [transfer]` out.")
+        raise CaseError("These inputs are already where they are read.", "Leave `boundaries: [transfer]` out.")
 
     def download(self, results: Tensors) -> Tensors:
         """Enqueue the copy of results to the host; returns what will then hold them."""
-        raise CaseError("These outputs already lie where they are read.", "Leave `boundaries: [transfer]` out.")
+        raise CaseError("These outputs are already where they are read.", "Leave `boundaries: [transfer]` out.")
 
 
 def rewrite(targets: Tensors, arrays: Sequence[Array]) -> None:

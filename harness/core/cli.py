@@ -214,7 +214,7 @@ def _warn_of_unsealed() -> None:
         return
     first, *others = UNSEALED
     files = f"{first} carries" if not others else f"{first} and {len(others)} more carry"
-    warn(f"{files} no seal, as records of older versions: whether they changed since cannot be told.")
+    warn(f"{files} no seal, as records of older versions: it is unknown whether they changed since.")
 
 
 def told(output: str) -> tuple[str, str] | None:

@@ -42,7 +42,7 @@ class Driver:
         """(major, minor) of the newest CUDA that it serves."""
         number = ctypes.c_int()
         if code := self.library.cuDriverGetVersion(ctypes.byref(number)):
-            raise _unavailable(f"the NVIDIA driver does not tell its version (cuDriverGetVersion returned {code})")
+            raise _unavailable(f"the NVIDIA driver does not report its version (cuDriverGetVersion returned {code})")
         return number.value // 1000, number.value % 1000 // 10
 
     def first_uuid(self) -> UUID:
@@ -54,7 +54,7 @@ class Driver:
         ask = getattr(self.library, "cuDeviceGetUuid_v2", None) or self.library.cuDeviceGetUuid
         if code := ask(ctypes.byref(found), device):
             raise _unavailable(
-                f"the NVIDIA driver does not tell its first GPU's UUID (cuDeviceGetUuid returned {code})"
+                f"the NVIDIA driver does not report its first GPU's UUID (cuDeviceGetUuid returned {code})"
             )
         return UUID(bytes=bytes(found))
 

@@ -42,7 +42,7 @@ def _owed(answer: Any | Unavailable) -> Any:
     if isinstance(answer, Unavailable):
         raise UnavailableError(
             f"NVML does not describe the GPU ({answer.unavailable}).",
-            "`nvidia-smi -q` shows what it tells here; restart or update the driver.",
+            "`nvidia-smi -q` shows what it reports here; restart or update the driver.",
         )
     return answer
 

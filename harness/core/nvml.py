@@ -58,7 +58,7 @@ def first_card() -> Card:
         library = importlib.import_module("pynvml")
     except ImportError:
         raise UnavailableError(
-            "nvidia-ml-py is not installed, so nobody could tell what the GPU did while it was measured.",
+            "nvidia-ml-py is not installed, so there is no record of what the GPU did while it was measured.",
             "pip install nvidia-ml-py, into the interpreter of every backend.",
         ) from None
     try:

@@ -357,7 +357,7 @@ def _check_version(path: Path, content: bytes, known: tuple[int, ...], made_by: 
     if int(digits) < known[0]:
         raise OlderFormatError(
             f"{path} has format {int(digits)}; this Inferometer writes format {known[-1]}.",
-            f"Run `{made_by}` again to make it anew.",
+            f"Run `{made_by}` again to make a new one.",
         )
     if int(digits) > known[-1]:
         raise NewerFormatError(

@@ -2,7 +2,7 @@
 
 Grade A means that every check that applies was made in every round and passed (docs/decisions/0011-watching-a-card.md).
 RULES is the table of what the rounds themselves prove. Whatever else judges a row, as a roof or a repeat of the run,
-hands its findings and its Check to with_checks.
+hands its findings and its Check to build_row (harness/measure/summarise.py).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.core.schemas import Case, Check, Environment, GpuUsage, Grade, Measured, Row, UsageSummary
+from harness.core.schemas import Case, Check, Environment, GpuUsage, Grade, Measured, UsageSummary
 from harness.measure import disturbance, gpu_disturbance, grades, stats, wall_time
 from harness.measure.clock_drift import drift
 from harness.measure.disturbance import Judge, Round, in_usage, needs_usage, of_card
@@ -73,7 +73,7 @@ def _no_looks(usage: UsageSummary) -> str | None:
     if usage.gpu is not None and usage.gpu.samples >= gpu_disturbance.MIN_LOOKS:
         return None
     looks = 0 if usage.gpu is None else usage.gpu.samples
-    return usage.unavailable.get("gpu") or f"{looks} of {gpu_disturbance.MIN_LOOKS} looks at the card that it takes"
+    return usage.unavailable.get("gpu") or f"{looks} of {gpu_disturbance.MIN_LOOKS} looks at the GPU that it takes"
 
 
 def _no_reasons(usage: UsageSummary) -> str | None:
@@ -84,11 +84,11 @@ def _no_card_company(usage: UsageSummary) -> str | None:
     if usage.gpu is None:
         return _no_looks(usage)
     known = usage.gpu.other_processes_max is not None or usage.gpu.memory_before_bytes is not None
-    return None if known else usage.unavailable.get("gpu_other_processes", "the card lists no processes")
+    return None if known else usage.unavailable.get("gpu_other_processes", "the GPU lists no processes")
 
 
 def _no_card_clock(usage: UsageSummary) -> str | None:
-    return _no_looks(usage) or (None if usage.gpu and usage.gpu.sm_mhz_mean else "the card shows no clock")
+    return _no_looks(usage) or (None if usage.gpu and usage.gpu.sm_mhz_mean else "the GPU shows no clock")
 
 
 def _no_clock(one: Round) -> str | None:
@@ -192,16 +192,6 @@ def unchecked(checks: Mapping[str, Check]) -> list[Finding]:
         remedies.append("`make run FORCE=1` measures again with every check that this machine allows.")
     remedy = " ".join(remedies)
     return [finding("B", UNCHECKED, detail, remedy)]
-
-
-def with_checks(row: Row, found: Sequence[Finding], checks: Mapping[str, Check]) -> Row:
-    """A measured row with further checks and what they found: flags, UNCHECKED and grade follow."""
-    made = {**row.checks, **checks}
-    lacking = unchecked(made)
-    kept = [flag for flag in row.flags if flag.name != UNCHECKED]
-    flags = (*kept, *(one.flag for one in (*found, *lacking)))
-    worst = grades.worse(row.grade or "A", grades.grade([*found, *lacking]))
-    return row.model_copy(update={"checks": made, "flags": flags, "grade": worst})
 
 
 def _in_rounds(rule: Rule, rounds: Sequence[Round], unmade: Sequence[str | None]) -> list[Finding]:

@@ -74,7 +74,7 @@ def _flaw(row: Row) -> str | None:
     if row.status != "measured":
         return f"{row.status}: {row.reason}" if row.reason else row.status
     if grades.too_short(row):
-        return "too short for the clock to tell"
+        return "too short for the clock"
     if row.grade not in grades.RANKED:
         return f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"
     return None

@@ -156,7 +156,7 @@ def _judge(change: Change, t_p: float, rank_p: float, equivalence: float, compar
     elif 1 - equivalence <= change.ci95.low and change.ci95.high <= 1 + equivalence:
         return Judged("SAME", t_p, rank_p)
     elif change.ci95.low <= 1 <= change.ci95.high:
-        doubt = "cannot be told from no change"
+        doubt = "not significantly different from no change"
     elif t_p >= rules.significance:
         doubt = f"may be chance among {compared} compared rows (p = {t_p:.2g} after Holm)"
     elif rank_p >= rules.significance and not change.apart:
@@ -202,7 +202,7 @@ def _pair(baseline: Row, current: Row, forbidden: str | None, design: Design) ->
     return _Pair(baseline, current, None if change else _NO_SPREAD, change)
 
 
-_SAME_SAMPLES = "the very same samples on both sides: measure anew, FORCE=1"
+_SAME_SAMPLES = "the very same samples on both sides: measure again with FORCE=1"
 _NO_SPREAD = "the process medians have no spread that can be used"
 
 
@@ -260,7 +260,7 @@ def _flaw(row: Row, allowed: frozenset[str] = frozenset()) -> str | None:
     if row.status != "measured":
         return f"{row.status}: {row.reason}" if row.reason else row.status
     if grades.too_short(row):
-        return "too short for the clock to tell a change"
+        return "too short for the clock to show a change"
     if row.grade in grades.RANKED or grades.only_uncertain(row) or grades.only_flagged(row, allowed):
         return None
     return f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"

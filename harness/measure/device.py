@@ -69,6 +69,6 @@ def required_stream(backend: Any) -> Any:
     if backend.stream is None:
         raise CaseError(
             f"{type(backend).__name__} shows no stream, so its work on the GPU cannot be timed.",
-            "Set `stream` in its load(): harness/backends/base.py says what a backend owes.",
+            "Set `stream` in its load(): harness/backends/base.py says what a backend must provide.",
         )
     return backend.stream

@@ -85,19 +85,19 @@ def energy_of(record: Measured, batch_size: int, spent: Spent, idle: Spent, gpu:
     window_s = spent.window_ns / 1e9
     if window_s < MIN_WINDOW_S:
         raise CaseError(
-            f"The card was watched for {window_s:.1f} s only; {MIN_WINDOW_S:g} s are needed.",
+            f"The GPU was watched for {window_s:.1f} s only; {MIN_WINDOW_S:g} s are needed.",
             "Ask for a longer one: --window 10.",
         )
     if held := _held(record, spent):
         raise CaseError(
-            f"The case was held up while the card was read: {held}.",
+            f"The case was held up while the GPU was read: {held}.",
             "Neither stop the process nor pause its container while it runs, then run the same command again.",
         )
     net_j = spent.energy_j - idle.watts * window_s
     if net_j <= 0:
         raise CaseError(
-            f"The card used {spent.watts:.0f} W with the case and {idle.watts:.0f} W before: something else ran there.",
-            "End what else uses the card (`nvidia-smi` lists it), then run the same command again.",
+            f"The GPU used {spent.watts:.0f} W with the case and {idle.watts:.0f} W before: something else ran there.",
+            "Stop the other programs on the GPU (`nvidia-smi` lists them), then run the same command again.",
         )
     batches = typical.batches(record)
     return Energy(

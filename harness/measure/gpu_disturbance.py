@@ -25,27 +25,27 @@ HEAT = ("sw_thermal", "hw_thermal")
 SLOWDOWN = ("hw_slowdown", "hw_power_brake")
 POWER_CAP = "sw_power_cap"
 
-HOT = "Cool the card (fans, airflow, load of its neighbours), then `make run FORCE=1`."
-SLOWED = "The card protects itself: look at its power supply and cooling (`nvidia-smi -q -d PERFORMANCE`)."
-SHARED = "End what else uses the card (`nvidia-smi` lists it), then `make run FORCE=1`."
+HOT = "Cool the GPU (fans, airflow, load of its neighbours), then `make run FORCE=1`."
+SLOWED = "The GPU protects itself: look at its power supply and cooling (`nvidia-smi -q -d PERFORMANCE`)."
+SHARED = "Stop the other programs on the GPU (`nvidia-smi` lists them), then `make run FORCE=1`."
 
 
 def thermal(gpu: GpuUsage) -> str | None:
     """Heat lowered the clock in at least one look."""
-    return _held_back(gpu, HEAT, "heat lowered the card's clock")
+    return _held_back(gpu, HEAT, "heat lowered the GPU's clock")
 
 
 def slowdown(gpu: GpuUsage) -> str | None:
     """The card's protection lowered the clock in at least one look, for another reason than heat."""
     # NVML sets hw_slowdown beside hw_thermal: heat is already a finding of its own.
-    return None if "hw_thermal" in gpu.reasons else _held_back(gpu, SLOWDOWN, "the card's hardware lowered its clock")
+    return None if "hw_thermal" in gpu.reasons else _held_back(gpu, SLOWDOWN, "the GPU's hardware lowered its clock")
 
 
 def company(gpu: GpuUsage) -> str | None:
     """Somebody else computed on the card."""
     if not gpu.other_processes_max:
         return None
-    return f"up to {gpu.other_processes_max} other processes computed on the same card"
+    return f"up to {gpu.other_processes_max} other processes computed on the same GPU"
 
 
 def foreign_memory(rounds: Sequence[GpuUsage]) -> list[Finding]:
@@ -57,8 +57,8 @@ def foreign_memory(rounds: Sequence[GpuUsage]) -> list[Finding]:
     most = max((size for size in untold if size is not None), default=0)
     if most <= MAX_FOREIGN_BYTES:
         return []
-    held = f"{most / (1 << 20):,.0f} MiB of the card were in use before the case came to it"
-    return [finding("B", "COTENANT", f"{held}; whether somebody computed there cannot be told", SHARED)]
+    held = f"{most / (1 << 20):,.0f} MiB of the GPU were in use before the case started"
+    return [finding("B", "COTENANT", f"{held}; it is unknown whether another program computed there", SHARED)]
 
 
 def power_cap(rounds: Sequence[GpuUsage]) -> list[Finding]:
@@ -69,16 +69,16 @@ def power_cap(rounds: Sequence[GpuUsage]) -> list[Finding]:
         return []
     powers = [one.power_w_max for one in rounds if one.power_w_max is not None]
     reached = f", up to {max(powers):.0f} W" if powers else ""
-    detail = f"the power limit lowered the card's clock in {capped / looks:.0%} of the looks{reached}"
-    remedy = "Nothing is wrong: it is this card's speed at this limit. Compare it with cards of the same limit only."
+    detail = f"the power limit lowered the GPU's clock in {capped / looks:.0%} of the looks{reached}"
+    remedy = "Nothing is wrong: it is this GPU's speed at this limit. Compare it only with GPUs of the same limit."
     return [finding("B", "POWER_CAP", detail, remedy)]
 
 
 def clock(seen: Mapping[int, GpuUsage], rounds: int) -> list[Finding]:
     """The card's mean clock was not the same in all rounds; `seen` by round."""
     means = {number: one.sm_mhz_mean for number, one in seen.items() if one.samples >= MIN_LOOKS and one.sm_mhz_mean}
-    remedy = "Let the card warm up, or have its owner lock the clock (`nvidia-smi -lgc`); then `make run FORCE=1`."
-    return drift(means, rounds, "the card's mean clocks", "MHz", remedy)
+    remedy = "Let the GPU warm up, or have its owner lock the clock (`nvidia-smi -lgc`); then `make run FORCE=1`."
+    return drift(means, rounds, "the GPU's mean clocks", "MHz", remedy)
 
 
 def _held_back(gpu: GpuUsage, names: Sequence[str], what: str) -> str | None:

@@ -24,7 +24,7 @@ REASONS = (
 
 _STRANGERS = (
     "NVML does not list the case's process by the id that it has here (usual in a container), so that those it lists "
-    "cannot be told apart from it"
+    "are not known to be another one"
 )
 
 

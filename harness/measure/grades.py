@@ -140,7 +140,7 @@ def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], chec
         remedy = f"Use a wider precision than {case.precision} for `{case.model}`, or look for an overflow in it."
         return [finding("F", "NONFINITE", detail, remedy)]
     if checks.gate is None:
-        detail = f"the plan has no gate for {case.precision}, so nobody said how far outputs may be off"
+        detail = f"the plan has no tolerance for {case.precision}, so it is unknown how far outputs may be off"
         return [finding("C", "PARITY_UNCHECKED", detail, f"Add `gates.{case.precision}` to the configuration.")]
     return _gate(case, parity, checks.gate, checks.judge_top1)
 
@@ -154,15 +154,15 @@ def _gate(case: Case, parity: Parity, gate: Gate, judge_top1: bool) -> list[Find
     # Of the worst item: a batch in which one answer is wholly wrong may as a whole be near enough.
     of_item = "" if parity.item_relative_l2 is None else " of the worst item"
     if parity.furthest is not None and parity.furthest > gate.relative_l2:
-        detail = f"relative L2 distance{of_item} {parity.furthest:.2e} is above the gate of {gate.relative_l2:.0e}"
+        detail = f"relative L2 distance{of_item} {parity.furthest:.2e} is above the tolerance of {gate.relative_l2:.0e}"
         findings.append(finding("F", "PARITY_FAIL", detail, remedy))
     cosine = parity.cosine if parity.item_cosine is None else parity.item_cosine
     if cosine is not None and gate.cosine is not None and cosine < gate.cosine:
-        detail = f"cosine{of_item} {cosine:.4f} to the reference is below the gate of {gate.cosine:g}"
+        detail = f"cosine{of_item} {cosine:.4f} to the reference is below the tolerance of {gate.cosine:g}"
         findings.append(finding("F", "PARITY_FAIL", detail, remedy))
     top1, least = parity.top1_agreement, gate.top1_agreement
     if judge_top1 and top1 is not None and least is not None and top1 < least:
-        detail = f"top-1 agreement {top1:.1%} is below the gate of {least:.1%}"
+        detail = f"top-1 agreement {top1:.1%} is below the tolerance of {least:.1%}"
         findings.append(finding("F", "PARITY_FAIL", detail, remedy))
     return findings
 
@@ -209,7 +209,7 @@ def _steady(records: Sequence[Measured]) -> list[Finding]:
     if not unsteady:
         return []
     detail = f"warm-up ended before three windows agreed in {len(unsteady)} of {len(records)} rounds"
-    remedy = "Quieten the machine, or raise `measurement.warmup_max_s`; `make run FORCE=1` measures again."
+    remedy = "Close other programs, or raise `measurement.warmup_max_s`; `make run FORCE=1` measures again."
     # The headline is the median of the rounds: a minority of restless ones cannot move it far.
     return [finding("C" if 2 * len(unsteady) >= len(records) else "B", "NOT_STEADY", detail, remedy)]
 
@@ -224,9 +224,9 @@ def _within_a_process(records: Sequence[Measured], target: float) -> list[Findin
     if not wide:
         return []
     known = [width for width in wide if width is not None]
-    reached = f"{_width(max(known))} reached" if known else "too few blocks to tell"
-    detail = f"stopped at its limit in {len(wide)} of {len(records)} rounds, {reached}, ±{target:.1%} asked within one"
-    return [finding("B", "CI_NOT_MET", detail, "Quieten the machine, or raise `measurement.max_s`.")]
+    reached = f"at {_width(max(known))}" if known else "with too few blocks for an interval"
+    detail = f"ran out of time {reached} (goal ±{target:.1%}) in {len(wide)} of {len(records)} rounds"
+    return [finding("B", "CI_NOT_MET", detail, "Close other programs, or raise `measurement.max_s`.")]
 
 
 def _over_processes(latency: Latency) -> list[Finding]:
@@ -236,7 +236,7 @@ def _over_processes(latency: Latency) -> list[Finding]:
         detail = "one process: how far another would differ is not known, so there is no interval"
         return [finding("B", "ONE_PROCESS", detail, "Measure more rounds: `make bench ROUNDS=3`.")]
     more = MORE_ROUNDS if latency.rounds < MORE_ROUNDS else 2 * latency.rounds
-    remedy = f"Quieten the machine, or measure more rounds: `make bench ROUNDS={more}`."
+    remedy = f"Close other programs, or measure more rounds: `make bench ROUNDS={more}`."
     if latency.ci95 is None:
         detail = f"{latency.rounds} processes differ so far that no interval can be given"
         return [finding("C", UNCERTAIN, detail, remedy)]
@@ -299,7 +299,7 @@ def _compile(records: Sequence[Measured]) -> list[Finding]:
     if not compiled or not all(cold.compile_cached for cold in compiled):
         return []
     detail = "every process found a compile cache, so the compile time shown is not the full cost"
-    return [finding("A", "COMPILE_CACHED", detail, "`make run FORCE=1` compiles anew and shows it.")]
+    return [finding("A", "COMPILE_CACHED", detail, "`make run FORCE=1` compiles again and shows it.")]
 
 
 def _on_purpose(records: Sequence[Measured]) -> list[Finding]:
@@ -310,7 +310,5 @@ def _on_purpose(records: Sequence[Measured]) -> list[Finding]:
 
 
 def _calibration(case: Case) -> Finding:
-    detail = f"{case.backend} computes nothing: its latency is what the harness itself costs"
-    return finding(
-        "A", "CALIBRATION", detail, "Nothing to do: read it as the smallest latency that can be told from 0."
-    )
+    detail = f"{case.backend} computes nothing: its latency is the overhead of the harness"
+    return finding("A", "CALIBRATION", detail, "Nothing to do: read it as the smallest latency that can be measured.")

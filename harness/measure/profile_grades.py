@@ -69,7 +69,7 @@ def graded(
     window = None if usage is None else utilisation.timed(usage)
     found = _unsteady(parts)
     if window is None:
-        detail = "the monitor left no record of it, so nobody knows what else ran meanwhile"
+        detail = "the monitor left no record of it, so it is unknown what else ran"
         found.append(finding("C", "UNWATCHED", detail, f"Profile it again: {_AGAIN}."))
     else:
         hits, unmade = disturbance.of_a_pass(window, threads, on_gpu, environment)

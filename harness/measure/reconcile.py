@@ -83,7 +83,7 @@ def reconcile(parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None)
     if measured_ns is not None and not LOW <= parts.plain_ns / measured_ns <= HIGH:
         reasons.append(
             f"the plain latency here is {parts.plain_ns / measured_ns:.2f} times the measured one: the machine or the "
-            "way to run differed, and shares hold better than times"
+            "way to run differed, and shares are more reliable than times"
         )
     return Reconciliation(outcome, total, corrected, parts.window_ns, parts.plain_ns, measured_ns, tuple(reasons))
 
@@ -139,5 +139,5 @@ def _uncovered(total: int, corrected: int, parts: PartsProfile, on_gpu: bool) ->
     if stretched < LOW:
         return f"{figures}: no profiler makes runs faster, so the machine was not steady; profile again when it is idle"
     if on_gpu and total < parts.plain_ns and parts.launch_gaps is None:
-        return f"{figures}; no trace shows whether the GPU had nothing to do meanwhile"
+        return f"{figures}; no trace shows whether the GPU was idle"
     return f"{figures}; nothing that was measured covers the difference"

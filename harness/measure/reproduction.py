@@ -69,8 +69,8 @@ def judge_order(steps: Sequence[tuple[str, Interval | None]]) -> Judged:
         return Judged("REPRODUCED")
     names = "; ".join(name for name, _ in open_)
     if any(_is_wider(ratio, band(1, RATIO_TOLERANCE)) for _, ratio in open_):
-        return Judged("NOT COMPARABLE", f"too uncertain to tell apart: {names}; more rounds, ROUNDS=10")
-    return Judged("NOT REPRODUCED", f"cannot be told apart: {names}")
+        return Judged("NOT COMPARABLE", f"too uncertain to compare: {names}; more rounds, ROUNDS=10")
+    return Judged("NOT REPRODUCED", f"not significantly different: {names}")
 
 
 def _is_wider(one: Interval, other: Interval) -> bool:

@@ -14,7 +14,7 @@ from harness.core.schemas.profile_parts import LayerRow
 MODEL = "(model)"
 """The model itself, as profiles name it."""
 
-NOT_TOLD = "not told by module"
+NOT_TOLD = "not assigned to a module"
 
 _PASSING_ON = frozenset({"Dropout", "Dropout1d", "Dropout2d", "Identity", "StochasticDepth", "DropPath"})
 """Classes that compute nothing when a model infers. Graphs leave them out, which fuses nothing."""

@@ -140,7 +140,7 @@ def _models(config: Config, source: str) -> Models:
             )
         if entry.name in found or info.slug in slugs:
             raise ConfigError(
-                f"{source}: models[{index}]: {entry.name} stands twice.",
+                f"{source}: models[{index}]: {entry.name} is named twice.",
                 "Name each model once; blocks choose among them.",
             )
         slugs[info.slug] = entry.name
@@ -265,7 +265,7 @@ def _unique(cases: Iterable[Case], source: str, merge: bool, quantised: Collecti
     for case in cases:
         if case.case_id in found and not merge and case.model not in quantised:
             raise ConfigError(
-                f"{source}: the case {case.case_id} stands twice.",
+                f"{source}: duplicate case {case.case_id}.",
                 "Two blocks of the matrix overlap: take the combination out of one of them.",
             )
         found[case.case_id] = case

@@ -21,7 +21,7 @@ _MODES: Mapping[Boundary, tuple[Mode, ...]] = {
 def refuse_impossible(block: Block, backends: Sequence[BackendInfo], device: Device, where: str) -> None:
     """Raise ConfigError for a boundary or mode of a block that no combination can use."""
     if "transfer" in block.boundaries and device == "cpu":
-        problem = "on a CPU there is nothing to transfer: inputs and outputs lie where it reads and writes them"
+        problem = "on a CPU there is nothing to transfer: inputs and outputs are already where it reads and writes them"
         raise ConfigError(f"{where}.boundaries: {problem}.", "Use `compute` or `e2e`.")
     for boundary in block.boundaries:
         other = [mode for mode in block.modes if mode not in _MODES[boundary]]

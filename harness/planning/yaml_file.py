@@ -73,7 +73,7 @@ class _StrictLoader(yaml.SafeLoader):
                 raise yaml.MarkedYAMLError(problem="a key must be a word", problem_mark=key_node.start_mark)
             key = key_node.value
             if key in seen:
-                raise yaml.MarkedYAMLError(problem=f"key `{key}` stands twice", problem_mark=key_node.start_mark)
+                raise yaml.MarkedYAMLError(problem=f"duplicate key `{key}`", problem_mark=key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)
 

@@ -35,7 +35,7 @@ def best_batch(group: Group) -> Iterator[Recommendation]:
     within = "" if limit is None else f", within the limit of {limit:g} ms"
     text = f"most throughput with {_cost(chosen)}{within}."
     if chosen is not most:
-        text += f" Batch {most.batch_size} gives no more that can be told from it."
+        text += f" Batch {most.batch_size} is not significantly faster."
     above = [row for row in group.flagged if _throughput(row) > _throughput(chosen)]
     if above:
         best = max(above, key=_throughput)

@@ -47,7 +47,7 @@ def backend_choice(group: Group) -> Iterator[Recommendation]:
         yield group.recommendation("backend", text, (fastest.case_id, second.case_id))
     elif len(candidates) > 1:
         names = listed([_way(row) for row in candidates])
-        text = f"{names} cannot be told apart at batch 1 in {precision}"
+        text = f"{names} are not significantly different at batch 1 in {precision}"
         started = [row for row in candidates if row.cold_ns is not None]
         if len(started) == len(candidates):
             soonest = min(started, key=_until_first_answer)
@@ -89,12 +89,10 @@ def start_up_cost(group: Group) -> Iterator[Recommendation]:
         return
     shown = sorted(repaid, key=lambda pair: pair[0].requests or 0)[:MAX_LISTED]
     first = group.by_id[shown[0][1].speedup.baseline] if shown[0][1].speedup else shown[0][1]
-    words = listed([f"{name(row)} after {found}" for found, row in shown])
+    words = listed([f"{name(row)} from {found} requests on" for found, row in shown])
     built = " engine build," if any(engine_of(row, group.export, group.engines) for _, row in shown) else ""
-    text = (
-        f"against {name(first)} at batch {smallest}, export,{built} load and compile are repaid by {words} "
-        "requests; a process that answers fewer is served sooner by the baseline."
-    )
+    costs = f"counting export,{built} load and compile"
+    text = f"against {name(first)} at batch {smallest}, {costs}, worth the start-up: {words}."
     if any(found.cached for found, _ in shown):
         text += " Cached: a compile cache was warm; what repays a first start is not known."
     yield group.recommendation("start-up cost", text, (first.case_id, *(row.case_id for _, row in shown)))

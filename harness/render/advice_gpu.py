@@ -27,7 +27,7 @@ def launches(group: Group) -> Iterator[Recommendation]:
     small = [row for row in group.rows if row not in waiting and row.roofline and row.roofline.limit == "launch"]
     if small:
         text = (
-            f"with {_where(small)} neither arithmetic nor memory is near its limit: kernels too small for the card, "
+            f"with {_where(small)} neither arithmetic nor memory is near its limit: kernels too small for the GPU, "
             "each waiting for the one before, so a larger batch or fewer, fused kernels gain most."
         )
         yield group.recommendation("small kernels", text, tuple(row.case_id for row in small))

@@ -48,7 +48,7 @@ def guide(summary: Summary) -> str:
         "rounds, or a check that was not made) · C disturbed, or an interval beyond "
         f"±{grades.MAX_RANKED_HALF_WIDTH:.0%}: not ranked · F void: wrong outputs, or something else ran than "
         "the label says.",
-        f"**{ranking.DOUBT}**: before a ratio that rests on a row of grade C, this one or the baseline. "
+        f"**{ranking.DOUBT}**: before a ratio that is based on a row of grade C, this one or the baseline. "
         f"**{units.WIDE}**: the upper end of the interval is more than {grades.MAX_PRINTED_FACTOR:g} times the lower "
         "one, so that its digits would say nothing; summary.csv has them.",
     ]
@@ -56,7 +56,7 @@ def guide(summary: Summary) -> str:
     lines += custom.guide_lines(summary)
     if cost := monitor_cost(summary.rows):
         lines.append(
-            "**meanwhile**: a process of its own reads a few kernel counters four times a second and at each change of "
-            f"phase while a case runs. It took {cost} of one CPU at most (the largest share of any process's life)."
+            "**machine load**: a separate process reads a few kernel counters four times a second and at each change "
+            f"of phase while a case runs. It took {cost} of one CPU at most (the largest share of any process's life)."
         )
     return "\n".join(f"- {line}" for line in lines)

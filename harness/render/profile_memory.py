@@ -28,7 +28,7 @@ def memory_figure(title: str, found: MemoryProfile) -> Figure:
     before = found.peak_bytes - found.pass_peak_bytes
     caption = (
         f"{found.by[0].upper()}{found.by[1:]}. Zero is what lay there before the pass: {units.in_mib(before)} MiB. "
-        "Their times stand in memory.json."
+        "Their times are in memory.json."
     )
     with drawing():
         figure, (ax,) = canvas(title, (caption,), (1, 1), _HEIGHT_IN, Margins(left=0.7, right=1.5, top=0.15))

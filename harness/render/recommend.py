@@ -57,7 +57,7 @@ def recommendations_text(summary: Summary) -> str:
         named = ", ".join(f"`{case_id}`" for case_id in one.case_ids[:MAX_NAMED])
         more = len(one.case_ids) - MAX_NAMED
         others = f" and {units.count(more, 'more row')}" if more > 0 else ""
-        blocks.setdefault(one.about, []).append(f"- **{one.rule}**: {escape(one.text)} *Rests on* {named}{others}.")
+        blocks.setdefault(one.about, []).append(f"- **{one.rule}**: {escape(one.text)} *Based on* {named}{others}.")
     parts = [f"{about}:\n\n" + "\n".join(lines) for about, lines in blocks.items()]
     if parts and len(groups(summary)) > MAX_GROUPS:
         parts.append(f"The rules were applied to the first {MAX_GROUPS} models and sequence lengths.")
@@ -84,8 +84,11 @@ def groups(summary: Summary) -> list[Group]:
 
 
 def _title(key: ranking.TableKey, length: int, several: bool) -> str:
-    model, _, _, boundary, mode = key
-    parts = [model, *([f"{boundary} {mode}"] if several else []), *([f"sequence {length}"] if length else [])]
+    parts = [
+        key.model,
+        *([f"{key.boundary} {key.mode}"] if several else []),
+        *([f"sequence {length}"] if length else []),
+    ]
     return ", ".join(parts)
 
 

@@ -18,13 +18,13 @@ from harness.render.units import ABSENT, MILLISECOND, significant
 NO_PLAN = "There is no plan here yet: `make plan` and `make bench` write one."
 LEGEND = (
     "ms: median of process medians so far, a batch; range: lowest to highest of them.",
-    "Boundary compute, mode sync unless way says else. Grades come with the report.",
+    "Model only, one request at a time, unless the column way names another. The report has the grades.",
 )
 _STATES: dict[State, str] = {
     "waiting": "waiting for a run to begin: `make run`",
     "exporting": "exporting models",
     "running": "running",
-    "stopped": "stopped, and some turns have no answer: `make run` goes on from there",
+    "stopped": "stopped, and some turns have no result: `make run` goes on from there",
     "complete": "complete: `make aggregate report`",
 }
 _STYLES: dict[RowState, str] = {

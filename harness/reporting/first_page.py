@@ -22,8 +22,10 @@ from harness.render import ranking, units, ways
 from harness.render.conditions import page_conditions, processor, rounds, threads
 from harness.render.further import further
 from harness.render.group import listed
+from harness.render.ranking import TableKey
 from harness.render.series import USUAL, named
-from harness.reporting.writers.markdown import escape, section, table
+from harness.reporting.table import Align, texts
+from harness.reporting.writers.markdown import escape, section, table_text
 
 MAX_ANSWERS = 12
 """Lines of the answer table. Where all batch sizes would be more, it has the smallest one of each model."""
@@ -157,7 +159,8 @@ def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> str:
     if not shown:
         return nothing(summary)
     baseline = SHOWN.get(summary.baseline_backend, summary.baseline_backend)
-    headers = ["model", f"fastest with the same answers ({FULL})", "fastest at all", "what that costs", baseline]
+    names = ("model", f"fastest with the same answers ({FULL})", "fastest at all", "what that costs")
+    headers: list[tuple[str, Align]] = [*((name, "left") for name in names), (baseline, "right")]
     lines = [
         [
             one.where,
@@ -168,7 +171,7 @@ def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> str:
         ]
         for one in shown
     ]
-    text = table(headers, lines)
+    text = table_text(texts(headers, lines))
     notes = [f"Medians of a batch{_ways(summary)}. ×: speed-up over {baseline} {FULL}. **Bold**: clearly the fastest."]
     if ranking.DOUBT in text:
         notes.append(ranking.DOUBT_MEANS)
@@ -225,10 +228,11 @@ def case_table(summary: Summary) -> str:
     winners = {
         found.case_id for _, ours in tables for _, group in ranking.by_shape(ours) if (found := ranking.winner(group))
     }
-    headers = ["model", "backend", "precision", "batch", f"median {unit.name} ±", f"p95 {unit.name}"]
-    headers += ["speed-up", "accuracy", "grade"]
+    figures = ("batch", f"median {unit.name} ±", f"p95 {unit.name}", "speed-up", "accuracy")
+    headers: list[tuple[str, Align]] = [(name, "left") for name in ("model", "backend", "precision")]
+    headers += [*((name, "right") for name in figures), ("grade", "left")]
     lines = [[_place(summary, row), *_case_cells(row, unit, row.case_id in winners)] for row in rows]
-    text = table(headers, lines)
+    text = table_text(texts(headers, lines))
     notes = "±: half of the 95% interval. Accuracy: top-1 agreement or cosine against PyTorch fp32."
     if left:
         notes += f" {units.count(left, 'more row')} (larger batches, other boundaries and modes) in the details."
@@ -334,15 +338,15 @@ def _fastest(group: Sequence[Row]) -> dict[str, Any] | None:
 
 def _first_tables(summary: Summary) -> list[Sequence[Row]]:
     """The first table of each model: boundaries and modes answer different questions, and have their own tables."""
-    first: dict[tuple[str, ...], Sequence[Row]] = {}
+    first: dict[TableKey, Sequence[Row]] = {}
     for key, rows in ranking.by_table(summary.rows):
-        first.setdefault(key[:3], rows)
+        first.setdefault(key.without("boundary", "mode"), rows)
     return list(first.values())
 
 
 def _ways(summary: Summary) -> str:
     """Boundary and mode of the answers, where the run has others too; else the conditions name them."""
-    if len({(key[3:]) for key, _ in ranking.by_table(summary.rows)}) < 2:
+    if len({ways.way_of(key) for key, _ in ranking.by_table(summary.rows)}) < 2:
         return ""
     found = dict.fromkeys(ways.brief(rows[0]) for rows in _first_tables(summary))
     return f", {listed(list(found), last='or')}"
@@ -355,11 +359,10 @@ def _smallest(summary: Summary) -> list[Answer]:
 
 def _answer(summary: Summary, shape: tuple[int, int], group: Sequence[Row]) -> Answer:
     length, batch = shape
-    way = f" ({ways.short(group[0])})" if ways.short(group[0]) else ""
     tokens = f", {length} tokens" if length else ""
     full = [row for row in group if row.precision == FULL]
     baseline = (row for row in full if row.backend == summary.baseline_backend and row.latency_ns)
-    where = f"{_model(summary, group[0])}{way}, batch {batch}{tokens}"
+    where = f"{_model(summary, group[0])}, batch {batch}{tokens}"
     return Answer(group[0].model, where, _choice(full), _choice(group), next(baseline, None), len(group) - 1)
 
 
@@ -381,7 +384,9 @@ def _verdict(one: Answer) -> Verdict:
         return Verdict(
             one.where, f"{named(winner)} is fastest", ", ".join(filter(None, parts)).replace("**", ""), winner
         )
-    said = "; ".join(filter(None, (in_words(fastest, named), lost, same)))
+    words = in_words(fastest, named)
+    undecided = words if fastest.flagged else f"no clear winner: {words}"
+    said = "; ".join(filter(None, (undecided, lost, same)))
     return Verdict(one.where, said.replace("**", ""))
 
 
@@ -394,15 +399,15 @@ def _gain(row: Row) -> str:
 
 
 def _model(summary: Summary, row: Row) -> str:
-    """With its weights where others of the run have trained ones; else the conditions name them."""
+    """With its weights where others of the run have trained ones, and with an unusual boundary or mode."""
     mixed = len({other.weights for other in summary.rows}) > 1
-    return f"{row.model} (random weights)" if mixed and row.weights == "seeded" else row.model
+    weights = "random weights" if mixed and row.weights == "seeded" else ""
+    besides = ", ".join(filter(None, (weights, ways.short(row))))
+    return f"{row.model} ({besides})" if besides else row.model
 
 
 def _place(summary: Summary, row: Row) -> str:
-    length = f", {row.sequence_length} tokens" if row.sequence_length else ""
-    way = f" ({ways.short(row)})" if ways.short(row) else ""
-    return f"{_model(summary, row)}{way}{length}"
+    return f"{_model(summary, row)}, {row.sequence_length} tokens" if row.sequence_length else _model(summary, row)
 
 
 def _case_cells(row: Row, unit: units.TimeUnit, wins: bool) -> list[str]:

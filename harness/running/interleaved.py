@@ -47,7 +47,7 @@ def measure_in_turn(against: Side, here: Side) -> int:
     number = sum(map(len, rounds))
     threads = settings.threads or limits.threads()
     every = sum(map(len, _pairs(against.plan, here.plan)))
-    kept = f"; {every - number} pairs measured before are kept (FORCE=1 measures anew)" if every > number else ""
+    kept = f"; {every - number} pairs measured before are kept (FORCE=1 measures again)" if every > number else ""
     cli.say(f"{number} pairs of processes to run with {threads} threads each, both states in turn{kept}.")
     failures = lacking
     with (

@@ -18,8 +18,8 @@ def read(card: Card) -> Meter:
     energy_mj = card.ask("DeviceGetTotalEnergyConsumption")
     if isinstance(energy_mj, Unavailable):
         raise UnavailableError(
-            f"The card does not count its energy ({energy_mj.unavailable}).",
-            "Energy is measured on cards from Volta on, and on whole cards only.",
+            f"The GPU does not count its energy ({energy_mj.unavailable}).",
+            "Energy is measured on GPUs from Volta on, and on whole GPUs only.",
         )
     return Meter(int(energy_mj), now_ns())
 
@@ -29,8 +29,8 @@ def idle(card: Card, seconds: float) -> Spent:
     busy = card.ask("DeviceGetComputeRunningProcesses")
     if not isinstance(busy, Unavailable) and busy:
         raise UnavailableError(
-            f"The card is in use (processes: {len(busy)}), so that nobody knows what it uses when idle.",
-            "End what computes there (`nvidia-smi` lists it), then run the same command again.",
+            f"The GPU is in use (processes: {len(busy)}), so its idle power is unknown.",
+            "Stop what computes there (`nvidia-smi` lists it), then run the same command again.",
         )
     first = read(card)
     time.sleep(seconds)

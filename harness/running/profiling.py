@@ -180,4 +180,4 @@ def _why(timed_out: bool, code: int, asked: ProfileJob, log: Path) -> tuple[str,
     ended = f"Crashed with signal {-code}." if code < 0 else f"Ended with exit code {code}."
     lines = store.tail(log).splitlines()
     last = f" {lines[-1].strip()}" if lines else ""
-    return ended + last, f"The whole story stands in {log}."
+    return ended + last, f"Full log: {log}."

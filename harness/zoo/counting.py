@@ -106,7 +106,7 @@ def _without_module(case: Case, graph: OnnxGraph | None, products: Counts) -> Co
 
 def _graph(export: ExportRecord, folder: Path, item: Item, notes: list[str]) -> OnnxGraph | None:
     if "fp32" not in export.onnx:
-        notes.append("there is no fp32 ONNX file to hold the count against")
+        notes.append("there is no fp32 ONNX file to compare the count with")
         return None
     try:
         return open_graph(folder / export.onnx["fp32"].path, {name: array.shape for name, array in item.items()})

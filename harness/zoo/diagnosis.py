@@ -109,7 +109,7 @@ def _check_apart(name: str, loaded: Loaded, alone: Arrays, together: Arrays, com
     if found is None:
         return
     raise ExportError(
-        f"The answer of {name} to an item depends on the rest of its batch, or on its place in it: alone and beside "
+        f"The answer of {name} to a sample depends on the rest of its batch, or on its place in it: alone and beside "
         f"{ITEMS - 1} others {found}.",
         f"{_culprits(loaded)}Let each item have its own answer: no statistics over the batch (BatchNorm in training "
         "mode, a mean over axis 0).",

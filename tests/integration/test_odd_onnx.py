@@ -87,7 +87,7 @@ def test_inputs_of_every_kind_are_made_up_and_taken(makers: tuple[Callable[[Path
         for name, row in rows.items()
         if row.status != "measured" or row.grade == "F"
     }
-    strings = {("words", "openvino"): "load: Input `word` holds strings, which OpenVINO does not take."}
+    strings = {("words", "openvino"): "load: Input `word` contains strings, which OpenVINO does not take."}
     assert lost == (strings if files.words in makers else {})
 
 

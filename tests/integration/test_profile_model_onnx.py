@@ -92,7 +92,7 @@ def test_an_export_without_an_fp32_file_says_so(export: ExportRecord, tmp_path: 
 
     found = counts_of(case(), export.model_copy(update={"onnx": {}}), tmp_path, BATCH)
     assert (found.macs, found.flops, found.onnx_count, found.activation_bytes) == (None, None, None, None)
-    assert found.count_notes[0] == "there is no fp32 ONNX file to hold the count against"
+    assert found.count_notes[0] == "there is no fp32 ONNX file to compare the count with"
 
 
 def test_a_damaged_onnx_file_is_named(tmp_path: Path) -> None:

@@ -372,6 +372,16 @@ def test_so_it_does_in_exports_profiles_and_cases_that_were_not_forked(
     assert folder.orphans() == []
 
 
+def test_so_it_does_where_an_export_comes_to_its_time_limit(folder: Folder, tmp_path: Path) -> None:
+    folder.models = Models(tmp_path / "models")
+    folder.plan({"backends": ["torch-eager"]}, models=("module:tests.fixtures.models:lingering",), export_timeout_s=5.0)
+    with folder.started("export") as process:
+        assert until(lambda: folder.named("sleep 600"), 120)
+        assert "did not end within 5 s" in process.communicate()[1]
+    assert process.returncode == 8
+    assert folder.orphans() == []
+
+
 @pytest.mark.slow
 def test_a_run_killed_while_compiling_leaves_no_compiler_behind(folder: Folder) -> None:
     folder.plan({"backends": ["torch-compile"], "batch_sizes": [3]})

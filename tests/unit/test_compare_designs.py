@@ -11,7 +11,7 @@ from harness.core import store
 from harness.core.errors import MissingInputError, RegressionError, UsageError
 from harness.core.schemas import Case, Failed, Measured, State, States, Summary
 from harness.measure.paired import ENOUGH_ROUNDS
-from harness.render.pr_comment import MARKER, MAX_LINES, pr_comment
+from harness.reporting.writers.github import MARKER, MAX_LINES, pr_comment
 from tests.synthetic_comparison import with_itself
 from tests.synthetic_results import slowed
 from tests.unit.test_compare import CASES, SLOWED, Folders, slower, summary

@@ -172,7 +172,7 @@ def test_an_output_without_a_batch_axis_is_one_item() -> None:
 def test_a_reference_with_nan_cannot_be_compared_with() -> None:
     reference = np.ones((2, 3))
     reference[1, 1] = np.nan
-    with pytest.raises(ValueError, match="the reference of output `out` holds NaN"):
+    with pytest.raises(ValueError, match="the reference of output `out` contains NaN"):
         one(np.ones((2, 3)), reference)
 
 

@@ -129,6 +129,7 @@ ALL = {
     "LAYERS": "attention",
     "DEPTH": "2",
     "PROFILE_RUNS": "7",
+    "PLAIN_CHARTS": "1",
 }
 
 

@@ -95,11 +95,11 @@ def exported_graph(job: Job) -> tuple[Graph, tuple[str, ...]]:
     """
     artifact = _file_of(job)
     if artifact is None:
-        return Graph(()), ("The export has no fp32 file, whose names tell modules.",)
+        return Graph(()), ("The export has no fp32 file, whose names contain the modules.",)
     try:
         return read_graph(job.folder / artifact.path), ()
     except ModuleNotFoundError as error:
-        return Graph(()), (f"Layers are not told by module: this Python has no {error.name}.",)
+        return Graph(()), (f"Layers have no modules: this Python has no {error.name}.",)
 
 
 def _file_of(job: Job) -> Artifact | None:

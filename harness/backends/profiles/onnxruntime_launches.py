@@ -16,7 +16,7 @@ LEAST = 0.98
 """The share of the GPU's time that nodes must have launched, or the two clocks cannot be trusted to be one."""
 
 _TRUNCATED_US = 1.0
-"""ONNX Runtime tells whole microseconds: a node may end so much later than it says."""
+"""ONNX Runtime reports whole microseconds: a node may end so much later than it says."""
 
 
 def on_gpu(

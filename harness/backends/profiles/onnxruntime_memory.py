@@ -28,7 +28,7 @@ def peak_bytes(job: Job) -> tuple[int, str]:
     UnavailableError on a GPU, and where this version tells no memory.
     """
     if job.case.device != "cpu":
-        raise UnavailableError("ONNX Runtime's memory figures are read on a CPU only", "The estimate stands beside it.")
+        raise UnavailableError("ONNX Runtime's memory figures are read on a CPU only", "The estimate is beside it.")
     with tempfile.TemporaryDirectory(prefix="inferometer-") as scratch:
         backend = Watched(job, Path(scratch))
         ready(backend)
@@ -43,5 +43,5 @@ def peak_of(runs: Sequence[Run]) -> int:
     """
     first, last = runs[0].nodes[0]["args"], [node["args"] for node in runs[-1].nodes]
     if _IN_USE not in first:
-        raise UnavailableError("this ONNX Runtime tells no memory in its profile", "1.32 does.")
+        raise UnavailableError("this ONNX Runtime reports no memory in its profile", "1.32 does.")
     return max(int(node[_IN_USE]) for node in last) - (int(first[_IN_USE]) - int(first[_CHANGE]))

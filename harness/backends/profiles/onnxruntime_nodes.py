@@ -21,8 +21,8 @@ from harness.measure.middle import middle_mean
 TRACE = "nodes.trace.json"
 MAX_TRACED_RUNS = 10
 """Of a 12-layer encoder a run has some hundred events with many arguments; a trace of more runs opens slowly."""
-_NO_FLOPS = "No FLOPs by node: kernels hold parts of several modules."
-_MICROSECONDS = "ONNX Runtime tells whole microseconds: shorter nodes count as 0."
+_NO_FLOPS = "No FLOPs by node: kernels contain parts of several modules."
+_MICROSECONDS = "ONNX Runtime reports whole microseconds: shorter nodes count as 0."
 
 
 class Watched(OnnxRuntime):

@@ -28,7 +28,7 @@ from harness.core.schemas.profile_parts import LayerRow, PartsProfile
 
 NODES_TRACE = "nodes.pt.trace.json"
 _NO_GRAPH = "Nodes were profiled without the CUDA graph that the case is timed with: a graph has no nodes."
-_NO_FLOPS = "No FLOPs by node: kernels hold parts of several modules."
+_NO_FLOPS = "No FLOPs by node: kernels contain parts of several modules."
 
 
 class _Watched(OnnxRuntimeOnGpu):

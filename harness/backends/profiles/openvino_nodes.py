@@ -17,9 +17,10 @@ from harness.core.traces import back_to_back, save_trace
 
 TRACE = "nodes.trace.json"
 _NOTES = (
-    "OpenVINO tells no starts: the trace shows nodes one after the other. Of nodes below 1 µs it tells nothing.",
+    "OpenVINO reports no start times: the trace shows nodes one after the other. It reports nothing for nodes below "
+    "1 µs.",
     "Its counters are means over every inference, so times are means over all runs here, not over typical ones.",
-    "No FLOPs by node: kernels hold parts of several modules.",
+    "No FLOPs by node: kernels contain parts of several modules.",
 )
 
 

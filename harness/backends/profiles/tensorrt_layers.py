@@ -22,9 +22,11 @@ from harness.core.traces import back_to_back, save_trace
 from harness.measure.middle import middle_mean, middle_runs
 
 TRACE = "layers.trace.json"
-_ALONE = "TensorRT runs one layer after the other while it profiles, and tells no starts: so does the trace."
+_ALONE = (
+    "TensorRT runs one layer after the other while it profiles, and reports no start times: the trace shows the same."
+)
 _NO_GRAPH = "Profiled without the CUDA graph that the case is timed with."
-_NO_FLOPS = "No FLOPs by layer: layers hold parts of several modules."
+_NO_FLOPS = "No FLOPs by layer: layers contain parts of several modules."
 
 
 class _Listener(trt.IProfiler):  # type: ignore[misc] # the library has no types

@@ -32,8 +32,8 @@ _EVENTS = (
     "waits for launches and for hooks included."
 )
 _NO_GRAPH = "Profiled without the CUDA graph that the case is timed with: a graph has no modules."
-_SCRIPT = "No layers: TorchScript inlined the modules into one graph, so only operators can be told."
-_COMPILE = "No layers: Inductor fuses across modules, so only its kernels and the operators that it calls can be told."
+_SCRIPT = "No layers: TorchScript inlined the modules into one graph, so only operators are known."
+_COMPILE = "No layers: Inductor fuses across modules, so only its kernels and the operators that it calls are known."
 
 
 def eager(job: Job, batches: Sequence[Batch], folder: Path, runs: int) -> PartsProfile:

@@ -26,9 +26,9 @@ _OF_THE_PASS: tuple[Category, ...] = ("activations", "temporaries", "unattribute
 
 _CPU = "measured: allocations less frees of PyTorch's CPU allocator in one warm pass (torch.profiler)"
 _CUDA = "measured: allocations less frees of PyTorch's CUDA allocator in one warm pass without a CUDA graph"
-_OUTSIDE = "held: a CPU allocator does not tell what was there before, and libraries' own buffers are not PyTorch's"
-_UNNAMED = "unattributed: the profiler names no operator there, so activations are not told from temporaries"
-_THINNED = f"timeline: the highest of several changes stands for them, {MAX_CHANGES:,} at most are kept"
+_OUTSIDE = "held: a CPU allocator does not report what was there before, and libraries' own buffers are not PyTorch's"
+_UNNAMED = "unattributed: the profiler names no operator there, so activations and temporaries are not separated"
+_THINNED = f"timeline: only the highest of several changes is kept, {MAX_CHANGES:,} at most are kept"
 
 
 def memory_profile(job: Job, make: Callable[[Job], TorchBackend], folder: Path) -> MemoryProfile:

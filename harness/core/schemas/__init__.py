@@ -120,7 +120,6 @@ from harness.core.schemas.summary import (
     Split,
     Summary,
     Void,
-    voided,
 )
 from harness.core.schemas.usage import BusyProcess, GpuSample, Usage, UsageSample
 from harness.core.schemas.usage_summary import GpuUsage, UsageSummary
@@ -265,5 +264,4 @@ __all__ = [
     "Weights",
     "Work",
     "Written",
-    "voided",
 ]

@@ -143,5 +143,5 @@ class Claim(Record):
         if unknown := sorted(named - set(names)):
             raise ValueError(f"no value is named {unknown[0]}")
         if unlisted := sorted({value.model for value in self.values} - {model.name for model in self.models}):
-            raise ValueError(f"{unlisted[0]} does not stand in models")
+            raise ValueError(f"{unlisted[0]} is not in models")
         return self

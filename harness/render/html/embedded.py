@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
 
-PROGRAM = ("base", "charts", "tables", "layers", "profiles", "filters", "start")
+PROGRAM = ("base", "charts", "tables", "layers", "profiles", "filters", "print", "start")
 """Parts of the page's program in the order in which they run; they share one scope."""
 
 

@@ -25,16 +25,21 @@ from harness.render.html.stamp import stamp
 from harness.render.ranking import TableKey
 from harness.render.recommend import recommend
 from harness.render.units import count
+from harness.render.ways import short
 from harness.reporting.charts import plotly_drawer, selection
 from harness.reporting.charts.plotly_drawer import PlotGroup
 from harness.reporting.charts.rows import tags
-from harness.reporting.first_page import MAX_MODELS, answer_table, verdicts
+from harness.reporting.charts.spec import Tags
+from harness.reporting.first_page import MAX_MODELS, Verdict, answer_table, verdicts
 from harness.reporting.tables.unmeasured import unmeasured_table
 from harness.reporting.writers import html as prose
 from harness.reporting.writers.markdown import table_text
 
 FILTERS = ("model", "backend", "precision", "batch", "grade")
 """What the page filters by, in the order of `plot.tags`."""
+
+MAX_ABOVE = 3
+"""Panels of the overview that are above the first table."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,9 @@ def page(
     """
     tables = ranking.by_table(summary.rows)
     sections = list(_sections(summary, tables, proof, with_plots, profile, profiled, comparison, what_if, more))
-    drawn = any(section.content.get("groups") for section in sections)
+    drawn = any(
+        part.get("groups") for section in sections for part in (section.content, *section.content.get("parts", ()))
+    )
     library, program = (embedded.plotly_js() if drawn else ""), embedded.program()
     return (
         _environment()
@@ -98,40 +105,42 @@ def _sections(
     what_if: str,
     further: str,
 ) -> Iterable[Section]:
-    overview = [plotly_drawer.draw(selection.of_overview(summary, tables))] if with_plots and tables else []
     shown = [row for group in tables for row in group[1]]
+    if comparison:
+        content = compared(comparison, short_conditions(summary, shown))
+        content["groups"] = content["groups"] if with_plots else []
+        yield Section("comparison", "Comparison", "compared.html.j2", content)
     found = verdicts(summary)
     more = len(found) - MAX_MODELS
+    models = [key[0] for key, _ in tables]
     yield Section(
         "summary",
         "Summary",
         "summary.html.j2",
         {
             "answer": prose.blocks(answer_table(summary)),
-            "verdicts": found[:MAX_MODELS],
+            "verdicts": [(verdict, _card_tags(verdict, models)) for verdict in found[:MAX_MODELS]],
             "more": f"{more} more models are below." if more > 0 else "",
             "further": prose.inline(further) if further else "",
-            "groups": overview,
-            "caption": short_conditions(summary, shown) if shown else "",
         },
     )
+    families = kins(profiled)
+    explained = {case.case_id for kin in families for case in kin.cases} if profile else set()
+    chapters = list(_chapters(summary, tables, with_plots, explained))
+    overview = list(_overview(summary, tables)) if with_plots and tables else []
+    # The first figures come within two screens: one row of panels may be above them.
+    above = bool(overview) and len(overview[0].content["groups"][0].plots) <= MAX_ABOVE
+    yield from (*overview, *chapters) if above else (*chapters, *overview)
     advice = recommend(summary)
     if advice:
         about = [(title, list(ones)) for title, ones in groupby(advice, key=lambda one: one.about)]
         yield Section("recommendations", "Recommendations", "recommendations.html.j2", {"about": about})
     if what_if:
         yield _prose("what-if", "What if", what_if)
-    families = kins(profiled)
-    explained = {case.case_id for kin in families for case in kin.cases} if profile else set()
-    yield from _tables(summary, tables, with_plots, explained)
     if profile:
         plots = [plot for kin in families for plot in kin.plots] if with_plots else []
         content = {"kins": families, "groups": plots, "body": prose.blocks(profile)}
         yield Section("profile", "Profile", "profile.html.j2", content)
-    if comparison:
-        content = compared(comparison, short_conditions(summary, shown))
-        content["groups"] = content["groups"] if with_plots else []
-        yield Section("comparison", "Comparison", "compared.html.j2", content)
     calibrated = document.calibrated(summary)
     if calibrated:
         yield _prose("harness", "Harness overhead", calibrated)
@@ -144,15 +153,21 @@ def _sections(
     yield _prose("environment", "Environment", environment_table(summary.environments))
 
 
-def _tables(
+def _chapters(
     summary: Summary, tables: Sequence[tuple[TableKey, list[Row]]], with_plots: bool, explained: Set[str]
 ) -> Iterable[Section]:
-    """explained: cases whose profile stands in the page."""
+    """A chapter a table; one of a single row (e2e, offline) is a part of the chapter of its model that is before it.
+
+    explained: cases whose profile is in the page.
+    """
     by_id = {row.case_id: row for row in summary.rows}
     several = document.ambiguous_titles(tables)
     drawn = selection.tables_drawn(tables) if with_plots else 0
+    chapters: list[tuple[TableKey, str, list[dict[str, Any]]]] = []
     for number, (key, rows) in enumerate(tables):
-        content = {
+        joins = len(rows) == 1 and chapters and chapters[-1][0][:3] == key[:3]
+        part = {
+            "title": short(rows[0]) if joins else "",
             "caption": short_conditions(summary, rows),
             "conditions": prose.inline(conditions(summary, rows)),
             "groups": _plots(summary, key, rows) if number < drawn else [],
@@ -160,7 +175,29 @@ def _tables(
             "explained": explained,
             "details": [(title, prose.blocks(text)) for title, text in document.details(summary, key, rows, by_id)],
         }
-        yield Section(f"table-{number + 1}", document.table_title(key, several), "table.html.j2", content)
+        if joins:
+            chapters[-1][2].append(part)
+        else:
+            chapters.append((key, f"table-{number + 1}", [part]))
+    for key, anchor, parts in chapters:
+        content = {"model": key[0], "parts": parts}
+        yield Section(anchor, document.table_title(key, several), "table.html.j2", content)
+
+
+def _overview(summary: Summary, tables: Sequence[tuple[TableKey, list[Row]]]) -> Iterable[Section]:
+    """Every model in one chart; nothing of a single one, whose chapter has it."""
+    spec = selection.of_overview(summary, tables)
+    if len(spec.panels) > 1:
+        group = plotly_drawer.draw(spec)
+        yield Section("overview", group.title, "overview.html.j2", {"groups": [group], "caption": spec.conditions})
+
+
+def _card_tags(verdict: Verdict, models: Sequence[str]) -> Tags:
+    """What a card is filtered by: its fastest row, or its model alone."""
+    if verdict.fastest:
+        return tags(verdict.fastest)
+    about = [model for model in models if verdict.where.startswith(f"{model} ")]
+    return (max(about, key=len, default=None), None, None, None, None)
 
 
 def _plots(summary: Summary, key: TableKey, rows: Sequence[Row]) -> list[PlotGroup]:

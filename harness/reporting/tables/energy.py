@@ -52,7 +52,7 @@ def _missing(number: int) -> str:
 
 def _how(energy: Energy) -> str:
     return (
-        f"Conditions: {energy.gpu}, back to back in a pass of its own, by the card's energy counter over "
+        f"Conditions: {energy.gpu}, back to back in a pass of its own, by the GPU's energy counter over "
         f"{energy.window_ns / 1e9:.1f} s or about so a row; {energy.idle_w:.0f} W idle, measured over "
         f"{energy.idle_ns / 1e9:.0f} s before, are subtracted. The host's own power is not in it."
     )

@@ -98,7 +98,7 @@ def terminal_table(summary: Summary) -> str:
     winners = {case_id for _, found in tables for case_id in winning(found)}
     unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
     shown = _terminal_columns(rows, unit, winners)
-    notes = doubt_notes(rows)
+    notes = [*(["*: clearly the fastest of its model and batch."] if winners else []), *doubt_notes(rows)]
     letters = [*shown[:-1], words("grade", lambda row: row.grade or ABSENT)]
     device = f"device {unit.name}"
     without = [column for column in shown if column.header != device]
@@ -213,7 +213,9 @@ def _percentile(name: str, unit: TimeUnit) -> Callable[[Row], str]:
         if value is not None:
             return units.in_unit(value, unit)
         least = WITHHELD[name]
-        return f"n<{least}" if latency.n < least else f"n<{least_in_process(int(name[1:]) / 100)} each"
+        if latency.n < least:
+            return f"needs {least} samples"
+        return f"needs {least_in_process(int(name[1:]) / 100)} samples a process"
 
     return lambda row: _timed(row, figure)
 
@@ -251,7 +253,7 @@ def latency_lines(summary: Summary) -> list[Line]:
     winners = {case_id for _, rows in tables for case_id in winning(rows)}
     lines = []
     for key, rows in tables:
-        sizes = file_sizes(rows, summary.exports.get(key[0]), summary.engines)
+        sizes = file_sizes(rows, summary.exports.get(key.model), summary.engines)
         for row in rows:
             file: Line = {"file_bytes": sizes.get(row.case_id)}
             figures = [columns(some, row, CSV_UNITS) for some in (SPEED, ANSWERS)]
@@ -281,9 +283,9 @@ def guide_lines(rows: Iterable[Row]) -> list[str]:
         "**copies hidden**: share of the copies' time that ran behind computing, 1 − (time per batch − compute) / "
         "(H2D + D2H), time per batch being wall time by batches.",
         "setting": "**setting**: the named way in which the backend ran (`configs/README.md`). Where several were "
-        "tried, the fastest of round 1 got the other rounds and stands in the tables; the others are listed below.",
+        "tried, the fastest of round 1 got the other rounds and is in the tables; the others are listed below.",
         "roofline": f"**of the best, of the best copy**: shares of the best matrix product and the best copy that were "
-        f"measured on this card. **limit**: *compute* or *memory* where one share is {MIN_SHARE:.0%} or more, *host* "
+        f"measured on this GPU. **limit**: *compute* or *memory* where one share is {MIN_SHARE:.0%} or more, *host* "
         "where submitting takes as long as running. Below both, *launch* where at least half of the time does not grow "
         "with the batch (many small kernels, each waiting for the one before), and *kernels* where it does (slow "
         "kernels, or intermediate results that go through memory); – where only one batch size was measured.",

@@ -364,7 +364,7 @@ def tokenising_line(parts: PartsProfile) -> str:
 
 def _embedding(parts: PartsProfile) -> str:
     if not parts.layers:
-        return "Embedding: not told, for lack of layers."
+        return "Embedding: unknown, without a per-layer profile."
     spent = by_group(parts.layers).get("embedding")
     if spent is None:
         return "Embedding: no layer of its own here."

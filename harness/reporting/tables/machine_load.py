@@ -31,10 +31,10 @@ COLUMNS: Sequence[tuple[Column[UsageSummary], tuple[str, ...]]] = (
 GPU_COLUMNS: Sequence[Column[GpuUsage]] = (
     Column("SM MHz", lambda card: _span(card.sm_mhz_min, card.sm_mhz_max)),
     Column("memory MHz", lambda card: _thousands(card.memory_mhz_mean)),
-    Column("card °C", lambda card: units.whole_number(card.temperature_c_max)),
-    Column("card W", lambda card: _pair(card.power_w_mean, card.power_w_max)),
-    Column("card %", lambda card: units.whole_number(card.utilisation_percent_mean)),
-    Column("card MiB", lambda card: ABSENT if card.memory_peak_bytes is None else units.mib(card.memory_peak_bytes)),
+    Column("GPU °C", lambda card: units.whole_number(card.temperature_c_max)),
+    Column("GPU W", lambda card: _pair(card.power_w_mean, card.power_w_max)),
+    Column("GPU %", lambda card: units.whole_number(card.utilisation_percent_mean)),
+    Column("GPU MiB", lambda card: ABSENT if card.memory_peak_bytes is None else units.mib(card.memory_peak_bytes)),
     words("clock held back by", lambda card: ", ".join(f"{name} {share:.0%}" for name, share in card.reasons.items())),
 )
 """Of rows that ran on a GPU; left out where no row fills it."""
@@ -45,9 +45,9 @@ EXPLAINED = (
 )
 
 EXPLAINED_GPU = (
-    " Of the card by NVML, about four looks a second: SM clock lowest – highest, memory clock and utilisation mean, "
-    "temperature highest, power mean / highest, memory as growth on the whole card since before the process; what held "
-    "the clock back in what share of the looks."
+    " GPU columns come from NVML, about four looks a second: SM clock lowest – highest, memory clock and utilisation "
+    "mean, temperature highest, power mean / highest, memory as growth on the whole GPU since before the process; what "
+    "held the clock back in what share of the looks."
 )
 
 

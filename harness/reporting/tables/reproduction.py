@@ -79,7 +79,7 @@ def _more(count: int) -> list[str]:
 
 
 _GUIDE = (
-    "A value is judged on the card that it was published for, under the published conditions: reproduced where the "
+    "A value is judged on the GPU that it was published for, under the published conditions: reproduced where the "
     "measured 95% interval reaches the published value ± its tolerance (its own interval where the source gives one, "
     "else 5%). A ratio is per item and judged on any machine: ± 10%. An order is reproduced where every step of it is "
     "clear. An interval wider than what it is held against decides nothing (against a published interval: one wider "

@@ -74,8 +74,8 @@ def title_of(found: Alike) -> str:
 
 def _by_module(found: SideBySide, stated: str) -> tuple[str, ...]:
     text = (
-        f"The same by module, {found.fastest.name} against {found.slowest.name}. `*` stands for the number of a block; "
-        "modules in brackets do not stand apart in every backend, and so share a line."
+        f"The same by module, {found.fastest.name} against {found.slowest.name}. `*` is the number of a block; "
+        "modules in brackets are not separate in every backend, and so share a line."
     )
     return text, stated, table_text(gains_table(found, "module"))
 
@@ -97,7 +97,8 @@ def gain_sentence(found: SideBySide) -> str:
         return f"{text}: these profiles do not explain the difference."
     untold = [column.name for column in (fast, slow) if not column.parts.layers]
     if untold:
-        return f"{text}. Which groups bring it is not told: of {' and '.join(untold)} there are operators alone."
+        names = " and ".join(untold)
+        return f"{text}. Cannot attribute the difference to layer groups: {names} reports operators only."
     share = f"{units.percent(gain_of(first) / found.gain_ns)} of it" if gain_of(first) <= found.gain_ns else "all of it"
     return f"{text}; {first.name} brings {share}."
 
@@ -116,8 +117,8 @@ def doubts(found: SideBySide) -> str:
         if grade_of(column.parts) != "A"
     ]
     texts = [
-        f"Kernels alone were told of {', '.join(alone)}: the time in which none ran on the GPU stands in no line of "
-        "theirs, while the others' layers hold it."
+        f"Only kernels are known of {', '.join(alone)}: the time in which none ran on the GPU is in no line of "
+        "theirs, while the others' layers include it."
         if alone and len(alone) < len(found.columns)
         else "",
         f"The parts are not {LOW} to {HIGH} of the measured latency ({', '.join(off)}): shares within a column hold "

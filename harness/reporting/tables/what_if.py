@@ -23,7 +23,7 @@ MAX_LISTS = 8
 _EXPLAINED = (
     "Gain is how many times faster an item is than in the row that a change starts from, by the medians; gains of "
     "several changes do not multiply. "
-    "*Measured*: the other row, with the 95% interval of their ratio. *At most*: if what the profile found there "
+    "*Measured*: the other row, with the 95% interval of their ratio. *Upper bound*: if what the profile found there "
     "vanished (Amdahl's law); a real change brings less. Rows of grade C take no part."
 )
 
@@ -58,7 +58,7 @@ def terminal_what_if(summary: Summary, profiles: Profiles) -> str:
 
 
 def _title(one: WhatIf) -> str:
-    weights = "" if one.weights == "pretrained" else f" ({one.weights} weights)"
+    weights = " (random weights)" if one.weights == "seeded" else ""
     length = f", sequence {one.sequence_length}" if one.sequence_length else ""
     return f"{one.model}{weights}{length} on {one.device}"
 
@@ -83,7 +83,7 @@ def _elsewhere(one: WhatIf, summary: Summary) -> str:
 def _changes_table(one: WhatIf, by_id: Mapping[str, Row]) -> str:
     if one.reason is not None:
         return "\n\n".join(filter(None, (f"Nothing can be said: {one.reason}.", _left_out(one))))
-    headers = ("gain", "known how", "rule", "from", "to", "rests on")
+    headers = ("gain", "evidence", "rule", "from", "to", "based on")
     lines = [[*_cells(change, by_id), _ids(change)] for change in one.changes]
     changes = table_text(texts([(header, "left") for header in headers], lines))
     return "\n\n".join(filter(None, (changes, _left_out(one))))
@@ -105,7 +105,7 @@ def _plain(one: WhatIf, by_id: Mapping[str, Row]) -> str:
 def _cells(change: Change, by_id: Mapping[str, Row]) -> list[str]:
     start = by_id[change.start]
     end = by_id[change.end] if change.end else start
-    gain, how = f"{units.significant(change.gain)}×", "at most"
+    gain, how = f"{units.significant(change.gain)}×", "upper bound"
     if change.interval is not None:
         gain, how = f"{gain} {units.interval(change.interval)}", "measured"
     return [gain, how, change.rule, _where(start), _SAYS[change.rule](change, start, end)]

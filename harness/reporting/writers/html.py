@@ -13,7 +13,6 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
 from harness.reporting.table import Align
-from harness.reporting.writers.markdown import WORDS
 
 LONG = 40
 """Characters from which a cell is a sentence."""
@@ -53,8 +52,8 @@ def _block(block: str) -> Markup:
         return Markup('<p class="conditions">{}</p>').format(inline(block))
     if not block.startswith("|"):
         return Markup(_MARKDOWN.render(block))  # noqa: S704 - escaped by it
-    headers, _, *lines = [_cells(line) for line in block.splitlines()]
-    return _table(headers, ["word" if header in WORDS else "num" for header in headers], lines)
+    headers, rules, *lines = [_cells(line) for line in block.splitlines()]
+    return _table(headers, [KINDS["right" if rule.endswith("-:") else "left"] for rule in rules], lines)
 
 
 def _style(column: str, cell: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tabulate import tabulate
@@ -17,29 +16,6 @@ def escape(text: str) -> str:
     return " ".join(text.replace("|", "\\|").split())
 
 
-WORDS = frozenset(
-    {
-        *("backend", "precision", "grade", "status", "case", "reason", "what to do", "fact", "value"),
-        *("verdict", "threshold", "baseline", "now", "note", "model", "setting", "setting (batch)"),
-        *("layer", "kind", "from module", "group", "operator", "inputs", "output", "fused from", "module"),
-        *("engine", "profile", "by precision", "kept in fp32", "limit", "clock held back by"),
-        *("on disk", "file", "held by"),
-        *("gain", "known how", "rule", "from", "to", "rests on"),
-        *("fastest with the same answers (fp32)", "fastest at all", "what that costs"),
-        *("flag", "meaning", "check", "why not in the others"),
-    }
-)
-"""Headers of columns that hold words; all others hold figures and are aligned to the right."""
-
-
-def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A GitHub table: words to the left, figures to the right."""
-    cells = [[escape(cell) for cell in row] for row in rows]
-    align = ["left" if name in WORDS else "right" for name in headers]
-    # disable_numparse: tabulate would turn `1.20` into 1.2 and drop the digit that says how precise it is.
-    return tabulate(cells, [escape(name) for name in headers], tablefmt="github", colalign=align, disable_numparse=True)
-
-
 def table_text(table: Table[Any] | None) -> str:
     """A GitHub table, its conditions above and its note below; empty of None."""
     if table is None:
@@ -47,7 +23,7 @@ def table_text(table: Table[Any] | None) -> str:
     cells = [[escape(cell) for cell in line] for line in table.cells()]
     headers = [escape(name) for name in table.headers]
     # disable_numparse: tabulate would turn `1.20` into 1.2 and drop the digit that says how precise it is.
-    grid = tabulate(cells, headers, tablefmt="github", colalign=table.aligned, disable_numparse=True)
+    grid = tabulate(cells, headers, tablefmt="pipe", colalign=table.aligned, disable_numparse=True)
     return "\n\n".join(filter(None, (table.conditions, grid, table.note)))
 
 

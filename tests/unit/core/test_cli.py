@@ -176,7 +176,7 @@ def test_no_terminal_lacks_a_character_that_ends_a_stage(encoding: str) -> None:
 
 def test_what_a_stage_prints_can_be_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def stage(_: Sequence[str]) -> None:
-        cli.say("`make roof FORCE=1` measures anew.")
+        cli.say("`make roof FORCE=1` measures again.")
         cli.warn("Run `make report`.")
         raise UsageError("No plan.", "Run `make plan` first.")
 
@@ -184,7 +184,7 @@ def test_what_a_stage_prints_can_be_typed(tmp_path: Path, capsys: pytest.Capture
         cli.main(stage, ["--results", f"{tmp_path}/r s"])
     folder = f"RESULTS='{tmp_path}/r s'"
     said = capsys.readouterr()
-    assert said.out == f"`make roof {folder} FORCE=1` measures anew.\n"
+    assert said.out == f"`make roof {folder} FORCE=1` measures again.\n"
     assert said.err.splitlines() == [
         f"Warning: Run `make report {folder}`.",
         "Error: No plan.",

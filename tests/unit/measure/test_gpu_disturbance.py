@@ -108,14 +108,14 @@ def test_the_clock_of_the_card_may_not_drift_between_rounds(slowest: int, flagge
     assert ("CLOCK_DRIFT" in flags) == flagged
     if flagged:
         assert flags["CLOCK_DRIFT"].caps_at == "B"  # one of three
-        assert "the card's mean clocks" in flags["CLOCK_DRIFT"].flag.detail
+        assert "the GPU's mean clocks" in flags["CLOCK_DRIFT"].flag.detail
 
 
 def test_a_single_look_gives_no_mean_clock_and_says_so() -> None:
     single = gpu_usage.gpu_usage_of([look(sm_mhz=345)], 0)
     findings, made = judged(card(), single, card())
     assert findings == {}
-    assert made["CLOCK_DRIFT"] == Check(rounds=2, of=3, missing="1 of 2 looks at the card that it takes")
+    assert made["CLOCK_DRIFT"] == Check(rounds=2, of=3, missing="1 of 2 looks at the GPU that it takes")
     (lacking,) = checks.unchecked(made)
     assert "CLOCK_DRIFT" in lacking.flag.detail
 

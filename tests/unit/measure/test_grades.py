@@ -74,7 +74,7 @@ def test_parity_of_one_round_before_timing_is_enough_to_void() -> None:
 def test_the_worst_item_is_held_against_the_gate() -> None:
     wrong = parity_of(CASE, EFFICIENTNET).model_copy(update={"item_relative_l2": 1.4, "item_cosine": 0.1})
     detail = findings(quiet(parity_before=wrong, parity_timed=wrong))["PARITY_FAIL"].flag.detail
-    assert detail == "relative L2 distance of the worst item 1.40e+00 is above the gate of 1e-04"
+    assert detail == "relative L2 distance of the worst item 1.40e+00 is above the tolerance of 1e-04"
 
 
 @pytest.mark.parametrize(("hit", "void"), [((), False), ((2,), True), ((1, 2, 3), True)])

@@ -234,7 +234,7 @@ def test_common_belongs_to_every_value_that_does_not_say_it() -> None:
         ({"values": [{**GOOD["values"][0], "speed": 1}]}, "values[0].speed: unknown key"),
         ({"values": [*GOOD["values"], *GOOD["values"]]}, "two values have the same name"),
         ({"values": ["eager"]}, "values[0]: "),
-        ({"models": [{"name": "resnet18"}]}, "resnet50 does not stand in models"),
+        ({"models": [{"name": "resnet18"}]}, "resnet50 is not in models"),
         ({"ratios": [{"faster": "eager", "than": "ort"}]}, "no value is named ort"),
         ({"orders": [["eager"]]}, "orders[0]: "),
         ({"orders": [["eager", "ort"]]}, "no value is named ort"),

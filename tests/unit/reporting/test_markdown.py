@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.reporting.writers.markdown import document_text, table
+from harness.reporting.table import texts
+from harness.reporting.writers.markdown import document_text, table_text
 
 
 @pytest.mark.parametrize(
@@ -27,7 +28,7 @@ from harness.reporting.writers.markdown import document_text, table
 )
 @pytest.mark.parametrize("where", ["paragraph", "cell"])
 def test_html_and_links_of_others_are_text(hostile: str, where: str) -> None:
-    text = document_text(hostile if where == "paragraph" else table(["model"], [[hostile]]))
+    text = document_text(hostile if where == "paragraph" else table_text(texts([("model", "left")], [[hostile]])))
     assert "<" not in text
     assert "://" not in text.replace(":\\//", "")
     assert "](h" not in text.replace("\\](", "")

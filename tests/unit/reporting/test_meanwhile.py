@@ -43,10 +43,10 @@ def test_every_figure_of_a_card_stands_under_its_header() -> None:
     assert {name: cells[name] for name in OF_A_CARD} == {
         "SM MHz": "1,740 – 1,980",
         "memory MHz": "2,619",
-        "card °C": "50",
-        "card W": "400 / 500",
-        "card %": "90",
-        "card MiB": "2,048",
+        "GPU °C": "50",
+        "GPU W": "400 / 500",
+        "GPU %": "90",
+        "GPU MiB": "2,048",
         "clock held back by": "sw_power_cap 50%",
     }
     assert {dict(zip(head, other, strict=True))[name] for name in OF_A_CARD} == {"–"}
@@ -55,7 +55,7 @@ def test_every_figure_of_a_card_stands_under_its_header() -> None:
 
 def test_a_column_that_no_row_fills_is_left_out() -> None:
     blind = gpu_usage.gpu_usage_of([look(power_w=None, memory_used_bytes=None)], None)
-    assert OF_A_CARD - set(table(blind)[0]) == {"card W", "card MiB", "clock held back by"}
+    assert OF_A_CARD - set(table(blind)[0]) == {"GPU W", "GPU MiB", "clock held back by"}
 
 
 def test_other_programs_are_named_below_the_table_with_their_largest_share() -> None:

@@ -74,7 +74,7 @@ def test_a_limit_holds_for_p95_and_not_for_the_median() -> None:
 
 def test_the_smallest_batch_that_may_give_as_much() -> None:
     rows = (*SERIES[:2], row("openvino", 16, 79))
-    assert said(advice_batch.best_batch, *rows).endswith("Batch 16 gives no more that can be told from it.")
+    assert said(advice_batch.best_batch, *rows).endswith("Batch 16 is not significantly faster.")
     assert named(advice_batch.best_batch, *rows) == {"openvino fp32 b4", "openvino fp32 b16"}
 
 
@@ -140,7 +140,9 @@ def test_the_fastest_backend_and_how_far_it_is_ahead() -> None:
 def test_backends_that_cannot_be_told_apart() -> None:
     rows = (row("openvino", 1, 10), row("onnxruntime", 1, 10.1), row("torch-eager", 1, 30))
     text = said(advice_choice.backend_choice, *rows)
-    assert text.startswith("openvino and onnxruntime cannot be told apart at batch 1 in fp32: onnxruntime gives its")
+    assert text.startswith(
+        "openvino and onnxruntime are not significantly different at batch 1 in fp32: onnxruntime gives"
+    )
 
 
 def test_flagged_backends_that_may_lead_keep_the_choice_open() -> None:
@@ -197,7 +199,8 @@ def test_requests_that_repay_a_slower_start() -> None:
         found for found in SUMMARY.rows if found.batch_size == 1 and found.backend in ("torch-eager", "torch-script")
     ]
     text = said(advice_choice.start_up_cost, *rows)
-    assert text.startswith("against torch-eager fp32 at batch 1, export, load and compile are repaid by torch-script")
+    costs = "counting export, load and compile, worth the start-up: torch-script fp32 from"
+    assert text.startswith(f"against torch-eager fp32 at batch 1, {costs}")
     assert named(advice_choice.start_up_cost, *rows) == {"torch-script fp32 b1", "torch-eager fp32 b1"}
 
 
@@ -210,7 +213,7 @@ def test_a_start_whose_repayment_is_not_proven_is_no_advice() -> None:
         fast = row("torch-script", 1, ms, cold_ns=costs, speedup=speedup, **changes)
         return said(advice_choice.start_up_cost, fast, eager)
 
-    assert "torch-script fp32 after at most" in text(15)
+    assert "torch-script fp32 from at most" in text(15)
     assert "Cached: a compile cache was warm" in text(10, cached=True)
     assert "Cached" not in text(10)
     assert text(19.9) == ""

@@ -5,14 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
 
 from harness.core.schemas import Case, Measured, Row, SplitSamples, Summary
-from harness.render import charts, ranking, recommend
+from harness.render import ranking, recommend
 from harness.render.document import document
-from harness.render.ways import BOUNDARIES, MODES
+from harness.render.ways import BOUNDARIES, MODES, way_of
+from harness.reporting.charts import selection
+from harness.reporting.charts.latency import overview
+from harness.reporting.charts.rows import TableRows
+from harness.reporting.charts.spec import Spec
 from harness.reporting.first_page import answer_table
 from harness.reporting.tables.latency import latency_table, terminal_table
 from harness.reporting.writers.csv import summary_text
@@ -60,11 +65,11 @@ def mixed() -> Summary:
 
 
 def tables(summary: Summary) -> dict[str, list[Row]]:
-    return {" ".join(key[:1] + key[3:]): rows for key, rows in ranking.by_table(summary.rows)}
+    return {" ".join((key.model, *way_of(key))): rows for key, rows in ranking.by_table(summary.rows)}
 
 
 def test_tables_are_by_boundary_and_mode_and_stand_together_by_model(mixed: Summary) -> None:
-    found = [(key[0], key[3:]) for key, _ in ranking.by_table(mixed.rows)]
+    found = [(key.model, way_of(key)) for key, _ in ranking.by_table(mixed.rows)]
     assert [model for model, _ in found] == ["efficientnet-lite0"] * 4 + ["resnet50"] * 4
     assert len(set(found)) == 8
     for rows in tables(mixed).values():
@@ -94,7 +99,7 @@ def test_offline_has_no_percentiles_and_says_what_its_time_is(mixed: Summary) ->
     header = text.splitlines()[0]
     assert "time per batch (throughput mode) ms" in header
     assert not re.search(r"median|p9\d", header)
-    assert "n<" not in text
+    assert "needs" not in text
     assert "images/s" in header
 
 
@@ -128,8 +133,7 @@ def test_the_answers_are_of_one_table_a_model(mixed: Summary) -> None:
     text = answer_table(mixed)
     assert text.count("resnet50") == text.count("efficientnet-lite0") == 2, "batch 1 and 4 of one table"
     only = mixed.model_copy(update={"rows": tuple(row for row in mixed.rows if row.mode == "offline")})
-    assert "resnet50 (offline), batch 1" in answer_table(only)
-    assert "model only, offline" in answer_table(only)
+    assert "resnet50 (random weights, offline), batch 1" in answer_table(only)
 
 
 def test_the_terminal_names_what_is_not_usual(mixed: Summary) -> None:
@@ -141,21 +145,22 @@ def test_the_terminal_names_what_is_not_usual(mixed: Summary) -> None:
 def test_no_chart_mixes_boundaries_or_modes(mixed: Summary, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[tuple[str, set[tuple[str, str]]]] = []
 
-    def spy(name: str) -> None:
-        def figure(title: str, rows: Any, *more: Any) -> None:
-            flat = [row for _, group in rows for row in group] if name == "overview_figure" else rows
-            drawn.append((title, {(row.boundary, row.mode) for row in flat}))
+    def seen(spec: Spec, rows: Iterable[Row]) -> Spec:
+        drawn.append((spec.title, {(row.boundary, row.mode) for row in rows}))
+        return spec
 
-        monkeypatch.setattr(charts, name, figure)
+    def of_table(chart: Callable[[TableRows], Spec | None]) -> Callable[[TableRows], Spec | None]:
+        return lambda table: seen(spec, table.rows) if (spec := chart(table)) else None
 
-    for name in ("overview_figure", "latency_figure", "throughput_figure", "speedup_figure", "cold_figure"):
-        spy(name)
-    selection = charts.select(mixed)
-    for chart in selection.charts:
-        chart.draw()
-    assert len(drawn) == len(selection.charts) > 20
+    def of_overview(groups: Sequence[tuple[str, Sequence[Row]]], *more: str) -> Spec:
+        return seen(overview(groups, *more), [row for _, rows in groups for row in rows])
+
+    monkeypatch.setattr(selection, "CHARTS", {name: of_table(chart) for name, chart in selection.CHARTS.items()})
+    monkeypatch.setattr(selection, "overview", of_overview)
+    found = selection.select(mixed)
+    assert len(drawn) == len(found.charts) > 20
     assert [title for title, kinds in drawn if len(kinds) != 1] == []
-    assert len({chart.name for chart in selection.charts}) == len(selection.charts)
+    assert len({chart.name for chart in found.charts}) == len(found.charts)
     assert "resnet50 (offline): time per batch by backend" in dict(drawn)
     assert "resnet50 (e2e): latency by backend" in dict(drawn)
 

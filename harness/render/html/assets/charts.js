@@ -1,7 +1,7 @@
 // --- charts ------------------------------------------------------------------------------------------------------
 const specs = new Map(all(".plot").map((place) => [place, JSON.parse(place.nextElementSibling.textContent)]));
 const hidden = {};  // filter → values that are switched off
-const FILTERS = ["backend", "precision", "batch", "grade"];  // the order of a point's customdata
+const FILTERS = ["model", "backend", "precision", "batch", "grade"];  // the order of a point's customdata
 
 function palette() {
   const of = (selector, name) => getComputedStyle(document.querySelector(selector))[name];
@@ -46,24 +46,30 @@ function filtered(value, kept, length) {
   return value;
 }
 
-function draw(place) {
+// size: of a chart that is drawn for paper; without one it has the size of its place.
+function draw(place, size) {
   const spec = specs.get(place);
   const look = palette();
   const data = [];
   for (const trace of spec.data) {
     const kept = trace.customdata.map(shows);
     if (!kept.some(Boolean)) continue;
-    const one = { hovertemplate: "%{hovertext}<extra></extra>", ...filtered(trace, kept, kept.length) };
+    const told = trace.hovertext && { hovertemplate: "%{hovertext}<extra></extra>" };
+    const one = { ...told, ...filtered(trace, kept, kept.length) };
     for (const part of ["marker", "line", "error_x", "error_y"]) if (one[part]) one[part] = paint(one[part], look);
     data.push(one);
   }
-  const narrow = place.clientWidth < 420;
-  const axis = (given = {}) => {
+  const narrow = (size?.width ?? place.clientWidth) < 420;
+  const axis = ({ range, ...given } = {}) => {
+    // What a filter leaves may be a small part of the whole range.
+    if (!filtering) given.range = range;
+    else if (given.type !== "log" && range?.[0] === 0) given.rangemode = "tozero";
     const labels = new Set(data.flatMap((trace) => trace.y));
     const left = given.categoryarray?.filter((name) => labels.has(name));
-    // Names of cases would take a phone's whole width; their ends tell them apart.
+    // Labels would take a phone's whole width: accuracy goes below the name, and of a case's name the end is enough.
+    const shortened = (name) => name.includes(" (") ? name.replace(" (", "<br>(") : name.length > 26 ? `…${name.slice(-22)}` : name;
     const order = left && { categoryarray: left, tickvals: left,
-                            ticktext: left.map((name) => narrow && name.length > 26 ? `…${name.slice(-22)}` : name) };
+                            ticktext: left.map((name) => narrow ? shortened(name) : name) };
     return { gridcolor: look.line, zerolinecolor: look.line, linecolor: look.line, automargin: true,
              ...given, ...order, title: { ...given.title, standoff: 8, font: { size: 12, color: look.muted } } };
   };
@@ -75,11 +81,13 @@ function draw(place) {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     margin: { l: 8, r: 26, t: 18, b: 36 }, hovermode: "closest", dragmode: "zoom",
     hoverlabel: { bgcolor: look.page, bordercolor: look.line, align: "left", font: { color: look.ink, size: 12 } },
-    legend: { orientation: "h", x: 0, y: -.2, yanchor: "top", tracegroupgap: 0, font: { size: 11 } },
+    ...size,
+    legend: { orientation: "h", traceorder: "normal", x: 0, y: -60 / Math.max(80, place.clientHeight - 110), yanchor: "top", tracegroupgap: 0, font: { size: 11 } },
   };
   Plotly.react(place, data, layout, {
     responsive: true, displaylogo: false, displayModeBar: "hover",
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"], showEditInChartStudio: false,
+    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "toImage", "sendDataToCloud", "sendChartToCloud"],
+    showEditInChartStudio: false, showSendToCloud: false, plotlyServerURL: "",  // nothing leaves the page
   });
 }
 
@@ -102,4 +110,21 @@ const watcher = new IntersectionObserver(async (seen) => {
     draw(target);
   }
 }, { rootMargin: "400px" });
-const redraw = () => drawn.forEach(draw);
+const redraw = () => drawn.forEach((place) => draw(place));
+
+const fileName = (...parts) => parts.filter(Boolean).join(" ").replace(/[^\p{L}\p{N}.]+/gu, "-").replace(/^-+|-+$/g, "").slice(0, 120);
+const headings = (element) => ["section > h2", "figure > h3"].map((one) => element.closest(one.split(" ")[0])?.querySelector(`:scope > ${one.split(" ")[2]}`)?.textContent.trim());
+
+for (const button of all("button.svg")) {
+  button.addEventListener("click", async () => {
+    const panel = button.closest(".panel");
+    const place = panel.querySelector(".plot");
+    await (unpacked ??= library());
+    drawn.add(place);
+    draw(place);
+    await Plotly.downloadImage(place, {
+      format: "svg", width: place.clientWidth, height: place.clientHeight,
+      filename: fileName(...headings(place), panel.querySelector("h4")?.textContent.trim()),
+    });
+  });
+}

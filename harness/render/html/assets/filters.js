@@ -9,7 +9,7 @@ function filter() {
   filtering = Object.values(hidden).some((values) => values.size);
   if (filtering || before) hideRows();
   const cases = document.querySelectorAll(".cases tbody").length;
-  const left = cases - document.querySelectorAll(".cases tbody[hidden]").length;
+  const left = document.querySelectorAll("section:not([hidden]) .cases tbody:not([hidden])").length;
   const status = document.getElementById("shown");
   if (status) status.textContent = left === cases ? `${left} cases` : `${left} of ${cases} cases`;
   redraw();
@@ -22,6 +22,11 @@ function hideRows() {
     for (const unit of unitsOf(table)) {
       unit.hidden = columns.some(([name, at]) => hidden[name]?.has(textOf(firstRow(unit).cells[at])));
     }
+  }
+  for (const section of all("section[data-model]")) {
+    section.hidden = Boolean(hidden.model?.has(section.dataset.model));
+    const link = document.querySelector(`nav a[href="#${section.id}"]`);
+    if (link) link.hidden = section.hidden;
   }
   for (const unit of all("[data-tags]")) unit.hidden = !shows(JSON.parse(unit.dataset.tags));
 }

@@ -89,7 +89,7 @@ function layerTree(place, { columns, lines }) {
     keys[event.key]();
   });
 
-  arrange(false);
+  arrange(true);
   nodes[0].row.tabIndex = 0;
   place.append(table);
   const deepest = Math.max(...nodes.map((node) => node.depth)) + 1;

@@ -53,9 +53,10 @@ function build(profile) {
   if (operators) wire(part("operators"), operatorTable(part("operators").querySelector(".scroll"), operators));
 }
 
+function buildOnce(profile) {
+  if (!profile.dataset.built) { profile.dataset.built = "yes"; build(profile); }
+}
 for (const profile of all("details.profile")) {
-  profile.addEventListener("toggle", () => {
-    if (profile.open && !profile.dataset.built) { profile.dataset.built = "yes"; build(profile); }
-  });
+  profile.addEventListener("toggle", () => { if (profile.open) buildOnce(profile); });
 }
 

@@ -23,7 +23,20 @@ setTheme(stored() in THEMES ? stored() : "auto");
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 filter();
 // The page is painted before its charts are: the library takes longer to start than all the rest.
-requestAnimationFrame(() => setTimeout(() => specs.forEach((_, place) => watcher.observe(place))));
+requestAnimationFrame(() => setTimeout(() => {
+  specs.forEach((_, place) => watcher.observe(place));
+  // Printing cannot wait for the library.
+  if (specs.size) setTimeout(() => { unpacked ??= library(); }, 1500);
+}));
+
+// On a phone the overview is a screen a model: the figures of the first model come before it.
+const overview = document.getElementById("overview");
+const lastChapter = all("section[data-model]").at(-1);
+if (overview && lastChapter && matchMedia("(max-width: 640px)").matches) {
+  const link = (section) => document.querySelector(`nav a[href="#${section.id}"]`);
+  lastChapter.after(overview);
+  link(lastChapter).after(link(overview));
+}
 
 const links = new Map(all("nav a").map((link) => [link.hash.slice(1), link]));
 const visible = new Set();

@@ -33,6 +33,56 @@ function sortable(table) {
 }
 all("table.sortable").forEach(sortable);
 
+// What a row is stays in sight when its figures scroll: the leading columns among these.
+const KEYS = new Set(["grade", "model", "case", "backend", "setting", "precision", "batch", "sequence", "seq"]);
+const MAX_KEYS = 6;  // as many as the style sheet has places
+
+function stick(table) {
+  const heads = [...(table.tHead?.rows[0]?.cells ?? [])];
+  const free = heads.findIndex((head) => !KEYS.has(head.dataset.name));
+  const keys = heads.slice(0, Math.min(free < 0 ? 0 : free, MAX_KEYS));
+  let left = 0;
+  keys.forEach((head, at) => {
+    table.style.setProperty(`--key-${at + 1}`, `${left}px`);
+    left += head.getBoundingClientRect().width;
+  });
+  // Keys that leave no room for figures stay where they are.
+  const room = table.parentNode.clientWidth;
+  table.dataset.keys = left < .6 * room ? keys.map((_, at) => at + 1).join(" ") : "";
+}
+const inSight = new IntersectionObserver((seen) => {
+  for (const { target, isIntersecting } of seen) if (isIntersecting) stick(target.querySelector("table"));
+}, { rootMargin: "300px" });
+all(".scroll:has(> table.sortable)").forEach((place) => inSight.observe(place));
+addEventListener("resize", () => all("table[data-keys]").forEach(stick));
+
+// A cell that a spreadsheet would run as a formula is text.
+const csvCell = (text) => {
+  const safe = /^[=+\-@\t\r]/.test(text) && Number.isNaN(Number(text.replaceAll(",", ""))) ? `'${text}` : text;
+  return /[",\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+};
+function csvOf(table) {
+  const model = table.closest("section")?.dataset.model;
+  const heads = all("thead th", table).map((head) => head.dataset.name);
+  const rows = unitsOf(table).filter((unit) => !unit.hidden).map((unit) => [...firstRow(unit).cells].map(textOf));
+  const add = (cells, first) => (model && !heads.includes("model") ? [first, ...cells] : cells).map(csvCell).join(",");
+  return [add(heads, "model"), ...rows.map((cells) => add(cells, model))].join("\r\n") + "\r\n";
+}
+function downloadable(table) {
+  const control = made("button", "CSV", { type: "button", class: "save", title: "Download the rows that are shown" });
+  control.addEventListener("click", () => {
+    const link = made("a", "", { href: URL.createObjectURL(new Blob([csvOf(table)], { type: "text/csv" })) });
+    const title = table.closest("section")?.querySelector("h2")?.textContent.trim();
+    const part = table.closest("details")?.querySelector("summary h3, summary h4")?.textContent.trim();
+    link.download = `${fileName(title, part) || "table"}.csv`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  });
+  const place = table.parentNode;
+  place.before(control);
+}
+all("section table.sortable").forEach(downloadable);
+
 function unfold(control, open) {
   control.setAttribute("aria-expanded", String(open));
   document.getElementById(control.getAttribute("aria-controls")).hidden = !open;
