@@ -359,11 +359,10 @@ def _smallest(summary: Summary) -> list[Answer]:
 
 def _answer(summary: Summary, shape: tuple[int, int], group: Sequence[Row]) -> Answer:
     length, batch = shape
-    way = f" ({ways.short(group[0])})" if ways.short(group[0]) else ""
     tokens = f", {length} tokens" if length else ""
     full = [row for row in group if row.precision == FULL]
     baseline = (row for row in full if row.backend == summary.baseline_backend and row.latency_ns)
-    where = f"{_model(summary, group[0])}{way}, batch {batch}{tokens}"
+    where = f"{_model(summary, group[0])}, batch {batch}{tokens}"
     return Answer(group[0].model, where, _choice(full), _choice(group), next(baseline, None), len(group) - 1)
 
 
@@ -385,7 +384,9 @@ def _verdict(one: Answer) -> Verdict:
         return Verdict(
             one.where, f"{named(winner)} is fastest", ", ".join(filter(None, parts)).replace("**", ""), winner
         )
-    said = "; ".join(filter(None, (in_words(fastest, named), lost, same)))
+    words = in_words(fastest, named)
+    undecided = words if fastest.flagged else f"no clear winner: {words}"
+    said = "; ".join(filter(None, (undecided, lost, same)))
     return Verdict(one.where, said.replace("**", ""))
 
 
@@ -398,15 +399,15 @@ def _gain(row: Row) -> str:
 
 
 def _model(summary: Summary, row: Row) -> str:
-    """With its weights where others of the run have trained ones; else the conditions name them."""
+    """With its weights where others of the run have trained ones, and with an unusual boundary or mode."""
     mixed = len({other.weights for other in summary.rows}) > 1
-    return f"{row.model} (random weights)" if mixed and row.weights == "seeded" else row.model
+    weights = "random weights" if mixed and row.weights == "seeded" else ""
+    besides = ", ".join(filter(None, (weights, ways.short(row))))
+    return f"{row.model} ({besides})" if besides else row.model
 
 
 def _place(summary: Summary, row: Row) -> str:
-    length = f", {row.sequence_length} tokens" if row.sequence_length else ""
-    way = f" ({ways.short(row)})" if ways.short(row) else ""
-    return f"{_model(summary, row)}{way}{length}"
+    return f"{_model(summary, row)}, {row.sequence_length} tokens" if row.sequence_length else _model(summary, row)
 
 
 def _case_cells(row: Row, unit: units.TimeUnit, wins: bool) -> list[str]:

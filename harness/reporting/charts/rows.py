@@ -79,7 +79,7 @@ def accuracy(rows: Iterable[Row]) -> str:
         return f"top-1 {units.percent(min(agreements))}"
     parities = [row.parity for row in rows if row.precision == "int8" and row.parity]
     cosines = [one.cosine for one in parities if one.cosine is not None]
-    return f"cosine {min(cosines):.3f}" if cosines else ""
+    return f"cosine {units.cosine(min(cosines))}" if cosines else ""
 
 
 def shapes(rows: Sequence[Row]) -> list[tuple[tuple[int, int], list[Row]]]:

@@ -98,7 +98,7 @@ def terminal_table(summary: Summary) -> str:
     winners = {case_id for _, found in tables for case_id in winning(found)}
     unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
     shown = _terminal_columns(rows, unit, winners)
-    notes = doubt_notes(rows)
+    notes = [*(["*: clearly the fastest of its model and batch."] if winners else []), *doubt_notes(rows)]
     letters = [*shown[:-1], words("grade", lambda row: row.grade or ABSENT)]
     device = f"device {unit.name}"
     without = [column for column in shown if column.header != device]

@@ -9,7 +9,7 @@ import pytest
 
 from harness.core.environment import PLUGIN
 from harness.core.schemas import CustomMetric, Summary, Unavailable
-from harness.render.conditions import conditions, environment_table, short_conditions
+from harness.render.conditions import conditions, environment_table, run_conditions, short_conditions
 from harness.render.document import document
 from harness.render.html.cases import case_table
 from harness.reporting.tables import custom_metrics as custom
@@ -86,7 +86,7 @@ def test_the_guide_says_what_it_is_and_why_rows_have_none(plugged: Summary) -> N
 
 def test_conditions_name_the_plugin_of_the_rows_that_it_brought(plugged: Summary) -> None:
     rows = rows_of(plugged, "resnet50")
-    for text in (conditions(plugged, rows), short_conditions(plugged, rows)):
+    for text in (run_conditions(plugged), short_conditions(plugged, rows)):
         assert " · plugin pack 1.0 · " in text
         assert text.count("plugin") == 1
     own = [row for row in rows if row.plugin is None]

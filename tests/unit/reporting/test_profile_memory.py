@@ -81,7 +81,7 @@ def test_the_chart_shows_temporaries_the_peak_and_what_is_reserved(found: Memory
     assert sorted(names) == sorted(["activations", "temporaries of operators", *reserved])
     assert [text.get_text() for text in ax.texts] == ["peak 10.0 MiB"]
     assert ax.get_ylim()[1] > (14 if reserved else 10)
-    image(figure, "png")
+    assert image(figure, "png").startswith(b"\x89PNG")
 
 
 def test_a_pass_without_allocations_has_no_chart() -> None:

@@ -133,8 +133,7 @@ def test_the_answers_are_of_one_table_a_model(mixed: Summary) -> None:
     text = answer_table(mixed)
     assert text.count("resnet50") == text.count("efficientnet-lite0") == 2, "batch 1 and 4 of one table"
     only = mixed.model_copy(update={"rows": tuple(row for row in mixed.rows if row.mode == "offline")})
-    assert "resnet50 (offline), batch 1" in answer_table(only)
-    assert "model only, offline" in answer_table(only)
+    assert "resnet50 (random weights, offline), batch 1" in answer_table(only)
 
 
 def test_the_terminal_names_what_is_not_usual(mixed: Summary) -> None:
