@@ -172,7 +172,7 @@ def test_stopping_at_the_limit_counts_only_where_the_width_was_not_reached() -> 
     jumpy = [10_000_000] * 50 + [11_000_000] * 50 + [10_000_000] * 50 + [11_000_000] * 50
     found = findings(quiet(stop="time limit", latency_ns=tuple(jumpy)))["CI_NOT_MET"]
     assert found.caps_at == "B"
-    assert "±8.7% reached" in found.flag.detail
+    assert "at ±8.7%" in found.flag.detail
 
 
 def test_too_few_blocks_to_tell_is_not_met() -> None:

@@ -111,7 +111,7 @@ def test_kernels_beside_layers_are_no_like_for_like() -> None:
     mixed = by_group([Column("e", "torch-eager", scaled(EAGER), None), alone])
     assert mixed is not None
     assert doubts(mixed).startswith("Only kernels are known of torch-compile: the time in which none ran")
-    assert gain_sentence(mixed).endswith("not told: of torch-compile there are operators alone.")
+    assert gain_sentence(mixed).endswith("to layer groups: torch-compile reports operators only.")
 
 
 def test_a_gpu_that_waits_for_its_host_is_told_as_what_the_difference_comes_from() -> None:
