@@ -219,7 +219,7 @@ def test_between_processes_and_within_one_are_two_flags() -> None:
     records[2] = steady_record(3, 13_000_000)
     found = findings(records)
     assert {name: one.caps_at for name, one in found.items()} == {"CI_NOT_MET": "B", "UNCERTAIN": "C"}
-    assert "within one" in found["CI_NOT_MET"].flag.detail
+    assert "within one process" in found["CI_NOT_MET"].flag.detail
     assert "over 3 processes" in found["UNCERTAIN"].flag.detail
 
 
