@@ -225,7 +225,8 @@ def _within_a_process(records: Sequence[Measured], target: float) -> list[Findin
         return []
     known = [width for width in wide if width is not None]
     reached = f"at {_width(max(known))}" if known else "with too few blocks for an interval"
-    detail = f"ran out of time {reached} (goal ±{target:.1%}) in {len(wide)} of {len(records)} rounds"
+    rounds = f"{len(wide)} of {len(records)} rounds"
+    detail = f"ran out of time in {rounds}, {reached} within one process (goal ±{target:.1%})"
     return [finding("B", "CI_NOT_MET", detail, "Close other programs, or raise `measurement.max_s`.")]
 
 

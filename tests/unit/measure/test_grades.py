@@ -172,7 +172,7 @@ def test_stopping_at_the_limit_counts_only_where_the_width_was_not_reached() -> 
     jumpy = [10_000_000] * 50 + [11_000_000] * 50 + [10_000_000] * 50 + [11_000_000] * 50
     found = findings(quiet(stop="time limit", latency_ns=tuple(jumpy)))["CI_NOT_MET"]
     assert found.caps_at == "B"
-    assert "±8.7% reached" in found.flag.detail
+    assert "at ±8.7%" in found.flag.detail
 
 
 def test_too_few_blocks_to_tell_is_not_met() -> None:
@@ -219,7 +219,7 @@ def test_between_processes_and_within_one_are_two_flags() -> None:
     records[2] = steady_record(3, 13_000_000)
     found = findings(records)
     assert {name: one.caps_at for name, one in found.items()} == {"CI_NOT_MET": "B", "UNCERTAIN": "C"}
-    assert "within one" in found["CI_NOT_MET"].flag.detail
+    assert "within one process" in found["CI_NOT_MET"].flag.detail
     assert "over 3 processes" in found["UNCERTAIN"].flag.detail
 
 
