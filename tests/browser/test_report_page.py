@@ -119,7 +119,7 @@ def test_what_a_row_is_stays_in_sight_when_its_figures_scroll(opened: Open) -> N
 
 def test_the_first_figures_are_within_two_screens(opened: Open) -> None:
     for size in (DESKTOP, (1440, 900), (390, 844)):
-        top = opened(size).evaluate("document.querySelector('table.cases tbody').getBoundingClientRect().top")
+        top = opened(size).evaluate("document.querySelector('#summary table tbody').getBoundingClientRect().top")
         comparison = opened(size).evaluate("document.querySelector('#comparison').getBoundingClientRect().height")
         assert top - comparison < 2 * size[1]
 
