@@ -84,6 +84,7 @@ from harness.core.schemas.plan import (
     ReportOptions,
 )
 from harness.core.schemas.raw import (
+    FIXED_WHEN_TRACED,
     NO_FLOATS,
     Block,
     Clock,
@@ -146,6 +147,7 @@ from harness.core.schemas.written import Written
 
 __all__ = [
     "ELEMENT_BYTES",
+    "FIXED_WHEN_TRACED",
     "NO_FLOATS",
     "SOURCES",
     "Answer",

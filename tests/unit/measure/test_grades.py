@@ -7,7 +7,18 @@ from typing import Any, get_args
 
 import pytest
 
-from harness.core.schemas import NO_FLOATS, Block, Clock, ColdCosts, Flag, Gate, Grade, Interval, Measured
+from harness.core.schemas import (
+    FIXED_WHEN_TRACED,
+    NO_FLOATS,
+    Block,
+    Clock,
+    ColdCosts,
+    Flag,
+    Gate,
+    Grade,
+    Interval,
+    Measured,
+)
 from harness.measure import grades, summarise
 from harness.measure.grades import Checks, Finding
 from tests.synthetic_results import EFFICIENTNET, Synthetic, case_of, measured, parity_of
@@ -123,6 +134,18 @@ def test_outputs_that_were_never_compared_are_not_ranked() -> None:
     assert findings(quiet(parity_timed=None))["PARITY_UNCHECKED"].caps_at == "C"
     without_gate = Checks(gate=None, judge_top1=True, target_ci=0.01, calibration=False)
     assert findings(quiet(), without_gate)["PARITY_UNCHECKED"].caps_at == "C"
+
+
+def test_outputs_of_a_trace_that_fixed_values_say_so() -> None:
+    fixed = "Converting a tensor to a Python boolean (mine.py:7)"
+    one = steady_record(1, 10_000_000)
+    placement = one.placement.model_copy(update={"settings": {FIXED_WHEN_TRACED: fixed}})
+    wrong = one.parity_timed.model_copy(update={"relative_l2": 0.5}) if one.parity_timed else None
+    traced = one.model_copy(update={"placement": placement})
+    assert "PARITY_FAIL" not in findings([traced]), "of shapes it is right"
+    flag = findings([traced.model_copy(update={"parity_timed": wrong})])["PARITY_FAIL"].flag
+    assert flag.detail.endswith(f"tracing fixed for all inputs what the first one gave: {fixed}")
+    assert "torch.where" in flag.remedy
 
 
 @pytest.mark.parametrize(("field", "ran"), [("precision", "bf16"), ("device", "cuda:0")])
