@@ -29,8 +29,9 @@ def _no_fake_is_left() -> Iterator[None]:
     for name in left:
         del sys.modules[name]
     new = [name for name in sys.modules if name not in before and name.startswith("harness.")]
-    if any(_is_stale(sys.modules[name]) for name in new):
-        _forget(new)
+    # One that holds a forgotten module is stale as well.
+    while stale := [name for name in new if name in sys.modules and _is_stale(sys.modules[name])]:
+        _forget(stale)
     assert not left, f"fakes left in sys.modules: {left}"
 
 
@@ -54,7 +55,7 @@ def _is_stale(module: ModuleType) -> bool:
             return True
         if isinstance(value, type) and value.__module__.startswith("harness.") and value.__name__ == value.__qualname__:
             home = sys.modules.get(value.__module__)
-            if getattr(home, value.__name__, value) is not value:
+            if home is None or getattr(home, value.__name__, value) is not value:
                 return True
     return False
 

@@ -550,6 +550,11 @@ def _under(name: str, row: Row) -> Row:
     return row.model_copy(update={"model": name, "case_id": row.case_id.replace(row.model, name), "speedup": baseline})
 
 
+def voided(row: Row) -> Row:
+    """The row as aggregate leaves it: one that a test gave grade F has its figures in `void`."""
+    return Row(**dict(row)) if row.grade == "F" else row
+
+
 def with_baseline_grades(rows: Sequence[Row]) -> list[Row]:
     """Rows whose speedups name the grade that their baseline now has: for tests that change grades afterwards."""
     grades = {row.case_id: row.grade for row in rows}

@@ -145,7 +145,9 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         modes=("sync", "pipelined", "offline"),
         artifact="onnx",
         not_offered={"tf32": _TF32_CPU, "fp16": _FP16_CPU},
-        not_quantised={"dynamic": "OpenVINO would run this int8 file in fp32, so it is not listed as int8"},
+        not_quantised={
+            "dynamic": "OpenVINO would run this dynamically quantised file in fp32, so it is not listed as int8"
+        },
     ),
 }
 

@@ -50,7 +50,7 @@ class Compiled:
         after eight of those PyTorch runs eagerly (torch._dynamo.config.recompile_limit).
         """
         if not self.graphs:
-            return "nothing was compiled"
+            return "nothing was compiled (by default PyTorch compiles no RNN, GRU or LSTM)"
         found = [f"{self.breaks} graph breaks"] if self.breaks else []
         found += [f"{self.graphs} graphs compiled for one shape"] if self.graphs > 1 else []
         return " and ".join(found) or None

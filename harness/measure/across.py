@@ -1,38 +1,108 @@
-"""What only several rows together show: a flag for a row that does not fit its neighbours (pure)."""
+"""What only several rows together show of each: a batch that does not fit its neighbours, the fastest setting, the
+speed-up over the baseline (pure)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
-from harness.core.schemas import Row
-from harness.measure.grades import finding, worse
-from harness.measure.rows import is_calibration
+from harness.core.schemas import Case, CpuRoof, ExportRecord, Grade, Roof, Row, Speedup
+from harness.measure.grades import Finding, finding
+from harness.measure.ratios import ratio_of_medians
+from harness.measure.roofline import Judged, rooflines
+from harness.measure.rows import GroupKey, is_calibration, medians_by_round
+from harness.measure.summarise import Context, Draft, grade_of
+from harness.measure.tuning import losers
 
 
-def with_nonmonotone(rows: Sequence[Row]) -> list[Row]:
-    """Rows with NONMONOTONE on each that takes longer than a larger batch of the same case, beyond both intervals.
+def contexts(
+    drafts: Sequence[Draft],
+    cases: Sequence[Case],
+    exports: Mapping[str, ExportRecord],
+    roof: Roof | CpuRoof | None,
+    baseline_backend: str,
+) -> list[Context]:
+    """A Context for each draft, in their order. drafts, cases: in the plan's order. exports: by model name."""
+    judged = rooflines([draft.row for draft in drafts if draft.is_sound and not draft.calibration], exports, roof)
+    sound = [draft for draft in drafts if draft.is_sound and not _is_above_roof(draft, judged)]
+    beaten = losers(cases, {draft.row.case_id: medians_by_round(draft.row) for draft in sound})
+    slower = nonmonotone([draft.row for draft in sound if not draft.calibration])
+    alone = {name: _context(name, judged, slower, beaten) for name in (draft.row.case_id for draft in drafts)}
+    grades = {draft.row.case_id: grade_of(draft, alone[draft.row.case_id]) for draft in sound}
+    bases = baselines([draft.row for draft in sound if draft.row.case_id not in beaten], baseline_backend)
+    ratios = {
+        draft.row.case_id: speedup(draft.row, base, grades[base.case_id])
+        for draft in sound
+        if not draft.calibration and (base := bases.get(_peers(draft.row)))
+    }
+    names = [draft.row.case_id for draft in drafts]
+    return [replace(alone[name], speedup=ratios.get(name)) for name in names]
+
+
+def _is_above_roof(draft: Draft, judged: Mapping[str, Judged]) -> bool:
+    return draft.row.case_id in judged and bool(judged[draft.row.case_id].findings)
+
+
+def _context(
+    case_id: str, judged: Mapping[str, Judged], slower: Mapping[str, Finding], beaten: frozenset[str]
+) -> Context:
+    limits = judged.get(case_id, Judged(None, (), {}))
+    return Context(
+        roofline=limits.roofline,
+        findings=limits.findings,
+        checks=limits.checks,
+        slower=slower.get(case_id),
+        tried=case_id in beaten,
+    )
+
+
+def baselines(rows: Iterable[Row], backend: str) -> dict[GroupKey, Row]:
+    """The baseline of each model, shape, boundary, mode and device: the backend's first row in fp32.
+
+    rows: sound ones that no other setting beat, in the plan's order, which has a backend's usual setting first: others
+    are further ways to run the same baseline.
+    """
+    found: dict[GroupKey, Row] = {}
+    for row in rows:
+        if row.backend == backend and row.precision == "fp32":
+            found.setdefault(_peers(row), row)
+    return found
+
+
+def _peers(row: Row) -> GroupKey:
+    return GroupKey.of(row).without("backend", "precision", "setting")
+
+
+def speedup(row: Row, baseline: Row, grade: Grade | None) -> Speedup | None:
+    """The ratio to the baseline. grade: the baseline's final one: a ratio to a disturbed row is no better than it."""
+    if baseline.latency_ns is None or row.latency_ns is None:
+        return None
+    ratio = ratio_of_medians(baseline.latency_ns.process_medians, row.latency_ns.process_medians)
+    if ratio is None:
+        return None
+    interval = None if row is baseline else ratio.ci95
+    return Speedup(ratio=ratio.value, ci95=interval, baseline=baseline.case_id, baseline_grade=grade)
+
+
+def nonmonotone(rows: Iterable[Row]) -> dict[str, Finding]:
+    """By case id, NONMONOTONE for each row that takes longer than a larger batch of the same case, beyond both
+    intervals.
 
     It caps at B and not below: a library may really choose a better kernel for the larger batch (METHOD 4 has PyTorch
     with 6.2 ms at batch 1 and 3.9 ms at batch 8), so the number can be right, and deserves a second look.
     """
-    flagged = dict(pair for group in _series(rows) for pair in _inversions(group))
-    return [_flagged(row, flagged[row.case_id]) if row.case_id in flagged else row for row in rows]
+    pairs = [pair for group in _series(rows) for pair in pairwise(group)]
+    return {small.case_id: _finding(small, large) for small, large in pairs if _is_above(small, large)}
 
 
 def _series(rows: Iterable[Row]) -> list[list[Row]]:
-    """Sound rows that differ in nothing but the batch size, smallest first."""
-    found: dict[tuple[object, ...], list[Row]] = {}
+    """Rows with figures that differ in nothing but the batch size, smallest first."""
+    found: dict[GroupKey, list[Row]] = {}
     for row in rows:
         if row.latency_ns is not None and not is_calibration(row):
-            key = (row.model, row.weights, row.backend, row.device, row.precision, row.sequence_length)
-            found.setdefault((*key, row.boundary, row.mode, row.setting), []).append(row)
+            found.setdefault(GroupKey.of(row).without("batch_size"), []).append(row)
     return [sorted(group, key=lambda row: row.batch_size) for group in found.values()]
-
-
-def _inversions(group: Sequence[Row]) -> list[tuple[str, Row]]:
-    """(case id, the larger batch) of each row that is slower than the next larger batch."""
-    return [(small.case_id, large) for small, large in pairwise(group) if _is_above(small, large)]
 
 
 def _is_above(small: Row, large: Row) -> bool:
@@ -41,13 +111,11 @@ def _is_above(small: Row, large: Row) -> bool:
     return ours is not None and theirs is not None and ours.low > theirs.high
 
 
-def _flagged(row: Row, larger: Row) -> Row:
+def _finding(row: Row, larger: Row) -> Finding:
     assert row.latency_ns is not None and larger.latency_ns is not None  # noqa: PT018, S101 - _series chose them
     detail = (
         f"batch {row.batch_size} takes {row.latency_ns.median / 1e6:.3g} ms and batch {larger.batch_size} only "
         f"{larger.latency_ns.median / 1e6:.3g} ms"
     )
     remedy = f"Use batch {larger.batch_size} with padding if this lasts; `make run FORCE=1` shows whether it does."
-    found = finding("B", "NONMONOTONE", detail, remedy)
-    grade = row.grade and worse(row.grade, found.caps_at)
-    return row.model_copy(update={"grade": grade, "flags": (*row.flags, found.flag)})
+    return finding("B", "NONMONOTONE", detail, remedy)

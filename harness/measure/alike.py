@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from harness.core.schemas import Row
 from harness.measure.profiled import Profiled
+from harness.measure.rows import GroupKey
 from harness.measure.side_by_side import Column, SideBySide, by_group, by_module, folded
 
 
@@ -54,10 +55,9 @@ def not_compared(profiled: Iterable[Profiled]) -> list[NotCompared]:
 
 
 def _kin(profiled: Iterable[Profiled]) -> list[list[Profiled]]:
-    kin: dict[tuple[object, ...], list[Profiled]] = {}
+    kin: dict[GroupKey, list[Profiled]] = {}
     for one in profiled:
-        row = one.row
-        key = (row.model, row.weights, row.device, row.precision, row.batch_size, row.sequence_length)
+        key = GroupKey.of(one.row).without("boundary", "mode", "backend", "setting")
         kin.setdefault(key, []).append(one)
     return list(kin.values())
 

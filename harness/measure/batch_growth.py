@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from harness.core.schemas import Row
+from harness.measure.rows import GroupKey
 
 
 def fixed_shares(rows: Iterable[Row]) -> dict[str, float]:
@@ -30,11 +31,10 @@ def _fixed_share(row: Row, small: Row, large: Row) -> float:
 
 def _series(rows: Iterable[Row]) -> list[Sequence[Row]]:
     """Sound rows with device times that differ in nothing but the batch size, smallest first."""
-    found: dict[tuple[object, ...], list[Row]] = {}
+    found: dict[GroupKey, list[Row]] = {}
     for row in rows:
         if _device_ns(row):
-            key = (row.model, row.weights, row.backend, row.device, row.precision, row.setting)
-            found.setdefault((*key, row.sequence_length, row.boundary, row.mode), []).append(row)
+            found.setdefault(GroupKey.of(row).without("batch_size"), []).append(row)
     return [sorted(series, key=lambda row: row.batch_size) for series in found.values()]
 
 

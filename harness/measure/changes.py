@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from harness.core.schemas import Difference, Environment, Row, Summary
+from harness.core.schemas import FIXED_WHEN_TRACED, Difference, Environment, Row, Summary
 from harness.measure import admission, handed_over
 
 INSTALLED = frozenset(
@@ -93,7 +93,7 @@ def _versions(name: str, environments: Sequence[Environment]) -> list[str]:
 def _placement(row: Row) -> dict[str, str]:
     if row.placement is None:
         return {}
-    settings = {name: str(value) for name, value in row.placement.settings.items()}
+    settings = {name: str(value) for name, value in row.placement.settings.items() if name != FIXED_WHEN_TRACED}
     return {"provider": row.placement.provider, **settings}
 
 

@@ -2,7 +2,7 @@
 
 Grade A means that every check that applies was made in every round and passed (docs/decisions/0011-watching-a-card.md).
 RULES is the table of what the rounds themselves prove. Whatever else judges a row, as a roof or a repeat of the run,
-hands its findings and its Check to with_checks.
+hands its findings and its Check to build_row (harness/measure/summarise.py).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.core.schemas import Case, Check, Environment, GpuUsage, Grade, Measured, Row, UsageSummary
+from harness.core.schemas import Case, Check, Environment, GpuUsage, Grade, Measured, UsageSummary
 from harness.measure import disturbance, gpu_disturbance, grades, stats, wall_time
 from harness.measure.clock_drift import drift
 from harness.measure.disturbance import Judge, Round, in_usage, needs_usage, of_card
@@ -192,16 +192,6 @@ def unchecked(checks: Mapping[str, Check]) -> list[Finding]:
         remedies.append("`make run FORCE=1` measures again with every check that this machine allows.")
     remedy = " ".join(remedies)
     return [finding("B", UNCHECKED, detail, remedy)]
-
-
-def with_checks(row: Row, found: Sequence[Finding], checks: Mapping[str, Check]) -> Row:
-    """A measured row with further checks and what they found: flags, UNCHECKED and grade follow."""
-    made = {**row.checks, **checks}
-    lacking = unchecked(made)
-    kept = [flag for flag in row.flags if flag.name != UNCHECKED]
-    flags = (*kept, *(one.flag for one in (*found, *lacking)))
-    worst = grades.worse(row.grade or "A", grades.grade([*found, *lacking]))
-    return row.model_copy(update={"checks": made, "flags": flags, "grade": worst})
 
 
 def _in_rounds(rule: Rule, rounds: Sequence[Round], unmade: Sequence[str | None]) -> list[Finding]:

@@ -23,8 +23,8 @@ REASONS = (
 """NVML's reasons for a clock below its maximum, by bit from the lowest on (nvml.h, nvmlClocksEventReason*)."""
 
 _STRANGERS = (
-    "NVML does not list the case's process by the id that it has here (usual in a container), so that those it lists "
-    "are not known to be another one"
+    "NVML does not list the case's process by the id that it has here (usual in a container), so it is unknown "
+    "which of those that it lists are others"
 )
 
 

@@ -13,7 +13,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.core.schemas import NO_FLOATS, Case, Flag, Gate, Grade, Interval, Latency, Measured, Parity, Row
+from harness.core.schemas import (
+    FIXED_WHEN_TRACED,
+    NO_FLOATS,
+    Case,
+    Flag,
+    Gate,
+    Grade,
+    Interval,
+    Latency,
+    Measured,
+    Parity,
+    Row,
+)
 from harness.measure import stats, typical
 
 MAX_INTERVAL_HALF_WIDTH = 0.05
@@ -142,7 +154,19 @@ def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], chec
     if checks.gate is None:
         detail = f"the plan has no tolerance for {case.precision}, so it is unknown how far outputs may be off"
         return [finding("C", "PARITY_UNCHECKED", detail, f"Add `gates.{case.precision}` to the configuration.")]
-    return _gate(case, parity, checks.gate, checks.judge_top1)
+    found = _gate(case, parity, checks.gate, checks.judge_top1)
+    fixed = next(filter(None, (record.placement.settings.get(FIXED_WHEN_TRACED) for record in records)), None)
+    return found if fixed is None else [_because(case, one, str(fixed)) for one in found]
+
+
+def _because(case: Case, one: Finding, fixed: str) -> Finding:
+    """A distance from the reference of a model of which tracing fixed what may depend on its inputs."""
+    detail = f"{one.flag.detail}; tracing fixed for all inputs what the first one gave: {fixed}"
+    remedy = (
+        f"Write it with tensors alone (torch.where instead of `if`), or leave {case.backend} out of `{case.model}`: it "
+        "runs the trace of one input."
+    )
+    return finding("F", "PARITY_FAIL", detail, remedy)
 
 
 def _gate(case: Case, parity: Parity, gate: Gate, judge_top1: bool) -> list[Finding]:
@@ -225,7 +249,8 @@ def _within_a_process(records: Sequence[Measured], target: float) -> list[Findin
         return []
     known = [width for width in wide if width is not None]
     reached = f"at {_width(max(known))}" if known else "with too few blocks for an interval"
-    detail = f"ran out of time {reached} (goal ±{target:.1%}) in {len(wide)} of {len(records)} rounds"
+    rounds = f"{len(wide)} of {len(records)} rounds"
+    detail = f"ran out of time in {rounds}, {reached} within one process (goal ±{target:.1%})"
     return [finding("B", "CI_NOT_MET", detail, "Close other programs, or raise `measurement.max_s`.")]
 
 

@@ -1,6 +1,7 @@
 """The plan and its raw records → the summary (pure: how a record is read is handed in).
 
-Records are asked for case by case and dropped once a row is made of them, so memory does not grow with their number.
+Records are asked for case by case and dropped once a draft is made of them, so memory does not grow with their number.
+What the limits and other rows show of each follows from all drafts; then each row is built, once.
 """
 
 from __future__ import annotations
@@ -22,13 +23,12 @@ from harness.core.schemas import (
     Row,
     Summary,
 )
-from harness.measure import admission, roofline, speedups, summarise
-from harness.measure.across import with_nonmonotone
+from harness.measure import admission, roofline
+from harness.measure.across import contexts
 from harness.measure.admission import References
 from harness.measure.grades import Checks
 from harness.measure.notes import Notes
-from harness.measure.summarise import CaseRecords
-from harness.measure.tuning import with_tried
+from harness.measure.summarise import CaseRecords, Draft, build_row, draft_of
 from harness.measure.witness import LoadUsage, witnessed
 
 Load = Callable[[str, int], Measured | Failed | None]
@@ -58,7 +58,7 @@ def join(
     agreed = _references(plan, environments, load)
     artifacts = {slug: admission.known_artifacts(export, engines.get(slug, ())) for slug, export in exports.items()}
     kinds = {model.slug: model.kind for model in plan.models}
-    rows: list[Row] = []
+    drafts: list[Draft] = []
     used: set[str] = set()
     started: list[str] = []
     for case in plan.cases:
@@ -72,13 +72,13 @@ def join(
         )
         records = witnessed(records, load_usage, environments, notes)
         checks = checks_for(plan, case, exports.get(case.slug), calibration)
-        rows.append(summarise.row_of(case, kinds[case.slug], records, plan.measurement, checks))
+        drafts.append(draft_of(case, kinds[case.slug], records, plan.measurement, checks))
         used.update(record.environment_id for record in records.measured if record.environment_id)
         started += [record.started_at for record in records.measured]
     blank = blank_summary(plan, exports, created_at)
     roof = _own_roof(roof, [environments[identity] for identity in used], notes)
-    rows = roofline.with_rooflines(rows, blank.exports, roof)
-    rows = with_nonmonotone(with_tried(rows, plan.cases))
+    around = contexts(drafts, plan.cases, blank.exports, roof, plan.report.baseline_backend)
+    rows = tuple(map(build_row, drafts, around))
     return blank.model_copy(
         update={
             "measured_from": min(started, default=None),
@@ -87,7 +87,7 @@ def join(
             "engines": _loaded_engines(rows, blank.exports, engines),
             "roof": roof,
             "notes": notes.lines(),
-            "rows": tuple(speedups.with_speedups(rows, plan.report.baseline_backend, calibration)),
+            "rows": rows,
         }
     )
 

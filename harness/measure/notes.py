@@ -34,7 +34,7 @@ class Notes:
         for reason, names in self.reasons.items():
             lines.append(f"{_counted(names)} left out ({_some(names)}): {reason}.")
         for reason, names in self.unwatched.items():
-            lines.append(f"{_counted(names)} kept without a record of the machine's load ({_some(names)}): {reason}.")
+            lines.append(f"{_counted(names)} kept although the machine's load is unknown ({_some(names)}): {reason}.")
         return tuple(lines)
 
 

@@ -11,7 +11,7 @@ model; in the offline and pipelined modes wall time a batch, which two batches i
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.core.schemas import (
     ELEMENT_BYTES,
@@ -25,10 +25,9 @@ from harness.core.schemas import (
     Roofline,
     Row,
     Work,
-    voided,
 )
 from harness.measure.batch_growth import fixed_shares
-from harness.measure.checks import ABOVE_ROOF, with_checks
+from harness.measure.checks import ABOVE_ROOF
 from harness.measure.device_grades import MAX_ENQUEUE_SHARE
 from harness.measure.grades import Finding, finding
 from harness.measure.rows import is_calibration
@@ -153,15 +152,27 @@ def _fact(value: object) -> str:
     return " ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
 
 
-def with_rooflines(rows: Sequence[Row], exports: Mapping[str, ExportRecord], roof: Roof | CpuRoof | None) -> list[Row]:
-    """Rows with their roofline, ABOVE_ROOF on each that is faster than can be, and whether that was checked at all.
+@dataclass(frozen=True)
+class Judged:
+    """A row against the limits. checks: ABOVE_ROOF, in how many rounds; empty where it does not apply."""
 
-    exports: by model name. Rows that compute nothing or are void for other reasons stay as they are. The check applies
-    to every other row whose work was counted: where it could not be made, the row is UNCHECKED.
+    roofline: Roofline | None
+    findings: tuple[Finding, ...]
+    checks: Mapping[str, Check]
+
+
+def rooflines(
+    rows: Sequence[Row], exports: Mapping[str, ExportRecord], roof: Roof | CpuRoof | None
+) -> dict[str, Judged]:
+    """By case id: the roofline of each row, ABOVE_ROOF where it is faster than can be, and whether that was checked.
+
+    exports: by model name. Rows without figures and those that compute nothing are left out. The check applies to every
+    other row whose work was counted: where it could not be made, the row is UNCHECKED.
     """
-    judged = [_judged(row, _work(row, exports), roof) for row in rows]
-    fixed = fixed_shares(judged)
-    return [_told_apart(row, fixed.get(row.case_id)) for row in judged]
+    timed = [row for row in rows if row.latency_ns is not None and not is_calibration(row)]
+    judged = {row.case_id: _judged(row, _work(row, exports), roof) for row in timed}
+    fixed = fixed_shares(row for row in timed if not judged[row.case_id].findings)
+    return {name: replace(one, roofline=_told_apart(one.roofline, fixed.get(name))) for name, one in judged.items()}
 
 
 def roofline_of(row: Row, work: Work, bounds: Bounds) -> Roofline | None:
@@ -230,15 +241,12 @@ def _too_fast(row: Row, time_ns: float, least_ns: float, what: str) -> Finding:
 _KIND = {"cpu": "CPU", "cuda": "GPU"}
 
 
-def _judged(row: Row, work: Work | None, roof: Roof | CpuRoof | None) -> Row:
-    if row.latency_ns is None or is_calibration(row):
-        return row
+def _judged(row: Row, work: Work | None, roof: Roof | CpuRoof | None) -> Judged:
     found, check = above_roof(row, work, roof)
     bounds = bounds_of(row, roof)
     roofline = None if work is None or isinstance(bounds, str) else roofline_of(row, work, bounds)
     # Work that was not counted has no bound: the check does not apply.
-    checks = {ABOVE_ROOF: check} if check.of else {}
-    return voided(with_checks(row.model_copy(update={"roofline": roofline}), found, checks))
+    return Judged(roofline, tuple(found), {ABOVE_ROOF: check} if check.of else {})
 
 
 def _work(row: Row, exports: Mapping[str, ExportRecord]) -> Work | None:
@@ -271,12 +279,12 @@ def least_bytes(work: Work, precision: Precision, batch_size: int) -> int:
     return work.parameters * element + batch_size * item
 
 
-def _told_apart(row: Row, fixed_share: float | None) -> Row:
-    """A row below both limits, with `launch` or `kernels` by how much of its time is fixed; None where nobody knows."""
-    if row.roofline is None or row.roofline.limit is not None or row.roofline.at_least or fixed_share is None:
-        return row
+def _told_apart(roofline: Roofline | None, fixed_share: float | None) -> Roofline | None:
+    """Below both limits: with `launch` or `kernels` by how much of the time is fixed; as it is where nobody knows."""
+    if roofline is None or roofline.limit is not None or roofline.at_least or fixed_share is None:
+        return roofline
     limit: Limit = "launch" if fixed_share >= MIN_FIXED_SHARE else "kernels"
-    return row.model_copy(update={"roofline": row.roofline.model_copy(update={"limit": limit})})
+    return roofline.model_copy(update={"limit": limit})
 
 
 def _limit(row: Row, flops_share: float, bytes_share: float) -> Limit | None:

@@ -3,9 +3,36 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
-from harness.core.schemas import Row
+from harness.core.schemas import Boundary, Case, Device, Mode, Precision, Row, Weights
 from harness.measure.grades import CALIBRATION
+
+
+class GroupKey(NamedTuple):
+    """What the rows of a group have in common: the one list of what tells rows apart. A field in which they may differ
+    is None; so is the sequence length of a model that has none."""
+
+    model: str
+    weights: Weights
+    device: Device
+    boundary: Boundary | None = None
+    mode: Mode | None = None
+    sequence_length: int | None = None
+    batch_size: int | None = None
+    backend: str | None = None
+    precision: Precision | None = None
+    setting: str | None = None
+
+    @classmethod
+    def of(cls, one: Row | Case) -> GroupKey:
+        """Everything that tells a row from the others of its summary."""
+        return cls(*(getattr(one, name) for name in cls._fields))
+
+    def without(self, *fields: str) -> GroupKey:
+        """The key of the larger group whose rows may differ in these fields, too."""
+        kept = (None if name in fields else value for name, value in zip(self._fields, self, strict=True))
+        return GroupKey(*kept)  # type: ignore[arg-type] # model, weights and device are in every key
 
 
 def is_calibration(row: Row) -> bool:

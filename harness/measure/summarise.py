@@ -1,9 +1,10 @@
-"""Records of one case → its row of the summary (pure; nothing is read, nothing is guessed)."""
+"""Records of one case → its figures and what they prove; with what other rows show → its row (pure)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,22 +12,25 @@ from numpy.typing import NDArray
 from harness.core.environment import PLUGIN
 from harness.core.schemas import (
     Case,
+    Check,
     ColdCosts,
     Environment,
     Failed,
+    Grade,
     Interval,
     Kind,
     Latency,
     Measured,
     Measurement,
     Parity,
+    Roofline,
     Row,
+    Speedup,
     Status,
     UsageSummary,
-    voided,
 )
 from harness.measure import grades, rounds, split, stats, typical, utilisation
-from harness.measure.checks import interrupted, judge, rounds_of, with_checks
+from harness.measure.checks import interrupted, judge, rounds_of, unchecked
 from harness.measure.device_grades import device_findings
 from harness.measure.device_times import device_of
 from harness.measure.grades import Checks, Finding, finding
@@ -54,36 +58,87 @@ class CaseRecords:
     environment: Environment | None = None
 
 
-def row_of(case: Case, kind: Kind, records: CaseRecords, settings: Measurement, checks: Checks) -> Row:
-    """The row of one case, without its speedup: measured, else failed, else skipped or missing."""
+@dataclass(frozen=True)
+class Draft:
+    """What the records of one case show by themselves.
+
+    row: its figures, without grade, flags and checks, which also depend on what a Context holds.
+    findings, checks: of the records. calibration: the backend computes nothing.
+    """
+
+    row: Row
+    findings: tuple[Finding, ...] = ()
+    checks: Mapping[str, Check] = field(default_factory=dict)
+    calibration: bool = False
+
+    @property
+    def is_sound(self) -> bool:
+        """True where it was measured and nothing in its records makes it void."""
+        return self.row.status == "measured" and grades.grade(self.findings) != "F"
+
+
+@dataclass(frozen=True)
+class Context:
+    """What only the limits of the device and other rows show of a row.
+
+    findings, checks: of the limits. slower: NONMONOTONE, where a larger batch is faster. tried: another setting won.
+    """
+
+    roofline: Roofline | None = None
+    findings: tuple[Finding, ...] = ()
+    checks: Mapping[str, Check] = field(default_factory=dict)
+    slower: Finding | None = None
+    tried: bool = False
+    speedup: Speedup | None = None
+
+
+NO_CONTEXT = Context()
+
+
+def build_row(draft: Draft, context: Context = NO_CONTEXT) -> Row:
+    """The row of a case: its figures, everything found about it, and the grade that follows."""
+    found = _findings(draft, context)
+    return Row(
+        **{
+            **dict(draft.row),
+            "grade": grade_of(draft, context),
+            "flags": tuple(one.flag for one in found),
+            "checks": {**draft.checks, **context.checks},
+            "roofline": context.roofline,
+            "tried": context.tried,
+            "speedup": context.speedup,
+        }
+    )
+
+
+def grade_of(draft: Draft, context: Context) -> Grade | None:
+    """The worst that any finding leaves; None for what was not measured."""
+    return grades.grade(_findings(draft, context)) if draft.row.status == "measured" else None
+
+
+def _findings(draft: Draft, context: Context) -> list[Finding]:
+    checks = {**draft.checks, **context.checks}
+    slower = [] if context.slower is None else [context.slower]
+    return [*draft.findings, *context.findings, *unchecked(checks), *slower]
+
+
+def draft_of(case: Case, kind: Kind, records: CaseRecords, settings: Measurement, checks: Checks) -> Draft:
+    """What is known of one case without the others: measured, else failed, else skipped or missing."""
     if case.skip_reason is not None:
-        return _empty_row(case, kind, "skipped", reason=case.skip_reason)
+        return Draft(_row(case, kind, "skipped", reason=case.skip_reason))
     if records.measured:
-        lost = _lost(records, _rounds_owed(case, records, settings))
-        row = _measured_row(case, kind, records.measured, checks, lost)
-        seen = rounds_of(records.measured, records.usage, records.unwatched, records.environment)
-        if checks.calibration:
-            row = with_checks(row, interrupted(seen), {})
-        else:
-            row = with_checks(row, *judge(case, seen))
-            row = with_checks(row, *skipped_work(case, records.measured))
-        numbers = [record.round for record in records.measured]
-        medians = row.latency_ns.process_medians if row.latency_ns else ()
-        stopped = rounds.why_stopped(numbers, medians, settings, failed=bool(records.failed))
-        more = {"usage": utilisation.merged(list(records.usage.values())), "stopped": stopped}
-        plugin = records.environment.software.build.get(PLUGIN) if records.environment else None
-        return voided(row.model_copy(update={**more, "plugin": plugin}))
+        return _measured(case, kind, records, settings, checks)
+    damage = tuple(_damage(records))
     if records.failed:
         last = records.failed[-1]
-        reason = f"{last.phase}: {last.error}"
-        return _empty_row(case, kind, "failed", reason=reason, hint=last.hint, findings=_damage(records))
+        return Draft(_row(case, kind, "failed", reason=f"{last.phase}: {last.error}", hint=last.hint), damage)
     reason = "; ".join(dict.fromkeys(why for _, why in (*records.left_out, *records.damaged)))
-    return missing_row(case, kind, reason or "never measured", "Run `make run`.", _damage(records))
+    return Draft(missing_row(case, kind, reason or "never measured", "Run `make run`."), damage)
 
 
-def missing_row(case: Case, kind: Kind, reason: str, hint: str, findings: Sequence[Finding] = ()) -> Row:
+def missing_row(case: Case, kind: Kind, reason: str, hint: str) -> Row:
     """The row of a case that has no samples."""
-    return _empty_row(case, kind, "missing", reason=reason, hint=hint, findings=findings)
+    return _row(case, kind, "missing", reason=reason, hint=hint)
 
 
 QUANTILES = {"p90": 0.90, "p95": 0.95, "p99": 0.99}
@@ -177,75 +232,55 @@ def worst_parity(records: Sequence[Measured]) -> Parity | None:
     )
 
 
-def _measured_row(case: Case, kind: Kind, records: Sequence[Measured], checks: Checks, lost: Sequence[Finding]) -> Row:
-    latency = typical.offline_of(records) if case.mode == "offline" else latency_of(records)
+def _measured(case: Case, kind: Kind, found: CaseRecords, settings: Measurement, checks: Checks) -> Draft:
+    records = found.measured
     numbers = tuple(record.round for record in records)
+    latency = typical.offline_of(records) if case.mode == "offline" else latency_of(records)
     if numbers != tuple(range(1, len(records) + 1)):
         latency = latency.model_copy(update={"process_rounds": numbers})
-    parity = worst_parity(records)
-    device = device_of(records, case.mode)
+    parity, device = worst_parity(records), device_of(records, case.mode)
     rate, rate_interval = throughput_of(case.batch_size, records)
-    findings = [*grades.flags_for(case, records, latency, parity, checks), *lost]
-    if not checks.calibration:
-        findings += device_findings(case, latency, device)
-    return _empty_row(case, kind, "measured", findings=findings).model_copy(
-        update={
-            "grade": grades.grade(findings),
-            "latency_ns": latency,
-            "split": split.split_of(records),
-            "device_ns": device,
-            "throughput_per_s": rate,
-            "throughput_ci95": rate_interval,
-            "parity": parity,
-            "placement": records[-1].placement,
-            "memory_bytes": max(record.memory.peak_rss_bytes for record in records),
-            "cold_ns": cold_of(records),
-            "threads": records[0].threads,
-            "clock": records[0].clock,
-            "artifacts": records[0].artifacts,
-        }
+    row = _row(
+        case,
+        kind,
+        "measured",
+        latency_ns=latency,
+        split=split.split_of(records),
+        device_ns=device,
+        throughput_per_s=rate,
+        throughput_ci95=rate_interval,
+        parity=parity,
+        placement=records[-1].placement,
+        memory_bytes=max(record.memory.peak_rss_bytes for record in records),
+        cold_ns=cold_of(records),
+        threads=records[0].threads,
+        clock=records[0].clock,
+        artifacts=records[0].artifacts,
+        usage=utilisation.merged(list(found.usage.values())),
+        stopped=rounds.why_stopped(numbers, latency.process_medians, settings, failed=bool(found.failed)),
+        plugin=found.environment.software.build.get(PLUGIN) if found.environment else None,
     )
+    proof = grades.flags_for(case, records, latency, parity, checks)
+    lost = _lost(found, _rounds_owed(case, found, settings))
+    seen = rounds_of(records, found.usage, found.unwatched, found.environment)
+    if checks.calibration:
+        return Draft(row, (*proof, *lost, *interrupted(seen)), calibration=True)
+    happened, made = judge(case, seen)
+    skipped, compared = skipped_work(case, records)
+    findings = (*proof, *lost, *device_findings(case, latency, device), *happened, *skipped)
+    return Draft(row, findings, {**made, **compared})
 
 
-def _empty_row(
-    case: Case,
-    kind: Kind,
-    status: Status,
-    *,
-    reason: str | None = None,
-    hint: str | None = None,
-    findings: Sequence[Finding] = (),
-) -> Row:
-    """A row that names its case and has no figures."""
-    return Row(
-        case_id=case.case_id,
-        model=case.model,
-        backend=case.backend,
-        device=case.device,
-        precision=case.precision,
-        batch_size=case.batch_size,
-        sequence_length=case.sequence_length,
-        boundary=case.boundary,
-        mode=case.mode,
-        weights=case.weights,
-        setting=case.setting,
-        kind=kind,
-        status=status,
-        grade=None,
-        reason=reason,
-        hint=hint,
-        latency_ns=None,
-        throughput_per_s=None,
-        speedup=None,
-        parity=None,
-        placement=None,
-        memory_bytes=None,
-        cold_ns=None,
-        threads=None,
-        clock=None,
-        artifacts={},
-        flags=tuple(found.flag for found in findings),
-    )
+_OF_CASE = (
+    *("case_id", "model", "backend", "device", "precision", "batch_size", "sequence_length", "boundary", "mode"),
+    *("weights", "setting"),
+)
+
+
+def _row(case: Case, kind: Kind, status: Status, **known: Any) -> Row:
+    """A row that names its case and has the figures that are given."""
+    of_case = {name: getattr(case, name) for name in _OF_CASE}
+    return Row(**of_case, kind=kind, status=status, **known)
 
 
 def _rounds_owed(case: Case, records: CaseRecords, settings: Measurement) -> int:

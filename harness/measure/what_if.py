@@ -20,7 +20,7 @@ from harness.measure.layer_sums import by_group, inside, total
 from harness.measure.profile_grades import doubt
 from harness.measure.ratios import ratio_of_medians
 from harness.measure.reconcile import parts_total
-from harness.measure.rows import is_calibration, median_ns
+from harness.measure.rows import GroupKey, is_calibration, median_ns
 
 MOST = 5
 """Changes of one model."""
@@ -89,12 +89,16 @@ def what_if(rows: Sequence[Row], profiles: Profiles, baseline_backend: str) -> l
     rows: in the plan's order. A change starts from the baseline in its usual setting at its smallest batch, in fp32
     where it has it, or from the fastest row of that batch.
     """
-    groups: dict[tuple[str, Weights, Device, int | None], list[Row]] = {}
+    groups: dict[GroupKey, list[Row]] = {}
     for row in rows:
         plain = (row.boundary, row.mode, row.status, row.tried) == ("compute", "sync", "measured", False)
         if plain and not is_calibration(row):
-            groups.setdefault((row.model, row.weights, row.device, row.sequence_length), []).append(row)
-    return [WhatIf(*key, *_largest(ours, profiles, baseline_backend)) for key, ours in groups.items()]
+            key = GroupKey.of(row).without("batch_size", "backend", "precision", "setting")
+            groups.setdefault(key, []).append(row)
+    return [
+        WhatIf(key.model, key.weights, key.device, key.sequence_length, *_largest(ours, profiles, baseline_backend))
+        for key, ours in groups.items()
+    ]
 
 
 def _largest(

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.core.schemas import Row, Summary
 from harness.measure.rows import is_calibration
-from harness.render import ranking, units
+from harness.render import ranking, units, ways
 from harness.render.conditions import conditions, environment_table, run_conditions
 from harness.render.guide import guide
 from harness.render.names import whole_names
@@ -116,8 +116,8 @@ def details(summary: Summary, key: TableKey, rows: Sequence[Row], by_id: Mapping
 
 def table_title(key: TableKey, several: frozenset[str]) -> str:
     """The model, and the rest of the key where it has several tables."""
-    model, *rest = key
-    return f"{model} ({', '.join(rest)})" if model in several else model
+    rest = (key.weights, key.device, *ways.way_of(key))
+    return f"{key.model} ({', '.join(rest)})" if key.model in several else key.model
 
 
 def ambiguous_titles(tables: Sequence[tuple[TableKey, Sequence[Row]]]) -> frozenset[str]:

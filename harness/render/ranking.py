@@ -10,7 +10,7 @@ from itertools import groupby
 
 from harness.core.schemas import Row
 from harness.measure.grades import RANKED
-from harness.measure.rows import is_calibration, median_ns
+from harness.measure.rows import GroupKey, is_calibration, median_ns
 from harness.render import units
 
 UNRANKED = "C"
@@ -21,13 +21,13 @@ DOUBT = "~"
 
 DOUBT_MEANS = f"{DOUBT}: based on a row of grade C, this one or the baseline."
 
-TableKey = tuple[str, str, str, str, str]
-"""model, weights, device, boundary, mode: what one table holds."""
+TableKey = GroupKey
+"""Of what one table holds: model, weights, device, boundary, mode."""
 
 
 def table_key(row: Row) -> TableKey:
     """The table that a row belongs to."""
-    return (row.model, row.weights, row.device, row.boundary, row.mode)
+    return GroupKey.of(row).without("sequence_length", "batch_size", "backend", "precision", "setting")
 
 
 def shape(row: Row) -> tuple[int, int]:

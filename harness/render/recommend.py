@@ -84,8 +84,11 @@ def groups(summary: Summary) -> list[Group]:
 
 
 def _title(key: ranking.TableKey, length: int, several: bool) -> str:
-    model, _, _, boundary, mode = key
-    parts = [model, *([f"{boundary} {mode}"] if several else []), *([f"sequence {length}"] if length else [])]
+    parts = [
+        key.model,
+        *([f"{key.boundary} {key.mode}"] if several else []),
+        *([f"sequence {length}"] if length else []),
+    ]
     return ", ".join(parts)
 
 

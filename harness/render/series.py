@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from harness.core.schemas import Row
+from harness.measure.rows import GroupKey
 
 USUAL = "default"
 
@@ -55,5 +56,5 @@ def _has_figure(row: Row) -> bool:
     return row.latency_ns is not None
 
 
-def _place(row: Row) -> tuple[str, str, int, int | None]:
-    return (row.backend, row.precision, row.batch_size, row.sequence_length)
+def _place(row: Row) -> GroupKey:
+    return GroupKey.of(row).without("setting")

@@ -42,7 +42,7 @@ PARTS: Mapping[str, Callable[[Split], Part]] = {
 
 def way_of(key: TableKey) -> tuple[str, str]:
     """(boundary, mode) of a table."""
-    return key[3:]
+    return key.boundary or "", key.mode or ""
 
 
 def short(row: Row) -> str:

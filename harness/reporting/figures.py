@@ -296,6 +296,13 @@ ENERGY: tuple[Figure[Energy], ...] = (
         lambda it: it.joules_per_item,
         label="an item",
     ),
+    Figure(
+        "throughput_per_watt",
+        "efficiency",
+        "Items a second by watt: items by joule of the GPU alone, its idle power subtracted.",
+        lambda it: 1 / it.joules_per_item if it.joules_per_item > 0 else None,
+        label="items/s/W",
+    ),
 )
 """What a batch and an item cost in electricity."""
 
@@ -323,7 +330,7 @@ CSV_UNITS: Units = {
     "bytes": ("_bytes", 1),
     "energy": ("_j", 1),
     "power": ("_w", 1),
-    "efficiency": ("", 1),
+    "efficiency": ("_items_per_j", 1),
     "ratio": ("", 1),
     "share": ("_share", 1),
     "count": ("", 1),
@@ -337,7 +344,7 @@ BASE_UNITS: Units = {
     "bytes": ("_bytes", 1),
     "energy": ("_joules", 1),
     "power": ("_watts", 1),
-    "efficiency": ("", 1),
+    "efficiency": ("_items_per_joule", 1),
     "ratio": ("_ratio", 1),
     "share": ("_share_ratio", 1),
     "count": ("", 1),

@@ -22,6 +22,7 @@ from harness.render import ranking, units, ways
 from harness.render.conditions import page_conditions, processor, rounds, threads
 from harness.render.further import further
 from harness.render.group import listed
+from harness.render.ranking import TableKey
 from harness.render.series import USUAL, named
 from harness.reporting.table import Align, texts
 from harness.reporting.writers.markdown import escape, section, table_text
@@ -337,15 +338,15 @@ def _fastest(group: Sequence[Row]) -> dict[str, Any] | None:
 
 def _first_tables(summary: Summary) -> list[Sequence[Row]]:
     """The first table of each model: boundaries and modes answer different questions, and have their own tables."""
-    first: dict[tuple[str, ...], Sequence[Row]] = {}
+    first: dict[TableKey, Sequence[Row]] = {}
     for key, rows in ranking.by_table(summary.rows):
-        first.setdefault(key[:3], rows)
+        first.setdefault(key.without("boundary", "mode"), rows)
     return list(first.values())
 
 
 def _ways(summary: Summary) -> str:
     """Boundary and mode of the answers, where the run has others too; else the conditions name them."""
-    if len({(key[3:]) for key, _ in ranking.by_table(summary.rows)}) < 2:
+    if len({ways.way_of(key) for key, _ in ranking.by_table(summary.rows)}) < 2:
         return ""
     found = dict.fromkeys(ways.brief(rows[0]) for rows in _first_tables(summary))
     return f", {listed(list(found), last='or')}"
@@ -358,11 +359,10 @@ def _smallest(summary: Summary) -> list[Answer]:
 
 def _answer(summary: Summary, shape: tuple[int, int], group: Sequence[Row]) -> Answer:
     length, batch = shape
-    way = f" ({ways.short(group[0])})" if ways.short(group[0]) else ""
     tokens = f", {length} tokens" if length else ""
     full = [row for row in group if row.precision == FULL]
     baseline = (row for row in full if row.backend == summary.baseline_backend and row.latency_ns)
-    where = f"{_model(summary, group[0])}{way}, batch {batch}{tokens}"
+    where = f"{_model(summary, group[0])}, batch {batch}{tokens}"
     return Answer(group[0].model, where, _choice(full), _choice(group), next(baseline, None), len(group) - 1)
 
 
@@ -384,7 +384,9 @@ def _verdict(one: Answer) -> Verdict:
         return Verdict(
             one.where, f"{named(winner)} is fastest", ", ".join(filter(None, parts)).replace("**", ""), winner
         )
-    said = "; ".join(filter(None, (in_words(fastest, named), lost, same)))
+    words = in_words(fastest, named)
+    undecided = words if fastest.flagged else f"no clear winner: {words}"
+    said = "; ".join(filter(None, (undecided, lost, same)))
     return Verdict(one.where, said.replace("**", ""))
 
 
@@ -397,15 +399,15 @@ def _gain(row: Row) -> str:
 
 
 def _model(summary: Summary, row: Row) -> str:
-    """With its weights where others of the run have trained ones; else the conditions name them."""
+    """With its weights where others of the run have trained ones, and with an unusual boundary or mode."""
     mixed = len({other.weights for other in summary.rows}) > 1
-    return f"{row.model} (random weights)" if mixed and row.weights == "seeded" else row.model
+    weights = "random weights" if mixed and row.weights == "seeded" else ""
+    besides = ", ".join(filter(None, (weights, ways.short(row))))
+    return f"{row.model} ({besides})" if besides else row.model
 
 
 def _place(summary: Summary, row: Row) -> str:
-    length = f", {row.sequence_length} tokens" if row.sequence_length else ""
-    way = f" ({ways.short(row)})" if ways.short(row) else ""
-    return f"{_model(summary, row)}{way}{length}"
+    return f"{_model(summary, row)}, {row.sequence_length} tokens" if row.sequence_length else _model(summary, row)
 
 
 def _case_cells(row: Row, unit: units.TimeUnit, wins: bool) -> list[str]:

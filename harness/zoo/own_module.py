@@ -102,6 +102,24 @@ def initialised(module: nn.Module, examples: Sequence[torch.Tensor]) -> nn.Modul
     return module
 
 
+def uncompiled(module: nn.Module) -> nn.Module:
+    """The module without what torch.compile put around it or its parts: whether to compile is for BACKENDS to say."""
+    whole = _unwrapped(module)
+    for part in [*whole.modules()]:
+        if getattr(part, "_compiled_call_impl", None) is not None:
+            part._compiled_call_impl = None
+        for name, child in part.named_children():
+            if _unwrapped(child) is not child:
+                setattr(part, name, _unwrapped(child))
+    return whole
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    # By its attribute: importing torch._dynamo for its class takes seconds.
+    inner = getattr(module, "_orig_mod", None)
+    return _unwrapped(inner) if isinstance(inner, nn.Module) else module
+
+
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.shape == other.shape and one.numpy().tobytes() == other.numpy().tobytes()
 
@@ -135,7 +153,8 @@ def _call(info: ModelInfo) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         ) from error
     if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module)):
         raise ConfigError(f"{info.name} returned {type(made).__name__}.", _FORM)
-    model, examples = made[0], _examples(info, *made)
+    model = uncompiled(made[0])
+    examples = _examples(info, model, made[1])
     if not any(example.ndim for example in examples):
         raise ConfigError(f"No example input of {info.name} has a batch axis.", _FORM)
     # The module is made fp32, which double or half inputs do not fit.
@@ -151,9 +170,10 @@ def _examples(info: ModelInfo, model: nn.Module, examples: Any) -> tuple[torch.T
     names = input_names(model, len(examples))
     if isinstance(examples, Mapping):
         if set(examples) != set(names):
+            taken = ", ".join(inspect.signature(model.forward).parameters)
             raise ConfigError(
                 f"{info.name} returned example inputs by the names {', '.join(map(str, examples))}; its forward takes "
-                f"{', '.join(names)}.",
+                f"{taken or 'none'}.",
                 f"Use the names of forward's parameters. {WRAPPED}",
             )
         examples = [examples[name] for name in names]

@@ -22,7 +22,7 @@ from harness.zoo import ModelInfo
 from harness.zoo.batch_axes import axes_of_examples, item_first
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Request
 from harness.zoo.own_inputs import rotation
-from harness.zoo.own_module import initialised, loaded
+from harness.zoo.own_module import initialised, loaded, uncompiled
 
 _AGAIN = "Make the profiler again: harness.api.ModelProfiler writes the file."
 
@@ -64,4 +64,4 @@ def _read(info: ModelInfo, folder: Path) -> tuple[nn.Module, Arrays]:
             f"{info.name} could not be read back: {type(error).__name__}: {error}",
             "Give a module that pickles, or a function that builds it: `module:<python path>:<function>`.",
         ) from error
-    return found
+    return uncompiled(found[0]), found[1]

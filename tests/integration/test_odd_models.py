@@ -107,6 +107,24 @@ def test_a_wrong_precision_stays_void(own: Folder) -> None:
     assert {row.grade for row in own.summary().rows} == {"F"}
 
 
+def test_what_a_trace_fixed_is_the_reason_of_wrong_answers(own: Folder) -> None:
+    (row,) = bench(own, f"{ODD}branching", backends=("torch-script",)).values()
+    (flag,) = [flag for flag in row.flags if flag.name == "PARITY_FAIL"]
+    assert row.grade == "F"
+    assert "Converting a tensor to a Python boolean (odd_models.py:" in flag.detail
+    assert "leave torch-script out" in flag.remedy
+
+
+def test_whether_to_compile_is_for_the_backend_to_say(tmp_path: Path) -> None:
+    from harness.zoo import model_info
+    from harness.zoo.own_module import architecture
+
+    module = architecture(model_info(f"{ODD}compiled"), tmp_path)
+    assert {type(part).__name__ for part in module.modules()} == {"Sequential", "Reading", "Linear", "ReLU"}
+    assert all(part._compiled_call_impl is None for part in module.modules())
+    assert list(module.state_dict()) == ["0.linear.weight", "0.linear.bias"]
+
+
 def test_examples_may_be_given_by_the_names_of_forwards_parameters(tmp_path: Path) -> None:
     from harness.zoo import model_info
     from harness.zoo.build import family_of

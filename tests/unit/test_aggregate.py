@@ -376,7 +376,7 @@ def test_without_a_monitor_no_row_is_ranked_and_a_note_says_so(tmp_path: Path) -
     assert [(row.usage, row.grade) for row in summary.rows] == [(None, "C"), (None, "C")]
     assert "UNWATCHED" in flags(summary.rows[0])
     (note,) = summary.notes
-    assert note.startswith("6 records kept though nobody watched the machine")
+    assert note.startswith("6 records kept although the machine's load is unknown")
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,7 @@ def test_a_changed_character_of_any_other_file_is_seen_by_the_stage_that_reads_i
         "written/report.json": (bundle.stage, "folders"),
         "summary.csv": (bundle.stage, "folders"),
         "report.md": (bundle.stage, "folders"),
+        "report-details.md": (bundle.stage, "folders"),
     }
     for chart in whole.results.charts.iterdir():
         readers[f"charts/{chart.name}"] = (bundle.stage, "folders")

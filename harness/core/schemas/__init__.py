@@ -84,6 +84,7 @@ from harness.core.schemas.plan import (
     ReportOptions,
 )
 from harness.core.schemas.raw import (
+    FIXED_WHEN_TRACED,
     NO_FLOATS,
     Block,
     Clock,
@@ -120,7 +121,6 @@ from harness.core.schemas.summary import (
     Split,
     Summary,
     Void,
-    voided,
 )
 from harness.core.schemas.usage import BusyProcess, GpuSample, Usage, UsageSample
 from harness.core.schemas.usage_summary import GpuUsage, UsageSummary
@@ -147,6 +147,7 @@ from harness.core.schemas.written import Written
 
 __all__ = [
     "ELEMENT_BYTES",
+    "FIXED_WHEN_TRACED",
     "NO_FLOATS",
     "SOURCES",
     "Answer",
@@ -265,5 +266,4 @@ __all__ = [
     "Weights",
     "Work",
     "Written",
-    "voided",
 ]

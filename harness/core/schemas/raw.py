@@ -50,6 +50,8 @@ class Parity(Record):
 
 NO_FLOATS = "integers"
 """Placement.precision of a model in which nothing is a floating-point number: no precision is a wrong label of it."""
+FIXED_WHEN_TRACED = "fixed_when_traced"
+"""Of Placement.settings: what tracing made a constant, in PyTorch's words, where a backend traces."""
 
 
 class Placement(Record):

@@ -182,7 +182,7 @@ class Row(Record):
     setting: str = "default"
     kind: Kind
     status: Status
-    grade: Grade | None
+    grade: Grade | None = None
     reason: str | None = None
     """Why a row is skipped, failed or missing."""
     hint: str | None = None
@@ -231,11 +231,6 @@ class Row(Record):
             return found
         figures = {name: found[name] for name in Void.model_fields if found.get(name) is not None}
         return {**{name: value for name, value in found.items() if name not in figures}, "void": figures}
-
-
-def voided(row: Row) -> Row:
-    """The row as it is; of a row that was given grade F without being validated, the figures are moved to `void`."""
-    return Row(**dict(row)) if row.grade == "F" else row
 
 
 class Summary(Identified):

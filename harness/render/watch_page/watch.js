@@ -141,7 +141,7 @@ async function ask() {
       trouble(`${told.problem} ${told.hint}`.trim());
     }
   } catch {
-    const since = at("found").hidden ? "" : " What stands below is the last that it said.";
+    const since = at("found").hidden ? "" : " The state below is the last one received.";
     trouble(`The watcher no longer answers: start make watch WEB=1 again.${since}`);
   }
   setTimeout(ask, EVERY_MS);

@@ -70,10 +70,10 @@ def select(summary: Summary) -> Selection:
     if not tables:
         return Selection()
     charts = [Chart("overview", None, of_overview(summary, tables))]
-    several = {name for name, number in Counter(key[0] for key, _ in tables).items() if number > 1}
+    several = {name for name, number in Counter(key.model for key, _ in tables).items() if number > 1}
     drawn = tables_drawn(tables)
     for key, rows in tables[:drawn]:
-        stem = _stem((slug_of(rows[0]), *key[1:]), key[0] in several)
+        stem = _stem((slug_of(rows[0]), key.weights, key.device, *ways.way_of(key)), key.model in several)
         charts += [Chart(f"{stem}-{name}", key, spec) for name, spec in of_table(summary, key, rows).items()]
     note = f"Charts are drawn for the first {drawn} of {len(tables):,} tables; the tables have every row."
     return Selection(tuple(charts), note if drawn < len(tables) else "")
@@ -93,7 +93,7 @@ def of_table(summary: Summary, key: TableKey, rows: Sequence[Row]) -> dict[str, 
     """The charts of one table, by the end of their file's name."""
     way = ways.short(rows[0])
     lost = [row for row in summary.rows if row.status in ("failed", "missing") and ranking.table_key(row) == key]
-    model = f"{key[0]} ({way})" if way else key[0]
+    model = f"{key.model} ({way})" if way else key.model
     table = TableRows(model, rows, lost, summary.baseline_backend, short_conditions(summary, rows))
     return {name: spec for name, chart in CHARTS.items() if (spec := chart(table))}
 
@@ -101,7 +101,7 @@ def of_table(summary: Summary, key: TableKey, rows: Sequence[Row]) -> dict[str, 
 def of_overview(summary: Summary, tables: Sequence[tuple[TableKey, Sequence[Row]]]) -> Dots:
     """Every model; one boundary and mode in one chart: the plan's first."""
     way = ways.way_of(tables[0][0])
-    groups = [(key[0], rows) for key, rows in tables if ways.way_of(key) == way][:MAX_OVERVIEW]
+    groups = [(key.model, rows) for key, rows in tables if ways.way_of(key) == way][:MAX_OVERVIEW]
     return overview(groups, short_conditions(summary, [row for _, rows in groups for row in rows]))
 
 

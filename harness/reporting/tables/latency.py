@@ -98,7 +98,7 @@ def terminal_table(summary: Summary) -> str:
     winners = {case_id for _, found in tables for case_id in winning(found)}
     unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
     shown = _terminal_columns(rows, unit, winners)
-    notes = doubt_notes(rows)
+    notes = [*(["*: clearly the fastest of its model and batch."] if winners else []), *doubt_notes(rows)]
     letters = [*shown[:-1], words("grade", lambda row: row.grade or ABSENT)]
     device = f"device {unit.name}"
     without = [column for column in shown if column.header != device]
@@ -253,7 +253,7 @@ def latency_lines(summary: Summary) -> list[Line]:
     winners = {case_id for _, rows in tables for case_id in winning(rows)}
     lines = []
     for key, rows in tables:
-        sizes = file_sizes(rows, summary.exports.get(key[0]), summary.engines)
+        sizes = file_sizes(rows, summary.exports.get(key.model), summary.engines)
         for row in rows:
             file: Line = {"file_bytes": sizes.get(row.case_id)}
             figures = [columns(some, row, CSV_UNITS) for some in (SPEED, ANSWERS)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness.core.schemas import Row, Summary
+from harness.measure.rows import GroupKey
 from harness.render import ranking, units
 from harness.render.units import ABSENT, MILLISECOND
 from harness.reporting.labels import Line, about, per
@@ -46,11 +47,10 @@ def _tried(row: Row, share: float | None) -> Line:
 
 def tried_groups(rows: Iterable[Row]) -> list[list[Row]]:
     """Rows that differ in nothing but their setting, where several were tried, the chosen one first."""
-    groups: dict[tuple[ranking.TableKey, str, str, int, int], list[Row]] = {}
+    groups: dict[GroupKey, list[Row]] = {}
     for row in rows:
         if row.latency_ns is not None:
-            key = (ranking.table_key(row), row.backend, row.precision, *ranking.shape(row))
-            groups.setdefault(key, []).append(row)
+            groups.setdefault(GroupKey.of(row).without("setting"), []).append(row)
     return [sorted(group, key=_order) for group in groups.values() if any(row.tried for row in group)]
 
 

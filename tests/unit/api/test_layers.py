@@ -44,5 +44,5 @@ def test_a_name_that_matches_nothing_lists_near_ones() -> None:
 
 
 def test_a_backend_that_tells_no_layers_is_told_so() -> None:
-    with pytest.raises(UnavailableError, match="tells no layers"):
+    with pytest.raises(UnavailableError, match="has no per-layer profile"):
         some_layers(FOLDER, Found(MODEL, None, None), None, None)

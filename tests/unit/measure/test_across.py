@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from harness.core.schemas import Interval, Row, voided
-from harness.measure.across import with_nonmonotone
-from tests.synthetic_results import EFFICIENTNET, Synthetic, matrix
+from harness.core.schemas import Interval, Row
+from harness.measure.across import nonmonotone
+from harness.measure.grades import finding
+from harness.measure.summarise import Context, Draft, build_row
+from tests.synthetic_results import EFFICIENTNET, Synthetic, matrix, voided
 
 ROWS = Synthetic(models=(EFFICIENTNET,), cases=matrix((EFFICIENTNET,), backends=("noop", "openvino"))).summary().rows
+
+DRAFT = Draft(ROWS[-1].model_copy(update={"grade": None, "flags": (), "checks": {}}))
 
 
 def row(batch: int, low: float, high: float, backend: str = "openvino", **changes: Any) -> Row:
@@ -23,7 +28,7 @@ def row(batch: int, low: float, high: float, backend: str = "openvino", **change
 
 
 def flagged(*rows: Row) -> list[str]:
-    return [one.case_id for one in with_nonmonotone(rows) if any(flag.name == "NONMONOTONE" for flag in one.flags)]
+    return list(nonmonotone(rows))
 
 
 def test_rows_that_grow_with_the_batch_are_left_alone() -> None:
@@ -31,10 +36,12 @@ def test_rows_that_grow_with_the_batch_are_left_alone() -> None:
 
 
 def test_a_small_batch_that_is_slower_than_a_larger_one_is_flagged() -> None:
-    found = with_nonmonotone([row(1, 6.1, 6.2), row(4, 3.8, 3.9), row(16, 9.0, 9.1)])
-    assert [one.grade for one in found] == ["B", "A", "A"]
-    flag = found[0].flags[-1]
+    rows = [row(1, 6.1, 6.2), row(4, 3.8, 3.9), row(16, 9.0, 9.1)]
+    found = nonmonotone(rows)
+    assert list(found) == [rows[0].case_id]
+    flag = found[rows[0].case_id].flag
     assert (flag.name, flag.detail) == ("NONMONOTONE", "batch 1 takes 6.15 ms and batch 4 only 3.85 ms")
+    assert build_row(DRAFT, Context(slower=found[rows[0].case_id])).grade == "B"
 
 
 @pytest.mark.parametrize("larger", [(5.9, 6.15), (6.1, 6.2)])
@@ -52,4 +59,7 @@ def test_other_rows_are_not_compared() -> None:
 
 
 def test_a_worse_grade_stays() -> None:
-    assert with_nonmonotone([row(1, 6.1, 6.2, grade="C"), row(4, 3.8, 3.9)])[0].grade == "C"
+    slower = nonmonotone([row(1, 6.1, 6.2), row(4, 3.8, 3.9)])[row(1, 6.1, 6.2).case_id]
+    disturbed = replace(DRAFT, findings=(finding("C", "DRIFT", "", ""),))
+    found = build_row(disturbed, Context(slower=slower))
+    assert (found.grade, [flag.name for flag in found.flags]) == ("C", ["DRIFT", "NONMONOTONE"])

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from harness.core.schemas import Clock, DeviceTimes, Row, voided
+from harness.core.schemas import Clock, DeviceTimes, Row
 from harness.measure.batch_growth import fixed_shares
-from tests.synthetic_results import RESNET, Synthetic, case_of
+from tests.synthetic_results import RESNET, Synthetic, case_of, voided
 
 BASE = Synthetic(models=(RESNET,), cases=[case_of(RESNET, "torch-eager", "fp32", 1)]).summary().rows[0]
 

@@ -89,10 +89,10 @@ CLEAR, TURNED, EVEN, VAGUE = (1.2, 1.3), (0.7, 0.8), (0.98, 1.03), (0.5, 2.0)
     [
         ([CLEAR, CLEAR], "REPRODUCED", None),
         ([CLEAR, TURNED], "NOT REPRODUCED", "the other way round: b"),
-        ([EVEN, CLEAR], "NOT REPRODUCED", "cannot be told apart: a"),
+        ([EVEN, CLEAR], "NOT REPRODUCED", "not significantly different: a"),
         ([CLEAR, VAGUE], "NOT COMPARABLE", "too uncertain to compare: b"),
         ([VAGUE, TURNED], "NOT REPRODUCED", "the other way round: b"),
-        ([(1.0, 1.2), CLEAR], "NOT REPRODUCED", "cannot be told apart: a"),  # 1 is no step
+        ([(1.0, 1.2), CLEAR], "NOT REPRODUCED", "not significantly different: a"),  # 1 is no step
         ([CLEAR, None], "NOT COMPARABLE", "one round"),
     ],
 )

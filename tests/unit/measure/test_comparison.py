@@ -15,11 +15,11 @@ from scipy import stats as scipy_stats
 
 from benchmarks.false_alarms import KINDS, verdicts
 from benchmarks.false_alarms import changes as simulated
-from harness.core.schemas import ComparedRow, Flag, Interval, Latency, Row, Summary, TensorSpec, voided
+from harness.core.schemas import ComparedRow, Flag, Interval, Latency, Row, Summary, TensorSpec
 from harness.measure import changes, comparison, stats
 from harness.measure.comparison import Margins
 from harness.measure.ratios import Change, change_between, holm, rank_p, ratio_of, ratio_of_medians, welch_p
-from tests.synthetic_results import MINILM, FakeModel, Synthetic, case_of, environment
+from tests.synthetic_results import MINILM, FakeModel, Synthetic, case_of, environment, voided
 
 BACKENDS = ("torch-eager", "torch-script", "onnxruntime", "openvino")
 Edit = Callable[[Row], Row]

@@ -75,7 +75,7 @@ def test_other_processes_are_counted_only_beside_the_case_itself() -> None:
     listed = [SimpleNamespace(pid=pid) for pid in (12, 13)]
     found = probe(DeviceGetComputeRunningProcesses=lambda _card: listed)
     assert found.read(PID).other_processes is None
-    assert "cannot be told apart" in found.unavailable["gpu_other_processes"]
+    assert "it is unknown which" in found.unavailable["gpu_other_processes"]
     listed.append(SimpleNamespace(pid=PID))
     assert found.read(PID).other_processes == 2
     assert found.unavailable == {}

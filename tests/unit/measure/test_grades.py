@@ -7,7 +7,18 @@ from typing import Any, get_args
 
 import pytest
 
-from harness.core.schemas import NO_FLOATS, Block, Clock, ColdCosts, Flag, Gate, Grade, Interval, Measured
+from harness.core.schemas import (
+    FIXED_WHEN_TRACED,
+    NO_FLOATS,
+    Block,
+    Clock,
+    ColdCosts,
+    Flag,
+    Gate,
+    Grade,
+    Interval,
+    Measured,
+)
 from harness.measure import grades, summarise
 from harness.measure.grades import Checks, Finding
 from tests.synthetic_results import EFFICIENTNET, Synthetic, case_of, measured, parity_of
@@ -125,6 +136,18 @@ def test_outputs_that_were_never_compared_are_not_ranked() -> None:
     assert findings(quiet(), without_gate)["PARITY_UNCHECKED"].caps_at == "C"
 
 
+def test_outputs_of_a_trace_that_fixed_values_say_so() -> None:
+    fixed = "Converting a tensor to a Python boolean (mine.py:7)"
+    one = steady_record(1, 10_000_000)
+    placement = one.placement.model_copy(update={"settings": {FIXED_WHEN_TRACED: fixed}})
+    wrong = one.parity_timed.model_copy(update={"relative_l2": 0.5}) if one.parity_timed else None
+    traced = one.model_copy(update={"placement": placement})
+    assert "PARITY_FAIL" not in findings([traced]), "of shapes it is right"
+    flag = findings([traced.model_copy(update={"parity_timed": wrong})])["PARITY_FAIL"].flag
+    assert flag.detail.endswith(f"tracing fixed for all inputs what the first one gave: {fixed}")
+    assert "torch.where" in flag.remedy
+
+
 @pytest.mark.parametrize(("field", "ran"), [("precision", "bf16"), ("device", "cuda:0")])
 def test_placement_elsewhere_voids_even_in_one_round(field: str, ran: str) -> None:
     records = quiet()
@@ -172,7 +195,7 @@ def test_stopping_at_the_limit_counts_only_where_the_width_was_not_reached() -> 
     jumpy = [10_000_000] * 50 + [11_000_000] * 50 + [10_000_000] * 50 + [11_000_000] * 50
     found = findings(quiet(stop="time limit", latency_ns=tuple(jumpy)))["CI_NOT_MET"]
     assert found.caps_at == "B"
-    assert "±8.7% reached" in found.flag.detail
+    assert "at ±8.7%" in found.flag.detail
 
 
 def test_too_few_blocks_to_tell_is_not_met() -> None:
@@ -219,7 +242,7 @@ def test_between_processes_and_within_one_are_two_flags() -> None:
     records[2] = steady_record(3, 13_000_000)
     found = findings(records)
     assert {name: one.caps_at for name, one in found.items()} == {"CI_NOT_MET": "B", "UNCERTAIN": "C"}
-    assert "within one" in found["CI_NOT_MET"].flag.detail
+    assert "within one process" in found["CI_NOT_MET"].flag.detail
     assert "over 3 processes" in found["UNCERTAIN"].flag.detail
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from harness.core.schemas import Case, Row, voided
+from harness.core.schemas import Case, Row
 from harness.core.schemas.profile import Counts, MeasuredMemory, ModelProfile
 from harness.measure.achieved import achieved, model_profile
 from harness.planning.profiled import files_of, profiled_cases
-from tests.synthetic_results import MINILM, RESNET, case_of, export_record
+from tests.synthetic_results import MINILM, RESNET, case_of, export_record, voided
 from tests.unit.measure.test_roofline import BASE, CPU_ROOF, ROOF, WORK, row
 
 COUNTS = Counts(

@@ -24,18 +24,20 @@ from harness.core.schemas import (
     Summary,
     Unavailable,
     Work,
-    voided,
 )
+from harness.measure.grades import Finding
 from harness.measure.roofline import (
     CACHE_BYTES,
     CPU_CACHE_BYTES,
+    Judged,
     bounds_of,
     other_card,
     other_cpu,
     pass_ns,
-    with_rooflines,
+    rooflines,
 )
-from tests.synthetic_results import RESNET, Synthetic, case_of, environment, export_record
+from harness.measure.summarise import Context, Draft, build_row
+from tests.synthetic_results import RESNET, Synthetic, case_of, environment, export_record, voided
 
 MS = 1e6
 ROOF = Roof(
@@ -80,7 +82,19 @@ def row(device_ms: float, batch: int = 1, enqueue_ms: float = 0.0, **changes: An
 
 def judged(found: Row, work: Work = WORK, roof: Roof | CpuRoof | None = ROOF) -> Row:
     export = export_record(RESNET).model_copy(update={"work": (work,)})
-    return with_rooflines([found], {RESNET.name: export}, roof)[0]
+    return rated([found], {RESNET.name: export}, roof)[0]
+
+
+def rated(rows: list[Row], exports: dict[str, ExportRecord], roof: Roof | CpuRoof | None) -> list[Row]:
+    """The rows as they are built with their rooflines; what is not judged, as it was."""
+    seen = rooflines(rows, exports, roof)
+    return [_rebuilt(row, seen[row.case_id]) if row.case_id in seen else row for row in rows]
+
+
+def _rebuilt(row: Row, seen: Judged) -> Row:
+    findings = tuple(Finding(flag.caps_at or "A", flag) for flag in row.flags if flag.name != "UNCHECKED")
+    draft = Draft(row.model_copy(update={"grade": None, "flags": (), "checks": {}}), findings, row.checks)
+    return build_row(draft, Context(seen.roofline, seen.findings, seen.checks))
 
 
 def test_shares_are_of_the_measured_limits() -> None:
@@ -121,7 +135,7 @@ def limits(*times: tuple[int, float], **changes: Any) -> list[str | None]:
     """What bounds rows of one backend, from (batch size, device ms)."""
     rows = [row(ms, batch, case_id=f"b{batch}", **changes) for batch, ms in times]
     export = export_record(RESNET).model_copy(update={"work": (WORK,)})
-    return [found.roofline and found.roofline.limit for found in with_rooflines(rows, {RESNET.name: export}, ROOF)]
+    return [found.roofline and found.roofline.limit for found in rated(rows, {RESNET.name: export}, ROOF)]
 
 
 def test_time_that_grows_with_the_batch_is_not_launching() -> None:
@@ -140,7 +154,7 @@ def test_rows_of_another_setting_or_void_ones_tell_nothing_about_growth() -> Non
     other = row(0.5, 8, case_id="other", setting="graph")
     void = row(0.5, 8, case_id="void", grade="F")
     export = export_record(RESNET).model_copy(update={"work": (WORK,)})
-    first, *_ = with_rooflines([row(0.4), other, void], {RESNET.name: export}, ROOF)
+    first, *_ = rated([row(0.4), other, void], {RESNET.name: export}, ROOF)
     assert first.roofline is not None
     assert first.roofline.limit is None
 
@@ -242,7 +256,7 @@ def test_a_check_that_was_made_says_in_how_many_rounds() -> None:
 def test_work_is_found_by_sequence_length() -> None:
     works = tuple(WORK.model_copy(update={"sequence_length": n, "flops_per_item": n * 10**9}) for n in (32, 128))
     export: ExportRecord = export_record(RESNET).model_copy(update={"work": works})
-    found = with_rooflines([row(9.0, sequence_length=128)], {RESNET.name: export}, ROOF)[0].roofline
+    found = rated([row(9.0, sequence_length=128)], {RESNET.name: export}, ROOF)[0].roofline
     assert found is not None
     assert found.flops == 128 * 10**9
 
@@ -266,7 +280,7 @@ def test_a_part_of_the_work_is_a_lower_bound_and_none_of_it_no_roofline() -> Non
     found = judged(row(0.4, batch=1), part).roofline
     assert found is not None
     assert (found.at_least, found.limit) == (True, None)
-    grown = with_rooflines(
+    grown = rated(
         [row(2.0, batch=1), row(16.0, batch=8, case_id="larger")],
         {RESNET.name: export_record(RESNET).model_copy(update={"work": (part,)})},
         ROOF,

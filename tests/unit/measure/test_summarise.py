@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harness.core.schemas import Block, Case, ColdCosts, Measured, Parity
-from harness.measure import summarise
-from tests.synthetic_results import RESNET, Synthetic, case_of, matrix, measured, parity_of
+from harness.measure import grades, summarise
+from tests.synthetic_results import RESNET, Synthetic, case_of, matrix, measured, parity_of, plan_of
 
 CASE = case_of(RESNET, "torch-compile", "fp32", 4)
 
@@ -126,6 +128,24 @@ def test_speedup_is_against_fp32_of_the_same_shape() -> None:
         assert faster.ratio == medians[0].median / medians[1].median
         assert rows[f"resnet50-torch-eager-cpu-bf16-b{batch}"].speedup.baseline == baseline
     assert rows["resnet50-noop-cpu-fp32-b1"].speedup is None
+
+
+@pytest.mark.parametrize("where", ["records", "limits"])
+def test_whatever_makes_a_row_void_takes_its_figures_aside(where: str) -> None:
+    wrong = (grades.finding("F", "ABOVE_ROOF", "", ""),)
+    checks = grades.Checks(gate=None, judge_top1=False, target_ci=0.01, calibration=False)
+    records = summarise.CaseRecords((measured(CASE, RESNET, 1),), ())
+    draft = summarise.draft_of(CASE, "image", records, plan_of([RESNET], [CASE]).measurement, checks)
+    found = {
+        "records": summarise.build_row(replace(draft, findings=(*draft.findings, *wrong))),
+        "limits": summarise.build_row(draft, summarise.Context(findings=wrong)),
+    }[where]
+    assert (found.grade, found.latency_ns, found.throughput_per_s, found.cold_ns) == ("F", None, None, None)
+    assert found.void is not None
+    assert found.void.latency_ns == draft.row.latency_ns
+    assert found.void.cold_ns == draft.row.cold_ns
+    assert (found.parity, found.memory_bytes) == (draft.row.parity, draft.row.memory_bytes)
+    assert summarise.build_row(draft).void is None
 
 
 def test_no_speedup_for_void_rows_or_against_a_void_baseline() -> None:

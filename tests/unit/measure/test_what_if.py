@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from harness.core.schemas import Flag, Row, voided
+from harness.core.schemas import Flag, Row
 from harness.core.schemas.profile_parts import LaunchGaps, LayerRow, OperatorRow, PartsProfile
 from harness.measure.what_if import Change, fused_away, what_if
-from tests.synthetic_results import EFFICIENTNET, Synthetic, matrix
+from tests.synthetic_results import EFFICIENTNET, Synthetic, matrix, voided
 
 SUMMARY = Synthetic(models=(EFFICIENTNET,), cases=matrix((EFFICIENTNET,))).summary()
 BY_NAME = {(row.backend, row.precision, row.batch_size): row for row in SUMMARY.rows}

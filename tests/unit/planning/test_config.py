@@ -170,8 +170,8 @@ def written(tmp_path: Path, text: str | bytes) -> Path:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("models: [a]\nmodels: [b]\n", "line 2, column 1: key `models` stands twice"),
-        ("matrix:\n  - backends: [noop]\n    backends: [noop]\n", "line 3, column 5: key `backends` stands twice"),
+        ("models: [a]\nmodels: [b]\n", "line 2, column 1: duplicate key `models`"),
+        ("matrix:\n  - backends: [noop]\n    backends: [noop]\n", "line 3, column 5: duplicate key `backends`"),
         ("models: &all [a]\nmatrix: *all\n", r"line 2, column 9: aliases .* are not supported"),
         ("models:\n\t- a\n", "line 2, column 1: .*cannot start any token"),
         ("models: [a\n", "line 2, column 1"),

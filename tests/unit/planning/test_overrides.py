@@ -125,7 +125,7 @@ def test_a_choice_without_a_name_is_an_error() -> None:
 
 
 def test_one_model_twice_is_an_error_even_with_other_weights() -> None:
-    with pytest.raises(ConfigError, match="stands twice"):
+    with pytest.raises(ConfigError, match="is named twice"):
         planned(models=("resnet18", "resnet18@pretrained"))
 
 

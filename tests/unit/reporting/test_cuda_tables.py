@@ -13,6 +13,7 @@ from benchmarks.publish import headline_block
 from harness.core.allocator import ALLOCATOR
 from harness.core.runtime_variables import VARIABLES
 from harness.core.schemas import DeviceTimes, Row, Summary
+from harness.measure.rows import GroupKey
 from harness.render import ranking, recommend, ways
 from harness.render.conditions import conditions, environment_table, run_conditions, short_conditions
 from harness.render.document import document
@@ -39,9 +40,9 @@ Golden = Callable[[str, str], None]
 SUMMARY = cuda_summary()
 BY_ID = {row.case_id: row for row in SUMMARY.rows}
 TABLES = dict(ranking.by_table(SUMMARY.rows))
-RESNET = ("resnet50", "seeded", "cuda", "compute", "sync")
-BERT = ("bert-base", "seeded", "cuda", "compute", "sync")
-COPIED = ("resnet50", "seeded", "cuda", "transfer", "sync")
+RESNET = GroupKey("resnet50", "seeded", "cuda", "compute", "sync")
+BERT = GroupKey("bert-base", "seeded", "cuda", "compute", "sync")
+COPIED = GroupKey("resnet50", "seeded", "cuda", "transfer", "sync")
 
 
 def header_of(text: str) -> list[str]:

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
-from harness.core.schemas import Energy, Row, voided
-from harness.reporting.tables.energy import energy_table
+from harness.core.schemas import Energy, Row
+from harness.reporting.figures import ENERGY
+from harness.reporting.tables.energy import energy_lines, energy_table
 from harness.reporting.writers.markdown import table_text
+from harness.reporting.writers.mlflow import case_runs
+from harness.reporting.writers.prometheus import metrics_text
 from tests.synthetic_cuda import cuda_summary
+from tests.synthetic_results import voided
 
 
 def metered(row: Row, joules: float = 2.5) -> Energy:
@@ -53,3 +57,17 @@ def test_rows_that_were_not_metered_have_no_line_and_without_any_there_is_no_tab
 def test_a_void_row_costs_nothing_that_could_be_told() -> None:
     row = voided(measured()[0].model_copy(update={"grade": "F"}))
     assert table_text(energy_table([row], {row.case_id: metered(row)})) == ""
+
+
+def test_throughput_per_watt_is_in_every_format_and_unknown_below_idle_power() -> None:
+    row = next(row for row in measured() if row.batch_size == 8)
+    (watt,) = [figure for figure in ENERGY if figure.key == "throughput_per_watt"]
+    assert watt.value(metered(row, joules=2.0)) == 4.0
+    assert watt.value(metered(row, joules=-1.0)) is None
+    summary = cuda_summary().model_copy(update={"energies": {row.case_id: metered(row, joules=2.0)}})
+    assert "| 4.00 |" in " ".join(table_text(energy_table([row], summary.energies)).split())
+    assert [line["throughput_per_watt_items_per_j"] for line in energy_lines(summary)] == [4.0]
+    assert "inferometer_throughput_per_watt_items_per_joule{" in metrics_text(summary).decode()
+    assert [
+        run.metrics["throughput_per_watt_items_per_j"] for run in case_runs(summary) if run.name == row.case_id
+    ] == [4.0]

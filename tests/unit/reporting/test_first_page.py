@@ -10,6 +10,7 @@ import pytest
 from harness.core.schemas import Interval, Row, Summary
 from harness.render import ranking
 from harness.reporting import first_page as page
+from tests.synthetic_results import voided
 
 Golden = Callable[[str, str], None]
 Rows = dict[str, Row]
@@ -111,7 +112,7 @@ def test_many_that_may_be_fastest_are_counted(rows: Rows, summary: Summary) -> N
 
 
 def test_a_void_row_is_never_an_answer(rows: Rows, summary: Summary) -> None:
-    void = timed(rows[ONNXRUNTIME], 1, 0.9, 1.1, "F")
+    void = voided(timed(rows[ONNXRUNTIME], 1, 0.9, 1.1, "F"))
     slow, sound = timed(rows[EAGER], 20, 19.9, 20.1), timed(rows[OPENVINO], 10, 9.9, 10.1)
     assert "onnxruntime" not in " ".join(cells(summary, slow, sound, void))
     shown = page.case_table(summary.model_copy(update={"rows": (slow, sound, void)}))
@@ -167,3 +168,12 @@ def test_a_card_has_the_cost_beside_the_speed(rows: Rows, summary: Summary) -> N
     (card,) = page.verdicts(summary.model_copy(update={"rows": (exact, slow, fast)}))
     assert card.said == "openvino int8 is fastest"
     assert card.figures == "5.00 ms, 9.4% of answers change, with the same answers (fp32): openvino 10.0 ms"
+
+
+def test_a_card_without_a_winner_says_so(rows: Rows, summary: Summary) -> None:
+    tied = (timed(rows[OPENVINO], 10, 9, 11), timed(rows[ONNXRUNTIME], 10.5, 10, 11.5))
+    (card,) = page.verdicts(summary.model_copy(update={"rows": tied}))
+    assert card.fastest is None
+    assert card.said == "no clear winner: openvino fp32 or onnxruntime fp32, 10.0 ms to 10.5 ms"
+    (flagged,) = page.verdicts(summary.model_copy(update={"rows": (tied[0], timed(rows[ONNXRUNTIME], 8, 7, 9, "C"))}))
+    assert flagged.said.startswith("undecided: onnxruntime fp32 8.00 ms (grade C) or openvino fp32")

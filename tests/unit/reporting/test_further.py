@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from harness.core.schemas import Row, Summary, voided
+from harness.core.schemas import Row, Summary
 from harness.measure.summarise import latency_of
 from harness.render.further import further
-from tests.synthetic_results import RESNET, Synthetic, case_of, measured, usage_of
+from tests.synthetic_results import RESNET, Synthetic, case_of, measured, usage_of, voided
 
 CASES = [case_of(RESNET, backend, "fp32", 1) for backend in ("torch-eager", "onnxruntime", "openvino")]
 SUMMARY = Synthetic((RESNET,), CASES, samples=100).summary()

@@ -223,7 +223,7 @@ def test_without_charts_the_library_stays_out(small: Summary) -> None:
 def test_nothing_measured_is_still_a_page() -> None:
     nothing = Synthetic(models=(EFFICIENTNET,), cases=matrix((EFFICIENTNET,)), change=lambda _case, _record: None)
     text = page(nothing.summary())
-    assert "Nothing was measured that may be ranked" in text
+    assert "No case was measured. The details say why." in text
     assert "never measured" in text
     assert not Seen(text).cases
 
@@ -249,7 +249,7 @@ def test_a_recommendation_rests_on_rows_that_are_there(rows: dict[str, Row], sum
 
 
 def test_a_profile_is_a_section_of_its_own_with_its_tables(small: Summary) -> None:
-    text = page(small, profile="### Cost\n\n| model | GFLOP |\n|---|---|\n| a<b | [x](profiles/a/model.json) |")
+    text = page(small, profile="### Cost\n\n| model | GFLOP |\n|---|--:|\n| a<b | [x](profiles/a/model.json) |")
     assert '<a href="#profile">Profile</a>' in text
     assert "<h3>Cost</h3>" in text
     assert 'a&lt;b</td><td class="num"><a href="profiles/a/model.json">x</a>' in text

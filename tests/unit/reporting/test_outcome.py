@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
-from harness.core.schemas import Interval, Row, Summary, voided
+from harness.core.schemas import Interval, Row, Summary
 from harness.reporting.first_page import outcome
+from tests.synthetic_results import voided
 
 
 def with_rows(summary: Summary, rows: list[Row]) -> Summary:

@@ -8,8 +8,8 @@ import io
 import pytest
 
 from harness.core.environment import PLUGIN
-from harness.core.schemas import CustomMetric, Summary, Unavailable, voided
-from harness.render.conditions import conditions, environment_table, short_conditions
+from harness.core.schemas import CustomMetric, Summary, Unavailable
+from harness.render.conditions import conditions, environment_table, run_conditions, short_conditions
 from harness.render.document import document
 from harness.render.html.cases import case_table
 from harness.reporting.tables import custom_metrics as custom
@@ -17,6 +17,7 @@ from harness.reporting.tables.latency import latency_columns, latency_table
 from harness.reporting.tables.summary import COLUMNS
 from harness.reporting.writers.csv import summary_text
 from harness.reporting.writers.markdown import table_text
+from tests.synthetic_results import voided
 from tests.unit.reporting.test_tables import rows_of
 
 WATTS = CustomMetric(unit="items/J", better="higher", summary="Items | joule.", plugin="pack 1.0")
@@ -85,7 +86,7 @@ def test_the_guide_says_what_it_is_and_why_rows_have_none(plugged: Summary) -> N
 
 def test_conditions_name_the_plugin_of_the_rows_that_it_brought(plugged: Summary) -> None:
     rows = rows_of(plugged, "resnet50")
-    for text in (conditions(plugged, rows), short_conditions(plugged, rows)):
+    for text in (run_conditions(plugged), short_conditions(plugged, rows)):
         assert " · plugin pack 1.0 · " in text
         assert text.count("plugin") == 1
     own = [row for row in rows if row.plugin is None]

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from harness.core.schemas import CustomMetric, Row, Summary, Unavailable
-from harness.reporting.figures import FIGURES
+from harness.reporting.figures import ENERGY, FIGURES
 from harness.reporting.writers.prometheus import metrics_text
 from tests.synthetic_cuda import cuda_summary
 from tests.synthetic_results import with_baseline_grades
@@ -156,9 +156,10 @@ def test_every_gauge_is_documented() -> None:
     rows = tuple(row.model_copy(update={"mode": "offline"}) for row in cuda_summary().rows)
     energies = {row.case_id: metered(row) for row in rows}
     found = read(cuda_summary().model_copy(update={"rows": rows, "energies": energies})) | read(cuda_summary())
-    of_rows = {f"{figure.key}{end}" for figure in FIGURES for end in ("", "_ci95_low", "_ci95_high")}
+    keys = [figure.key for figure in (*FIGURES, *ENERGY)]
+    of_rows = {f"{key}{end}" for key in keys for end in ("", "_ci95_low", "_ci95_high")}
     names = {name.removeprefix("inferometer_") for name in found}
-    units = "_seconds|_per_second|_bytes|_share_ratio|_ratio|_info"
+    units = "_seconds|_per_second|_bytes|_items_per_joule|_joules|_share_ratio|_ratio|_info"
     assert {name for name in names if re.sub(f"({units})$", "", name) not in of_rows} <= listed
     assert {"latency_median_seconds", "throughput_items_ci95_low_per_second", "enqueue_seconds"} <= names
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.core.schemas import Interval, Row, Summary, voided
+from harness.core.schemas import Interval, Row, Summary
 from harness.render import ranking
+from tests.synthetic_results import voided
 
 ROWS = dict[str, Row]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.core.schemas import Row, voided
+from harness.core.schemas import Row
 from harness.render.series import drawable, labels, line_numbers, named, setting_columns
 from tests.synthetic_cuda import cuda_summary
+from tests.synthetic_results import voided
 
 ROWS = {row.case_id: row for row in cuda_summary().rows}
 STATIC = ROWS["bert-base-tensorrt-cuda-fp16-b8-s128-static+graph"]

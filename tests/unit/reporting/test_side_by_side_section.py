@@ -116,8 +116,8 @@ def test_kernels_beside_layers_are_no_like_for_like() -> None:
     alone = Column("c", "torch-compile", parts(operators=(kernel,)), None)
     mixed = by_group([Column("e", "torch-eager", scaled(EAGER), None), alone])
     assert mixed is not None
-    assert doubts(mixed).startswith("Kernels alone were told of torch-compile: the time in which none ran")
-    assert gain_sentence(mixed).endswith("not told: of torch-compile there are operators alone.")
+    assert doubts(mixed).startswith("Only kernels are known of torch-compile: the time in which none ran")
+    assert gain_sentence(mixed).endswith("torch-compile reports operators only.")
 
 
 def test_a_gpu_that_waits_for_its_host_is_told_as_what_the_difference_comes_from() -> None:

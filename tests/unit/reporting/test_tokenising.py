@@ -21,5 +21,5 @@ def test_what_is_not_known_has_a_reason() -> None:
     line = tokenising_line(PARTS.model_copy(update={"tokenising": unknown, "layers": ()}))
     assert "has no figure" in line
     assert "(not measured: no tokenizer makes these inputs)" in line
-    assert line.endswith("for lack of layers.")
+    assert line.endswith("without a per-layer profile.")
     assert tokenising_line(PARTS.model_copy(update={"tokenising": None})) == ""

@@ -13,7 +13,7 @@ import pytest
 from harness.core.schemas import Case, Measured, Row, SplitSamples, Summary
 from harness.render import ranking, recommend
 from harness.render.document import document
-from harness.render.ways import BOUNDARIES, MODES
+from harness.render.ways import BOUNDARIES, MODES, way_of
 from harness.reporting.charts import selection
 from harness.reporting.charts.latency import overview
 from harness.reporting.charts.rows import TableRows
@@ -65,11 +65,11 @@ def mixed() -> Summary:
 
 
 def tables(summary: Summary) -> dict[str, list[Row]]:
-    return {" ".join(key[:1] + key[3:]): rows for key, rows in ranking.by_table(summary.rows)}
+    return {" ".join((key.model, *way_of(key))): rows for key, rows in ranking.by_table(summary.rows)}
 
 
 def test_tables_are_by_boundary_and_mode_and_stand_together_by_model(mixed: Summary) -> None:
-    found = [(key[0], key[3:]) for key, _ in ranking.by_table(mixed.rows)]
+    found = [(key.model, way_of(key)) for key, _ in ranking.by_table(mixed.rows)]
     assert [model for model, _ in found] == ["efficientnet-lite0"] * 4 + ["resnet50"] * 4
     assert len(set(found)) == 8
     for rows in tables(mixed).values():
@@ -133,8 +133,7 @@ def test_the_answers_are_of_one_table_a_model(mixed: Summary) -> None:
     text = answer_table(mixed)
     assert text.count("resnet50") == text.count("efficientnet-lite0") == 2, "batch 1 and 4 of one table"
     only = mixed.model_copy(update={"rows": tuple(row for row in mixed.rows if row.mode == "offline")})
-    assert "resnet50 (offline), batch 1" in answer_table(only)
-    assert "model only, offline" in answer_table(only)
+    assert "resnet50 (random weights, offline), batch 1" in answer_table(only)
 
 
 def test_the_terminal_names_what_is_not_usual(mixed: Summary) -> None:

@@ -51,7 +51,7 @@ def test_launches_are_told_on_a_gpu() -> None:
     gaps = LaunchGaps(window_ns=40 * MS, busy_ns=15 * MS, waited_ns=None, work_ns=15 * MS, kernels_ns=15 * MS)
     on_gpu = SUMMARY.model_copy(update={"rows": (EAGER.model_copy(update={"device": "cuda"}),)})
     text = what_if_text(on_gpu, {EAGER.case_id: parts((), 20, operators=(kernel,), launch_gaps=gaps)})
-    assert "| 1.33×  | at most     | launches | torch-eager fp32, batch 1 |" in text
+    assert "| 1.33×  | upper bound | launches | torch-eager fp32, batch 1 |" in text
     assert "in 25.0% of the measured latency no kernel runs" in text
 
 
