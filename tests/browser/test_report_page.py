@@ -206,6 +206,7 @@ def test_filters_hold_for_every_table_and_chart(opened: Open) -> None:
 
 def test_charts_show_values_under_the_pointer_and_zoom(opened: Open) -> None:
     tab = opened()
+    draw_everything(tab)
     place = tab.locator("[id^=table-] .wide .plot").first
     place.scroll_into_view_if_needed()
     place.locator(".points path.point").first.hover(force=True)
