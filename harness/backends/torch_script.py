@@ -31,7 +31,7 @@ class TorchScript(TorchBackend):
         self._fixed = [
             f"{str(one.message).partition(' might cause')[0]} ({Path(one.filename).name}:{one.lineno})"
             for one in said
-            if issubclass(one.category, torch.jit.TracerWarning)
+            if issubclass(one.category, torch.jit.TracerWarning)  # type: ignore[attr-defined]
         ]
         return self._script
 
