@@ -31,8 +31,9 @@ import psutil
 from benchmarks.forked_stages import LEAVING_S, FaultError, Folders, MissedError, Started, nothing_is_left
 from benchmarks.hostile_inputs import KINDS, base, give
 from harness import aggregate, export, report, run, share
-from harness.core import cli, orphans, store
+from harness.core import cli, store
 from harness.core.errors import InferometerError
+from harness.core.host import orphans
 from harness.core.schemas import ExportRecord, Measured, Running, Summary
 
 ROOT = Path(__file__).parents[1]
@@ -94,7 +95,11 @@ def _wait_for(victim: str, running: Started) -> int:
     """The process id of a victim, once it is there."""
     if victim == "stage":
         return running.pid
-    words = {"worker": "harness.worker", "monitor": "harness.monitor", "case": "harness.worker"}[victim]
+    words = {
+        "worker": "harness.processes.worker",
+        "monitor": "harness.processes.monitor",
+        "case": "harness.processes.worker",
+    }[victim]
     while not running.poll():
         with suppress(psutil.NoSuchProcess):
             for process in psutil.Process(running.pid).children(recursive=True):

@@ -19,10 +19,11 @@ from scipy.signal import lfilter
 from tabulate import tabulate
 
 from benchmarks.false_alarms import KINDS, SPEED_GAP, SPEED_SCATTER, Draw
+from harness.aggregation import flags
+from harness.aggregation.rounds import is_wide
 from harness.core.schemas import Interval, Measurement
-from harness.measure import grades, stats
-from harness.measure.ratios import ratio_of_medians
-from harness.measure.rounds import is_wide
+from harness.statistics import estimators
+from harness.statistics.ratios import ratio_of_medians
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -50,9 +51,9 @@ def main() -> None:
     rng = np.random.default_rng(20261127)
     print("# Median over processes\n")
     headers = ["process medians", *map(str, ROUNDS), "median outside"]
-    _show(headers, [_median_line(name, stats.median_interval, rng) for name in ALIKE])
+    _show(headers, [_median_line(name, estimators.median_interval, rng) for name in ALIKE])
     print("\n# The same by t on logarithms\n")
-    _show(headers, [_median_line(name, stats.log_t_interval, rng) for name in ALIKE])
+    _show(headers, [_median_line(name, estimators.log_t_interval, rng) for name in ALIKE])
     print("\n# Ratio of two medians (MOVER), both of the same distribution\n")
     _show(headers[:-1], [_ratio_line(name, rng) for name in ALIKE])
     print("\n# One process's iterations against several processes\n")
@@ -88,7 +89,7 @@ def _median_line(
     for count in ROUNDS:
         held = np.zeros(len(truths))
         for values in np.exp(KINDS[name](rng, TRIALS, count)).tolist():
-            found, centre = method(values), stats.median(values)
+            found, centre = method(values), estimators.median(values)
             if found is None:
                 continue
             held += [found.low <= math.exp(truth) <= found.high for truth in truths]
@@ -126,7 +127,7 @@ def _one_process(rho: float, rng: np.random.Generator) -> list[str]:
         first = runs[0]
         raw += _holds(first, 1.0)
         blocks += _holds(np.median(first.reshape(20, -1), axis=1), 1.0)
-        found = stats.median_interval([float(np.median(run)) for run in runs])
+        found = estimators.median_interval([float(np.median(run)) for run in runs])
         processes += found is not None and found.low <= 1.0 <= found.high
     return [f"{count / trials:.1%}" for count in (raw, blocks, processes)]
 
@@ -144,12 +145,12 @@ def _percentile_line(processes: int, samples: int, rho: float, rng: np.random.Ge
     cells = []
     for quantile in (0.5, *QUANTILES.values()):
         truth = 1 + SPREAD * float(special.ndtri(quantile))
-        found = [[stats.percentile(values, quantile) for values in run] for run in runs]
-        ends = [interval for values in found if (interval := stats.median_interval(values)) is not None]
+        found = [[estimators.percentile(values, quantile) for values in run] for run in runs]
+        ends = [interval for values in found if (interval := estimators.median_interval(values)) is not None]
         held = sum(end.low <= truth <= end.high for end in ends) / trials
-        bias = float(np.median([stats.median(values) for values in found])) / truth - 1
+        bias = float(np.median([estimators.median(values) for values in found])) / truth - 1
         said = f"{held:.0%} / {bias:+.2%}"
-        cells.append(said if stats.process_percentiles(list(runs[0]), quantile) else f"({said})")
+        cells.append(said if estimators.process_percentiles(list(runs[0]), quantile) else f"({said})")
     return [f"{processes} × {samples}", f"{rho:g}", *cells]
 
 
@@ -161,15 +162,15 @@ def _further(planned: int, target: float, rng: np.random.Generator) -> str:
         count = planned
         while count < 20 and is_wide(values[:count], settings):
             count += 1
-        found = stats.median_interval(values[:count])
+        found = estimators.median_interval(values[:count])
         held += found is not None and found.low <= 1 <= found.high
     return f"{held / TRIALS:.1%}"
 
 
 def _drift(scatter: float, rounds: int, change: float, rng: np.random.Generator) -> str:
     line = np.linspace(0, math.log1p(change), rounds)
-    trends = [stats.trend(values) for values in np.exp(line + rng.normal(0, scatter, (TRIALS, rounds))).tolist()]
-    return f"{sum(trend is not None and abs(trend) > grades.MAX_DRIFT for trend in trends) / TRIALS:.1%}"
+    trends = [estimators.trend(values) for values in np.exp(line + rng.normal(0, scatter, (TRIALS, rounds))).tolist()]
+    return f"{sum(trend is not None and abs(trend) > flags.MAX_DRIFT for trend in trends) / TRIALS:.1%}"
 
 
 def _scattered(scatter: float) -> Draw:
@@ -201,7 +202,7 @@ SPEEDS: dict[str, Draw] = {
 
 
 def _flagged(draw: Draw, rounds: int, rng: np.random.Generator) -> str:
-    found = [stats.two_speeds(values) for values in np.exp(draw(rng, TRIALS, rounds)).tolist()]
+    found = [estimators.two_speeds(values) for values in np.exp(draw(rng, TRIALS, rounds)).tolist()]
     return f"{sum(one is not None for one in found) / TRIALS:.1%}"
 
 
@@ -214,7 +215,7 @@ def _ar1(rho: float, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
 
 def _holds(values: Array, truth: float) -> bool:
     """True where the ordinary 95% t interval over values holds the truth."""
-    half = stats.t_critical(len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    half = estimators.t_critical(len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
     return bool(abs(values.mean() - truth) <= half)
 
 

@@ -21,12 +21,13 @@ import numpy as np
 import onnxruntime
 import openvino
 
-from harness.core import limits
-from harness.measure.clock import now_ns
-from harness.zoo import model_info, onnx_file
-from harness.zoo.build import family_of
+from harness.core.host import limits
+from harness.timing.clock import now_ns
+from harness.zoo import model_info
+from harness.zoo.construct import family_of
+from harness.zoo.export_request import Options, versions
 from harness.zoo.loaded import Arrays, Request
-from harness.zoo.request import Options, versions
+from harness.zoo.onnx import write
 
 MODELS = ("minilm-l6", "efficientnet-lite0", "resnet50", "mobilenet_v2")
 SEQUENCE_LENGTH = 128
@@ -62,7 +63,7 @@ def compare(name: str, folder: Path, rounds: int, threads: int) -> None:
         for exporter, opset in EXPORTERS:
             path = folder / f"{exporter}-{opset}-{attention}.onnx"
             options = Options(exporter, opset, None, None, None, attention)
-            onnx_file.write_fp32(loaded, arrays, path, options)
+            write.write_fp32(loaded, arrays, path, options)
             variants[exporter, opset, attention] = path
     engines: dict[str, Callable[[Path, Arrays, int], Callable[[], object]]] = {"ort": ort_runner, "ov": openvino_runner}
     runners = {
@@ -74,7 +75,7 @@ def compare(name: str, folder: Path, rounds: int, threads: int) -> None:
             samples_ns[cell] += turn(runners[cell])
     for key, path in variants.items():
         ort, ov = (min(samples_ns[key, engine]) / 1e6 for engine in engines)
-        nodes = len(onnx_file.onnx.load(path, load_external_data=False).graph.node)
+        nodes = len(write.onnx.load(path, load_external_data=False).graph.node)
         print(f"| {name} | {key[0]} | {key[1]} | {key[2] or '–'} | {ort:.2f} | {ov:.2f} | {nodes} |", flush=True)
 
 

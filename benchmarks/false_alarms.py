@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tabulate import tabulate
 
-from harness.measure.comparison import EQUIVALENCE, judge
-from harness.measure.ratios import Change, change_between
+from harness.comparison.verdicts import EQUIVALENCE, judge
+from harness.statistics.ratios import Change, change_between
 
 Medians = NDArray[np.float64]
 """Rows by rounds, on logarithms."""
@@ -93,13 +93,13 @@ KINDS: dict[str, Draw] = {
 
 
 def changes(baseline: Medians, current: Medians) -> list[Change]:
-    """What each row's two runs say, as harness.measure.ratios has it."""
+    """What each row's two runs say, as harness.statistics.ratios has it."""
     runs = zip(np.exp(baseline).tolist(), np.exp(current).tolist(), strict=True)
     return [found for before, after in runs if (found := change_between(before, after)) is not None]
 
 
 def verdicts(found: Sequence[Change]) -> list[str]:
-    """A verdict per row, as harness.measure.comparison gives it."""
+    """A verdict per row, as harness.comparison.verdicts gives it."""
     return [one.verdict for one in judge(found, EQUIVALENCE)]
 
 

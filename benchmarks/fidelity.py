@@ -19,16 +19,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-from harness.backends.base import Job as BackendJob
+from harness.backends.base import BackendJob
 from harness.backends.batches import nothing_exported
-from harness.backends.noop import Noop
-from harness.core import environment, limits, store
-from harness.core.jobs import Job
+from harness.backends.calibration.noop import Noop
+from harness.core import store
+from harness.core.host import environment, limits
 from harness.core.layout import Models, Results
+from harness.core.protocol import Job
 from harness.core.schemas import Case, ExportRecord, Measured, Measurement, Plan
-from harness.measure.launcher import Worker
-from harness.measure.loop import measure
-from harness.measure.modes import Sync
+from harness.processes.launcher import Worker
+from harness.timing.loop import measure
+from harness.timing.modes import Sync
 
 SETTINGS = Measurement(warmup_max_s=2.0, max_s=4.0, parity_samples=16)
 
@@ -59,7 +60,7 @@ print(statistics.median(samples))
 import sys, numpy as np, torch, torch.utils.benchmark as benchmark
 from pathlib import Path
 from harness.core.schemas import ExportRecord
-from harness.zoo.build import build_module
+from harness.zoo.construct import build_module
 folder, threads = Path(sys.argv[1]), int(sys.argv[2])
 torch.set_num_threads(threads)
 module = build_module(ExportRecord.model_validate_json((folder / "export.json").read_bytes()), folder)

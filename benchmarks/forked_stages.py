@@ -16,8 +16,9 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a process with one thread may be for
 import psutil
 
 from harness import aggregate, export, plan, run
-from harness.core import cli, orphans, store
+from harness.core import cli, store
 from harness.core.errors import InferometerError
+from harness.core.host import orphans
 from harness.core.layout import Models, Results
 from harness.core.schemas import Plan, Summary
 

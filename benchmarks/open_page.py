@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 from playwright.sync_api import sync_playwright  # noqa: E402 - after the path is set
 from tabulate import tabulate  # noqa: E402
 
-from harness.render.html.page import page  # noqa: E402
+from harness.reporting.html.page import page  # noqa: E402
 from tests.synthetic_results import many_rows  # noqa: E402
 
 GOAL_S, GOAL_BYTES = 2.0, 8_000_000

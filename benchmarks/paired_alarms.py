@@ -23,11 +23,11 @@ from tabulate import tabulate
 
 from benchmarks.false_alarms import KINDS as SEPARATE
 from benchmarks.false_alarms import SCATTER, Draw, Medians, Sides, correlated, error_rates
+from harness.comparison.paired import paired_change
+from harness.comparison.verdicts import EQUIVALENCE, RULES, judge
 from harness.core.schemas import Case
-from harness.measure.comparison import EQUIVALENCE, RULES, judge
-from harness.measure.paired import paired_change
-from harness.measure.ratios import Change
 from harness.planning.schedule import paired_rounds
+from harness.statistics.ratios import Change
 
 Pair = Callable[..., Sides]
 """(rng, rows, rounds) → both states, rows by rounds, on logarithms."""
@@ -108,13 +108,13 @@ KINDS: dict[str, Pair] = {
 
 
 def changes(baseline: Medians, current: Medians) -> list[Change]:
-    """What each row's pairs say, as harness.measure.paired has it."""
+    """What each row's pairs say, as harness.comparison.paired has it."""
     rows = zip(np.exp(baseline).tolist(), np.exp(current).tolist(), strict=True)
     return [found for before, after in rows if (found := paired_change(before, after)) is not None]
 
 
 def verdicts(found: Sequence[Change]) -> list[str]:
-    """A verdict per row, as harness.measure.comparison gives it."""
+    """A verdict per row, as harness.comparison.verdicts gives it."""
     return [one.verdict for one in judge(found, EQUIVALENCE, RULES["paired"])]
 
 

@@ -24,9 +24,9 @@ from harness.core import store
 from harness.core.layout import Models, Results
 from harness.core.schemas import Plan, Row, Summary
 from harness.planning.matrix import plan_id
-from harness.render import ranking
-from harness.render.conditions import short_conditions
+from harness.reporting import ranking
 from harness.reporting.first_page import answer_table
+from harness.reporting.prose.conditions import short_conditions
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"

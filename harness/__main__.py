@@ -21,14 +21,14 @@ from pathlib import Path
 from harness import pipeline
 from harness.core import hints
 from harness.core.cli import main, parser, say
-from harness.core.environment import version
 from harness.core.errors import UsageError
+from harness.core.host.environment import version
 from harness.core.layout import Results
-from harness.core.names import unknown_name
 from harness.core.schemas import Plan, Summary
 from harness.core.store import load
-from harness.measure.clock import unix_s
+from harness.core.text import unknown_name
 from harness.reporting.first_page import outcome
+from harness.timing.clock import unix_s
 
 STAGES = (
     *("plan", "export", "build_engine", "roof", "run", "watch", "spread", "energy", "profile_ops"),

@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from harness.core import cli, devices, store
+from harness.comparison.paired import ENOUGH_ROUNDS
+from harness.core import cli, store
 from harness.core.errors import (
     CasesFailedError,
     ExportError,
@@ -28,17 +29,17 @@ from harness.core.errors import (
     UnavailableError,
     UsageError,
 )
+from harness.core.host import gpu
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.schemas import Plan, States
-from harness.measure.paired import ENOUGH_ROUNDS
 from harness.pipeline import VARIABLES
+from harness.planning.block_settings import interpreters
 from harness.planning.exports import read_exports
-from harness.planning.interpreters import interpreters
-from harness.render.units import count
-from harness.running.code_states import CodeState, code_states, require_own_modules
-from harness.running.interleaved import Side, measure_in_turn
-from harness.running.stages import run_stage
+from harness.processes.code_states import CodeState, code_states, require_own_modules
+from harness.processes.interleaved import InterleavedState, measure_in_turn
+from harness.processes.stages import run_stage
+from harness.reporting.units import count
 
 ROUNDS = 10
 """Pairs of each row: of simulated rows that scatter by 1%, a 5% slow-down of one alone is found in over 99%, of one
@@ -103,11 +104,11 @@ def _prepared(
     state: CodeState,
     results: Results,
     models: Models,
-    other: Side | None,
+    other: InterleavedState | None,
     *,
     options: argparse.Namespace,
     of_plan: Sequence[str],
-) -> Side:
+) -> InterleavedState:
     """Plan and export a state, and build its engines. other: the side that is prepared already."""
     show = cli.say if other is None else None
     config = options.config if other is None else options.config.resolve()
@@ -124,7 +125,7 @@ def _prepared(
         raise UsageError(
             f"{tuned.case_id} is tuned: an A/B run measures settings that are named.", "Name them: SETTINGS=default."
         )
-    devices.require(plan.device)
+    gpu.require(plan.device)
     force = ["--force"] if options.force else []
     try:
         _warn(label, run("export", *where, *folders, *force, show=cli.say))
@@ -141,10 +142,10 @@ def _prepared(
         _warn(label, run("roof", *where, show=cli.say))
     elif other.results.roof.is_file():
         shutil.copyfile(other.results.roof, results.roof)
-    return Side(label, state, plan, models, results, read_exports(plan, results, models))
+    return InterleavedState(label, state, plan, models, results, read_exports(plan, results, models))
 
 
-def _require_own_modules(ours: Side, theirs: Side) -> None:
+def _require_own_modules(ours: InterleavedState, theirs: InterleavedState) -> None:
     sources = [model.name.split(":") for model in ours.plan.models if model.name.startswith("module:")]
     names = [parts[1] for parts in sources]
     if names and ours.state.code.root != theirs.state.code.root:
@@ -152,14 +153,14 @@ def _require_own_modules(ours: Side, theirs: Side) -> None:
         require_own_modules(ours.state.code, theirs.state.code, names)
 
 
-def _require_models(theirs: Side) -> None:
+def _require_models(theirs: InterleavedState) -> None:
     if theirs.exports.absent and not theirs.exports.found:
         reason = next(iter(theirs.exports.absent.values()))
         problem = f"{theirs.state.state.name} has no model to compare with: {reason.problem}"
         raise NotComparableError(problem, "Measure this folder alone: make bench; or name a later commit.")
 
 
-def _begin(states: States, ours: Side, theirs: Side, force: bool) -> None:
+def _begin(states: States, ours: InterleavedState, theirs: InterleavedState, force: bool) -> None:
     """Take away what was measured of other states: records do not say from which code they are."""
     path = ours.results.states
     if force or not path.is_file() or store.load(path, States, "make ab") != states:
@@ -169,7 +170,7 @@ def _begin(states: States, ours: Side, theirs: Side, force: bool) -> None:
     store.save(path, states)
 
 
-def _end(ours: Side, theirs: Side, failures: int, options: argparse.Namespace) -> None:
+def _end(ours: InterleavedState, theirs: InterleavedState, failures: int, options: argparse.Namespace) -> None:
     here = Results(options.results).ab
     for side in (ours, theirs):
         run_stage("aggregate", "--results", str(side.results.root), "--models-dir", str(side.models.root))

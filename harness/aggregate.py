@@ -13,8 +13,17 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness.aggregation.join import Notes, join
+from harness.aggregation.plugin_metrics import installed_metrics, with_custom
 from harness.backends import BACKENDS
-from harness.core import chain, cli, store, written
+from harness.core import (
+    chain,
+    cli,
+    store,
+)
+from harness.core import (
+    chain as written,
+)
 from harness.core.errors import CasesFailedError, FormatError, MissingInputError
 from harness.core.layout import Models, Results
 from harness.core.portable import portable, portable_failure
@@ -32,12 +41,8 @@ from harness.core.schemas import (
     Usage,
 )
 from harness.core.timestamps import utc_now
-from harness.measure.custom import installed_metrics, with_custom
-from harness.measure.join import join
-from harness.measure.notes import Notes
-from harness.planning.built_engines import built_engines
-from harness.planning.exports import another_request, export_files, failure_of, recorded_export
-from harness.render import units
+from harness.planning.exports import another_request, built_engines, export_files, failure_of, recorded_export
+from harness.reporting import units
 from harness.reporting.writers.csv import summary_text
 
 

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import parity
 from harness.backends import BACKENDS
-from harness.backends.base import Job, construct
+from harness.backends.base import BackendJob, construct
 from harness.backends.batches import load_batches
-from harness.core import cli, devices, store
+from harness.backends.tensorrt import engine_request as requests
+from harness.backends.tensorrt.engine_request import EnginePlace, Options
+from harness.core import cli, store
 from harness.core.errors import ExportError, FormatError, InferometerError, MissingInputError, UnavailableError
+from harness.core.host import gpu
 from harness.core.layout import ModelFolder, Models, Results
 from harness.core.schemas import (
     Case,
@@ -30,11 +32,10 @@ from harness.core.schemas import (
     Plan,
     Precision,
 )
-from harness.engines import request as requests
-from harness.engines.request import Options, Place
-from harness.measure.clock import now_ns
+from harness.planning.block_settings import interpreters
 from harness.planning.exports import export_of
-from harness.planning.interpreters import interpreters
+from harness.statistics import parity
+from harness.timing.clock import now_ns
 
 Wanted = Sequence[tuple[Case, Options]]
 
@@ -56,7 +57,7 @@ def stage(arguments: Sequence[str]) -> None:
         return
     for backend in {case.backend for cases in wanted.values() for case, _ in cases} & set(others):
         _continue_in(others[backend], options)
-    devices.require(plan.device)
+    gpu.require(plan.device)
     place = _here()
     results, models = Results(options.results), Models(options.models_dir)
     failures: list[str] = []
@@ -96,10 +97,10 @@ def _continue_in(python: Path, options: argparse.Namespace) -> None:
     os.execve(python, [str(python), "-m", "harness.build_engine", *words], environment)  # noqa: S606
 
 
-def _here() -> Place:
+def _here() -> EnginePlace:
     """This machine, as engines know it."""
     try:
-        from harness.engines.here import here  # noqa: PLC0415 - TensorRT, which only this stage and its backend need
+        from harness.backends.tensorrt.versions import here  # noqa: PLC0415 - TensorRT, which only this stage and its backend need
     except ImportError as error:
         raise UnavailableError(
             f"The plan needs TensorRT engines and TensorRT cannot be imported: {error}.",
@@ -116,18 +117,18 @@ class _Model:
     export: ExportRecord
     folder: ModelFolder
     cases: Wanted
-    place: Place
+    place: EnginePlace
     cache: Path
 
 
 def _of_model(
-    plan: Plan, export: ExportRecord, cases: Wanted, place: Place, models: Models, flags: argparse.Namespace
+    plan: Plan, export: ExportRecord, cases: Wanted, place: EnginePlace, models: Models, flags: argparse.Namespace
 ) -> list[str]:
     """Build the engines of one model; returns what went wrong, one line an engine."""
-    from harness.engines import api  # noqa: PLC0415
+    from harness.backends.tensorrt import versions  # noqa: PLC0415
 
     slug, folder = export.slug, models.folder(export.slug, export.folder)
-    typed = api.strongly_typed()
+    typed = versions.strongly_typed()
     problems = []
     source: dict[Precision, OnnxArtifact] = {}
     for precision in dict.fromkeys(case.precision for case, _ in cases):
@@ -169,7 +170,7 @@ def _is_current(folder: ModelFolder, name: str, key: str) -> bool:
 
 def _build(model: _Model, request: EngineRequest, name: str) -> EngineRecord:
     """Build and check one engine, and save its record."""
-    from harness.engines.checked import build_checked  # noqa: PLC0415
+    from harness.backends.tensorrt.checked_engine import build_checked  # noqa: PLC0415
 
     gate = model.plan.gate(model.export.model, request.precision)
     record = build_checked(
@@ -196,7 +197,7 @@ def _checked(model: _Model, record: EngineRecord) -> Parity | None:
     """The worst distance from the reference over all stored inputs, through the backend that will measure it."""
     case, options = _check_case(model, record.request)
     batches = load_batches(model.folder.root, model.export, case, model.plan.measurement.parity_samples)
-    job = Job(
+    job = BackendJob(
         case,
         model.export,
         model.folder.root,

@@ -14,12 +14,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from harness.core import archive, chain, cli, environment, store, written
-from harness.core.confine import inside
+from harness.core import (
+    archive,
+    chain,
+    cli,
+    store,
+)
+from harness.core import (
+    chain as written,
+)
 from harness.core.errors import FormatError, UsageError
+from harness.core.host import environment
 from harness.core.layout import BUNDLE_MANIFEST, Models, Results
 from harness.core.portable import portable
-from harness.core.regular import Limit, read, read_text
+from harness.core.safe_files import Limit, read, read_text
+from harness.core.safe_paths import inside
 from harness.core.schemas import Bundle, BundledFile, Environment, Failed, Plan
 
 _CHECKOUT = Path(__file__).parents[1]

@@ -18,17 +18,24 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.comparison import thresholds
-from harness.comparison.thresholds import Threshold
-from harness.core import chain, cli, store, written
+from harness.comparison import compatibility, verdicts
+from harness.comparison.verdicts import EQUIVALENCE, Margins
+from harness.core import (
+    chain,
+    cli,
+    store,
+)
+from harness.core import (
+    chain as written,
+)
 from harness.core.errors import MissingInputError, NotComparableError, RegressionError, UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Comparison, Design, Side, States, Summary
 from harness.core.timestamps import utc_now
-from harness.measure import changes, comparison
-from harness.measure.comparison import EQUIVALENCE, Margins
-from harness.render.conditions import short_conditions
+from harness.reporting import thresholds
+from harness.reporting.prose.conditions import short_conditions
 from harness.reporting.tables import comparison as tables
+from harness.reporting.thresholds import Threshold
 from harness.reporting.writers import github
 from harness.reporting.writers.github import pr_comment
 from harness.reporting.writers.junit import junit
@@ -80,8 +87,8 @@ def judge(
     design: Design = "separate",
 ) -> Comparison:
     """Both kinds of verdict in one record."""
-    found = () if baseline is None else changes.differences(baseline, current)
-    rows = () if baseline is None else comparison.compare(baseline, current, found, margins, design)
+    found = () if baseline is None else compatibility.differences(baseline, current)
+    rows = () if baseline is None else verdicts.compare(baseline, current, found, margins, design)
     return Comparison(
         design=design,
         created_at=utc_now(),
@@ -89,7 +96,7 @@ def judge(
         current=sides[1],
         equivalence=margins.equivalence,
         max_regression=margins.max_regression,
-        common_ratio=comparison.common_ratio(rows),
+        common_ratio=verdicts.common_ratio(rows),
         differences=found,
         rows=rows,
         judgements=tuple(one for threshold in wanted for one in thresholds.judge(threshold, current.rows)),

@@ -14,24 +14,32 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from harness.aggregation.across_rows import FIRST_ROUND, losers
+from harness.aggregation.energy_pass import (
+    MIN_WINDOW_S,
+    EnergySpent,
+    energy_of,
+    metered_cases,
+    settings_for,
+)
 from harness.backends import BACKENDS
-from harness.core import cli, devices, gpu, limits, store
+from harness.core import cli, store
 from harness.core.errors import CaseError, CasesFailedError, FormatError, UsageError
-from harness.core.jobs import Job
+from harness.core.host import gpu, limits
+from harness.core.host import gpu as devices
+from harness.core.host.gpu import Card, first_card
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
-from harness.core.nvml import Card, first_card
+from harness.core.protocol import Job
 from harness.core.schemas import Case, Energy, Failed, Measured, Plan
-from harness.measure.energy import MIN_WINDOW_S, Spent, energy_of, metered_cases, settings_for
-from harness.measure.launcher import Worker
-from harness.measure.tuning import FIRST_ROUND, losers
+from harness.planning.block_settings import interpreters
 from harness.planning.exports import export_files
-from harness.planning.interpreters import interpreters
-from harness.planning.part import of_models
 from harness.planning.resume import Finished
-from harness.render.units import count, significant
-from harness.running.metering import PhaseMeter, idle
-from harness.running.turn import measure_turn
+from harness.planning.schedule import of_models
+from harness.processes.energy_meter import PhaseMeter, idle
+from harness.processes.launcher import Worker
+from harness.processes.pool import measure_turn
+from harness.reporting.units import count, significant
 
 DEFAULT_WINDOW_S = 6.0
 
@@ -70,7 +78,7 @@ def stage(arguments: Sequence[str]) -> None:
         if not todo:
             cli.say("Every case has its energy already; `make energy FORCE=1` measures again.")
             return
-        with _Pass(plan, results, models, first_card(), options.window, others) as measuring:
+        with _EnergyPass(plan, results, models, first_card(), options.window, others) as measuring:
             failures = sum(not measuring.measure(name, case) for name, case in todo)
     if failures:
         raise CasesFailedError(
@@ -101,7 +109,7 @@ def _has(path: Path, settings_id: str) -> bool:
         return False
 
 
-class _Pass:
+class _EnergyPass:
     """One pass over cases: a worker per backend, one card; a context manager that ends every process it started."""
 
     def __init__(
@@ -121,8 +129,8 @@ class _Pass:
         self._workers: dict[str, Worker] = {}
         self._stack = ExitStack()
 
-    def __enter__(self) -> _Pass:
-        self._idle: Spent = idle(self._card, MIN_WINDOW_S)
+    def __enter__(self) -> _EnergyPass:
+        self._idle: EnergySpent = idle(self._card, MIN_WINDOW_S)
         cli.say(f"{self._facts.name}: {self._idle.watts:.0f} W idle.")
         return self
 

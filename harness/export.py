@@ -25,7 +25,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
 
-from harness.core import cli, orphans, store
+from harness.core import cli, store
 from harness.core.content_addressed import name_of, publish, share_equal_files, staging
 from harness.core.errors import (
     CasesFailedError,
@@ -37,19 +37,25 @@ from harness.core.errors import (
     UsageError,
 )
 from harness.core.extensions import reason
+from harness.core.host import orphans
 from harness.core.layout import ExportFiles, ModelFolder, Models, Results
 from harness.core.lock import exclusive
-from harness.core.names import unknown_name
 from harness.core.portable import portable
-from harness.core.regular import Limit, read
+from harness.core.safe_files import Limit, read
 from harness.core.schemas import ExportFailure, ExportRecord, Plan, PlannedModel, Precision
-from harness.measure.clock import now_ns
-from harness.parity import compare
+from harness.core.text import unknown_name
 from harness.planning.exports import refusal_of
-from harness.running.presence import ExportPresence
+from harness.processes.pool import ExportPresence
+from harness.statistics.parity import compare
+from harness.timing.clock import now_ns
 from harness.zoo import model_info
+from harness.zoo.export_request import (
+    Options,
+    covers,
+    intact_record,
+    request_digest,
+)
 from harness.zoo.identity import is_built
-from harness.zoo.request import Options, covers, intact_record, request_digest
 
 DEFAULT_OPSET = 20
 """Chosen by measurement, as the default exporter: docs/decisions/0002-exporter.md."""
@@ -240,13 +246,13 @@ def _look_into(log: Path) -> str:
 
 def _export_one(asked: _Asked) -> Ended:
     """Export one model into a new folder that gets its name from what is in it."""
-    from harness.zoo.exporting import Job, export_model, identify  # noqa: PLC0415 - torch and its relatives
+    from harness.zoo.exporting import ExportJob, export_model, identify  # noqa: PLC0415 - torch and its relatives
 
     plan, planned, models, measurement = asked.plan, asked.planned, asked.models, asked.plan.measurement
     home = models.folder(planned.slug).root
     watch = Stopwatch()
     with staging(home) as staged:
-        job = Job(
+        job = ExportJob(
             info=model_info(planned.name),
             planned=planned,
             batch_sizes=tuple(sorted({case.batch_size for case in plan.cases if case.model == planned.name})),

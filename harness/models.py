@@ -46,7 +46,7 @@ def availability(info: ModelInfo) -> str:
 def _is_cached(info: ModelInfo) -> bool:
     """True where the libraries' own download folders hold weights of this model."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    if info.family == "harness.zoo.vision":
+    if info.family == "harness.zoo.families.vision":
         folder = Path(os.environ.get("TORCH_HOME", cache / "torch")) / "hub" / "checkpoints"
         # torchvision names its files <model>-<eight hex digits>.pth.
         pattern = re.compile(re.escape(info.reference) + r"-[0-9a-f]{8}\.pth")

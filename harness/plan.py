@@ -12,24 +12,29 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from harness.backends import BACKENDS
-from harness.core import cli, devices, hints, store, written
+from harness.core import (
+    chain,
+    cli,
+    hints,
+    store,
+)
 from harness.core.errors import UsageError
+from harness.core.host import gpu
 from harness.core.layout import Results
 from harness.core.lock import exclusive
-from harness.core.names import short_names
 from harness.core.portable import portable, portable_path
-from harness.core.regular import Limit, read
-from harness.core.sanitize import shortened
+from harness.core.safe_files import Limit, read
 from harness.core.schemas import Boundary, Exporter, GivenInputs, Mode, Plan, Precision, Quantisation
+from harness.core.text import short_names, shortened
 from harness.planning import amounts
 from harness.planning.config import MOST, Config, configuration, read_config
-from harness.planning.estimate import estimate, further_in_words, in_words
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import Overrides, apply
-from harness.render import units
+from harness.planning.schedule import estimate, further_in_words, in_words
+from harness.reporting import units
 from harness.zoo import model_info
-from harness.zoo.input_files import describe
-from harness.zoo.quantised_file import quantisation_of
+from harness.zoo.inputs.files import describe
+from harness.zoo.onnx.quantised_file import quantisation_of
 from harness.zoo.sources import is_model_file, require_files, with_prefix
 
 T = TypeVar("T")
@@ -62,7 +67,7 @@ def stage(arguments: Sequence[str]) -> None:
     final = apply(config, chosen).portable()
     config = config.portable()
     source = portable_path(str(options.config))
-    devices.require(final.device)
+    gpu.require(final.device)
     quantised = _quantised(final)
     make_plan(config.model_copy(update={"device": final.device}), source, digest, quantised=quantised)
     given = _own_inputs(final)
@@ -74,7 +79,7 @@ def stage(arguments: Sequence[str]) -> None:
     with exclusive(results.lock):
         changed = store.save(results.plan, plan)
         line = hints.command_line(hints.front(), [portable(word) for word in arguments])
-        written.save(results, "plan", {results.command: line.encode()})
+        chain.save(results, "plan", {results.command: line.encode()})
     for refused in BACKENDS.all_refused():
         cli.warn(f"{refused.problem} {refused.hint}")
     _describe(plan, results.plan, changed, options.list)

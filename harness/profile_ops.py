@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.backends import BACKENDS, backend_info
-from harness.core import cli, devices, limits, store
+from harness.core import cli, store
 from harness.core.errors import (
     CasesFailedError,
     FormatError,
@@ -28,31 +28,34 @@ from harness.core.errors import (
     StorageError,
     UsageError,
 )
-from harness.core.jobs import Job
+from harness.core.host import gpu, limits
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
+from harness.core.protocol import Job
 from harness.core.schemas import Case, Environment, ExportRecord, Plan, Precision, Summary, Usage
-from harness.core.schemas.profile import Counts, MeasuredMemory, ModelProfile
-from harness.core.schemas.profile_parts import PartsProfile, Tokenising
+from harness.core.schemas.profile_record import Counts, MeasuredMemory, ModelProfile, PartsProfile, Tokenising
 from harness.core.timestamps import utc_now
-from harness.measure.achieved import model_profile
-from harness.measure.clock import now_ns
-from harness.measure.layer_choice import Choice, near_names, unmatched
-from harness.measure.profile_grades import graded, until_steady
-from harness.measure.traced import with_launch_gaps
-from harness.planning.built_engines import built_engines
-from harness.planning.exports import export_files, export_of
-from harness.planning.interpreters import interpreters
-from harness.planning.part import of_models
-from harness.planning.profiled import files_of, profiled_cases
-from harness.planning.settings import threads_of
-from harness.render import units
+from harness.planning.block_settings import interpreters, threads_of
+from harness.planning.exports import built_engines, export_files, export_of
+from harness.planning.matrix import files_of, profiled_cases
+from harness.planning.schedule import of_models
+from harness.processes import profile_launcher
+from harness.processes.profile_launcher import (
+    Level,
+    ProfileJob,
+    profile_in_a_process,
+    watched_profile,
+)
+from harness.profiling.grades import graded, until_steady
+from harness.profiling.layers import Choice, near_names, unmatched
+from harness.profiling.load_profiles import with_launch_gaps
+from harness.profiling.what_if import model_profile
+from harness.reporting import units
 from harness.reporting.tables.layers import profile_text, terminal_layers, tokenising_line
 from harness.reporting.tables.model_costs import progress_line
 from harness.reporting.tables.what_if import terminal_what_if
 from harness.reporting.writers.markdown import document_text
-from harness.running import profile_files
-from harness.running.profiling import Level, ProfileJob, profile_in_a_process, watched_profile
+from harness.timing.clock import now_ns
 
 DEFAULT_RUNS = 20
 
@@ -82,10 +85,10 @@ def stage(arguments: Sequence[str]) -> None:
             "No case of this plan can be profiled: none of them computes at the compute boundary.",
             "make plan BOUNDARIES=compute",
         )
-    devices.require(plan.device)
+    gpu.require(plan.device)
     with exclusive(results.lock):
         summary = _summary(results)
-        work = _Pass(plan, results, Models(options.models_dir), options.runs or DEFAULT_RUNS, others, summary)
+        work = _ProfilePass(plan, results, Models(options.models_dir), options.runs or DEFAULT_RUNS, others, summary)
         todo = [case for case in cases if options.force or not work.has(case, options.runs or 1)]
         if not todo:
             cli.say("Every case has its profile already; `make profile FORCE=1` profiles again.")
@@ -122,10 +125,10 @@ def _show(results: Results, cases: Sequence[Case], choice: Choice) -> dict[str, 
         latency_ns = model.achieved.latency_ns
         measured_ns = None if latency_ns is None else round(latency_ns)
         text = profile_text(parts, case.device == "cuda", measured_ns, choice=choice)
-        besides = (tokenising_line(parts), profile_files.memory_text(results, case.case_id))
+        besides = (tokenising_line(parts), profile_launcher.memory_text(results, case.case_id))
         text = "\n\n".join(filter(None, (text, *besides)))
         store.save_bytes(results.parts_report(case.case_id), document_text(f"# {case.case_id}\n\n{text}\n").encode())
-        profile_files.write_events(results, model, parts, text)
+        profile_launcher.write_events(results, model, parts, text)
         cli.say(f"\n{terminal_layers(case.case_id, parts, choice)}")
     return {case.case_id: parts for case, parts in zip(told, found, strict=True)}
 
@@ -140,7 +143,7 @@ def _summary(results: Results) -> Summary | None:
 
 
 @dataclass(frozen=True)
-class _Pass:
+class _ProfilePass:
     plan: Plan
     results: Results
     models: Models
@@ -167,7 +170,7 @@ class _Pass:
         """Profile one case and say so; False where a level failed, and what the others told is kept."""
         try:
             found = self._model_level(case)
-            files = profile_files.memory_files(self.results, case.case_id)
+            files = profile_launcher.memory_files(self.results, case.case_id)
             found = found.model_copy(update={"memory_files": files})
             store.save(self.results.model_profile(case.case_id), found)
             cli.say(progress_line(found))
@@ -205,7 +208,7 @@ class _Pass:
 
     def _repeated(self, case: Case, environment_id: str) -> PartsProfile:
         """Layers and operators, profiled until the sums of two repeats agree, and graded by what a monitor saw."""
-        profile_files.forget_usage(self.results, case.case_id)
+        profile_launcher.forget_usage(self.results, case.case_id)
         watched: list[Usage | None] = []
 
         def take(repeat: int) -> PartsProfile:

@@ -14,26 +14,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from harness.core import chain, cli, hints, store, written
+from harness.core import (
+    chain,
+    cli,
+    hints,
+    store,
+)
+from harness.core import (
+    chain as written,
+)
 from harness.core.errors import FormatError, MissingInputError
 from harness.core.layout import Results
-from harness.core.regular import Limit, read_text
+from harness.core.safe_files import Limit, read_text
 from harness.core.schemas import Comparison, Plan, SelfTest, Summary
 from harness.core.timestamps import utc_now
-from harness.measure.alike import Alike, alike, not_compared
-from harness.measure.profiled import only_profiled, profiled_rows
-from harness.render import units
-from harness.render.conditions import conditions
-from harness.render.document import document
-from harness.render.html.compared import is_of
-from harness.render.html.embedded import can_draw
-from harness.render.html.page import page
-from harness.render.html.profile import Profiles
-from harness.render.html.stamp import stamp
-from harness.render.names import with_short_names
+from harness.profiling.load_profiles import only_profiled, profiled_rows
+from harness.profiling.side_by_side import Alike, alike, not_compared
+from harness.reporting import units
 from harness.reporting.charts import matplotlib_drawer, selection
 from harness.reporting.charts.selection import Chart
+from harness.reporting.details import document
 from harness.reporting.first_page import answer, first_page, how_sure, terminal_answer
+from harness.reporting.html.compared import is_of
+from harness.reporting.html.embedded import can_draw
+from harness.reporting.html.page import page, stamp
+from harness.reporting.html.profiles import Profiles
+from harness.reporting.prose.conditions import conditions, with_short_names
 from harness.reporting.tables.latency import terminal_table
 from harness.reporting.tables.profiles import profile_section
 from harness.reporting.tables.selftest import selftest_line

@@ -18,16 +18,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness import pipeline
+from harness.comparison.claim_verdicts import between, rows_of
 from harness.core import chain, cli, store
 from harness.core.errors import CasesFailedError, NotReproducedError, UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Claim, Differing, Reproduction, Summary
 from harness.core.timestamps import utc_now
-from harness.measure.claimed import between
-from harness.measure.reproduced import rows_of
 from harness.planning import claims
 from harness.planning.config import Config
-from harness.render.conditions import short_conditions
+from harness.reporting.prose.conditions import short_conditions
 from harness.reporting.tables import reproduction as tables
 from harness.reporting.writers.markdown import document_text
 

@@ -11,17 +11,25 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
+from harness.aggregation.roofline import other_cpu
 from harness.backends import backend_info
-from harness.core import cli, devices, environment, gpu, limits, store
+from harness.core import cli, store
 from harness.core.errors import FormatError, UnavailableError
+from harness.core.host import (
+    environment,
+    gpu,
+    limits,
+)
+from harness.core.host import (
+    gpu as devices,
+)
 from harness.core.layout import Results
 from harness.core.lock import exclusive
 from harness.core.schemas import CpuLimits, CpuRoof, Plan, Precision, Roof
 from harness.core.timestamps import utc_now
-from harness.measure.roofline import other_cpu
-from harness.planning.settings import threads_of
-from harness.render.units import count
-from harness.running import cpu_roof
+from harness.planning.block_settings import threads_of
+from harness.processes import cpu_roof
+from harness.reporting.units import count
 
 R = TypeVar("R", Roof, CpuRoof)
 
@@ -111,7 +119,7 @@ def _known(path: Path, kind: type[R]) -> R | None:
 def _peaks() -> ModuleType:
     """What measures, with CUDA started in it."""
     try:
-        from harness.backends import peaks  # noqa: PLC0415 - PyTorch, which a plan on a CPU need not have
+        from harness.backends import gpu_peaks as peaks  # noqa: PLC0415 - PyTorch, which a plan on a CPU need not have
     except ImportError as error:
         raise UnavailableError(
             f"The GPU's limits are measured with PyTorch, which cannot be imported: {error}.",

@@ -9,24 +9,20 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 
-from harness.core import cli, devices, limits, store
+from harness.aggregation.across_rows import FIRST_ROUND, losers
+from harness.core import cli, store
 from harness.core.errors import CasesFailedError
+from harness.core.host import gpu, limits
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.schemas import Measured, Plan
-from harness.measure.clock import now_ns, unix_s
-from harness.measure.tuning import FIRST_ROUND, losers
-from harness.planning.adaptive import further_turns, is_over_budget
-from harness.planning.built_engines import built_engines
-from harness.planning.exports import Exports, keep_exports, read_exports
-from harness.planning.interpreters import interpreters
-from harness.planning.part import of_models
+from harness.planning.block_settings import interpreters, threads_of
+from harness.planning.exports import Exports, built_engines, keep_exports, read_exports
 from harness.planning.resume import Finished, finished_turns
-from harness.planning.schedule import Turn, schedule
-from harness.planning.settings import threads_of
-from harness.render.units import count, either
-from harness.running.crew import Crew
-from harness.running.unexported import split_off_unexported
+from harness.planning.schedule import Turn, further_turns, is_over_budget, of_models, schedule
+from harness.processes.pool import Crew, split_off_unexported
+from harness.reporting.units import count, either
+from harness.timing.clock import now_ns, unix_s
 
 
 def stage(arguments: Sequence[str]) -> None:
@@ -49,7 +45,7 @@ def stage(arguments: Sequence[str]) -> None:
     others = interpreters(options.python)
     results, models = Results(options.results), Models(options.models_dir)
     plan = of_models(store.load(results.plan, Plan, "make plan"), options.models)
-    devices.require(plan.device)
+    gpu.require(plan.device)
     exports = read_exports(plan, results, models)
     with exclusive(results.lock):
         keep_exports(exports, results)

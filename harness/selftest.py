@@ -24,21 +24,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import pipeline
-from harness.backends.slowdown import VARIABLE as SLOWDOWN_VARIABLE
-from harness.core import cli, environment, store, written
+from harness.backends.calibration.slowdown import VARIABLE as SLOWDOWN_VARIABLE
+from harness.comparison import trials
+from harness.core import chain, cli, store
 from harness.core.errors import CasesFailedError, SelfTestError, UsageError
+from harness.core.host import environment
 from harness.core.layout import Results
 from harness.core.schemas import ComparedRow, Comparison, Plan, SelfTest, SelfTestKind, Summary
 from harness.core.timestamps import utc_now
-from harness.measure import trials
 from harness.planning import amounts
 from harness.planning.config import read_config
-from harness.planning.estimate import duration
 from harness.planning.matrix import make_plan
-from harness.render.units import count
+from harness.planning.schedule import duration
 from harness.reporting.tables.selftest import selftest_table
+from harness.reporting.units import count
 from harness.reporting.writers.markdown import document_text
-from harness.zoo import known_duration
+from harness.zoo.families import known_duration
 
 SLOWDOWN = 1.05
 
@@ -76,7 +77,7 @@ def stage(arguments: Sequence[str]) -> None:
     judged = _judge(plan, found, rate)
     store.save(results.selftest, judged)
     table = document_text(selftest_table(judged)).encode()
-    written.save(results, "selftest", {results.selftest_table: table})
+    chain.save(results, "selftest", {results.selftest_table: table})
     cli.say(selftest_table(judged))
     if not judged.passed:
         raise SelfTestError(

@@ -10,15 +10,22 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from harness.core import chain, cli, store, written
+from harness.core import (
+    chain,
+    cli,
+    store,
+)
+from harness.core import (
+    chain as written,
+)
 from harness.core.layout import Results
 from harness.core.schemas import Summary
-from harness.measure.profiled import profiled_rows
-from harness.render.html.stamp import shows
-from harness.render.units import count
+from harness.processes.mlflow import log_summary
+from harness.profiling.load_profiles import profiled_rows
+from harness.reporting.html.page import shows
+from harness.reporting.units import count
 from harness.reporting.writers.csv import NAMES, csv_tables
 from harness.reporting.writers.prometheus import metrics_text
-from harness.running.mlflow_log import log_summary
 
 
 def stage(arguments: Sequence[str]) -> None:

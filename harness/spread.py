@@ -20,11 +20,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 
-from harness.core import cli, limits, store
+from harness.core import cli, store
 from harness.core.errors import CasesFailedError, UsageError
+from harness.core.host import limits
 from harness.core.layout import Results
 from harness.core.lock import exclusive
-from harness.core.regular import open_to_write
+from harness.core.safe_files import open_to_write
 from harness.core.schemas import Plan
 
 MIN_CPUS = 2

@@ -19,9 +19,9 @@ from rich.live import Live
 from harness.core import cli
 from harness.core.errors import MissingInputError, UsageError
 from harness.core.layout import Results
-from harness.planning.watched import Watched
-from harness.render import watch_terminal
-from harness.render.watch_page.server import PageServer
+from harness.live import terminal as watch_terminal
+from harness.live.reader import WatchedFolder
+from harness.live.server import PageServer
 
 WIDE = 200
 """Columns of a table that goes to a file or a pipe."""
@@ -41,9 +41,9 @@ def stage(arguments: Sequence[str]) -> None:
         elif options.web:
             _serve(results, options.port or 0)
         elif sys.stdout.isatty():
-            _live(Watched(results), options.follow)
+            _live(WatchedFolder(results), options.follow)
         else:
-            _log(Watched(results), options.follow)
+            _log(WatchedFolder(results), options.follow)
 
 
 def _parser() -> cli.Parser:
@@ -58,14 +58,14 @@ def _parser() -> cli.Parser:
 
 
 def _once(results: Results) -> None:
-    found = Watched(results).look()
+    found = WatchedFolder(results).look()
     if found is None:
         raise MissingInputError(f"{results.plan} does not exist.", "Run `make plan` first.")
     terminal = sys.stdout.isatty()
     Console(width=None if terminal else WIDE, highlight=False).print(watch_terminal.view(found))
 
 
-def _live(watched: Watched, follow: bool) -> None:
+def _live(watched: WatchedFolder, follow: bool) -> None:
     console = Console(highlight=False)
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         while True:
@@ -76,7 +76,7 @@ def _live(watched: Watched, follow: bool) -> None:
             time.sleep(watched.pause_s)
 
 
-def _log(watched: Watched, follow: bool) -> None:
+def _log(watched: WatchedFolder, follow: bool) -> None:
     """A line for each change: what goes to a file or a pipe has no escape codes."""
     before, waiting = None, False
     while True:
@@ -93,7 +93,7 @@ def _log(watched: Watched, follow: bool) -> None:
 
 
 def _serve(results: Results, port: int) -> None:
-    with PageServer(Watched(results), port) as server:
+    with PageServer(WatchedFolder(results), port) as server:
         cli.say(f"Watching {results.root} at {server.address} (this machine alone; Ctrl-C ends it)")
         server.serve_forever()
 

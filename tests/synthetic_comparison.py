@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from harness.compare import judge
-from harness.comparison.thresholds import parse_all
+from harness.comparison.verdicts import EQUIVALENCE, Margins
 from harness.core.schemas import Comparison, Row, Side, Summary
-from harness.measure.comparison import EQUIVALENCE, Margins
+from harness.reporting.thresholds import parse_all
 
 
 def with_itself(summary: Summary, *thresholds: str) -> Comparison:

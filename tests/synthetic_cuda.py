@@ -28,8 +28,8 @@ from harness.core.schemas import (
     OnnxArtifact,
     Placement,
     Precision,
-    Profile,
     Roof,
+    ShapeProfile,
     Summary,
     Unavailable,
     Usage,
@@ -270,7 +270,7 @@ def engines_of(model: FakeModel) -> list[EngineRecord]:
 def _engine(model: FakeModel, name: str, dynamic: bool, batch: int) -> EngineRecord:
     rest = (3, 224, 224) if model.sequence_lengths[0] is None else (128,)
     low, best, high = (1, 32, 128) if dynamic else (batch,) * 3
-    profile = Profile(minimum=(low, *rest), optimum=(best, *rest), maximum=(high, *rest))
+    profile = ShapeProfile(minimum=(low, *rest), optimum=(best, *rest), maximum=(high, *rest))
     names = ("input",) if model.kind == "image" else ("input_ids", "attention_mask")
     return EngineRecord(
         key=sha(f"{model.name} {name}")[:12],

@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.core.schemas import Row
-from harness.core.schemas.profile import Achieved, ModelProfile
-from harness.core.schemas.profile_parts import LayerRow, OperatorRow, PartsProfile
+from harness.core.schemas.profile_record import Achieved, LayerRow, ModelProfile, OperatorRow, PartsProfile
 
 
 def layer(name: str, self_ns: int, total_ns: int | None = None, **more: Any) -> LayerRow:

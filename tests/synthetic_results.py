@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.aggregation.join import Notes, join
 from harness.core import store
 from harness.core.layout import Models, Results
 from harness.core.schemas import (
@@ -54,8 +55,6 @@ from harness.core.schemas import (
     Usage,
     UsageSample,
 )
-from harness.measure.join import join
-from harness.measure.notes import Notes
 
 PLAN_ID = "5f0c9a7e2b11"
 SETTINGS_ID = "d41b8cd98f00"

@@ -17,13 +17,13 @@ from harness.backends import BACKENDS
 ROOT = Path(__file__).parents[1]
 HARNESS = ROOT / "harness"
 FILES = sorted(HARNESS.rglob("*.py"))
-STAGES = [path for path in sorted(HARNESS.glob("*.py")) if "cli.main(" in path.read_text()]
+STAGES = [path for path in FILES if "cli.main(" in path.read_text() and path != HARNESS / "core/cli.py"]
 BESIDE = {"worker", "profile_worker", "monitor", "watch", "models", "selftest", "spread", "reproduce", "ab"}
 """Processes that `run` starts, a view of it, a list for the reader, a test of the harness, stages on several cards, all
 stages for a claim or for two states: no stations of the data's way."""
 KNOWN_DURATION = {"spin", "slowdown"}
-"""Work that is defined by how long it takes cannot do without the clock; it uses the one of measure/clock.py."""
-OWN_EXITS = (HARNESS / "worker.py", HARNESS / "core/orphans.py")
+"""Work that is defined by how long it takes cannot do without the clock; it uses the one of timing/clock.py."""
+OWN_EXITS = (HARNESS / "processes/worker.py", HARNESS / "core/host/orphans.py")
 """A process of a case leaves by os._exit: exit handlers in it belong to the server that it was forked from."""
 CLOCKS = {
     *("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time"),
@@ -33,6 +33,10 @@ CLOCKS = {
 
 def named(path: Path) -> str:
     return str(path.relative_to(ROOT))
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
 def each(paths: list[Path]) -> pytest.MarkDecorator:
@@ -66,7 +70,7 @@ def reads_a_clock(node: ast.AST) -> bool:
 
 
 def test_only_the_clock_module_reads_a_clock() -> None:
-    assert offences((path for path in FILES if path != HARNESS / "measure/clock.py"), reads_a_clock) == []
+    assert offences((path for path in FILES if path != HARNESS / "timing/clock.py"), reads_a_clock) == []
 
 
 def test_the_clock_rule_sees_a_clock() -> None:
@@ -81,10 +85,10 @@ def imported(path: Path) -> set[str]:
 
 
 def test_a_backend_knows_no_clock_at_all() -> None:
-    backends = [path for path in FILES if path.parent == HARNESS / "backends" and path.name != "__init__.py"]
+    backends = [path for path in FILES if HARNESS / "backends" in path.parents and not path.stem.startswith("profile")]
     assert backends
     for path in backends:
-        ours = set() if path.stem in KNOWN_DURATION else {"harness.measure.clock"}
+        ours = set() if path.stem in KNOWN_DURATION else {"harness.timing.clock"}
         assert not imported(path) & {"time", "timeit", "datetime", *ours}, named(path)
 
 
@@ -148,7 +152,7 @@ def test_every_stage_of_the_drawing_is_a_module_and_the_other_way_round() -> Non
 @each(STAGES)
 def test_every_stage_helps_and_leaves_with_zero(path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", f"harness.{path.stem}", "--help"],
+        [sys.executable, "-m", module_of(path), "--help"],
         cwd=ROOT,
         env={**os.environ, "PYTHONWARNINGS": "error::SyntaxWarning"},
         check=False,
@@ -156,17 +160,17 @@ def test_every_stage_helps_and_leaves_with_zero(path: Path) -> None:
         text=True,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert f"python -m harness.{path.stem}" in done.stdout
+    assert f"python -m {module_of(path)}" in done.stdout
 
 
 @each(STAGES)
 def test_every_stage_refuses_an_unknown_option_in_two_lines(path: Path) -> None:
-    command = [sys.executable, "-m", f"harness.{path.stem}", "--no-such-option"]
+    command = [sys.executable, "-m", module_of(path), "--no-such-option"]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     assert done.returncode == 2
     error, hint = done.stderr.splitlines()
     assert error.startswith("Error: ")
-    assert hint == f"Hint:  python -m harness.{path.stem} --help"
+    assert hint == f"Hint:  python -m {module_of(path)} --help"
 
 
 def test_no_file_is_a_drawer_for_odds_and_ends() -> None:

@@ -10,14 +10,13 @@ import pytest
 from harness.core import store
 from harness.core.layout import Results
 from harness.core.schemas import Summary
-from harness.core.schemas.profile_memory import MemoryProfile
-from harness.core.schemas.profile_parts import PartsProfile
-from harness.measure.launch_gaps import idle_share
-from harness.measure.layer_sums import by_group, total
-from harness.measure.profile_grades import doubt, grade_of
-from harness.measure.profiled import Profiled, profiled_rows
-from harness.measure.reconcile import parts_total, reconcile
-from harness.render.units import percent
+from harness.core.schemas.profile_record import MemoryTimeline, PartsProfile
+from harness.profiling.grades import doubt, grade_of
+from harness.profiling.launch_gaps import idle_share
+from harness.profiling.layers import by_group, total
+from harness.profiling.load_profiles import Profiled, profiled_rows
+from harness.profiling.reconcile import parts_total, reconcile
+from harness.reporting.units import percent
 
 ROOT = Path(__file__).parents[1]
 CPU = Results(ROOT / "results/published/epyc-2-vcpu/2026-11-28-profile")
@@ -111,7 +110,7 @@ def test_where_tensorrt_gains_on_eager() -> None:
 
 def test_the_peak_of_a_pass() -> None:
     case_id = of(CPU)["torch-eager"].row.case_id
-    found = store.load(CPU.memory_profile(case_id), MemoryProfile, "")
+    found = store.load(CPU.memory_profile(case_id), MemoryTimeline, "")
     mib = 1 << 20
     assert f"activations alone {(found.activations_peak_bytes or 0) / mib:g} MiB" in PROFILING
     assert f"the peak is {found.pass_peak_bytes / mib:.2f} MiB" in PROFILING

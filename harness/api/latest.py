@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 from harness.api.results import Benchmark, Result
 from harness.api.runs import Run
 from harness.core.errors import UsageError
-from harness.core.regular import Limit, read_text
+from harness.core.safe_files import Limit, read_text
 from harness.core.store import save_bytes
 
 R = TypeVar("R", bound=Result)
 
 
 @dataclass(frozen=True)
-class Answer:
+class CallResult:
     """What a call said of a case. median: ns; settings: the configuration's section `measurement`."""
 
     median: float
@@ -33,7 +33,7 @@ class Latest:
     def __init__(self) -> None:
         self._last: tuple[Result, Run] | None = None
         self._measured: Run | None = None
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, CallResult] = {}
 
     def export_json(self, path: str | os.PathLike[str]) -> Path:
         """Write the latest result whole as JSON. Raises UsageError where there is none yet."""
@@ -75,16 +75,16 @@ class Latest:
         return self._last
 
 
-def answers_of(result: Benchmark, settings: Mapping[str, Any]) -> dict[str, Answer]:
+def answers_of(result: Benchmark, settings: Mapping[str, Any]) -> dict[str, CallResult]:
     """By case id, what a result says of each case that has a latency."""
     measured = {row.case_id: row.latency_ns for row in result.rows if row.latency_ns is not None}
     return {
-        case_id: Answer(latency.median, latency.n, settings, result.summary.measured_from or "")
+        case_id: CallResult(latency.median, latency.n, settings, result.summary.measured_from or "")
         for case_id, latency in measured.items()
     }
 
 
-def contradictions(before: Mapping[str, Answer], now: Mapping[str, Answer]) -> tuple[str, ...]:
+def contradictions(before: Mapping[str, CallResult], now: Mapping[str, CallResult]) -> tuple[str, ...]:
     """A line for each case of which an earlier call gave another median, with what differs between the two."""
     return tuple(
         f"`{case_id}`: an earlier call gave {before[case_id].median / 1e6:.3g} ms, this one "
@@ -94,7 +94,7 @@ def contradictions(before: Mapping[str, Answer], now: Mapping[str, Answer]) -> t
     )
 
 
-def _why(before: Answer, now: Answer) -> str:
+def _why(before: CallResult, now: CallResult) -> str:
     changed = [
         f"{name} {before.settings.get(name)} and {value}"
         for name, value in now.settings.items()

@@ -8,12 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness.ab import ROUNDS as AB_ROUNDS
-from harness.api.handover import is_module
-from harness.api.latest import Latest
-from harness.api.layers import some_layers
-from harness.api.profiles import GpuProfile, LayerProfile, MemoryProfile, Profile
-from harness.api.regressions import Regressions, Side, detect_regressions
-from harness.api.request import (
+from harness.api.configuration import (
     DEFAULT_BACKEND,
     Choices,
     Timing,
@@ -24,11 +19,15 @@ from harness.api.request import (
     require_offered,
     require_single,
 )
+from harness.api.latest import Latest
+from harness.api.profiles import GpuProfile, LayerProfile, MemoryProfile, Profile, some_layers
+from harness.api.regressions import Regressions, Side, detect_regressions
 from harness.api.results import Benchmark
 from harness.api.runs import Run, folder_of, require_measured
-from harness.api.subject import Subject, subject_of
-from harness.core import cli, devices
+from harness.api.subject import Subject, is_module, subject_of
+from harness.core import cli
 from harness.core.errors import UsageError
+from harness.core.host import gpu
 from harness.core.layout import Models
 from harness.core.schemas import Device, Exporter, Plan, Precision
 
@@ -221,7 +220,7 @@ class ModelProfiler(Latest):
 
         >>> idle_share = profiler.gpu_profile().idle_share  # doctest: +SKIP
         """
-        devices.require("cuda")
+        gpu.require("cuda")
         run, plan = self._start(input_data, [{}], Timing(num_runs, warmup_runs, rounds), force, "cuda")
         return self._keep(self._profiled(run, plan, num_runs, GpuProfile), run)
 

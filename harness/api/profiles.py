@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from harness.api.results import Benchmark, Result
-from harness.core.errors import UnavailableError
-from harness.core.names import short_names
+from harness.api.runs import CaseProfile
+from harness.core.errors import UnavailableError, UsageError
 from harness.core.schemas import GpuUsage, Roofline, Row
-from harness.core.schemas.profile import ModelProfile
-from harness.core.schemas.profile_memory import MemoryProfile as Timeline
-from harness.core.schemas.profile_parts import LayerRow, OperatorRow, PartsProfile
-from harness.measure.launch_gaps import idle_share
-from harness.measure.layer_choice import Choice, chosen
-from harness.measure.layer_sums import total
-from harness.measure.reconcile import Reconciliation, reconcile
-from harness.render.profile_memory import memory_figure
+from harness.core.schemas.profile_record import LayerRow, ModelProfile, OperatorRow, PartsProfile
+from harness.core.schemas.profile_record import MemoryTimeline as Timeline
+from harness.core.text import short_names
+from harness.profiling.launch_gaps import idle_share
+from harness.profiling.layers import Choice, chosen, near_names, total, unmatched
+from harness.profiling.reconcile import Reconciliation, reconcile
+from harness.reporting.charts.allocations import memory_figure
 from harness.reporting.tables.allocations import memory_section
 from harness.reporting.tables.layers import layers_text, profile_text
 from harness.reporting.tables.machine_load import machine_load_table
@@ -210,3 +210,21 @@ def _flat(row: LayerRow) -> dict[str, Any]:
         "output_shapes": " ".join("x".join(map(str, shape)) for shape in row.output_shapes),
         "members": " ".join(row.members),
     }
+
+
+def some_layers(folder: Path, found: CaseProfile, names: Sequence[str] | str | None, depth: int | None) -> LayerProfile:
+    """The layers that any of the names chooses; all for None.
+
+    Raises UsageError for a depth below 0 and for a name that matches nothing, with near ones, and UnavailableError
+    where no layer was told.
+    """
+    if depth is not None and depth < 0:
+        raise UsageError(f"depth={depth} is above the model itself.", "At least 0: the model as a whole.")
+    layers = found.parts.layers if found.parts else ()
+    if not layers:
+        raise UnavailableError(f"{found.model.backend} has no per-layer profile.", "Use backend='torch-eager'.")
+    words = (names,) if isinstance(names, str) else tuple(names or ())
+    for word in unmatched(words, [layers]):
+        near = ", ".join(f"`{name}`" for name in near_names(word, [layers]))
+        raise UsageError(f"No layer matches `{word}`.", f"Near: {near}. A group, a path of modules or a class.")
+    return LayerProfile(folder, found.model, layers, Choice(words, depth))

@@ -11,11 +11,11 @@ from typing import Any
 from harness.api.results import Result
 from harness.core.errors import RegressionError
 from harness.core.layout import Results
-from harness.core.regular import Limit, read_text
+from harness.core.safe_files import Limit, read_text
 from harness.core.schemas import ComparedRow, Comparison
 from harness.core.store import load
+from harness.processes.stages import run_stage
 from harness.reporting.tables.comparison import headline, terminal
-from harness.running.stages import run_stage
 
 Side = Result | str | os.PathLike[str]
 """A result of harness.api, or a results folder."""

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.schemas import Row, Summary
-from harness.render import ranking
-from harness.render.conditions import short_conditions
-from harness.render.names import with_short_names
+from harness.reporting import ranking
+from harness.reporting.prose.conditions import short_conditions, with_short_names
 from harness.reporting.tables.custom_metrics import csv_columns
 from harness.reporting.tables.flags import flags_table
 from harness.reporting.tables.latency import latency_table, terminal_table

@@ -25,25 +25,23 @@ from harness.core.errors import (
 )
 from harness.core.layout import Models, Results
 from harness.core.schemas import Case, Comparison, Plan, Row, Summary
-from harness.core.schemas.profile import ModelProfile
-from harness.core.schemas.profile_memory import MemoryProfile
-from harness.core.schemas.profile_parts import PartsProfile
+from harness.core.schemas.profile_record import MemoryTimeline, ModelProfile, PartsProfile
 from harness.core.store import digest_of, load, save_bytes
-from harness.measure.traced import with_launch_gaps
 from harness.pipeline import Step
+from harness.processes.stages import Show, run_stage
 from harness.profile_ops import DEFAULT_RUNS
-from harness.running.stages import Show, run_stage
+from harness.profiling.load_profiles import with_launch_gaps
 
 _HEAD = "# Written by harness.api; the folder of this file belongs to this very configuration.\n"
 
 
 @dataclass(frozen=True)
-class Found:
+class CaseProfile:
     """The profile of one case; parts and memory None where its backend does not tell."""
 
     model: ModelProfile
     parts: PartsProfile | None
-    memory: MemoryProfile | None
+    memory: MemoryTimeline | None
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,7 @@ class Run:
         place = self.results.ab
         return Regressions(place.root, load(place.comparison, Comparison, "make ab"))
 
-    def profile(self, plan: Plan, num_runs: int | None) -> list[Found]:
+    def profile(self, plan: Plan, num_runs: int | None) -> list[CaseProfile]:
         """What every case costs, in the plan's order, by at most DEFAULT_RUNS inferences under a profiler: more make a
         trace longer and shares no better.
 
@@ -113,15 +111,15 @@ class Run:
         self._stage("report")
         return self.results.report_page
 
-    def _profile_of(self, case: Case, warnings: tuple[str, ...]) -> Found:
+    def _profile_of(self, case: Case, warnings: tuple[str, ...]) -> CaseProfile:
         told = backend_info(case.backend).profiler is not None
         timeline = self.results.memory_profile(case.case_id)
         try:
             parts = load(self.results.parts_profile(case.case_id), PartsProfile, "make profile") if told else None
-            return Found(
+            return CaseProfile(
                 load(self.results.model_profile(case.case_id), ModelProfile, "make profile"),
                 parts and with_launch_gaps(parts, self.results.profile(case.case_id), cli.warn),
-                load(timeline, MemoryProfile, "make profile") if timeline.is_file() else None,
+                load(timeline, MemoryTimeline, "make profile") if timeline.is_file() else None,
             )
         except MissingInputError:
             raise CaseError(

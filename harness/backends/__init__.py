@@ -14,8 +14,8 @@ from harness.backends import settings
 from harness.backends.info import BackendInfo
 from harness.backends.plugins import Table
 from harness.core.errors import ConfigError
-from harness.core.names import unknown_name
 from harness.core.schemas import Precision
+from harness.core.text import unknown_name
 
 __all__ = ["BACKENDS", "BUILT_IN", "BackendInfo", "backend_info"]
 
@@ -39,13 +39,13 @@ _torch = partial(
     environment=_ASK_NVML,
     transfers=True,
     one_stream=None,
-    allocations="harness.backends.profiles.torch_memory:memory_profile",
+    allocations="harness.backends.torch.profile_memory:memory_profile",
 )
 """What PyTorch's three backends have in common."""
 
 BUILT_IN: Mapping[str, BackendInfo] = {
     "noop": BackendInfo(
-        target="harness.backends.noop:Noop",
+        target="harness.backends.calibration.noop:Noop",
         summary="does nothing: the harness's own cost as a row",
         requires=(),
         preload=("numpy",),
@@ -55,7 +55,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         computes=False,
     ),
     "spin": BackendInfo(
-        target="harness.backends.spin:Spin",
+        target="harness.backends.calibration.spin:Spin",
         summary="waits a known time (models spin:50us, spin:1ms, …): the harness's own error as a row",
         requires=(),
         preload=("numpy",),
@@ -65,32 +65,32 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         computes=False,
     ),
     "torch-eager": _torch(
-        target="harness.backends.torch_eager:TorchEager",
-        profiler="harness.backends.profiles.torch_backends:eager",
+        target="harness.backends.torch.eager:TorchEager",
+        profiler="harness.backends.torch.profile:eager",
         summary="PyTorch, one operator at a time: the reference and the baseline",
-        preload=("torch", *_MODEL_CODE, "harness.zoo.build"),
+        preload=("torch", *_MODEL_CODE, "harness.zoo.construct"),
         settings={"cuda": settings.EAGER_CUDA},
     ),
     "torch-script": _torch(
-        target="harness.backends.torch_script:TorchScript",
-        profiler="harness.backends.profiles.torch_backends:script",
+        target="harness.backends.torch.script:TorchScript",
+        profiler="harness.backends.torch.profile:script",
         summary="traced, frozen, torch.jit.optimize_for_inference",
-        preload=("torch", *_MODEL_CODE, "harness.zoo.build"),
+        preload=("torch", *_MODEL_CODE, "harness.zoo.construct"),
         settings={"cuda": settings.SCRIPT_CUDA},
     ),
     "torch-compile": _torch(
-        target="harness.backends.torch_compile:TorchCompile",
-        profiler="harness.backends.profiles.torch_backends:compiled",
+        target="harness.backends.torch.compile:TorchCompile",
+        profiler="harness.backends.torch.profile:compiled",
         summary="torch.compile with the Inductor compiler",
-        preload=("torch", "torch._inductor.compile_fx", *_MODEL_CODE, "harness.zoo.build"),
+        preload=("torch", "torch._inductor.compile_fx", *_MODEL_CODE, "harness.zoo.construct"),
         compile_cache=True,
         one_stream="its CUDA graphs write every answer over the one before, which is being copied then",
         settings={"cuda": settings.COMPILE_CUDA},
     ),
     "onnxruntime": BackendInfo(
-        target="harness.backends.onnxruntime:OnnxRuntime",
-        profiler="harness.backends.profiles.onnxruntime_nodes:profile",
-        peak="harness.backends.profiles.onnxruntime_memory:peak_bytes",
+        target="harness.backends.onnxruntime.cpu:OnnxRuntime",
+        profiler="harness.backends.onnxruntime.profile_cpu:profile",
+        peak="harness.backends.onnxruntime.profile_cpu:peak_bytes",
         summary="ONNX Runtime with IO binding, all graph optimisations",
         requires=("onnxruntime",),
         preload=("onnxruntime",),
@@ -100,7 +100,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         transfers=True,
         one_stream=None,
         settings={"cuda": settings.ORT_CUDA},
-        targets={"cuda": "harness.backends.onnxruntime_cuda:OnnxRuntimeOnGpu"},
+        targets={"cuda": "harness.backends.onnxruntime.cuda:OnnxRuntimeOnGpu"},
         not_offered={
             "tf32": _TF32_CPU,
             "fp16": "ONNX Runtime's CPU provider has few fp16 kernels and casts to fp32 around the others",
@@ -109,7 +109,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         },
     ),
     "onnxruntime-tensorrt": BackendInfo(
-        target="harness.backends.onnxruntime_tensorrt:OnnxRuntimeTensorrt",
+        target="harness.backends.onnxruntime.tensorrt_provider:OnnxRuntimeTensorrt",
         summary="ONNX Runtime's TensorRT provider, its engines kept between processes",
         requires=("onnxruntime", "pycuda"),
         preload=("onnxruntime",),
@@ -122,8 +122,8 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         not_offered={"bf16": "not measured through this provider yet", "int8": "not measured through it yet"},
     ),
     "tensorrt": BackendInfo(
-        target="harness.backends.tensorrt:TensorRt",
-        profiler="harness.backends.profiles.tensorrt_layers:profile",
+        target="harness.backends.tensorrt.runtime:TensorRt",
+        profiler="harness.backends.tensorrt.profile:profile",
         summary="TensorRT's own runtime with an engine built for this GPU",
         requires=("tensorrt", "pycuda"),
         preload=("numpy",),
@@ -135,8 +135,8 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         not_quantised={"dynamic": "TensorRT runs no dynamically quantised ONNX: its scales must be fixed beforehand"},
     ),
     "openvino": BackendInfo(
-        target="harness.backends.openvino:OpenVino",
-        profiler="harness.backends.profiles.openvino_nodes:profile",
+        target="harness.backends.openvino.runtime:OpenVino",
+        profiler="harness.backends.openvino.profile:profile",
         summary="OpenVINO, latency hint, inference precision set and read back",
         requires=("openvino",),
         preload=("openvino",),

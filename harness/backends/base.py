@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.core.errors import CaseError
-from harness.core.schemas import Case, EngineRecord, ExportRecord, Placement
-from harness.measure.device_overlap import IN_FLIGHT
+from harness.core.schemas import Case, Device, EngineRecord, ExportRecord, Placement
+from harness.timing.cuda_overlap import IN_FLIGHT
 
 Array = NDArray[np.generic]
 Batch = Mapping[str, Array]
@@ -22,7 +23,7 @@ Batch = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
-class Job:
+class BackendJob:
     """Everything a backend needs to run one case.
 
     folder: the model's folder below models/.
@@ -69,13 +70,13 @@ class Backend(ABC):
 
     stream: Any = None
     """On a GPU, from load() on: the pycuda Stream that infer(), upload() and download() enqueue on, so that one event
-    clock times every backend (harness/measure/device.py). None on a CPU."""
+    clock times every backend (harness/timing/cuda_events.py). None on a CPU."""
 
     copy_streams: tuple[Any, Any] | None = None
     """At the transfer boundary in pipelined mode, from load() on: the streams that upload() and download() enqueue on
-    instead. The mode makes each pass wait for its upload and each download for its pass (measure/device_overlap.py)."""
+    instead. The mode makes each pass wait for its upload and each download for its pass (timing/cuda_overlap.py)."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: BackendJob) -> None:
         self.job = job
 
     @abstractmethod
@@ -149,7 +150,7 @@ class Backend(ABC):
         """Give back what outlives the process."""
 
 
-def construct(target: str, job: Job) -> Backend:
+def construct(target: str, job: BackendJob) -> Backend:
     """The backend of a table entry's `module:Class`, its outputs with the batch first; imports its libraries."""
     module, _, name = target.partition(":")
     found: Backend = getattr(importlib.import_module(module), name)(job)
@@ -167,3 +168,19 @@ def _give_batch_first(backend: Backend, axes: Mapping[str, int]) -> None:
         return {name: np.moveaxis(values, axes.get(name, 0), 0) for name, values in outputs().items()}
 
     backend.outputs = moved  # type: ignore[method-assign]  # every way of running asks the same object
+
+
+_WORDS = re.compile(r"out ?of ?memory|failed to allocate|MemoryAllocation|ALLOC_FAILED|bad.alloc", re.IGNORECASE)
+"""How torch, CUDA, ONNX Runtime and TensorRT say it; each has an exception type of its own."""
+
+
+def tells_full_memory(text: str) -> bool:
+    """True where a library's message says that memory is over."""
+    return _WORDS.search(text) is not None
+
+
+def out_of_memory(device: Device, batch: int) -> tuple[str, str]:
+    """(problem, hint) with the batch to try."""
+    where = "GPU memory" if device == "cuda" else "memory"
+    smaller = f"Try BATCHES={batch // 2}" if batch > 1 else "Try a smaller model"
+    return f"Out of {where} at batch {batch}.", f"{smaller}, or a device with more memory."

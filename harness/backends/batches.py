@@ -12,8 +12,14 @@ import numpy as np
 from harness.backends.base import Array, Batch
 from harness.core.errors import MissingInputError
 from harness.core.schemas import Case, ExportRecord, InputSet
-from harness.zoo.batch_axes import as_taken
-from harness.zoo.raw import Item, answer_of, in_hand, load_items, prepare_of
+from harness.zoo.inputs.preprocessing import (
+    Item,
+    answer_of,
+    in_hand,
+    load_items,
+    prepare_of,
+)
+from harness.zoo.loaded import as_taken
 from harness.zoo.stored import read_arrays
 
 MIN_BATCHES = 8

@@ -1,7 +1,7 @@
 """What a CPU can do at most: matrix products and copies of one thread, by each library that a backend may use.
 
 A limit that is measured too low would call sound rows impossible, and which library has the fastest kernel differs from
-CPU to CPU: each is tried. Imported in a process whose thread pools have one thread (harness/running/cpu_roof.py).
+CPU to CPU: each is tried. Imported in a process whose thread pools have one thread (harness/processes/cpu_roof.py).
 """
 
 from __future__ import annotations
@@ -159,4 +159,4 @@ PRODUCTS: Mapping[str, tuple[Any, ...]] = {
     "ONNX Runtime MatMulInteger": (_onnxruntime_int8, onnxruntime, onnx),
 }
 """By name, what makes the call from the edge, and the libraries that it needs. Which precision each is of stands in
-harness/running/cpu_roof.py, which must not import them."""
+harness/processes/cpu_roof.py, which must not import them."""

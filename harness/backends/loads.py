@@ -6,14 +6,31 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.backends import backend_info
-from harness.backends.base import Batch
-from harness.backends.base import Job as BackendJob
-from harness.backends.onnx_of import onnx_of
+from harness.backends.base import BackendJob, Batch
+from harness.backends.tensorrt.engine_request import Options, engine_for, options_of
 from harness.core import store
-from harness.core.jobs import Job
+from harness.core.errors import MissingInputError
 from harness.core.layout import ModelFolder, Models
-from harness.core.schemas import SOURCES, Case, EngineRecord, ExportRecord
-from harness.engines.request import Options, engine_for, options_of
+from harness.core.protocol import Job
+from harness.core.schemas import SOURCES, Case, EngineRecord, ExportRecord, OnnxArtifact, Precision
+
+
+def onnx_of(export: ExportRecord, precision: Precision, variant: str | None = None) -> OnnxArtifact:
+    """The file of a precision, in the form that a setting asks for. MissingInputError where it was not exported.
+
+    fp32, tf32 and bf16 arithmetic start from the same fp32 file.
+    """
+    own: Precision = precision if precision in ("fp16", "int8") else "fp32"
+    found = export.onnx.get(own) if variant is None else export.onnx_variants.get(f"{own}-{variant}")
+    if found is None:
+        name = own if variant is None else f"{own}-{variant}"
+        if name in export.refused:
+            raise MissingInputError(export.refused[name].error, export.refused[name].hint)
+        raise MissingInputError(
+            f"The export of {export.model} has no {name} ONNX file.",
+            "Run `make export` again: the plan has changed since.",
+        )
+    return found
 
 
 def job_of(job: Job, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> BackendJob:
@@ -48,7 +65,7 @@ def export_of(job: Job) -> tuple[ExportRecord, ModelFolder]:
 
 def engine_of(case: Case, options: Options, export: ExportRecord, folder: ModelFolder) -> EngineRecord:
     """The engine of a case, its file checked against its hash."""
-    from harness.engines.here import here  # noqa: PLC0415 - TensorRT, in the process of a backend that needs it anyway
+    from harness.backends.tensorrt.versions import here  # noqa: PLC0415 - TensorRT, in the process of a backend that needs it anyway
 
     records = [store.load(path, EngineRecord, "make engines") for path in sorted(folder.engines.glob("*.json"))]
     found = engine_for(case, options, export, records, here())

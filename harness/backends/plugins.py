@@ -25,7 +25,7 @@ _LONGEST_NAME = 40
 
 
 @dataclass(frozen=True)
-class Refused:
+class PluginRefused:
     """A plugin that cannot be used, as the two lines of an error."""
 
     problem: str
@@ -41,7 +41,7 @@ class Table(Mapping[str, BackendInfo]):
 
     def __init__(self, built_in: Mapping[str, BackendInfo]) -> None:
         self._built_in = built_in
-        self._read: dict[str, BackendInfo | list[Refused]] = {}
+        self._read: dict[str, BackendInfo | list[PluginRefused]] = {}
 
     def __getitem__(self, name: str) -> BackendInfo:
         if name in self._built_in:
@@ -58,15 +58,15 @@ class Table(Mapping[str, BackendInfo]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def refused(self, name: str) -> list[Refused]:
+    def refused(self, name: str) -> list[PluginRefused]:
         """Plugins of that name that were found and cannot be used."""
         found = self._plugin(name)
         return found if isinstance(found, list) else []
 
-    def all_refused(self) -> list[Refused]:
+    def all_refused(self) -> list[PluginRefused]:
         """Every plugin that was found and cannot be used."""
         problem = "cannot be used: its entry_points.txt is not readable"
-        unreadable = [Refused(f"The plugin {origin} {problem}.") for origin in self._installed[1]]
+        unreadable = [PluginRefused(f"The plugin {origin} {problem}.") for origin in self._installed[1]]
         return [*(one for name in self._points for one in self.refused(name)), *unreadable]
 
     @cached_property
@@ -80,20 +80,20 @@ class Table(Mapping[str, BackendInfo]):
             found.setdefault(point.name, []).append(point)
         return found
 
-    def _plugin(self, name: str) -> BackendInfo | list[Refused]:
+    def _plugin(self, name: str) -> BackendInfo | list[PluginRefused]:
         if name in self._points and name not in self._read:
             self._read[name] = _read(name, self._points[name], self._built_in)
         return self._read.get(name, [])
 
 
-def _read(name: str, points: list[Extension], built_in: Mapping[str, BackendInfo]) -> BackendInfo | list[Refused]:
+def _read(name: str, points: list[Extension], built_in: Mapping[str, BackendInfo]) -> BackendInfo | list[PluginRefused]:
     """The entry of the one package that brings a backend, or what is wrong with each that does."""
     problem = _taken(name, points, built_in)
     found = [(point, problem or _entry(point, built_in)) for point in points]
     for _, entry in found:
         if isinstance(entry, BackendInfo):
             return entry
-    return [Refused(f"The backend `{name}` of {point.origin} cannot be used: {wrong}.") for point, wrong in found]
+    return [PluginRefused(f"The backend `{name}` of {point.origin} cannot be used: {wrong}.") for point, wrong in found]
 
 
 def _taken(name: str, points: list[Extension], built_in: Mapping[str, BackendInfo]) -> str | None:

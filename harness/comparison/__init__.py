@@ -1,1 +1,1 @@
-"""Verdicts on figures (pure)."""
+"""Verdicts: two summaries, two states, published claims, thresholds."""

@@ -12,9 +12,9 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.core.confine import relative
 from harness.core.errors import MalformedFileError, UsageError
-from harness.core.regular import Limit, at_most, open_to_read
+from harness.core.safe_files import Limit, at_most, open_to_read
+from harness.core.safe_paths import relative
 
 MAX_PACKED_BYTES = int(Limit.BUNDLE)
 MAX_UNPACKED_BYTES = 1 << 30

@@ -1,20 +1,26 @@
-"""The chain from a summary back to the files that it was computed from: their sums, listed in it and compared later.
+"""From what a stage writes back to what it read: sums of its sources, lists of the tables that it wrote.
+
+The chain from a summary back to the files that it was computed from: their sums, listed in it and compared later.
 
 A sum is the sha256 of a record without its seal (core/seal.py), so that a file of an older version, which has none, is
 held to it as well.
+
+Files that have no room for a seal (tables, charts, pages): the stage that writes them lists their sums in a record,
+and the stage that reads them compares.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from harness.core import cli, store
-from harness.core.confine import inside, relative
 from harness.core.errors import MalformedFileError, MissingInputError
 from harness.core.layout import Models, Results
-from harness.core.schemas import Plan, Summary
+from harness.core.safe_paths import inside, relative
+from harness.core.schemas import Plan, Summary, Written
 from harness.core.seal import UNSEALED
 
 MODELS = "models/"
@@ -77,3 +83,33 @@ def _planned_anew(summary: Summary, results: Results) -> bool:
     """Whether the plan is whole and another one. A changed digit is no new plan: its seal would be broken."""
     UNSEALED.pop(results.plan, None)
     return store.load(results.plan, Plan, "make plan").plan_id != summary.plan_id and results.plan not in UNSEALED
+
+
+def save(results: Results, stage: str, files: Mapping[Path, bytes]) -> None:
+    """Write the files of a stage, which lie below the results folder, and the record of their sums."""
+    for path, content in files.items():
+        store.save_bytes(path, content)
+    sums = {_name(results, path): hashlib.sha256(content).hexdigest() for path, content in sorted(files.items())}
+    store.save(results.written(stage), Written(files=sums))
+
+
+def check(results: Results, stage: str, paths: Iterable[Path], made_by: str) -> None:
+    """Raise MalformedFileError naming a file that is not what the stage wrote.
+
+    Paths that do not exist are passed over. Files of older versions, which have no such record, count as unsealed.
+    """
+    there = [path for path in paths if path.is_file()]
+    try:
+        listed = store.load(results.written(stage), Written, made_by).files
+    except MissingInputError:
+        UNSEALED.update(dict.fromkeys(there))
+        return
+    for path in there:
+        if listed.get(_name(results, path)) != store.sha256_file(path):
+            raise MalformedFileError(
+                f"{path} is not what `{made_by}` wrote.", f"Run `{made_by}`, or put back the file that it wrote."
+            )
+
+
+def _name(results: Results, path: Path) -> str:
+    return path.relative_to(results.root).as_posix()

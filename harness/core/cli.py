@@ -17,8 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
-from harness.core import hints, limits, sanitize
+from harness.core import hints
+from harness.core import text as sanitize
 from harness.core.errors import InferometerError, StorageError, UnavailableError, UsageError
+from harness.core.host import limits
 from harness.core.seal import UNSEALED
 
 INTERRUPTED = 130

@@ -18,7 +18,7 @@ from typing import Literal, get_args
 
 from harness import pipeline
 from harness.core.errors import MalformedFileError
-from harness.core.regular import Limit, read_text
+from harness.core.safe_files import Limit, read_text
 from harness.pipeline import BY_NAME, VARIABLES
 
 Front = Literal["make", "inferometer", "api"]

@@ -17,8 +17,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from harness.core import sanitize
-from harness.core.confine import inside
+from harness.core import text as sanitize
 from harness.core.errors import (
     CaseError,
     MalformedFileError,
@@ -29,7 +28,8 @@ from harness.core.errors import (
     UsageError,
 )
 from harness.core.portable import portable_failure
-from harness.core.regular import Limit, at_most, open_to_read
+from harness.core.safe_files import Limit, at_most, open_to_read
+from harness.core.safe_paths import inside
 from harness.core.schemas import Artifact, ExportRecord, Failed, Measured, RawBase, RawRecord
 from harness.core.seal import UNSEALED, Opened, opened, sealed
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from harness.core.errors import UsageError
-from harness.core.sanitize import shortened
-from harness.core.schemas.plan import MOST_S
+from harness.core.schemas.plan_record import MOST_S
+from harness.core.text import shortened
 
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 

@@ -9,16 +9,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from harness.aggregation import flags
 from harness.backends import BACKENDS, backend_info
-from harness.core import chain, confine, store
+from harness.comparison.claim_verdicts import cell_on
+from harness.core import chain, safe_paths, store
 from harness.core.errors import ConfigError, UsageError
 from harness.core.layout import Results
-from harness.core.names import unknown_name
 from harness.core.schemas import Cell, Claim, ClaimedModel, ClaimedValue, Device, Interval, Plan, Row, Summary
-from harness.measure import grades
-from harness.measure.claimed import cell_on
+from harness.core.text import unknown_name
 from harness.planning import yaml_file
-from harness.planning.config import Block, Config, ModelEntry
+from harness.planning.config import Config, MatrixBlock, ModelEntry
 from harness.planning.matrix import make_plan
 from harness.zoo import model_info
 
@@ -69,7 +69,7 @@ def published_run(claim: Claim) -> tuple[Summary, Plan] | None:
     """What a claim refers to in place of values of its own; None where it has them."""
     if claim.results is None:
         return None
-    folder = Results(confine.inside(Path(), claim.results))
+    folder = Results(safe_paths.inside(Path(), claim.results))
     made_by = "git checkout -- results/published"
     return chain.load_summary(folder.summary, made_by), store.load(folder.plan, Plan, made_by)
 
@@ -95,7 +95,7 @@ def filled_in(claim: Claim, summary: Summary, plan: Plan) -> Claim:
 
 
 def _is_sound(row: Row) -> bool:
-    return row.latency_ns is not None and row.grade in grades.RANKED and not row.tried and not grades.too_short(row)
+    return row.latency_ns is not None and row.grade in flags.RANKED and not row.tried and not flags.too_short(row)
 
 
 def _as_value(row: Row) -> ClaimedValue:
@@ -121,7 +121,7 @@ def configuration(claim: Claim, device: Device, rounds: int | None) -> tuple[Con
     if claim.context is not None:
         return None, {}
     left_out: dict[str, str] = {}
-    blocks: dict[Block, None] = {}
+    blocks: dict[MatrixBlock, None] = {}
     for value in claim.values:
         found = _block(claim, value, device)
         if isinstance(found, str):
@@ -148,7 +148,7 @@ def _entry(model: ClaimedModel) -> ModelEntry:
     return ModelEntry(name=model.name, weights=weights, gates=dict(model.gates))
 
 
-def _block(claim: Claim, value: ClaimedValue, device: Device) -> Block | str:
+def _block(claim: Claim, value: ClaimedValue, device: Device) -> MatrixBlock | str:
     """A block for the cell of one value, or why this device has no such case."""
     cell = cell_on(value, claim, device)
     table = backend_info(cell.backend)
@@ -159,7 +159,7 @@ def _block(claim: Claim, value: ClaimedValue, device: Device) -> Block | str:
         return f"{cell.backend} does not run on {device}"
     # A setting that this device does not have leaves the backend its usual one; the verdict names it.
     settings = (cell.setting,) if cell.setting and table.has_setting(device, cell.setting) else None
-    block = Block(
+    block = MatrixBlock(
         backends=(cell.backend,),
         models=(cell.model,),
         precisions=(cell.precision,),

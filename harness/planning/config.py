@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from harness.core.errors import ConfigError
-from harness.core.names import unknown_name
 from harness.core.schemas import (
     Boundary,
     Device,
@@ -23,6 +22,7 @@ from harness.core.schemas import (
     Precision,
     ReportOptions,
 )
+from harness.core.text import unknown_name
 from harness.planning import yaml_file
 from harness.zoo.sources import portable_name, with_prefix
 
@@ -64,7 +64,7 @@ class ModelEntry(_Section):
     """Files of the user's own inputs, one a shape; a single one may stand without a list."""
 
 
-class Block(_Section):
+class MatrixBlock(_Section):
     """One block of the matrix: every combination of its lists. `models: null` means all models."""
 
     backends: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -86,7 +86,7 @@ class Config(_Section):
 
     device: Device = "cpu"
     models: Annotated[tuple[ModelEntry, ...], Field(min_length=1)]
-    matrix: Annotated[tuple[Block, ...], Field(min_length=1)]
+    matrix: Annotated[tuple[MatrixBlock, ...], Field(min_length=1)]
     measurement: Measurement = Measurement()
     gates: dict[Precision, Gate] = {}
     report: ReportOptions = ReportOptions()
@@ -107,7 +107,7 @@ class Config(_Section):
 
 _SECTIONS: Mapping[str, type[BaseModel]] = {
     "models": ModelEntry,
-    "matrix": Block,
+    "matrix": MatrixBlock,
     "measurement": Measurement,
     "gates": Gate,
     "report": ReportOptions,

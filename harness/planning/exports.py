@@ -8,9 +8,16 @@ from pathlib import Path
 
 from harness.backends import backend_info
 from harness.core import store
-from harness.core.errors import ExportError, FormatError, InferometerError, MalformedFileError, MissingInputError
-from harness.core.layout import ExportFiles, Models, Results
-from harness.core.schemas import Case, ExportFailure, ExportRecord, Plan, PlannedModel
+from harness.core.errors import (
+    ExportError,
+    FormatError,
+    InferometerError,
+    MalformedFileError,
+    MissingInputError,
+    StorageError,
+)
+from harness.core.layout import ExportFiles, ModelFolder, Models, Results
+from harness.core.schemas import Case, EngineRecord, ExportFailure, ExportRecord, Plan, PlannedModel
 from harness.planning.matrix import onnx_files
 
 
@@ -141,3 +148,17 @@ def keep_exports(exports: Exports, results: Results) -> None:
         own = results.export(record.slug)
         if not own.record.is_file():
             store.save(own.record, record)
+
+
+def built_engines(
+    folder: ModelFolder, notes: list[str], sums: dict[Path, str] | None = None
+) -> tuple[EngineRecord, ...]:
+    """The record beside each engine of the folder, by name; what cannot be read goes into the notes. sums: as of
+    store.load."""
+    found = []
+    for path in sorted(folder.engines.glob("*.json")):
+        try:
+            found.append(store.load(path, EngineRecord, "make engines", sums))
+        except (FormatError, StorageError) as error:
+            notes.append(f"{error.problem} {error.hint}")
+    return tuple(found)

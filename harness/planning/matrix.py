@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from typing import Literal
 
 from harness.backends import BACKENDS, BackendInfo, backend_info
+from harness.backends.tensorrt.engine_request import VARIANT as ENGINE_VARIANT
 from harness.core.errors import ConfigError
 from harness.core.schemas import (
+    Artifact,
     Boundary,
     Case,
     Device,
+    EngineRecord,
     ExportOptions,
+    ExportRecord,
     GivenInputs,
     Measurement,
     Mode,
@@ -21,12 +26,57 @@ from harness.core.schemas import (
     Precision,
     Quantisation,
 )
+from harness.core.schemas.profile_record import FileSize
 from harness.core.store import digest_of
-from harness.engines.request import VARIANT as ENGINE_VARIANT
-from harness.planning.config import Block, Config, ModelEntry
-from harness.planning.settings import refuse_unknown, settings_of
-from harness.planning.ways import refuse_impossible, skipped
+from harness.planning.block_settings import refuse_unknown, settings_of
+from harness.planning.config import Config, MatrixBlock, ModelEntry
 from harness.zoo import ModelInfo, model_info
+
+_MODES: Mapping[Boundary, tuple[Mode, ...]] = {
+    "compute": ("sync", "pipelined", "offline"),
+    "transfer": ("sync", "pipelined"),
+    "e2e": ("sync",),
+}
+"""How each boundary can be measured. In other modes a sample's parts would not be told apart."""
+
+
+def refuse_impossible(block: MatrixBlock, backends: Sequence[BackendInfo], device: Device, where: str) -> None:
+    """Raise ConfigError for a boundary or mode of a block that no combination can use."""
+    if "transfer" in block.boundaries and device == "cpu":
+        problem = "on a CPU there is nothing to transfer: inputs and outputs are already where it reads and writes them"
+        raise ConfigError(f"{where}.boundaries: {problem}.", "Use `compute` or `e2e`.")
+    for boundary in block.boundaries:
+        other = [mode for mode in block.modes if mode not in _MODES[boundary]]
+        if other:
+            able = " or ".join(_MODES[boundary])
+            raise ConfigError(
+                f"{where}: the {boundary} boundary is measured in {able} mode, not in {other[0]} mode.",
+                f"Make two blocks of it: one with `boundaries: [{boundary}]`, one with `modes`.",
+            )
+    for mode in block.modes:
+        if not any(mode in table.modes_on(device) for table in backends):
+            able = ", ".join(name for name, table in BACKENDS.items() if mode in table.modes_on(device))
+            raise ConfigError(
+                f"{where}.modes: none of these backends has the {mode} mode.", f"These have: {able or 'none yet'}."
+            )
+
+
+def skipped(
+    backend: str, table: BackendInfo, info: ModelInfo, device: Device, boundary: Boundary, mode: Mode
+) -> str | None:
+    """Why this backend has no such mode, or this model no such boundary; None where both have."""
+    if mode not in table.modes_on(device):
+        return f"{backend} has no {mode} mode: {table.modes_not_offered.get(mode, 'not offered')}"
+    if boundary == "transfer" and not table.transfers:
+        return f"no transfer boundary: {backend} has no inputs and outputs of its own to copy"
+    if (boundary, mode) == ("transfer", "pipelined") and table.one_stream is not None:
+        return f"no transfer boundary in pipelined mode: {table.one_stream}"
+    if boundary == "e2e" and table.artifact == "none":
+        return f"no e2e boundary: {backend} runs no model that text or pictures could be prepared for"
+    if boundary == "e2e" and not info.preprocessing:
+        return f"no e2e boundary: how text or pictures become inputs of {info.name} is not known"
+    return None
+
 
 JOINABLE = frozenset({"rounds", "max_rounds", "target_interval", "budget_s", "timeout_s", "export_timeout_s"})
 """Measurement settings that say how many samples there are, not what a sample is."""
@@ -168,7 +218,7 @@ def _expand(
 
 
 def _of_backend(
-    block: Block,
+    block: MatrixBlock,
     entry: ModelEntry,
     info: ModelInfo,
     backend: str,
@@ -208,7 +258,7 @@ def _of_backend(
             )
 
 
-def _selected(block: Block, models: Models, where: str) -> Sequence[str]:
+def _selected(block: MatrixBlock, models: Models, where: str) -> Sequence[str]:
     if block.models is None:
         return list(models)
     for name in block.models:
@@ -222,7 +272,9 @@ def _selected(block: Block, models: Models, where: str) -> Sequence[str]:
     return block.models
 
 
-def _refuse_impossible(block: Block, backends: Sequence[tuple[str, BackendInfo]], device: Device, where: str) -> None:
+def _refuse_impossible(
+    block: MatrixBlock, backends: Sequence[tuple[str, BackendInfo]], device: Device, where: str
+) -> None:
     """An entry of a list that no combination can use is a mistake, not a row to skip."""
     for name, table in backends:
         if device not in table.precisions:
@@ -304,3 +356,30 @@ def onnx_files(case: Case) -> list[tuple[Precision, str | None]]:
 
 
 FP32: Precision = "fp32"
+
+
+def profiled_cases(cases: Iterable[Case], computing: Iterable[str]) -> list[Case]:
+    """Every cell at the compute boundary that computes, in the plan's order; one planned in two modes comes once.
+
+    computing: backends that compute anything.
+    """
+    names, found = frozenset(computing), dict[Case, Case]()
+    for case in cases:
+        if case.skip_reason is None and case.boundary == "compute" and case.backend in names:
+            found.setdefault(case.model_copy(update={"mode": "sync", "case_id": ""}), case)
+    return list(found.values())
+
+
+def files_of(export: ExportRecord, engines: Iterable[EngineRecord]) -> tuple[FileSize, ...]:
+    """Sizes on disk of a model: weights for PyTorch, ONNX files with what lies beside them, engines."""
+    weights = export.module
+    onnx = [*export.onnx.items(), *export.onnx_variants.items()]
+    return (
+        *((_size("weights", "fp32", weights.path, [weights]),) if weights else ()),
+        *(_size("onnx", name, file.path, file.files()) for name, file in onnx),
+        *(_size("engine", made.request.precision, made.engine.path, [made.engine]) for made in engines),
+    )
+
+
+def _size(kind: Literal["weights", "onnx", "engine"], name: str, path: str, files: Iterable[Artifact]) -> FileSize:
+    return FileSize(kind=kind, name=name, path=path, size_bytes=sum(file.size_bytes for file in files))

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
+from harness.aggregation.rounds import MANY_ROUNDS
 from harness.backends import BACKENDS
 from harness.core.errors import UsageError
-from harness.core.sanitize import shortened
 from harness.core.schemas import Boundary, Device, Exporter, ExportOptions, Measurement, Mode, Precision
-from harness.measure.rounds import MANY_ROUNDS
-from harness.planning.config import Block, Config, ModelEntry
+from harness.core.text import shortened
+from harness.planning.config import Config, MatrixBlock, ModelEntry
 
 _LISTS = ("backends", "precisions", "batch_sizes", "sequence_lengths", "boundaries", "modes", "settings")
 
@@ -86,7 +86,7 @@ def _measurement(settings: Measurement, chosen: Overrides) -> Measurement:
     return updated
 
 
-def _matrix(config: Config, chosen: Overrides) -> tuple[Block, ...]:
+def _matrix(config: Config, chosen: Overrides) -> tuple[MatrixBlock, ...]:
     replaced: dict[str, object] = {name: tuple(getattr(chosen, name)) for name in _LISTS if getattr(chosen, name)}
     if chosen.settings:
         replaced["tune"] = False
@@ -106,7 +106,7 @@ def _matrix(config: Config, chosen: Overrides) -> tuple[Block, ...]:
     return tuple(_with_own_settings(blocks, device) if chosen.settings else blocks)
 
 
-def _with_own_settings(blocks: Sequence[Block], device: Device) -> list[Block]:
+def _with_own_settings(blocks: Sequence[MatrixBlock], device: Device) -> list[MatrixBlock]:
     """A chosen setting is for the blocks that have its backend; a name that none has stays for make_plan to refuse."""
     had = [{name for name in block.settings or () if _has_setting(block, device, name)} for block in blocks]
     known = set().union(*had)
@@ -117,18 +117,18 @@ def _with_own_settings(blocks: Sequence[Block], device: Device) -> list[Block]:
     return [block.model_copy(update={"settings": names or None}) for block, names in zip(blocks, kept, strict=True)]
 
 
-def _has_setting(block: Block, device: Device, name: str) -> bool:
+def _has_setting(block: MatrixBlock, device: Device, name: str) -> bool:
     return any(BACKENDS[backend].has_setting(device, name) for backend in block.backends if backend in BACKENDS)
 
 
-def _runs_something(block: Block, device: Device) -> bool:
+def _runs_something(block: MatrixBlock, device: Device) -> bool:
     """False where none of its backends has any of its precisions; unknown names are for make_plan to refuse."""
     known = [BACKENDS[name] for name in block.backends if name in BACKENDS]
     offered = {precision for table in known for precision in table.precisions.get(device, ())}
     return len(known) < len(block.backends) or not offered.isdisjoint(block.precisions)
 
 
-def _for_models(blocks: Sequence[Block], names: Sequence[str]) -> list[Block]:
+def _for_models(blocks: Sequence[MatrixBlock], names: Sequence[str]) -> list[MatrixBlock]:
     """Keep what blocks say about the chosen models; a model that no block covers gets the first block's lists."""
     kept = [_narrowed(block, names) for block in blocks]
     result = [block for block in kept if block is not None]
@@ -139,7 +139,7 @@ def _for_models(blocks: Sequence[Block], names: Sequence[str]) -> list[Block]:
     return result
 
 
-def _narrowed(block: Block, names: Sequence[str]) -> Block | None:
+def _narrowed(block: MatrixBlock, names: Sequence[str]) -> MatrixBlock | None:
     if block.models is None:
         return block
     common = tuple(name for name in block.models if name in names)

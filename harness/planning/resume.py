@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from harness.aggregation import admission
+from harness.aggregation.batch_times import batch_ns
 from harness.backends import backend_info
-from harness.core import environment, store
+from harness.core import store
 from harness.core.errors import FormatError, InferometerError
+from harness.core.host import environment
 from harness.core.layout import Results
 from harness.core.schemas import Case, EngineRecord, Environment, ExportRecord, Measured, Plan
-from harness.measure import admission
-from harness.measure.typical import batch_ns
 from harness.planning.schedule import Turn
 
 

@@ -8,9 +8,13 @@ all of them alike. One after the other, a warm-up drift of 3% showed a false dif
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from harness.core.schemas import Case
+from harness.aggregation.rounds import half_width, is_wide
+from harness.backends import backend_info
+from harness.core.errors import UsageError
+from harness.core.schemas import Case, Measurement, Plan
+from harness.core.text import unknown_name
 
 Turn = tuple[int, Case]
 """(round, counted from 1; case)."""
@@ -50,3 +54,108 @@ def _goes_first(case: Case, number: int, seed: int) -> bool:
     block = (number + 1) // 2
     drawn = random.Random(f"{seed}-{case.case_id}-{block}").random() < 0.5  # noqa: S311 - an order, not a secret
     return drawn if number % 2 else not drawn
+
+
+Medians = Mapping[str, Mapping[int, float]]
+"""case id → round → process median in ns."""
+
+
+def further_turns(
+    cases: Sequence[Case],
+    medians: Medians,
+    settings: Measurement,
+    elapsed_s: float,
+    failed: Collection[str] = (),
+) -> list[Turn]:
+    """The next pass of a run: one more round for each case that needs and may have one; empty when all are done.
+
+    elapsed_s: of the command that the run is part of. failed: ids of cases of which a process failed in this run: they
+    would fail again, in every pass.
+    """
+    if settings.max_rounds is None or is_over_budget(settings, elapsed_s):
+        return []
+    runnable = [case for case in cases if case.skip_reason is None and case.case_id not in failed]
+    wanting = [case for case in runnable if _wants_more(medians.get(case.case_id, {}), settings)]
+    wanting.sort(key=lambda case: -half_width(list(medians[case.case_id].values())))
+    return [(max(medians[case.case_id]) + 1, case) for case in wanting]
+
+
+def is_over_budget(settings: Measurement, elapsed_s: float) -> bool:
+    """True when no further round may begin."""
+    return settings.budget_s is not None and elapsed_s >= settings.budget_s
+
+
+def _wants_more(rounds: Mapping[int, float], settings: Measurement) -> bool:
+    if not rounds or settings.max_rounds is None or max(rounds) >= settings.max_rounds:
+        return False
+    return is_wide(list(rounds.values()), settings)
+
+
+START_S = 1.5
+"""Fork, load and the reference check of a small model, as measured on two cores; large models take longer."""
+COMPILE_S = 30.0
+"""First torch.compile of a model of ResNet-50's size on two cores; later rounds find it cached."""
+
+
+def estimate(plan: Plan) -> tuple[float, float]:
+    """(shortest, longest) seconds of the run stage: every process converges at once, or none before its limit.
+
+    Further rounds count in the longest: all of them, or what begins before the budget is spent and one process more.
+    """
+    settings = plan.measurement
+    runnable = [case for case in plan.cases if case.skip_reason is None]
+    quick = START_S + max(settings.warmup_min_s + 3 * settings.window_s + 3 * settings.block_s, settings.min_s)
+    slow = max(quick, START_S + settings.warmup_max_s + settings.max_s)
+    compiles = sum(COMPILE_S for case in runnable if backend_info(case.backend).compile_cache)
+    processes = len(runnable) * settings.rounds
+    planned = processes * slow + compiles
+    if settings.max_rounds is None or settings.max_rounds <= settings.rounds or not runnable:
+        return processes * quick, planned
+    every = len(runnable) * settings.max_rounds * slow + compiles
+    if settings.budget_s is not None:
+        every = min(every, max(planned, settings.budget_s + slow))
+    return processes * quick, every
+
+
+def further_in_words(settings: Measurement) -> str | None:
+    """`up to 20 rounds while …`; None where a plan asks for no further rounds."""
+    if settings.max_rounds is None or settings.max_rounds <= settings.rounds:
+        return None
+    until = f" and {duration(settings.budget_s)} are not over" if settings.budget_s is not None else ""
+    width = f"±{100 * settings.target_interval:.3g}%"
+    return f"up to {settings.max_rounds} rounds while the interval is wider than {width}{until}"
+
+
+def in_words(bounds: tuple[float, float]) -> str:
+    """`2 min to 9 min`."""
+    low, high = (duration(seconds) for seconds in bounds)
+    return f"{low} to {high}" if low != high else f"about {low}"
+
+
+def duration(seconds: float) -> str:
+    """`40 s`, `9 min` or `1.5 h`."""
+    if seconds < 90:
+        return f"{round(seconds)} s"
+    if seconds < 5400:
+        return f"{round(seconds / 60)} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def of_models(plan: Plan, names: Sequence[str] | None) -> Plan:
+    """The plan with the cases of these models alone; all of it where none are named.
+
+    Samples of both are the same: nothing else changes, the plan's id least of all. UsageError for a name that the plan
+    does not have.
+    """
+    if not names:
+        return plan
+    known = [model.name for model in plan.models]
+    for name in names:
+        if name not in known:
+            raise UsageError(*unknown_name("model of this plan", name, known))
+    return plan.model_copy(
+        update={
+            "models": tuple(model for model in plan.models if model.name in names),
+            "cases": tuple(case for case in plan.cases if case.model in names),
+        }
+    )

@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from harness.core.errors import ConfigError, MissingInputError
-from harness.core.regular import Limit, open_to_read
-from harness.core.sanitize import shortened
+from harness.core.safe_files import Limit, open_to_read
+from harness.core.text import shortened
 
 FOLDER = Path("configs")
 MAX_BYTES = int(Limit.TEXT)

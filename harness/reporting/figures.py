@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Generic, Literal, TypeVar
 
+from harness.aggregation.roofline import pass_ns
 from harness.core.schemas import ColdCosts, Energy, Interval, Latency, Roofline, Row
-from harness.measure.roofline import pass_ns
-from harness.render import ranking, units
-from harness.render.ways import PARTS
+from harness.reporting import ranking, units
+from harness.reporting.prose.boundaries import PARTS
 
 Value = str | int | float | bool | None
 

@@ -1,7 +1,7 @@
 """The first page of a report: which backend is fastest, what that costs in accuracy, how sure that is (pure).
 
 The same answers appear in report.md, at the end of a command on the terminal, at the top of report.html, in the README
-and in the line of `--json`. Everything else is in the details (harness/render/document.py).
+and in the line of `--json`. Everything else is in the details (harness/reporting/details.py).
 """
 
 from __future__ import annotations
@@ -14,18 +14,22 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
+from harness.aggregation.flags import MAX_INTERVAL_HALF_WIDTH, MAX_RANKED_HALF_WIDTH, median_ns
 from harness.core.schemas import Grade, Row, Status, Summary
-from harness.measure.grades import MAX_INTERVAL_HALF_WIDTH, MAX_RANKED_HALF_WIDTH
-from harness.measure.rows import median_ns
-from harness.measure.stats import P95_MIN_SAMPLES, relative_interval_half_width
-from harness.render import ranking, units, ways
-from harness.render.conditions import page_conditions, processor, rounds, threads
-from harness.render.further import further
-from harness.render.group import listed
-from harness.render.ranking import TableKey
-from harness.render.series import USUAL, named
+from harness.reporting import ranking, units
+from harness.reporting.prose import boundaries
+from harness.reporting.prose.conditions import (
+    page_conditions,
+    processor,
+    rounds,
+    threads,
+)
+from harness.reporting.prose.further_rounds import further
+from harness.reporting.prose.recommendations import listed
+from harness.reporting.ranking import USUAL, TableKey, named
 from harness.reporting.table import Align, texts
 from harness.reporting.writers.markdown import escape, section, table_text
+from harness.statistics.estimators import P95_MIN_SAMPLES, relative_interval_half_width
 
 MAX_ANSWERS = 12
 """Lines of the answer table. Where all batch sizes would be more, it has the smallest one of each model."""
@@ -346,9 +350,9 @@ def _first_tables(summary: Summary) -> list[Sequence[Row]]:
 
 def _ways(summary: Summary) -> str:
     """Boundary and mode of the answers, where the run has others too; else the conditions name them."""
-    if len({ways.way_of(key) for key, _ in ranking.by_table(summary.rows)}) < 2:
+    if len({boundaries.way_of(key) for key, _ in ranking.by_table(summary.rows)}) < 2:
         return ""
-    found = dict.fromkeys(ways.brief(rows[0]) for rows in _first_tables(summary))
+    found = dict.fromkeys(boundaries.brief(rows[0]) for rows in _first_tables(summary))
     return f", {listed(list(found), last='or')}"
 
 
@@ -402,7 +406,7 @@ def _model(summary: Summary, row: Row) -> str:
     """With its weights where others of the run have trained ones, and with an unusual boundary or mode."""
     mixed = len({other.weights for other in summary.rows}) > 1
     weights = "random weights" if mixed and row.weights == "seeded" else ""
-    besides = ", ".join(filter(None, (weights, ways.short(row))))
+    besides = ", ".join(filter(None, (weights, boundaries.short(row))))
     return f"{row.model} ({besides})" if besides else row.model
 
 

@@ -7,9 +7,9 @@ figures are not rounded, and what is not known, withheld or void is empty.
 from __future__ import annotations
 
 from harness.core.schemas import Interval, Row, Summary
-from harness.render import ranking, units
-from harness.render.conditions import machine, versions
+from harness.reporting import ranking, units
 from harness.reporting.figures import Value
+from harness.reporting.prose.conditions import machine, versions
 
 Line = dict[str, Value]
 

@@ -11,10 +11,10 @@ from operator import itemgetter
 from typing import Generic, Literal, TypeVar
 
 from harness.core.schemas import Row
-from harness.render import units
-from harness.render.series import setting_columns
-from harness.render.units import ABSENT, SECOND, TimeUnit
+from harness.reporting import units
 from harness.reporting.figures import Figure
+from harness.reporting.ranking import setting_columns
+from harness.reporting.units import ABSENT, SECOND, TimeUnit
 
 Align = Literal["left", "right"]
 Thing = TypeVar("Thing")

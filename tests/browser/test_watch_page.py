@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.render.watch_page.server import PageServer
+from harness.live.server import PageServer
 from tests.fixtures.watch_pages import Source, served
 from tests.fixtures.watching import EAGER, ONNX, answered, everything, half_done, record, running, state
 from tests.synthetic_results import MINILM, case_of, failed, plan_of

@@ -25,7 +25,7 @@ RESULTS = {
     "get_layer": "ILayer",
     "get_output": "ITensor",
     "get_timing_cache": "ITimingCache",
-    "make_network": "INetworkDefinition",  # our own, harness/engines/api.py
+    "make_network": "INetworkDefinition",  # our own, harness/backends/tensorrt/versions.py
 }
 """Function → class of what it returns."""
 

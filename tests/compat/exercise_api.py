@@ -1,4 +1,4 @@
-"""Calls harness/engines/api.py with a TensorRT's real enumerations and objects that only write down; tells as JSON.
+"""Calls backends/tensorrt/versions.py with a TensorRT's real enumerations and objects that only write down, as JSON.
 
 The objects take nothing that their real class does not have.
 """
@@ -11,9 +11,9 @@ from typing import Any
 
 import tensorrt
 
+from harness.backends.tensorrt import versions
 from harness.core.errors import ExportError
 from harness.core.schemas import EngineRequest
-from harness.engines import api
 
 
 class Recorder:
@@ -63,20 +63,20 @@ def config() -> Recorder:
     return Recorder("IBuilderConfig", builder_optimization_level=3)
 
 
-found: dict[str, Any] = {"version": api.version(), "strongly_typed": api.strongly_typed()}
+found: dict[str, Any] = {"version": versions.version(), "strongly_typed": versions.strongly_typed()}
 builder = Recorder("Builder")
-found["network"] = outcome(builder, lambda: api.make_network(builder))
+found["network"] = outcome(builder, lambda: versions.make_network(builder))
 for precision in ("fp32", "tf32", "fp16", "bf16", "int8"):
     target = config()
-    found[precision] = outcome(target, lambda: api.set_precision(target, precision))  # noqa: B023 - called at once
+    found[precision] = outcome(target, lambda: versions.set_precision(target, precision))  # noqa: B023 - called at once
 target, kept = config(), layer()
-found["keep_fp32"] = outcome(target, lambda: api.keep_fp32(target, [kept]))
+found["keep_fp32"] = outcome(target, lambda: versions.keep_fp32(target, [kept]))
 tensor = Recorder("ITensor", dtype=tensorrt.float32)
 network = Recorder(
     "INetworkDefinition", num_inputs=1, num_outputs=0, get_input=lambda index: tensor, get_output=lambda index: tensor
 )
-found["fp16_ends"] = outcome(tensor, lambda: api.fp16_ends(network))
+found["fp16_ends"] = outcome(tensor, lambda: versions.fp16_ends(network))
 target = config()
 everything = request(workspace_bytes=1 << 30, optimization_level=4, hardware_compatible=True, version_compatible=True)
-found["configure"] = outcome(target, lambda: found.update(told=api.configure(target, everything)))
+found["configure"] = outcome(target, lambda: found.update(told=versions.configure(target, everything)))
 json.dump(found, sys.stdout)

@@ -19,7 +19,7 @@ from tests.compat.bindings import ROOT, VERSIONS, Bindings, prepare
 
 FILES = [
     path
-    for path in (*(ROOT / "harness/engines").glob("*.py"), ROOT / "harness/backends/tensorrt.py")
+    for path in (*(ROOT / "harness/engines").glob("*.py"), ROOT / "harness/backends/tensorrt/runtime.py")
     if used(path.read_text())
 ]
 NAMES_8_6 = Path(__file__).with_name("tensorrt-8.6.0.json")

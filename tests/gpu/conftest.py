@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from harness.core import devices, store
+from harness.core import store
 from harness.core.errors import UnavailableError
+from harness.core.host import gpu as devices
 from harness.core.layout import Models
 from harness.core.schemas import Plan, Summary
 from tests.fixtures.stages import Folder

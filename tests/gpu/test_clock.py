@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from harness.core.schemas import Measured, Row, Summary
-from harness.zoo.known_duration import duration_ns
+from harness.zoo.families.known_duration import duration_ns
 from tests.gpu.conftest import Gpu
 
 DURATIONS = ("spin:50us", "spin:1ms", "spin:20ms")

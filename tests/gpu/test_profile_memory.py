@@ -6,7 +6,7 @@ import json
 import pickle
 
 from harness.core import store
-from harness.core.schemas.profile_memory import MemoryProfile
+from harness.core.schemas.profile_record import MemoryTimeline
 from tests.gpu.conftest import Gpu
 
 
@@ -15,7 +15,7 @@ def test_a_pass_is_told_from_the_first_allocation_to_the_snapshot(gpu: Gpu) -> N
     gpu.must("profile_ops", "--runs", "3")
     (case,) = plan.cases
     folder = gpu.results.profile(case.case_id)
-    found = store.load(gpu.results.memory_profile(case.case_id), MemoryProfile, "make profile")
+    found = store.load(gpu.results.memory_profile(case.case_id), MemoryTimeline, "make profile")
     assert found.allocations > 0
     assert sum(found.at_peak.values()) == found.peak_bytes == max(found.allocated_bytes)
     assert found.at_peak["parameters"] > 0

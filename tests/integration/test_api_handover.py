@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from harness.api.handover import arrays_of, hand_over
-from harness.api.subject import subject_of
+from harness.api.subject import arrays_of, hand_over, subject_of
 from harness.core.errors import ConfigError, MalformedFileError, MissingInputError, UsageError
 from harness.core.layout import Models
-from harness.zoo import model_info, pickled_module
+from harness.zoo import model_info
+from harness.zoo.families import pickled_module
+from harness.zoo.inputs.own import rotation
 from harness.zoo.loaded import Request
-from harness.zoo.own_inputs import rotation
 
 
 class Pair(nn.Module):

@@ -6,8 +6,8 @@ import pytest
 
 from harness.backends import cpu_peaks
 from harness.core.errors import UnavailableError
-from harness.running import cpu_roof
-from harness.running.cpu_roof import WAYS, Refused, Task
+from harness.processes import cpu_roof
+from harness.processes.cpu_roof import WAYS, Task, TaskRefused
 
 pytestmark = pytest.mark.stages
 
@@ -37,11 +37,11 @@ def test_processes_answer_with_a_rate_each(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(cpu_roof, "SPAN_NS", 1)
     for task in (Task("NumPy"), Task("", 2 * cpu_peaks.PIECE_BYTES)):
         rates = cpu_roof._rates(task, 2)
-        assert not isinstance(rates, Refused)
+        assert not isinstance(rates, TaskRefused)
         assert len(rates) == 2
         assert min(rates) > 0
 
 
 def test_what_a_library_raises_comes_back_in_words() -> None:
     found = cpu_roof._rates(Task("no such product"), 1)
-    assert found == Refused("KeyError: 'no such product'")
+    assert found == TaskRefused("KeyError: 'no such product'")

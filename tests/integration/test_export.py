@@ -221,7 +221,7 @@ def test_photographs_are_recognised(exported: Path) -> None:
 def test_module_is_rebuilt_to_the_same_outputs(exported: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from harness.zoo.build import build_module
+    from harness.zoo.construct import build_module
 
     monkeypatch.syspath_prepend(str(exported))
     record = record_of(exported, name)

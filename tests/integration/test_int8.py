@@ -159,7 +159,7 @@ def test_the_same_request_is_not_quantised_again(exported: Folder) -> None:
 @pytest.mark.parametrize("model", [TEXT, PICTURES])
 @pytest.mark.slow
 def test_quantising_again_gives_the_same_file(exported: Folder, tmp_path: Path, model: str) -> None:
-    from harness.zoo.int8 import write_int8
+    from harness.zoo.onnx.int8 import write_int8
 
     artifact, path = file_of(exported, model)
     made = calibration(exported) if model == PICTURES else None
@@ -168,9 +168,10 @@ def test_quantising_again_gives_the_same_file(exported: Folder, tmp_path: Path, 
 
 
 def calibration(folder: Folder) -> Inputs:
-    from harness.zoo import efficientnet, model_info
-    from harness.zoo.int8 import calibration_inputs
+    from harness.zoo import model_info
+    from harness.zoo.families import efficientnet
     from harness.zoo.loaded import Request
+    from harness.zoo.onnx.int8 import calibration_inputs
 
     request = Request(model_info(PICTURES), "pretrained", 0, None, folder.models.folder(PICTURES).root)
     return calibration_inputs(efficientnet.load(request), parity_samples=64)
@@ -195,6 +196,6 @@ def test_calibration_inputs_are_none_of_the_parity_inputs(exported: Folder) -> N
     ],
 )
 def test_weights_lose_a_bit_only_where_products_would_saturate(machine: str, flags: set[str], reduced: bool) -> None:
-    from harness.zoo.int8 import needs_reduced_range
+    from harness.zoo.onnx.int8 import needs_reduced_range
 
     assert needs_reduced_range(machine, frozenset(flags)) is reduced

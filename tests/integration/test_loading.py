@@ -12,7 +12,7 @@ import onnxruntime as ort
 import pytest
 
 from harness.backends import backend_info
-from harness.backends.base import Backend, Job
+from harness.backends.base import Backend, BackendJob
 from harness.backends.batches import BatchSet, load_batches
 from harness.core.layout import Models
 from harness.core.schemas import Case
@@ -38,7 +38,7 @@ def prepared(exports: Models, backend: str) -> tuple[Any, BatchSet]:
         weights=export.weights,
     )
     batches = load_batches(place.root, export, case, 16)
-    job = Job(case, export, place.root, batches.inputs, 1, place.compile_cache)
+    job = BackendJob(case, export, place.root, batches.inputs, 1, place.compile_cache)
     module, _, name = backend_info(backend).target.partition(":")
     made: Backend = getattr(importlib.import_module(module), name)(job)
     return made, batches

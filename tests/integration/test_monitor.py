@@ -10,11 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from harness.aggregation import usage as utilisation
 from harness.core import store
 from harness.core.layout import Results
+from harness.core.protocol import (
+    End,
+    Message,
+    Phase,
+    Watch,
+)
 from harness.core.schemas import Usage, UsageSample
-from harness.core.watching import End, Message, Phase, Watch
-from harness.measure import utilisation
 from tests.fixtures.stages import ROOT, until
 
 pytestmark = pytest.mark.stages
@@ -29,7 +34,7 @@ class Watching:
     def __init__(self, root: Path) -> None:
         self.results = Results(root)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "harness.monitor", "--interval", str(INTERVAL_S)],
+            [sys.executable, "-m", "harness.processes.monitor", "--interval", str(INTERVAL_S)],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,

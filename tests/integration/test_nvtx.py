@@ -20,7 +20,7 @@ PLACES = (*(Path(sys.prefix) / "lib").glob("python*/site-packages/nvidia/*/inclu
 
 TWO_PASSES = """
 import torch
-from harness.backends.profiles.torch_nvtx import nvtx_ranges
+from harness.backends.torch.profile_modules import nvtx_ranges
 module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Sequential(torch.nn.ReLU()))
 with nvtx_ranges(module):
     module(torch.ones(1, 2))

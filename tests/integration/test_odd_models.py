@@ -117,7 +117,7 @@ def test_what_a_trace_fixed_is_the_reason_of_wrong_answers(own: Folder) -> None:
 
 def test_whether_to_compile_is_for_the_backend_to_say(tmp_path: Path) -> None:
     from harness.zoo import model_info
-    from harness.zoo.own_module import architecture
+    from harness.zoo.families.own_module import architecture
 
     module = architecture(model_info(f"{ODD}compiled"), tmp_path)
     assert {type(part).__name__ for part in module.modules()} == {"Sequential", "Reading", "Linear", "ReLU"}
@@ -127,7 +127,7 @@ def test_whether_to_compile_is_for_the_backend_to_say(tmp_path: Path) -> None:
 
 def test_examples_may_be_given_by_the_names_of_forwards_parameters(tmp_path: Path) -> None:
     from harness.zoo import model_info
-    from harness.zoo.build import family_of
+    from harness.zoo.construct import family_of
     from harness.zoo.loaded import Request
 
     def load(name: str) -> Loaded:
@@ -158,9 +158,9 @@ def test_examples_may_be_given_by_the_names_of_forwards_parameters(tmp_path: Pat
     ],
 )
 def test_a_model_is_diagnosed_before_an_exporter_is_blamed(name: str, words: tuple[str, ...], tmp_path: Path) -> None:
-    from harness.parity import compare
+    from harness.statistics.parity import compare
     from harness.zoo import model_info
-    from harness.zoo.build import family_of
+    from harness.zoo.construct import family_of
     from harness.zoo.diagnosis import diagnosed
     from harness.zoo.loaded import Request
     from harness.zoo.reference import reference_of

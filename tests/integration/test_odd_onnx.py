@@ -160,9 +160,10 @@ def test_a_file_is_refused_with_what_is_the_matter_and_no_word_of_an_exporter(ca
 
 def diagnose(path: Path) -> None:
     """What an export asks of a file before it writes anything."""
-    from harness.parity import compare
-    from harness.zoo import model_info, own_onnx
+    from harness.statistics.parity import compare
+    from harness.zoo import model_info
     from harness.zoo.diagnosis import diagnosed
+    from harness.zoo.families import own_onnx
     from harness.zoo.loaded import Request
     from harness.zoo.reference import reference_of
 
@@ -172,7 +173,8 @@ def diagnose(path: Path) -> None:
 
 
 def test_values_are_made_up_for_every_type_within_what_the_graph_looks_up(tmp_path: Path) -> None:
-    from harness.zoo import model_info, own_onnx
+    from harness.zoo import model_info
+    from harness.zoo.families import own_onnx
     from harness.zoo.loaded import Request
 
     def inputs(path: Path) -> tuple[Any, str]:

@@ -49,7 +49,7 @@ class FakeEvent:
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
-    from harness.backends import peaks
+    from harness.backends import gpu_peaks
 
     found = FakeGpu()
     matmul = torch.backends.cuda.matmul
@@ -103,16 +103,16 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
         return plain(*shape, **more)
 
     monkeypatch.setattr(torch, "zeros", zeros)
-    monkeypatch.setattr(peaks, "_DEVICE", "cpu")
-    monkeypatch.setattr(peaks, "SIZES", (8, 4))
-    monkeypatch.setattr(peaks, "COPY_BYTES", 1000)
-    monkeypatch.setattr(peaks, "LINK_BYTES", 500)
+    monkeypatch.setattr(gpu_peaks, "_DEVICE", "cpu")
+    monkeypatch.setattr(gpu_peaks, "SIZES", (8, 4))
+    monkeypatch.setattr(gpu_peaks, "COPY_BYTES", 1000)
+    monkeypatch.setattr(gpu_peaks, "LINK_BYTES", 500)
     yield found
     assert (matmul.allow_tf32, matmul.allow_fp16_accumulation) == (False, False)
 
 
 def test_the_best_product_of_each_precision(gpu: FakeGpu) -> None:
-    from harness.backends.peaks import flops_per_s
+    from harness.backends.gpu_peaks import flops_per_s
 
     found = flops_per_s()
     # n³ ms·1e-6 for 2n³ FLOP: 2e9 FLOP/s, twice in the other layout, four times more in fp16.
@@ -129,39 +129,39 @@ def test_the_best_product_of_each_precision(gpu: FakeGpu) -> None:
 
 
 def test_copies_count_reads_and_writes_and_the_link_one_way(gpu: FakeGpu) -> None:
-    from harness.backends import peaks
+    from harness.backends import gpu_peaks
 
-    assert peaks.copy_bytes_per_s() == pytest.approx(2 * 1000 / 1e-6)
+    assert gpu_peaks.copy_bytes_per_s() == pytest.approx(2 * 1000 / 1e-6)
     assert not gpu.pinned
-    assert peaks.link_bytes_per_s() == pytest.approx((500 / 5e-7, 500 / 5e-7))
+    assert gpu_peaks.link_bytes_per_s() == pytest.approx((500 / 5e-7, 500 / 5e-7))
     assert ("copy", 500, True) in gpu.calls
     assert gpu.pinned
 
 
 def test_a_launch_is_the_slope_without_the_graphs_own_start(gpu: FakeGpu) -> None:
-    from harness.backends import peaks
+    from harness.backends import gpu_peaks
 
-    assert peaks.launch_ns() == pytest.approx(KERNEL_MS * 1e6)
-    assert {call[1] for call in gpu.calls if call[0] == "replay"} == {peaks.LAUNCHES, 2 * peaks.LAUNCHES}
+    assert gpu_peaks.launch_ns() == pytest.approx(KERNEL_MS * 1e6)
+    assert {call[1] for call in gpu.calls if call[0] == "replay"} == {gpu_peaks.LAUNCHES, 2 * gpu_peaks.LAUNCHES}
 
 
 def test_too_little_memory_is_two_lines(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.backends import peaks
+    from harness.backends import gpu_peaks
 
     def full(*_arguments: object, **_more: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB.\nmore")
 
     monkeypatch.setattr(torch, "zeros", full)
     with pytest.raises(UnavailableError, match=r"Tried to allocate 1 GiB\.$"):
-        peaks.copy_bytes_per_s()
+        gpu_peaks.copy_bytes_per_s()
 
 
 def test_a_pytorch_without_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.backends import peaks
+    from harness.backends import gpu_peaks
 
     monkeypatch.setattr(torch.version, "cuda", None)
     with pytest.raises(UnavailableError, match="built without CUDA"):
-        peaks.require()
+        gpu_peaks.require()
     monkeypatch.setattr(torch.version, "cuda", "13.0")
 
     def no_driver() -> None:
@@ -169,4 +169,4 @@ def test_a_pytorch_without_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(torch.cuda, "init", no_driver)
     with pytest.raises(UnavailableError, match=r"Found no NVIDIA driver on your system\.$"):
-        peaks.require()
+        gpu_peaks.require()

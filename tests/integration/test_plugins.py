@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.core import store
-from harness.core.environment import PLUGIN
+from harness.core.host.environment import PLUGIN
 from harness.core.layout import Models
 from harness.core.schemas import Failed, Row, Summary, Unavailable
 from tests.fixtures.plugins import write_plugin
@@ -145,7 +145,7 @@ def broken(tmp_path: Path, exports: Models, site: Path) -> Folder:
     points = {"inferometer.backends": {"no-import": "broken:NOT"}, "inferometer.metrics": {"no_import": "broken:NOT"}}
     write_plugin(tmp_path / "site", "broken", "raise ImportError('no such library')\n", points)
     code = (
-        "from harness.measure.custom import Metric\n"
+        "from harness.aggregation.plugin_metrics import Metric\n"
         "FAILING = Metric(lambda row: 1 / 0, 'items', 'lower', 'Never a figure.')\n"
     )
     write_plugin(tmp_path / "site", "failing", code, {"inferometer.metrics": {"failing": "failing:FAILING"}})

@@ -11,10 +11,8 @@ import pytest
 from harness.core import store
 from harness.core.layout import Models
 from harness.core.schemas import ExportRecord, Usage, Work
-from harness.core.schemas.profile import ModelProfile
-from harness.core.schemas.profile_memory import MemoryProfile
-from harness.core.schemas.profile_parts import PartsProfile
-from harness.measure.profile_grades import MIN_REPEATS
+from harness.core.schemas.profile_record import MemoryTimeline, ModelProfile, PartsProfile
+from harness.profiling.grades import MIN_REPEATS
 from harness.zoo.loaded import Inputs
 from tests.fixtures.stages import TINY, Folder
 from tests.integration.test_zoo_work import count, image, image_model, text, text_model
@@ -67,10 +65,10 @@ def test_text_models_count_both_products_of_attention(
     "name", ["minilm-l6", *(pytest.param(name, marks=pytest.mark.slow) for name in ("resnet18", "vit_b_16"))]
 )
 def test_the_exported_graph_counts_the_same(name: str, tmp_path: Path) -> None:
-    from harness.zoo.onnx_complexity import open_graph
-    from harness.zoo.onnx_file import write_fp32
-    from harness.zoo.onnx_products import products_of
-    from harness.zoo.request import Options
+    from harness.zoo.cost.onnx_products import products_of
+    from harness.zoo.cost.onnx_shapes import open_graph
+    from harness.zoo.export_request import Options
+    from harness.zoo.onnx.write import write_fp32
 
     options = Options(exporter="dynamo", opset=20, output_name=None, max_length=None, cache=None)
     is_text = name == "minilm-l6"
@@ -85,7 +83,7 @@ def test_the_exported_graph_counts_the_same(name: str, tmp_path: Path) -> None:
 
 
 def test_memory_of_a_module_by_hand() -> None:
-    from harness.zoo.complexity import live_bytes, parameters_of, weight_bytes
+    from harness.zoo.cost.memory import live_bytes, parameters_of, weight_bytes
 
     shared = torch.nn.Linear(20, 20, bias=False)
     module = torch.nn.Sequential(
@@ -112,8 +110,8 @@ def test_activations_take_what_was_estimated_and_operators_more(tmp_path: Path) 
     beside activations of a few hundred kB there. What the estimate is of are the activations."""
     from torch.profiler import ProfilerActivity, profile
 
-    from harness.backends.profiles.torch_memory_events import DEVICE_TYPES, watched
-    from harness.zoo.complexity import live_bytes
+    from harness.backends.torch.profile_memory import DEVICE_TYPES, watched
+    from harness.zoo.cost.memory import live_bytes
 
     convolution = torch.nn.Conv2d(64, 64, 3, padding=1, bias=False)
     module = torch.nn.Sequential(convolution, torch.nn.BatchNorm2d(64), torch.nn.ReLU(inplace=True)).eval()
@@ -156,7 +154,7 @@ def test_the_stage_profiles_each_case_once(profiled: Folder) -> None:
     assert eager.activation_estimated_bytes == 4 * 2 * 64 * 4
     assert eager.activation_measured_bytes is not None
     assert eager.activation_measured_bytes >= 4 * 64 * 4
-    memory = store.load(profiled.results.memory_profile(eager.case_id), MemoryProfile, "")
+    memory = store.load(profiled.results.memory_profile(eager.case_id), MemoryTimeline, "")
     assert eager.activation_alone_bytes == memory.activations_peak_bytes == eager.activation_estimated_bytes
     assert eager.activation_measured_bytes == memory.pass_peak_bytes
     assert memory.at_peak["parameters"] == 4 * (eager.parameters or 0)

@@ -49,7 +49,7 @@ def case(precision: str = "fp32") -> Case:
 
 
 def test_without_a_module_the_graph_is_what_is_counted(export: ExportRecord, tmp_path: Path) -> None:
-    from harness.zoo.counting import counts_of
+    from harness.zoo.cost.counting import counts_of
 
     found = counts_of(case(), export, tmp_path, BATCH)
     assert (found.macs, found.flops, found.counted_by) == (1_200, 2_400, "the ONNX graph")
@@ -61,7 +61,7 @@ def test_without_a_module_the_graph_is_what_is_counted(export: ExportRecord, tmp
 
 
 def test_counts_that_disagree_are_both_told(export: ExportRecord, tmp_path: Path) -> None:
-    from harness.zoo.counting import counts_of
+    from harness.zoo.cost.counting import counts_of
 
     agreeing = counts_of(case(), export.model_copy(update={"work": (WORK,)}), tmp_path, BATCH)
     assert not any("disagree" in note for note in agreeing.count_notes)
@@ -74,7 +74,7 @@ def test_counts_that_disagree_are_both_told(export: ExportRecord, tmp_path: Path
 def test_the_graph_counts_what_torch_cannot_and_nothing_counted_is_no_zero(
     export: ExportRecord, tmp_path: Path
 ) -> None:
-    from harness.zoo.counting import counts_of
+    from harness.zoo.cost.counting import counts_of
 
     blind = WORK.model_copy(update={"flops_per_item": 0, "uncounted": ("mystery",)})
     found = counts_of(case(), export.model_copy(update={"work": (blind,)}), tmp_path, BATCH)
@@ -88,7 +88,7 @@ def test_the_graph_counts_what_torch_cannot_and_nothing_counted_is_no_zero(
 
 
 def test_an_export_without_an_fp32_file_says_so(export: ExportRecord, tmp_path: Path) -> None:
-    from harness.zoo.counting import counts_of
+    from harness.zoo.cost.counting import counts_of
 
     found = counts_of(case(), export.model_copy(update={"onnx": {}}), tmp_path, BATCH)
     assert (found.macs, found.flops, found.onnx_count, found.activation_bytes) == (None, None, None, None)
@@ -96,7 +96,7 @@ def test_an_export_without_an_fp32_file_says_so(export: ExportRecord, tmp_path: 
 
 
 def test_a_damaged_onnx_file_is_named(tmp_path: Path) -> None:
-    from harness.zoo.onnx_complexity import open_graph
+    from harness.zoo.cost.onnx_shapes import open_graph
 
     (tmp_path / "model.onnx").write_bytes(b"\x08\x0a:\xff\xff\x01")
     with pytest.raises(MalformedFileError, match=r"model\.onnx cannot be read \(DecodeError") as raised:

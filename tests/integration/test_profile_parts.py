@@ -15,11 +15,11 @@ import pytest
 
 from harness.backends import BACKENDS
 from harness.backends.base import Backend
-from harness.backends.profiles.onnx_modules import Graph
-from harness.backends.profiles.plain import span_of
+from harness.backends.onnx_node_names import NodeIndex
+from harness.backends.profile_timing import span_of
 from harness.core.layout import Models
-from harness.core.schemas.profile_parts import OperatorRow, PartsProfile
-from harness.measure.layer_sums import by_group, total
+from harness.core.schemas.profile_record import OperatorRow, PartsProfile
+from harness.profiling.layers import by_group, total
 from tests.fixtures.computing_gpu import FakeGpu
 from tests.fixtures.onnxruntime_gpu import NODE_US, START_NS, Runtime, install
 from tests.fixtures.stages import ROOT, latest_export
@@ -31,7 +31,7 @@ PROFILE = """
 import importlib, os, sys
 from pathlib import Path
 from harness.backends import backend_info
-from harness.backends.base import Job
+from harness.backends.base import BackendJob
 from harness.core import store
 from harness.core.schemas import Case, ExportRecord
 import numpy as np
@@ -46,7 +46,7 @@ case = Case.model_validate(dict(
 ))
 batches = [{"x": np.full((batch, 16), index, np.float32)} for index in range(3)]
 module, _, name = info.profiler.partition(":")
-job = Job(case, export, folder, batches, 1, out / "cache")
+job = BackendJob(case, export, folder, batches, 1, out / "cache")
 found = getattr(importlib.import_module(module), name)(job, batches, out, runs)
 (out / "parts.json").write_text(found.model_dump_json())
 """
@@ -98,7 +98,7 @@ def test_torch_eager_tells_operators_and_both_traces(exports: Models, tmp_path: 
 
 def test_no_hook_is_left_on_the_module() -> None:
     torch = pytest.importorskip("torch")
-    from harness.backends.profiles.torch_modules import HostStamps, recording
+    from harness.backends.torch.profile_modules import HostStamps, recording
 
     module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
     with recording(module, HostStamps()) as recorded:
@@ -140,10 +140,10 @@ def test_nodes_of_openvino_are_told_by_module(exports: Models, tmp_path: Path) -
 
 def test_nodes_of_a_quantised_file_are_found_in_the_file_that_it_was_made_from() -> None:
     pytest.importorskip("openvino")
-    from harness.backends.profiles.onnx_modules import Graph, Node
-    from harness.backends.profiles.openvino_nodes import Executed, rows_of
+    from harness.backends.onnx_node_names import Node, NodeIndex
+    from harness.backends.openvino.profile import Executed, rows_of
 
-    graph = Graph((Node("node_MatMul_1", "MatMul", ("x", "w"), ("val",), "mlp.fc1", ("mlp", "fc1", "Linear")),))
+    graph = NodeIndex((Node("node_MatMul_1", "MatMul", ("x", "w"), ("val",), "mlp.fc1", ("mlp", "fc1", "Linear")),))
     nodes = [
         Executed("node_MatMul_1_quant", "FullyConnected", ("node_MatMul_1_quant",), ((2, 4),), 32),
         Executed("Reorder_7", "Reorder", (), ((2, 4),), 32),
@@ -158,7 +158,7 @@ def test_nodes_of_a_quantised_file_are_found_in_the_file_that_it_was_made_from()
 
 def test_means_since_the_warm_up_come_from_means_since_the_start() -> None:
     pytest.importorskip("openvino")
-    from harness.backends.profiles.openvino_nodes import since
+    from harness.backends.openvino.profile import since
 
     # 5 inferences of 4 µs, then 10 of 1 µs: the mean over all 15 is 2 µs.
     assert since({"a": 4000}, {"a": 2000, "late": 3000}, earlier=5, runs=10) == {"a": 1000, "late": 4500}
@@ -174,7 +174,7 @@ class Played:
     names: list[str] = field(default_factory=list)
 
     def operators(self, backend: Backend, folder: Path, runs: int, name: str = "") -> Any:
-        from harness.backends.profiles.torch_operators import Operators
+        from harness.backends.torch.profile_operators import Operators
 
         self.names.append(name)
         trace: list[dict[str, Any]] = []
@@ -198,23 +198,23 @@ BASE_US = 50
 def played(monkeypatch: pytest.MonkeyPatch) -> Played:
     pytest.importorskip("torch")
     found = Played(install(monkeypatch, FakeGpu()))
-    name = "harness.backends.profiles.onnxruntime_on_gpu"
+    name = "harness.backends.onnxruntime.profile_cuda"
     monkeypatch.setitem(sys.modules, name, ModuleType(name))
     del sys.modules[name]
     profiler = importlib.import_module(name)
     monkeypatch.setattr(profiler, "operators", found.operators)
-    monkeypatch.setattr(profiler, "exported_graph", lambda job: (Graph(()), ("No names.",)))
+    monkeypatch.setattr(profiler, "exported_graph", lambda job: (NodeIndex(()), ("No names.",)))
     return found
 
 
 def on_a_gpu(folder: Path, **options: Any) -> PartsProfile:
-    from harness.backends.base import Job
+    from harness.backends.base import BackendJob
     from tests.unit.backends.test_onnxruntime_cuda import BATCHES, MODEL, case, export
 
     for file in ("model.onnx", "model-fp16.onnx", "model-fp16-fused.onnx"):
         (folder / file).write_text(json.dumps(MODEL))
-    job = Job(case("compute", "fp16"), export(), folder, BATCHES, 1, folder, options)
-    found: PartsProfile = importlib.import_module("harness.backends.profiles.onnxruntime_on_gpu").profile(
+    job = BackendJob(case("compute", "fp16"), export(), folder, BATCHES, 1, folder, options)
+    found: PartsProfile = importlib.import_module("harness.backends.onnxruntime.profile_cuda").profile(
         job, folder / "out", 3
     )
     return found
@@ -247,7 +247,7 @@ def test_why_nodes_are_not_told_stands_with_the_kernels(
     def fails(job: object) -> None:
         raise RuntimeError("a reason\nand more of it")
 
-    monkeypatch.setattr(sys.modules["harness.backends.profiles.onnxruntime_on_gpu"], "exported_graph", fails)
+    monkeypatch.setattr(sys.modules["harness.backends.onnxruntime.profile_cuda"], "exported_graph", fails)
     found = on_a_gpu(tmp_path)
     assert found.layers == ()
     assert found.notes == ("No layers: RuntimeError: a reason and more of it",)

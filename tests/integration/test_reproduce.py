@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.core import store
-from harness.core.environment import collect
+from harness.core.host.environment import collect
 from harness.core.layout import Results
 from harness.core.schemas import Reproduction
 from tests.fixtures.stages import QUICK, TINY, Folder

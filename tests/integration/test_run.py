@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from harness.core import lock, store
-from harness.core.jobs import EVENT, Ready
 from harness.core.layout import Models, Results
+from harness.core.protocol import EVENT, Ready
 from harness.core.schemas import Failed, Measured
-from harness.measure.launcher import Worker
+from harness.processes.launcher import Worker
 from tests.fixtures.stages import POLLUTING, ROOT, TINY, Folder, latest_export, two_lines, until
 
 pytestmark = pytest.mark.stages
@@ -336,7 +336,7 @@ def test_what_a_case_started_in_a_session_of_its_own_ends_with_it(folder: Folder
     folder.plan({"backends": ["torch-eager"], "batch_sizes": [5]})  # hangs
     with folder.started("run") as process:
         assert until(lambda: folder.named("sleep"), 600)
-        (case,) = folder.named("harness.worker", of_worker=True)
+        (case,) = folder.named("harness.processes.worker", of_worker=True)
         victim = {"run": process.pid, "worker": case.ppid(), "case": case.pid}[killed]
         os.kill(victim, signal.SIGKILL)
         process.wait()

@@ -10,16 +10,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.core import orphans
-from harness.core.jobs import Job
+from harness.aggregation import checks
+from harness.aggregation.flags_host import Round
+from harness.core.host import orphans
 from harness.core.layout import Results
+from harness.core.protocol import Job
 from harness.core.schemas import Case, Failed, Measured, Measurement
-from harness.measure import checks, launcher
-from harness.measure.disturbance import Round
-from harness.measure.launcher import Worker
-from harness.running import monitoring
-from harness.running.monitoring import Monitor
-from harness.running.turn import measure_turn
+from harness.processes import launcher, pool
+from harness.processes.launcher import Worker
+from harness.processes.pool import Monitor, measure_turn
 
 pytestmark = pytest.mark.stages
 
@@ -132,7 +131,7 @@ def test_a_stopped_worker_ends_at_the_time_limit_and_its_case_with_it(
 def test_a_stopped_monitor_does_not_hold_up_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(monitoring, "LAST_RECORD_S", 0.2)
+    monkeypatch.setattr(pool, "LAST_RECORD_S", 0.2)
     monitor = Monitor(tmp_path / "monitor.log")
     monitor.ready()
     os.kill(monitor.pid, signal.SIGSTOP)

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from harness import backends
-from harness.backends.base import Job
+from harness.backends.base import BackendJob
 from harness.backends.batches import nothing_exported
 from harness.core.errors import CaseError
 from harness.core.schemas import Case, TensorSpec
@@ -60,7 +60,7 @@ class FakeCapture:
 
 def forget() -> None:
     """Modules that were imported with one driver must not meet the next test's, nor a real one."""
-    for name in ("harness.backends.cuda", "harness.backends.torch_cuda"):
+    for name in ("harness.backends.cuda.context", "harness.backends.torch.cuda"):
         sys.modules.pop(name, None)
         package, _, module = name.rpartition(".")
         if hasattr(sys.modules.get(package), module):
@@ -106,9 +106,9 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     plain = torch.empty_like
     monkeypatch.setattr(torch, "empty_like", lambda like, **options: plain(like))
 
-    from harness.backends import torch_cuda
+    from harness.backends.torch import cuda
 
-    monkeypatch.setattr(torch_cuda, "_DEVICE", "cpu")
+    monkeypatch.setattr(cuda, "_DEVICE", "cpu")
     yield found
     forget()
 
@@ -139,9 +139,9 @@ def expected(index: int) -> Any:
 
 def loaded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **asked: Any) -> Any:
     """A backend after load() and, where it has one, compile()."""
-    from harness.backends import torch_base
+    from harness.backends.torch import base
 
-    monkeypatch.setattr(torch_base, "build_module", lambda export, folder: module())
+    monkeypatch.setattr(base, "build_module", lambda export, folder: module())
     options = asked.pop("options", {})
     case = Case(
         **(dict.fromkeys(("case_id", "model", "slug"), "tiny") | {"backend": name, "device": "cuda"}),
@@ -157,7 +157,7 @@ def loaded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **asked: 
     export = nothing_exported(case).model_copy(update=specs)
     target, _, kind = backends.BACKENDS[name].target.partition(":")
     made = getattr(importlib.import_module(target), kind)(
-        Job(case, export, tmp_path, arrays(), 2, tmp_path / "cache", options)
+        BackendJob(case, export, tmp_path, arrays(), 2, tmp_path / "cache", options)
     )
     made.load()
     if made.compiles:
@@ -249,7 +249,7 @@ def test_a_graph_is_captured_for_every_batch_and_freed_before_the_context(
 def test_what_cannot_be_captured_names_another_setting_and_memory_that_ran_out_stays_what_it_is(
     log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from harness.backends.torch_graphs import Replay
+    from harness.backends.torch.cuda import Replay
 
     def fails(problem: Exception) -> Any:
         def call() -> None:

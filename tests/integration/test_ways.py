@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from harness.backends import backend_info
-from harness.backends.base import Backend, Job
+from harness.backends.base import Backend, BackendJob
 from harness.backends.batches import load_batches, load_raw_batches
 from harness.core.layout import Models
 from harness.core.schemas import Case, ExportRecord, InputSet, Measured
-from harness.measure.modes import Pipelined
+from harness.timing.modes import Pipelined
 from harness.zoo import model_info
-from harness.zoo.images import photographs
-from harness.zoo.raw import in_hand, load_items, prepare_of
+from harness.zoo.inputs.images import photographs
+from harness.zoo.inputs.preprocessing import in_hand, load_items, prepare_of
 from tests.fixtures.stages import ROOT, TINY, Folder, latest_export
 
 pytestmark = pytest.mark.stages
@@ -161,7 +161,7 @@ def test_a_damaged_raw_file_is_noticed(ran: Folder) -> None:
         path.write_bytes(whole)
 
 
-def job(folder: Folder, model: str, backend: str, **update: Any) -> Job:
+def job(folder: Folder, model: str, backend: str, **update: Any) -> BackendJob:
     root, record, inputs = export_of(folder, model)
     case = Case(
         case_id="test",
@@ -177,11 +177,11 @@ def job(folder: Folder, model: str, backend: str, **update: Any) -> Job:
         weights="pretrained",
     ).model_copy(update=update)
     batches = load_batches(root, record, case, 16)
-    return Job(case, record, root, batches.inputs, 1, root / "cache")
+    return BackendJob(case, record, root, batches.inputs, 1, root / "cache")
 
 
-def openvino(found: Job) -> Backend:
-    from harness.backends.openvino import OpenVino
+def openvino(found: BackendJob) -> Backend:
+    from harness.backends.openvino.runtime import OpenVino
 
     backend = OpenVino(found)
     backend.load()
@@ -230,7 +230,7 @@ def test_two_openvino_requests_in_flight_answer_each_its_own_input(ran: Folder) 
         assert np.linalg.norm(answer - expected) / np.linalg.norm(expected) < 1e-4
 
 
-def loaded(found: Job) -> Backend:
+def loaded(found: BackendJob) -> Backend:
     import importlib
 
     module, _, name = backend_info(found.case.backend).target.partition(":")
@@ -263,7 +263,8 @@ def test_fed_arrays_answer_like_selected_ones_and_do_not_stick(ran: Folder, back
 
 def test_preparing_needs_neither_torch_nor_transformers() -> None:
     code = (
-        "import sys; from harness.zoo.raw import prepare_of, answer_of; import harness.zoo.images, tokenizers\n"
+        "import sys; from harness.zoo.inputs.preprocessing import prepare_of, answer_of\n"
+        "import harness.zoo.inputs.images, tokenizers\n"
         "print({'torch', 'transformers', 'sklearn'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -274,8 +275,8 @@ def test_preparing_needs_neither_torch_nor_transformers() -> None:
 def test_our_steps_are_torchvisions_own_transform(name: str) -> None:
     from torchvision import models
 
-    from harness.zoo.images import pixels_of
-    from harness.zoo.vision import _preparation
+    from harness.zoo.families.vision import _preparation
+    from harness.zoo.inputs.images import pixels_of
 
     weights = getattr(models, name).DEFAULT
     transform: Callable[[Any], Any] = weights.transforms()

@@ -19,7 +19,7 @@ LAYERS, HIDDEN, FEED_FORWARD, VOCABULARY = 6, 512, 2048, 32128
 
 @pytest.fixture(scope="module")
 def t5(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
-    from harness.zoo import transformer
+    from harness.zoo.families import transformer
 
     request = Request(MODELS["t5-small"], "seeded", seed=0, cache=None, folder=tmp_path_factory.mktemp("t5"))
     return transformer.load(request)
@@ -34,7 +34,7 @@ def macs(length: int) -> int:
 
 
 def test_multiply_adds_are_those_of_its_sizes(t5: Loaded) -> None:
-    from harness.zoo.work import work_of
+    from harness.zoo.cost.work import work_of
 
     assert t5.make_inputs is not None
     inputs = {length: t5.make_inputs(2, length) for length in (32, 128)}
@@ -89,8 +89,8 @@ def test_both_halves_matter(t5: Loaded) -> None:
 def test_the_saved_folder_rebuilds_it(t5: Loaded, tmp_path: Path) -> None:
     from safetensors.torch import load_model
 
-    from harness.zoo import transformer
-    from harness.zoo.build import frozen, save_weights
+    from harness.zoo.construct import frozen, save_weights
+    from harness.zoo.families import transformer
 
     assert t5.module is not None
     t5.module.model.config.save_pretrained(tmp_path)  # type: ignore[operator,union-attr]
@@ -106,7 +106,7 @@ def test_other_encoder_decoders_are_refused(tmp_path: Path) -> None:
     from transformers import BartConfig
 
     from harness.core.errors import ConfigError
-    from harness.zoo import transformer
+    from harness.zoo.families import transformer
 
     BartConfig(architectures=["BartForConditionalGeneration"]).save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match="bart") as caught:
@@ -115,7 +115,7 @@ def test_other_encoder_decoders_are_refused(tmp_path: Path) -> None:
 
 
 def test_inputs_of_an_encoder_are_not_touched() -> None:
-    from harness.zoo.encoder_decoder import with_decoder_ids
+    from harness.zoo.families.transformer import with_decoder_ids
 
     ids = np.array([[5, 6, 7]])
     made = with_decoder_ids(Inputs({"input_ids": ids}, "three ids"), start=9)
@@ -129,12 +129,13 @@ def test_its_onnx_file_answers_alike_in_every_library(tmp_path: Path) -> None:
     import openvino
     from transformers import T5Config
 
-    from harness.zoo import model_info, transformer
-    from harness.zoo.onnx_complexity import open_graph
-    from harness.zoo.onnx_file import write_fp32
-    from harness.zoo.onnx_products import products_of
-    from harness.zoo.request import Options
-    from harness.zoo.work import work_of
+    from harness.zoo import model_info
+    from harness.zoo.cost.onnx_products import products_of
+    from harness.zoo.cost.onnx_shapes import open_graph
+    from harness.zoo.cost.work import work_of
+    from harness.zoo.export_request import Options
+    from harness.zoo.families import transformer
+    from harness.zoo.onnx.write import write_fp32
 
     source = tmp_path / "source"
     small = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2}

@@ -10,11 +10,10 @@ from torch import nn
 
 from harness.core.errors import ConfigError
 from harness.zoo import model_info
-from harness.zoo.forward import forward
+from harness.zoo.cost.work import work_of
+from harness.zoo.families.own_module import load, loaded
 from harness.zoo.loaded import Inputs, Loaded, Request
-from harness.zoo.own_module import load, loaded
-from harness.zoo.reference import reference_of
-from harness.zoo.work import work_of
+from harness.zoo.reference import forward, reference_of
 
 
 class Picky(nn.Module):

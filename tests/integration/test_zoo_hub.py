@@ -8,8 +8,8 @@ import pytest
 
 from harness.core.errors import HubError
 from harness.zoo import model_info
+from harness.zoo.families.transformer import load
 from harness.zoo.loaded import Request
-from harness.zoo.transformer import load
 
 CONFIG = '{"model_type": "bert", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 9}'
 

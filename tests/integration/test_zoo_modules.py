@@ -15,8 +15,8 @@ pytestmark = pytest.mark.stages
 def test_parameter_counts_are_those_of_the_modules(name: str, tmp_path: Path) -> None:
     import torch
 
-    from harness.zoo import hub
-    from harness.zoo.build import family_of
+    from harness.zoo.construct import family_of
+    from harness.zoo.families import hub
     from harness.zoo.loaded import Request
 
     info = MODELS[name]
@@ -32,7 +32,7 @@ def test_parameter_counts_are_those_of_the_modules(name: str, tmp_path: Path) ->
 def test_seeded_models_answer_with_numbers_of_ordinary_size(name: str, tmp_path: Path) -> None:
     import torch
 
-    from harness.zoo.build import family_of
+    from harness.zoo.construct import family_of
     from harness.zoo.loaded import Request
 
     loaded = family_of(MODELS[name]).load(Request(MODELS[name], "seeded", seed=0, cache=None, folder=tmp_path))
@@ -48,7 +48,7 @@ def test_importing_build_runs_nothing() -> None:
     import sys
 
     code = (
-        "import threading, sys, harness.zoo.build\n"
+        "import threading, sys, harness.zoo.construct\n"
         "print(threading.active_count(), 'torchvision' in sys.modules, 'transformers' in sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

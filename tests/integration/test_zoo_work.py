@@ -28,14 +28,14 @@ def loaded_of(module: object, names: tuple[str, ...]) -> Loaded:
 
 def image_model(name: str, tmp_path: Path) -> Loaded:
     """Without weights: how much is computed does not depend on them."""
-    from harness.zoo.build import family_of, frozen
+    from harness.zoo.construct import family_of, frozen
 
     return loaded_of(frozen(family_of(MODELS[name]).architecture(MODELS[name], tmp_path)), ("pixel_values",))
 
 
 def text_model(name: str, tmp_path: Path) -> Loaded:
-    from harness.zoo import hub
-    from harness.zoo.build import family_of, frozen
+    from harness.zoo.construct import family_of, frozen
+    from harness.zoo.families import hub
     from harness.zoo.loaded import Request
 
     request = Request(MODELS[name], "seeded", seed=0, cache=None, folder=tmp_path)
@@ -58,7 +58,7 @@ def text(length: int) -> Inputs:
 
 
 def count(loaded: Loaded, inputs: dict[int | None, Inputs]) -> tuple[Work, ...]:
-    from harness.zoo.work import work_of
+    from harness.zoo.cost.work import work_of
 
     return work_of(loaded, inputs)
 

@@ -14,7 +14,9 @@ from harness.core import store
 from harness.core.errors import ConfigError
 from harness.core.layout import Models
 from harness.core.schemas import ExportRecord, ProcessorPreparation
-from harness.zoo import exported_program, model_info, sounds
+from harness.zoo import model_info
+from harness.zoo.families import exported_program
+from harness.zoo.inputs import sounds
 from harness.zoo.loaded import Request
 from tests.fixtures.odd_models import Nested, Tempered, numbers
 from tests.fixtures.stages import Folder
@@ -69,7 +71,7 @@ def test_timm(own: Folder) -> None:
 
 def test_a_timm_model_that_there_is_not_has_near_names(tmp_path: Path) -> None:
     pytest.importorskip("timm")
-    from harness.zoo import timm
+    from harness.zoo.families import timm
 
     with pytest.raises(ConfigError) as caught:
         timm.load(Request(model_info("timm:resnet5o"), "seeded", 0, None, tmp_path))

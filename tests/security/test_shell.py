@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.core import environment
+from harness.core.host import environment
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "harness").rglob("*.py"))
@@ -141,7 +141,7 @@ FORBIDDEN = {
 }
 
 
-HANDED_OVER = "harness/zoo/pickled_module.py"
+HANDED_OVER = "harness/zoo/families/pickled_module.py"
 """Reads what harness.api wrote, by digest and never by path: tests/integration/test_api_handover.py."""
 
 

@@ -1,4 +1,4 @@
-"""Every file that a stage reads from a shared folder has a limit of size, declared in core/regular.py."""
+"""Every file that a stage reads from a shared folder has a limit of size, declared in core/safe_files.py."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from harness import bundle, report
 from harness.core import archive, hints, store
 from harness.core.errors import ExportError, InferometerError, MalformedFileError, UsageError
 from harness.core.layout import Results
-from harness.core.regular import Limit, read, read_text
+from harness.core.safe_files import Limit, read, read_text
 from harness.core.schemas import Artifact, Plan
-from harness.core.schemas.profile_parts import OperatorRow, PartsProfile
-from harness.measure.traced import with_launch_gaps
+from harness.core.schemas.profile_record import OperatorRow, PartsProfile
 from harness.planning import yaml_file
-from harness.zoo import hub_kind, stored
-from harness.zoo.input_files import describe
+from harness.profiling.load_profiles import with_launch_gaps
+from harness.zoo import stored
+from harness.zoo.families import hub_kind
+from harness.zoo.inputs.files import describe
 from harness.zoo.stored import arrays_in, read_arrays, write_arrays
 from tests.synthetic_results import RESNET, case_of, measured, plan_of
 
@@ -28,64 +29,64 @@ HARNESS = Path(__file__).parents[2] / "harness"
 READS = ("read_bytes", "read_text", "open", "load")
 OWN_FILES = {
     "the kernel's": (
-        "harness.core.alive",
-        "harness.core.environment",
-        "harness.core.limits",
-        "harness.core.loaded_runtimes",
-        "harness.core.orphans",
-        "harness.measure.cpu_use",
-        "harness.measure.memory",
-        "harness.measure.usage",
+        "harness.core.lock",
+        "harness.core.host.environment",
+        "harness.core.host.limits",
+        "harness.core.host.environment",
+        "harness.core.host.orphans",
+        "harness.timing.session",
+        "harness.timing.session",
+        "harness.monitoring.cpu_probe",
     ),
     "of the installed package or a distribution": (
         "harness.__main__",
         "harness.core.extensions",
-        "harness.render.html.embedded",
-        "harness.render.watch_page.server",
-        "harness.zoo.text",
+        "harness.reporting.html.embedded",
+        "harness.live.server",
+        "harness.zoo.inputs.sentences",
     ),
     "in a temporary folder of the process that wrote them a moment ago": (
-        "harness.backends.onnxruntime_cuda",
-        "harness.backends.onnxruntime_kernels",
-        "harness.backends.profiles.onnxruntime_memory",
-        "harness.backends.profiles.onnxruntime_nodes",
-        "harness.backends.profiles.onnxruntime_on_gpu",
-        "harness.backends.profiles.torch_memory",
+        "harness.backends.onnxruntime.cuda",
+        "harness.backends.onnxruntime.placement",
+        "harness.backends.onnxruntime.profile_cpu",
+        "harness.backends.onnxruntime.profile_cpu",
+        "harness.backends.onnxruntime.profile_cuda",
+        "harness.backends.torch.profile_memory",
         "harness.verify",
     ),
     "of a model, of the size that its record has, or the user's own": (
-        "harness.backends.profiles.onnx_modules",
-        "harness.backends.tensorrt",
+        "harness.backends.onnx_node_names",
+        "harness.backends.tensorrt.runtime",
         "harness.zoo.diagnosis",
-        "harness.zoo.efficientnet",
-        "harness.zoo.exported_program",
-        "harness.zoo.int8",
-        "harness.zoo.onnx_complexity",
-        "harness.zoo.onnx_external",
-        "harness.zoo.onnx_file",
-        "harness.zoo.onnx_run",
-        "harness.zoo.onnx_traces",
-        "harness.zoo.onnx_variants",
-        "harness.zoo.own_onnx",
-        "harness.zoo.quantised_file",
+        "harness.zoo.families.efficientnet",
+        "harness.zoo.families.exported_program",
+        "harness.zoo.onnx.int8",
+        "harness.zoo.cost.onnx_shapes",
+        "harness.zoo.onnx.files",
+        "harness.zoo.onnx.write",
+        "harness.zoo.onnx.reference_run",
+        "harness.zoo.onnx.write",
+        "harness.zoo.onnx.variants",
+        "harness.zoo.families.own_onnx",
+        "harness.zoo.onnx.quantised_file",
     ),
     "opened from memory or to be written, or npz of a limited size": (
         "harness.compare",
         "harness.core.archive",
         "harness.core.cli",
         "harness.core.content_addressed",
-        "harness.worker",
-        "harness.zoo.processing",
-        "harness.zoo.raw",
-        "harness.zoo.sounds",
+        "harness.processes.worker",
+        "harness.zoo.inputs.preprocessing",
+        "harness.zoo.inputs.preprocessing",
+        "harness.zoo.inputs.sounds",
         "harness.zoo.stored",
     ),
     "what reads up to a limit": (
-        "harness.core.regular",
+        "harness.core.safe_files",
         "harness.core.store",
     ),
 }
-"""Modules that read a file without `read` of core/regular.py, by what that file is."""
+"""Modules that read a file without `read` of core/safe_files.py, by what that file is."""
 
 
 def reads_a_file(node: ast.AST) -> bool:

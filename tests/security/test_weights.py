@@ -18,12 +18,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 from harness.core.errors import ConfigError, ExportError, HubError
 from harness.core.layout import ModelFolder
-from harness.zoo import model_info, own_onnx, vision
-from harness.zoo.build import family_of
+from harness.zoo import model_info
+from harness.zoo.construct import family_of
+from harness.zoo.export_request import Options
+from harness.zoo.families import own_onnx, vision
 from harness.zoo.loaded import Request
-from harness.zoo.onnx_external import check_external_data, external_locations
-from harness.zoo.onnx_file import write_fp32
-from harness.zoo.request import Options
+from harness.zoo.onnx.files import check_external_data, external_locations
+from harness.zoo.onnx.write import write_fp32
 
 WEIGHTS = np.arange(4, dtype=np.float32)
 

@@ -244,7 +244,10 @@ def test_a_plan_without_engines_asks_for_no_gpu(folder: Folder, monkeypatch: pyt
 
 
 def test_without_tensorrt_there_is_a_word_on_where_to_get_it(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("harness.engines.api", "harness.engines.here"):  # what an earlier test imported
+    for name in (
+        "harness.backends.tensorrt.versions",
+        "harness.backends.tensorrt.versions",
+    ):  # what an earlier test imported
         monkeypatch.delitem(sys.modules, name, raising=False)
         monkeypatch.delattr(name, raising=False)
     monkeypatch.setitem(sys.modules, "tensorrt", None)  # type: ignore[arg-type]

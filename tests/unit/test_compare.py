@@ -14,7 +14,9 @@ from xml.etree import ElementTree
 import pytest
 
 from harness import compare
-from harness.comparison import thresholds
+from harness.aggregation.flags import UNCERTAIN, finding
+from harness.comparison.verdicts import Margins
+from harness.comparison.verdicts import compare as compare_rows
 from harness.core import cli, store
 from harness.core.errors import (
     MalformedFileError,
@@ -40,10 +42,8 @@ from harness.core.schemas import (
     Split,
     Summary,
 )
-from harness.measure.comparison import Margins
-from harness.measure.comparison import compare as compare_rows
-from harness.measure.grades import UNCERTAIN, finding
-from harness.render import change
+from harness.reporting import thresholds
+from harness.reporting.prose import changes
 from harness.reporting.tables import comparison as tables
 from harness.reporting.writers import github
 from tests.synthetic_results import (
@@ -780,7 +780,7 @@ def test_a_summary_too_long_for_github_is_cut_at_a_line() -> None:
     [(1.05, "+5.0%"), (0.95, "-5.0%"), (0.99999, "+0.0%"), (1.0, "+0.0%"), (9.99, "+899.0%"), (12.34, "×12.3")],
 )
 def test_a_ratio_as_a_change(ratio: float, text: str) -> None:
-    assert change.percent(ratio) == text
+    assert changes.percent(ratio) == text
 
 
 def test_a_long_table_is_cut_on_the_terminal_and_says_so(eventful: Folders) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from harness import compare
+from harness.comparison.paired import ENOUGH_ROUNDS
 from harness.core import store
 from harness.core.errors import MissingInputError, RegressionError, UsageError
 from harness.core.schemas import Case, Failed, Measured, State, States, Summary
-from harness.measure.paired import ENOUGH_ROUNDS
 from harness.reporting.writers.github import MARKER, MAX_LINES, pr_comment
 from tests.synthetic_comparison import with_itself
 from tests.synthetic_results import slowed

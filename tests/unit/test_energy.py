@@ -14,11 +14,11 @@ import pytest
 from harness import energy
 from harness.core import store
 from harness.core.errors import CasesFailedError, UnavailableError, UsageError
-from harness.core.jobs import Job
+from harness.core.host.gpu import Card
 from harness.core.layout import Results
-from harness.core.nvml import Card
+from harness.core.protocol import Job
 from harness.core.schemas import Block, Energy, Failed, Measured
-from harness.running import metering
+from harness.processes import energy_meter
 from tests.fixtures.nvml import FakeDriver, FakeNvml, NVMLError_NotSupported
 from tests.synthetic_results import EFFICIENTNET, case_of, failed, measured, plan_of
 
@@ -39,14 +39,14 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Results:
     clock = itertools.count(0, 6 * S)
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: FakeDriver())
     monkeypatch.setitem(sys.modules, "pynvml", library)  # type: ignore[arg-type]
-    monkeypatch.setattr(metering, "now_ns", lambda: next(clock))
-    monkeypatch.setattr(metering.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(energy_meter, "now_ns", lambda: next(clock))
+    monkeypatch.setattr(energy_meter.time, "sleep", lambda _seconds: None)
     monkeypatch.setattr(energy, "Worker", lambda *_arguments: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(energy, "measure_turn", turn)
     return found
 
 
-def turn(job: Job, _worker: Any, _results: Results, observer: metering.PhaseMeter) -> Measured | Failed:
+def turn(job: Job, _worker: Any, _results: Results, observer: energy_meter.PhaseMeter) -> Measured | Failed:
     assert (job.case.mode, job.measurement.max_s) == ("offline", 6.0)
     if job.case.backend == BAD.backend:
         observer.entered("load")
@@ -86,8 +86,8 @@ def test_what_has_its_energy_is_not_measured_again(results: Results, monkeypatch
         return failed(job.case, 1)
 
     monkeypatch.setattr(energy, "measure_turn", remember)
-    monkeypatch.setattr(metering, "read", lambda _card: metering.Meter(0, len(asked)))
-    monkeypatch.setattr(energy, "idle", lambda _card, _seconds: energy.Spent(350.0, 5 * S))
+    monkeypatch.setattr(energy_meter, "read", lambda _card: energy_meter.Meter(0, len(asked)))
+    monkeypatch.setattr(energy, "idle", lambda _card, _seconds: energy.EnergySpent(350.0, 5 * S))
     with pytest.raises(CasesFailedError):
         run(results)
     assert asked == [BAD.case_id]
@@ -109,9 +109,9 @@ def test_a_card_without_a_counter_and_a_card_in_use_are_refused() -> None:
         FakeNvml(DeviceGetTotalEnergyConsumption=NVMLError_NotSupported(), DeviceGetComputeRunningProcesses=[]), "card"
     )
     with pytest.raises(UnavailableError, match="does not count its energy"):
-        metering.idle(blind, 0)
+        energy_meter.idle(blind, 0)
     with pytest.raises(UnavailableError, match="in use"):
-        metering.idle(Card(FakeNvml(), "the card"), 0)
+        energy_meter.idle(Card(FakeNvml(), "the card"), 0)
 
 
 def test_a_setting_that_tuning_dropped_is_not_metered(

@@ -14,17 +14,17 @@ from typing import Any
 import psutil
 import pytest
 
-from harness import monitor
 from harness.core import store
+from harness.core.host.gpu import Card
 from harness.core.layout import Results
-from harness.core.nvml import Card
+from harness.core.protocol import Watch
 from harness.core.schemas import Usage
-from harness.core.watching import Watch
-from harness.measure.gpu_probe import GpuProbe
-from harness.measure.usage import Probe, Spent, busiest
-from harness.monitor import View, Watched
+from harness.monitoring.cpu_probe import Probe, ProcessCpu, busiest
+from harness.monitoring.gpu_probe import GpuProbe
+from harness.processes import monitor
+from harness.processes.monitor import View, WatchedProcess
 from tests.fixtures.nvml import FakeDriver, FakeNvml
-from tests.unit.measure.test_usage import MS, later
+from tests.unit.monitoring.test_usage import MS, later
 
 WATCH = Watch(pid=1, case_id="a-case", round=2, settings_id="some-settings", results="results")
 
@@ -48,13 +48,13 @@ class FakeProbe:
         self.pss_reads += 1
         return 42
 
-    def others(self) -> dict[int, Spent]:
+    def others(self) -> dict[int, ProcessCpu]:
         return {}
 
 
-def watched(probe: FakeProbe) -> Watched:
+def watched(probe: FakeProbe) -> WatchedProcess:
     first = probe.read(0)
-    return Watched(WATCH, probe, first, first)  # type: ignore[arg-type]
+    return WatchedProcess(WATCH, probe, first, first)  # type: ignore[arg-type]
 
 
 def test_no_sample_belongs_to_two_phases() -> None:
@@ -97,10 +97,10 @@ def test_a_process_that_vanished_keeps_what_was_seen_of_it() -> None:
 
 
 def test_messages_about_nobody_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(*_message: Any) -> Watched:
+    def gone(*_message: Any) -> WatchedProcess:
         raise psutil.NoSuchProcess(1)
 
-    monkeypatch.setattr(Watched, "begin", gone)
+    monkeypatch.setattr(WatchedProcess, "begin", gone)
     assert monitor._obey(WATCH.model_dump_json().encode(), None, View()) is None
     for line in (b'{"say":"phase","phase":"load"}', b'{"say":"end"}'):
         assert monitor._obey(line, None, View()) is None
@@ -134,7 +134,7 @@ def test_memory_of_the_card_is_read_before_the_process_comes_to_it(monkeypatch: 
         return FakeProbe()
 
     monkeypatch.setattr(monitor, "Probe", probe)
-    found = Watched.begin(WATCH, Card(library, "the card"))
+    found = WatchedProcess.begin(WATCH, Card(library, "the card"))
     assert order == ["DeviceGetMemoryInfo"]
     assert found.record(View()).gpu_memory_before_bytes == 5 << 30
 
@@ -157,10 +157,10 @@ def test_other_processes_are_looked_at_at_both_ends_of_what_is_judged_and_the_bu
             super().__init__()
             self.looks = 0
 
-        def others(self) -> dict[int, Spent]:
+        def others(self) -> dict[int, ProcessCpu]:
             self.looks += 1
             spent = {7: ("cc1\x1b[31mplus", 1, 0.9), 8: ("idle", 1, 0.0), 9: ("other life", self.looks, 5.0)}
-            return {pid: Spent(name, started, cpu * self.looks) for pid, (name, started, cpu) in spent.items()}
+            return {pid: ProcessCpu(name, started, cpu * self.looks) for pid, (name, started, cpu) in spent.items()}
 
     probe = Looking()
     found = watched(probe)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from harness.core.schemas import Parity
-from harness.parity import PIECE, compare, worst
+from harness.statistics.parity import PIECE, compare, worst
 
 Array = np.ndarray[Any, Any]
 

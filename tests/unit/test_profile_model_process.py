@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from harness import profile_ops
+from harness.aggregation import usage as utilisation
 from harness.core import store
 from harness.core.errors import CaseError, CasesFailedError, StorageError, UsageError
-from harness.core.jobs import Job
 from harness.core.layout import Results
+from harness.core.protocol import Job
 from harness.core.schemas import Measurement, Usage
-from harness.measure import utilisation
-from harness.running import profiling
-from harness.running.monitoring import Monitor
-from harness.running.profiling import ProfileJob, profile_in_a_process, watched_profile
+from harness.processes import profile_launcher
+from harness.processes.pool import Monitor
+from harness.processes.profile_launcher import ProfileJob, profile_in_a_process, watched_profile
 from tests.synthetic_results import RESNET, case_of, plan_of
 
 
@@ -110,7 +110,7 @@ def test_without_its_record_nothing_was_seen(tmp_path: Path, monkeypatch: pytest
         def watch(self, *_given: object) -> None:
             """Says nothing, as to a monitor that is gone."""
 
-    monkeypatch.setattr(profiling, "Monitor", Blind)
+    monkeypatch.setattr(profile_launcher, "Monitor", Blind)
     _, usage = watched_profile(asked(tmp_path), tmp_path / "parts.log", python(tmp_path, f"{PHASES}print(job)"))
     assert usage is None
 

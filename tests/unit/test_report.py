@@ -15,8 +15,8 @@ from harness.core.errors import MissingInputError, NewerFormatError
 from harness.core.layout import Results
 from harness.core.schemas import Summary
 from harness.core.seal import opened, sealed
-from harness.render.html.stamp import shows
 from harness.reporting.first_page import terminal_answer
+from harness.reporting.html.page import shows
 from tests.synthetic_comparison import with_itself
 from tests.synthetic_profiles import model_profile, parts
 from tests.synthetic_results import EFFICIENTNET, RESNET, Synthetic, case_of, eventful, matrix, restless

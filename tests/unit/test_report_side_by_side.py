@@ -11,12 +11,12 @@ from harness import report
 from harness.core import store
 from harness.core.layout import Results
 from harness.core.schemas import Row
-from harness.core.schemas.profile_parts import OperatorRow, PartsProfile
+from harness.core.schemas.profile_record import OperatorRow, PartsProfile
 from tests.synthetic_cuda import cuda_summary
 from tests.synthetic_results import RESNET, case_of
-from tests.unit.measure.test_launch_gaps import event
-from tests.unit.measure.test_profile_model_achieved import profile
-from tests.unit.measure.test_side_by_side import EAGER, GRAPH
+from tests.unit.profiling.test_launch_gaps import event
+from tests.unit.profiling.test_profile_model_achieved import profile
+from tests.unit.profiling.test_side_by_side import EAGER, GRAPH
 
 TRACE = "operators.pt.trace.json"
 

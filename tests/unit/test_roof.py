@@ -11,21 +11,22 @@ from typing import Any
 import pytest
 
 from harness import backends, roof
-from harness.core import environment, store
+from harness.core import store
 from harness.core.errors import BusyError, UnavailableError
+from harness.core.host import environment
 from harness.core.layout import Results
 from harness.core.lock import exclusive
 from harness.core.schemas import CpuLimits, CpuRoof, Environment, Precision, Roof
-from harness.running import cpu_roof
+from harness.processes import cpu_roof
 from tests.fixtures.nvml import CARD, FakeDriver, FakeNvml
 from tests.synthetic_results import RESNET, case_of, plan_of
 
 
 class FakePeaks(ModuleType):
-    """harness.backends.peaks: every measurement is counted."""
+    """harness.backends.gpu_peaks: every measurement is counted."""
 
     def __init__(self) -> None:
-        super().__init__("harness.backends.peaks")
+        super().__init__("harness.backends.gpu_peaks")
         self.calls: list[str] = []
         self.answers: dict[str, Any] = {
             "require": None,
@@ -45,7 +46,7 @@ class FakePeaks(ModuleType):
 @pytest.fixture
 def peaks(monkeypatch: pytest.MonkeyPatch) -> FakePeaks:
     found = FakePeaks()
-    monkeypatch.setitem(sys.modules, "harness.backends.peaks", found)
+    monkeypatch.setitem(sys.modules, "harness.backends.gpu_peaks", found)
     monkeypatch.setattr(backends, "peaks", found, raising=False)
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: FakeDriver())
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())  # type: ignore[arg-type]
@@ -97,7 +98,7 @@ def test_limits_of_this_card_are_kept_and_of_another_or_forced_are_not(tmp_path:
 def test_without_pytorch_it_says_so(tmp_path: Path, peaks: FakePeaks, monkeypatch: pytest.MonkeyPatch) -> None:
     results = planned(tmp_path)
     monkeypatch.delattr(backends, "peaks")
-    monkeypatch.setitem(sys.modules, "harness.backends.peaks", None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "harness.backends.gpu_peaks", None)  # type: ignore[arg-type]
     with pytest.raises(UnavailableError, match="measured with PyTorch, which cannot be imported") as caught:
         run(results)
     assert "no roofline" in caught.value.hint
@@ -105,20 +106,20 @@ def test_without_pytorch_it_says_so(tmp_path: Path, peaks: FakePeaks, monkeypatc
 
 
 class FakeCpu:
-    """harness.running.cpu_roof.measured: what was asked for, and answers of 100 GFLOP/s a thread."""
+    """harness.processes.cpu_roof.measured: what was asked for, and answers of 100 GFLOP/s a thread."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[list[int], list[Precision]]] = []
         self.unmeasured: dict[Precision, str] = {}
         self.without: tuple[str, ...] = ()
 
-    def __call__(self, threads: list[int], precisions: list[Precision]) -> cpu_roof.Found:
+    def __call__(self, threads: list[int], precisions: list[Precision]) -> cpu_roof.MeasuredRoof:
         self.asked.append((threads, precisions))
         known = [precision for precision in precisions if precision not in self.unmeasured]
         limits = [
             CpuLimits(threads=n, flops=dict.fromkeys(known, n * 100e9), copy_bytes_per_s=n * 10e9) for n in threads
         ]
-        return cpu_roof.Found(tuple(limits), self.unmeasured, self.without)
+        return cpu_roof.MeasuredRoof(tuple(limits), self.unmeasured, self.without)
 
 
 @pytest.fixture

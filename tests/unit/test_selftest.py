@@ -13,20 +13,20 @@ import pytest
 from scipy.stats import beta
 
 from harness import selftest
-from harness.backends import slowdown
-from harness.backends.base import Job
+from harness.backends.base import BackendJob
 from harness.backends.batches import NO_BATCHES, nothing_exported
-from harness.backends.noop import Noop
-from harness.backends.spin import Spin
+from harness.backends.calibration import slowdown
+from harness.backends.calibration.noop import Noop
+from harness.backends.calibration.spin import Spin
+from harness.comparison import trials
 from harness.core import store
 from harness.core.errors import CaseError, CasesFailedError, ConfigError, UsageError
 from harness.core.schemas import Case, Plan, SelfTest, SelfTestKind, SelfTestRow
-from harness.measure import trials
 from harness.planning.config import read_config
 from harness.planning.matrix import make_plan
 from harness.reporting.tables.selftest import selftest_line, selftest_table
 from harness.zoo import model_info
-from harness.zoo.known_duration import (
+from harness.zoo.families.known_duration import (
     KINDS,
     SCATTER,
     SLOW,
@@ -306,7 +306,7 @@ def summary_of(plan: Plan) -> Any:
 
 def spin(name: str, process: str) -> Spin:
     case = case_of(name)
-    found = Spin(Job(case, nothing_exported(case), Path(), NO_BATCHES.inputs, 1, Path(), process=process))
+    found = Spin(BackendJob(case, nothing_exported(case), Path(), NO_BATCHES.inputs, 1, Path(), process=process))
     found.load()
     return found
 
@@ -314,7 +314,7 @@ def spin(name: str, process: str) -> Spin:
 @pytest.fixture
 def backend() -> Noop:
     case = case_of("spin:1ms")
-    return Noop(Job(case, nothing_exported(case), Path(), NO_BATCHES.inputs, 1, Path()))
+    return Noop(BackendJob(case, nothing_exported(case), Path(), NO_BATCHES.inputs, 1, Path()))
 
 
 def case_of(model: str) -> Case:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from harness.backends import BACKENDS
-from harness.backends.full_memory import tells_full_memory
+from harness.backends.base import tells_full_memory
 from harness.backends.loads import artifacts
-from harness.core.jobs import Job
+from harness.core.protocol import Job
 from harness.core.schemas import Measurement
-from harness.worker import _failed
+from harness.processes.worker import _failed
 from tests import synthetic_results as made
 
 

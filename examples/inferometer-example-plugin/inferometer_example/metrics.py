@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from harness.core.schemas import Row, Unavailable
 from harness.measure.custom import Metric
+
+from harness.core.schemas import Row, Unavailable
 
 
 def _throughput_per_thread(row: Row) -> float | Unavailable:

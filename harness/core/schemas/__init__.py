@@ -38,26 +38,44 @@ The reader of a format 2 or 3 takes the formats before it, too. Every file but a
 
 from __future__ import annotations
 
-from harness.core.schemas.bundle import Bundle, BundledFile
-from harness.core.schemas.claim import (
+from harness.core.schemas.claim_record import (
     Cell,
     Claim,
     ClaimedModel,
     ClaimedRatio,
     ClaimedValue,
     Differing,
-    Source,
+    PublishedSource,
+    Reproduced,
+    ReproducedRow,
+    Reproduction,
     Substitute,
 )
-from harness.core.schemas.comparison import ComparedRow, Comparison, Design, Difference, Judgement, Side
-from harness.core.schemas.custom import Better, CustomMetric
-from harness.core.schemas.energy import Energy
-from harness.core.schemas.engine import EngineRecord, EngineRequest, Profile
-from harness.core.schemas.environment import Environment, Gpu, Limits, Machine, Software, Unavailable
-from harness.core.schemas.export import (
+from harness.core.schemas.comparison_record import (
+    ComparedRow,
+    Comparison,
+    Design,
+    Difference,
+    Judgement,
+    Side,
+    State,
+    States,
+)
+from harness.core.schemas.energy_record import Energy
+from harness.core.schemas.environment_record import (
+    Environment,
+    Gpu,
+    Limits,
+    Machine,
+    Software,
+    Unavailable,
+)
+from harness.core.schemas.export_record import (
     SOURCES,
     Answer,
     Artifact,
+    EngineRecord,
+    EngineRequest,
     ExportFailure,
     ExportRecord,
     ExportRequest,
@@ -68,11 +86,13 @@ from harness.core.schemas.export import (
     Preparation,
     ProcessorPreparation,
     RawInputs,
+    ShapeProfile,
     TensorSpec,
     TextPreparation,
     Work,
 )
-from harness.core.schemas.plan import (
+from harness.core.schemas.folder_records import Bundle, BundledFile, Exporting, Running, Written
+from harness.core.schemas.plan_record import (
     Case,
     EngineOptions,
     ExportOptions,
@@ -83,15 +103,17 @@ from harness.core.schemas.plan import (
     PlannedModel,
     ReportOptions,
 )
-from harness.core.schemas.raw import (
+from harness.core.schemas.raw_record import (
     FIXED_WHEN_TRACED,
     NO_FLOATS,
     Block,
+    BusyProcess,
     Clock,
     ColdCosts,
     CpuUse,
     DeviceSamples,
     Failed,
+    GpuSample,
     Measured,
     Memory,
     OutputsTime,
@@ -102,16 +124,18 @@ from harness.core.schemas.raw import (
     Repeats,
     SplitSamples,
     Stops,
+    Usage,
+    UsageSample,
 )
-from harness.core.schemas.reproduction import Reproduced, ReproducedRow, Reproduction
-from harness.core.schemas.roof import CpuLimits, CpuRoof, Roof
-from harness.core.schemas.running import Exporting, Running
-from harness.core.schemas.selftest import SelfTest, SelfTestKind, SelfTestRow
-from harness.core.schemas.states import State, States
-from harness.core.schemas.summary import (
+from harness.core.schemas.roof_record import CpuLimits, CpuRoof, Roof
+from harness.core.schemas.selftest_record import SelfTest, SelfTestKind, SelfTestRow
+from harness.core.schemas.summary_record import (
+    Better,
     Check,
+    CustomMetric,
     DeviceTimes,
     Flag,
+    GpuUsage,
     Interval,
     Latency,
     Part,
@@ -120,10 +144,9 @@ from harness.core.schemas.summary import (
     Speedup,
     Split,
     Summary,
+    UsageSummary,
     Void,
 )
-from harness.core.schemas.usage import BusyProcess, GpuSample, Usage, UsageSample
-from harness.core.schemas.usage_summary import GpuUsage, UsageSummary
 from harness.core.schemas.vocabulary import (
     ELEMENT_BYTES,
     Boundary,
@@ -143,7 +166,6 @@ from harness.core.schemas.vocabulary import (
     Verdict,
     Weights,
 )
-from harness.core.schemas.written import Written
 
 __all__ = [
     "ELEMENT_BYTES",
@@ -222,7 +244,7 @@ __all__ = [
     "Precision",
     "Preparation",
     "ProcessorPreparation",
-    "Profile",
+    "PublishedSource",
     "Quantisation",
     "Quantity",
     "RawBase",
@@ -242,9 +264,9 @@ __all__ = [
     "SelfTestKind",
     "SelfTestRow",
     "SettingsId",
+    "ShapeProfile",
     "Side",
     "Software",
-    "Source",
     "Speedup",
     "Split",
     "SplitSamples",

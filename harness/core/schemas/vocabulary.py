@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from harness.core import sanitize
-from harness.core.confine import FileName
+from harness.core import text as sanitize
+from harness.core.safe_paths import FileName
 
 Device = Literal["cpu", "cuda"]
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8"]
@@ -20,7 +20,7 @@ Mode = Literal["sync", "pipelined", "offline"]
 Weights = Literal["pretrained", "seeded", "own"]
 """`pretrained`: published weights; `seeded`: random from a fixed seed; `own`: the user's module or ONNX file."""
 Quantisation = Literal["dynamic", "static"]
-"""How int8 activations get their scale: while running, or beforehand from calibration inputs (zoo/int8.py)."""
+"""How int8 activations get their scale: while running, or beforehand from calibration inputs (zoo/onnx/int8.py)."""
 Kind = Literal["image", "text", "tensor"]
 """What one item of a batch is, and so what throughput counts: images, sequences, samples."""
 Exporter = Literal["dynamo", "torchscript"]
@@ -34,7 +34,7 @@ Stopped = Literal["planned rounds", "interval reached", "round limit", "time bud
 """Why a case has no more rounds."""
 Limit = Literal["compute", "memory", "launch", "kernels", "host"]
 """What bounds a row on a GPU: arithmetic or memory near its limit, time that no larger batch adds to, kernels that
-reach neither limit, or the host that submits (harness/measure/roofline.py)."""
+reach neither limit, or the host that submits (harness/aggregation/roofline.py)."""
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 

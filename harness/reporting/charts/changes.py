@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from harness.aggregation.flags import MAX_PRINTED_FACTOR
 from harness.core.schemas import ComparedRow, Interval, Verdict
-from harness.measure.grades import MAX_PRINTED_FACTOR
-from harness.render import change
 from harness.reporting.charts.rows import scaled
 from harness.reporting.charts.scales import even_ticks
 from harness.reporting.charts.spec import Axis, DotPanel, Dots, Mark
 from harness.reporting.charts.style import GREY, Look
+from harness.reporting.prose import changes as change
 
 MAX_LINES = 40
 """Rows of the chart, the worst first; the table has all of them."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from harness.core.schemas import Row
-from harness.render import ranking, series
-from harness.render.units import SECOND, significant
+from harness.reporting import ranking
+from harness.reporting import ranking as series
 from harness.reporting.charts.rows import TableRows, has_speedup, names, reading, shape_name, speedup_mark
 from harness.reporting.charts.scales import decades, doublings, widened
 from harness.reporting.charts.spec import LinePanel, Lines, Mark, Point, Series
 from harness.reporting.charts.style import look
 from harness.reporting.figures import until_first_answer_ns
+from harness.reporting.units import SECOND, significant
 
 
 def cold_start(table: TableRows) -> Lines | None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.core.schemas import Row
-from harness.render import units
-from harness.render.series import drawable, labels
-from harness.render.units import TimeUnit
+from harness.reporting import units
 from harness.reporting.charts import rows as of_rows
 from harness.reporting.charts.rows import (
     TableRows,
@@ -22,6 +20,8 @@ from harness.reporting.charts.rows import (
 )
 from harness.reporting.charts.scales import decades, from_zero
 from harness.reporting.charts.spec import Axis, DotPanel, Dots, Mark
+from harness.reporting.ranking import drawable, labels
+from harness.reporting.units import TimeUnit
 
 LOG_FROM = 8
 """Slowest over fastest median of a panel, or largest p95 over slowest, from which latencies have a logarithmic axis."""

@@ -6,14 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
 from harness.core.schemas import Row
-from harness.measure.alike import Alike
-from harness.measure.side_by_side import Column, Line, SideBySide, gain_of
-from harness.render import units
-from harness.render.units import TimeUnit
+from harness.profiling.side_by_side import (
+    Alike,
+    Column,
+    SideBySide,
+    SideBySideLine,
+    gain_of,
+)
+from harness.reporting import units
 from harness.reporting.charts.rows import tags
 from harness.reporting.charts.scales import from_zero
 from harness.reporting.charts.spec import Bar, Segment, Stacked
 from harness.reporting.tables.side_by_side import IDLE, title_of
+from harness.reporting.units import TimeUnit
 
 COLOURS: Mapping[str, str] = {
     "attention": "#332288",
@@ -47,7 +52,7 @@ def by_group(found: Alike, conditions: str) -> Stacked:
         f"modules counts for the group of its product. {_TRIANGLE}"
     )
 
-    def written(line: Line, figure: str) -> tuple[str, ...]:
+    def written(line: SideBySideLine, figure: str) -> tuple[str, ...]:
         return (f"{line.name} {figure}", figure)
 
     known = [(line.name, line) for line in lines]
@@ -79,8 +84,8 @@ def _stacked(
     conditions: str,
     found: SideBySide,
     rows: Sequence[Row],
-    known: Sequence[tuple[str, Line]],
-    written: Callable[[Line, str], tuple[str, ...]],
+    known: Sequence[tuple[str, SideBySideLine]],
+    written: Callable[[SideBySideLine, str], tuple[str, ...]],
 ) -> Stacked:
     """known: (group, line) in the order of the segments. written: what may be written on a segment with this figure."""
     unit = units.time_unit(column.parts_ns for column in found.columns)
@@ -111,12 +116,12 @@ def _stacked(
 
 def _segment(
     group: str,
-    line: Line,
+    line: SideBySideLine,
     spent: int,
     found: SideBySide,
     place: int,
     unit: TimeUnit,
-    written: Callable[[Line, str], tuple[str, ...]],
+    written: Callable[[SideBySideLine, str], tuple[str, ...]],
 ) -> Segment:
     labels = written(line, units.in_unit(spent, unit))
     return Segment(line.name, group, COLOURS[group], spent / unit.ns, labels, _hover(line, found, place))
@@ -142,21 +147,21 @@ def _bar(column: Column, segments: Sequence[Segment], row: Row, unit: TimeUnit) 
     )
 
 
-def _longest(found: SideBySide) -> list[Line]:
+def _longest(found: SideBySide) -> list[SideBySideLine]:
     """The longest first, and the rest of many as one line."""
     lines = sorted((line for line in found.lines if _sum(line)), key=lambda line: -_sum(line))
     if len(lines) <= MAX_SEGMENTS:
         return lines
     rest = lines[MAX_SEGMENTS - 1 :]
     times = tuple(sum(line.times_ns[place] or 0 for line in rest) for place in range(len(found.columns)))
-    return [*lines[: MAX_SEGMENTS - 1], Line(f"{len(rest)} shorter ones", times)]
+    return [*lines[: MAX_SEGMENTS - 1], SideBySideLine(f"{len(rest)} shorter ones", times)]
 
 
-def _sum(line: Line) -> int:
+def _sum(line: SideBySideLine) -> int:
     return sum(spent or 0 for spent in line.times_ns)
 
 
-def short_name(line: Line) -> str:
+def short_name(line: SideBySideLine) -> str:
     """The name within its block, or the end of its path: what has a chance to fit."""
     _, block, inside = line.name.partition(" (")[0].rpartition("*.")
     if block or " " in inside:
@@ -165,7 +170,7 @@ def short_name(line: Line) -> str:
     return last if last != "*" else f"{path.rpartition('.')[2]}.*"
 
 
-def _hover(line: Line, found: SideBySide, place: int) -> str:
+def _hover(line: SideBySideLine, found: SideBySide, place: int) -> str:
     spent, column = line.times_ns[place] or 0, found.columns[place]
     gain = gain_of(line)
     said, than = ("gains", "over") if gain >= 0 else ("loses", "to")
@@ -178,7 +183,7 @@ def _hover(line: Line, found: SideBySide, place: int) -> str:
     )
 
 
-def _group(line: Line, columns: Sequence[Column]) -> str:
+def _group(line: SideBySideLine, columns: Sequence[Column]) -> str:
     """The group in which the modules of a line spend most of their time."""
     sums = {"other": 0}
     for column in columns:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from harness.aggregation.flags import MAX_PRINTED_FACTOR
 from harness.core.schemas import Interval, Row
-from harness.measure.grades import MAX_PRINTED_FACTOR
-from harness.render import ranking, series, units
-from harness.render.units import to_scale
+from harness.reporting import ranking, units
+from harness.reporting import ranking as series
 from harness.reporting.charts.spec import Absent, Fill, Mark, Tags
 from harness.reporting.charts.style import look
+from harness.reporting.units import to_scale
 
 MAX_SHAPES = 6
 """Shapes in one chart: the smallest, the largest and evenly between them."""

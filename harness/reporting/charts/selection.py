@@ -10,12 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.aggregation.flags import slug_of
 from harness.core.schemas import Row, Summary
-from harness.measure.alike import Alike
-from harness.measure.rows import slug_of
-from harness.render import ranking, ways
-from harness.render.conditions import short_conditions
-from harness.render.ranking import TableKey
+from harness.profiling.side_by_side import Alike
+from harness.reporting import ranking
 from harness.reporting.charts import layers
 from harness.reporting.charts.cold_start import cold_start
 from harness.reporting.charts.latency import latency, overview
@@ -23,6 +21,9 @@ from harness.reporting.charts.rows import TableRows
 from harness.reporting.charts.spec import Dots, Spec
 from harness.reporting.charts.speedup import speedup
 from harness.reporting.charts.throughput import throughput
+from harness.reporting.prose import boundaries
+from harness.reporting.prose.conditions import short_conditions
+from harness.reporting.ranking import TableKey
 
 CHARTS: Mapping[str, Callable[[TableRows], Spec | None]] = {
     "latency": latency,
@@ -73,7 +74,7 @@ def select(summary: Summary) -> Selection:
     several = {name for name, number in Counter(key.model for key, _ in tables).items() if number > 1}
     drawn = tables_drawn(tables)
     for key, rows in tables[:drawn]:
-        stem = _stem((slug_of(rows[0]), key.weights, key.device, *ways.way_of(key)), key.model in several)
+        stem = _stem((slug_of(rows[0]), key.weights, key.device, *boundaries.way_of(key)), key.model in several)
         charts += [Chart(f"{stem}-{name}", key, spec) for name, spec in of_table(summary, key, rows).items()]
     note = f"Charts are drawn for the first {drawn} of {len(tables):,} tables; the tables have every row."
     return Selection(tuple(charts), note if drawn < len(tables) else "")
@@ -91,7 +92,7 @@ def tables_drawn(tables: Sequence[tuple[TableKey, Sequence[Row]]]) -> int:
 
 def of_table(summary: Summary, key: TableKey, rows: Sequence[Row]) -> dict[str, Spec]:
     """The charts of one table, by the end of their file's name."""
-    way = ways.short(rows[0])
+    way = boundaries.short(rows[0])
     lost = [row for row in summary.rows if row.status in ("failed", "missing") and ranking.table_key(row) == key]
     model = f"{key.model} ({way})" if way else key.model
     table = TableRows(model, rows, lost, summary.baseline_backend, short_conditions(summary, rows))
@@ -100,8 +101,8 @@ def of_table(summary: Summary, key: TableKey, rows: Sequence[Row]) -> dict[str, 
 
 def of_overview(summary: Summary, tables: Sequence[tuple[TableKey, Sequence[Row]]]) -> Dots:
     """Every model; one boundary and mode in one chart: the plan's first."""
-    way = ways.way_of(tables[0][0])
-    groups = [(key.model, rows) for key, rows in tables if ways.way_of(key) == way][:MAX_OVERVIEW]
+    way = boundaries.way_of(tables[0][0])
+    groups = [(key.model, rows) for key, rows in tables if boundaries.way_of(key) == way][:MAX_OVERVIEW]
     return overview(groups, short_conditions(summary, [row for _, rows in groups for row in rows]))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harness.core.schemas import Row
-from harness.render import series, units
+from harness.reporting import ranking, units
 from harness.reporting.charts.rows import MAX_LINES, TableRows, fill, hover, names, reading, tags
 from harness.reporting.charts.scales import decades, from_zero
 from harness.reporting.charts.spec import Axis, LinePanel, Lines, Mark, Point, Series
@@ -23,7 +23,7 @@ def throughput(table: TableRows) -> Lines | None:
     shown = [row for row in table.rows if row.throughput_per_s is not None]
     if len({row.batch_size for row in shown}) < 2:
         return None
-    labels, plain, numbers = names(shown), series.labels(shown), series.line_numbers(shown)
+    labels, plain, numbers = names(shown), ranking.labels(shown), ranking.line_numbers(shown)
     lines: dict[str, list[Row]] = {}
     for row in sorted(shown, key=lambda row: row.batch_size):
         lines.setdefault(labels[row.case_id], []).append(row)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.core.schemas.profile_memory import Fragmentation, MemoryBlock, MemoryProfile
-from harness.render import units
-from harness.render.units import ABSENT
+from harness.core.schemas.profile_record import Fragmentation, MemoryBlock, MemoryTimeline
+from harness.reporting import units
 from harness.reporting.table import Column, Table, texts, words
+from harness.reporting.units import ABSENT
 from harness.reporting.writers.markdown import section, table_text
 
 TOP = 5
@@ -16,7 +16,7 @@ TOP = 5
 _MAX_SHAPES = 48
 
 
-def memory_section(found: MemoryProfile, chart: str | None = None) -> str:
+def memory_section(found: MemoryTimeline, chart: str | None = None) -> str:
     """The peak by who holds it, its largest blocks, how the allocator is used, what is not told. chart: its file."""
     alone = found.activations_peak_bytes
     counts = f"{units.count(found.allocations, 'allocation')} and {units.count(found.frees, 'free')}"
@@ -48,7 +48,7 @@ def fragmentation_line(found: Fragmentation) -> str:
     )
 
 
-def _peak_table(found: MemoryProfile) -> str:
+def _peak_table(found: MemoryTimeline) -> str:
     rows = [
         [held, units.in_mib(size), units.share(size, found.peak_bytes)] for held, size in found.at_peak.items() if size
     ]

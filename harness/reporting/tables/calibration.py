@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
+from harness.aggregation.flags import is_calibration
 from harness.core.schemas import Row, Summary
-from harness.measure.rows import is_calibration
-from harness.render import units
+from harness.reporting import units
 from harness.reporting.figures import CSV_UNITS, SPEED, columns
 from harness.reporting.labels import Line, about
 from harness.reporting.table import Column, Table, words

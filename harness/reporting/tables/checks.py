@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.core.schemas import Check, Row, Summary
-from harness.render import ranking
-from harness.render.units import ABSENT
+from harness.reporting import ranking
 from harness.reporting.labels import Line, about
 from harness.reporting.table import Column, Table, words
+from harness.reporting.units import ABSENT
 
 Made = tuple[str, Sequence[Check]]
 """A check, and what became of it in each row."""

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from harness.aggregation.flags import too_wide_to_print
 from harness.core.schemas import EngineRecord, ExportRecord, Interval, Latency, Row, Summary
-from harness.measure.grades import too_wide_to_print
-from harness.measure.stats import difference_interval
-from harness.render import ranking, units
-from harness.render.units import ABSENT, SECOND
+from harness.reporting import ranking, units
 from harness.reporting.figures import COLD, CSV_SECONDS, columns, until_first_answer_ns
 from harness.reporting.labels import RESTS_ON_C, Line, about, ends, is_sound, per, sound_rows
 from harness.reporting.table import Column, Table, case_columns, figure_column
 from harness.reporting.tables.engines import Engines, engine_of
+from harness.reporting.units import ABSENT, SECOND
+from harness.statistics.estimators import difference_interval
 
 
 def export_ns(row: Row, export: ExportRecord | None, engine: EngineRecord | None = None) -> float | None:

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
+from harness.comparison.verdicts import ENOUGH_ROUNDS, RULES, is_lost
 from harness.core.schemas import ComparedRow, Comparison, Design, Judgement, Side
-from harness.measure.comparison import ENOUGH_ROUNDS, RULES, is_lost
-from harness.render import change, units
+from harness.reporting import units
+from harness.reporting.prose import changes
 from harness.reporting.table import Column, Table, texts, words
 from harness.reporting.writers import markdown
 from harness.reporting.writers import terminal as terminal_writer
@@ -30,10 +31,10 @@ def headline(comparison: Comparison) -> str:
     """One line: what failed, and how many rows of each verdict there are."""
     parts = []
     if comparison.baseline is not None:
-        counts = Counter(row.verdict for row in change.worst_first(comparison.rows))
+        counts = Counter(row.verdict for row in changes.worst_first(comparison.rows))
         compared = sum(row.ratio is not None for row in comparison.rows)
-        failing = [row for row in change.worst_first(comparison.rows) if row.fails]
-        worst = f" (worst: {failing[0].case_id} {change.percent(failing[0].ratio or 1)})" if failing else ""
+        failing = [row for row in changes.worst_first(comparison.rows) if row.fails]
+        worst = f" (worst: {failing[0].case_id} {changes.percent(failing[0].ratio or 1)})" if failing else ""
         parts.append(f"{len(failing)} of {units.count(compared, 'compared row')} regressed{worst}")
         parts.append(", ".join(f"{number} {verdict}" for verdict, number in counts.items()))
     if comparison.judgements:
@@ -44,7 +45,7 @@ def headline(comparison: Comparison) -> str:
 
 def terminal(comparison: Comparison) -> str:
     """Compared rows and missed thresholds, narrow enough for 100 columns where case names are."""
-    rows = [row for row in change.worst_first(comparison.rows) if row.ratio is not None]
+    rows = [row for row in changes.worst_first(comparison.rows) if row.ratio is not None]
     blocks = [terminal_writer.table_text(compared_table(rows[:TERMINAL_ROWS], with_notes=False))] if rows else []
     if len(rows) > TERMINAL_ROWS:
         blocks.append(f"… and {len(rows) - TERMINAL_ROWS:,} more rows in comparison.md")
@@ -61,7 +62,7 @@ def terminal(comparison: Comparison) -> str:
 
 def document(comparison: Comparison, conditions: str) -> str:
     """The whole comparison. `conditions`: those of the current summary, which stand above each table of figures."""
-    compared = [row for row in change.worst_first(comparison.rows) if row.ratio is not None]
+    compared = [row for row in changes.worst_first(comparison.rows) if row.ratio is not None]
     stated = f"Conditions: {conditions}"
     parts = [
         section("Comparison", f"**{headline(comparison)}**", sides(comparison), *remarks(comparison), level=1),
@@ -89,7 +90,7 @@ def remarks(comparison: Comparison) -> list[str]:
     moved = any(row.verdict in ("SLOWER", "FASTER") for row in comparison.rows)
     if moved and common is not None and abs(common - 1) > comparison.equivalence:
         found.append(
-            f"The middle row moved by {change.percent(common)}: look first at what all rows share "
+            f"The middle row moved by {changes.percent(common)}: look first at what all rows share "
             f"({_SHARED[comparison.design]}), then at single rows."
         )
     lost = sum(is_lost(row) for row in comparison.rows)
@@ -141,10 +142,10 @@ def compared_table(rows: Sequence[ComparedRow], *, with_notes: bool = True, bold
         words("case", lambda row: row.case_id),
         Column[ComparedRow](names[0], lambda row: figure(row, 0)),
         Column[ComparedRow](names[1], lambda row: figure(row, 1)),
-        Column[ComparedRow]("change", lambda row: change.percent(row.ratio or 1)),
-        Column[ComparedRow]("95% CI", lambda row: change.interval(row.ci95)),
+        Column[ComparedRow]("change", lambda row: changes.percent(row.ratio or 1)),
+        Column[ComparedRow]("95% CI", lambda row: changes.interval(row.ci95)),
     ]
-    return Table([*columns, *([words("note", change.note)] if with_notes else [])], rows)
+    return Table([*columns, *([words("note", changes.note)] if with_notes else [])], rows)
 
 
 def _of_words(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -164,16 +165,16 @@ def _judged(comparison: Comparison) -> list[tuple[str, str, str, list[Judgement]
     order = ("FAIL", "UNKNOWN", "PASS")
     groups: dict[tuple[str, str, str], list[Judgement]] = {}
     for found in sorted(comparison.judgements, key=lambda one: order.index(one.outcome)):
-        groups.setdefault((found.outcome, found.threshold, change.judged(found)), []).append(found)
+        groups.setdefault((found.outcome, found.threshold, changes.judged(found)), []).append(found)
     return [(*key, found) for key, found in groups.items()]
 
 
 def _not_compared(rows: Sequence[ComparedRow]) -> str:
     """Rows without a ratio, by reason; those that were lost since the baseline first."""
     groups: dict[tuple[str, str], list[ComparedRow]] = {}
-    for row in sorted(change.worst_first(rows), key=lambda row: not is_lost(row)):
+    for row in sorted(changes.worst_first(rows), key=lambda row: not is_lost(row)):
         if row.ratio is None:
-            groups.setdefault((row.verdict, change.in_words(row)), []).append(row)
+            groups.setdefault((row.verdict, changes.in_words(row)), []).append(row)
     lines = [[verdict, _named([row.case_id for row in found]), why] for (verdict, why), found in groups.items()]
     return _of_words(["verdict", "case", "reason"], lines)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from harness.core.schemas import Energy, Row, Summary
-from harness.render import units
+from harness.reporting import units
 from harness.reporting.figures import CSV_SECONDS, ENERGY, ENERGY_WINDOW, Figure, columns
 from harness.reporting.labels import Line, about, sound_rows
 from harness.reporting.table import Column, Table, case_columns, figure_column

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
-from harness.core.schemas import EngineRecord, ExportRecord, Profile, Row, Summary
-from harness.render import units
+from harness.core.schemas import (
+    EngineRecord,
+    ExportRecord,
+    Row,
+    ShapeProfile,
+    Summary,
+)
+from harness.reporting import units
 from harness.reporting.labels import Line, where
 from harness.reporting.table import Column, Table, words
 
@@ -34,12 +40,12 @@ def engines_table(rows: Sequence[Row], export: ExportRecord | None, engines: Eng
     return Table(_COLUMNS, list(found.values()), f"Engines, by {' / '.join(made)}:")
 
 
-def shapes(profiles: Mapping[str, Profile]) -> str:
+def shapes(profiles: Mapping[str, ShapeProfile]) -> str:
     """Range of shapes, once where all inputs share it: `1x128 … 8x128 … 128x128`, or the one shape it takes."""
     return " / ".join(dict.fromkeys(_range(profile) for profile in profiles.values()))
 
 
-def _range(profile: Profile) -> str:
+def _range(profile: ShapeProfile) -> str:
     ends = (profile.minimum, profile.optimum, profile.maximum)
     # Minimum, optimum and maximum each once, in order: an optimum is often one of the ends.
     return " … ".join(dict.fromkeys("x".join(map(str, shape)) for shape in ends))

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from harness.core.schemas import Flag, Row, Summary
-from harness.render import ranking
-from harness.render.series import named
-from harness.render.units import ABSENT
+from harness.reporting import ranking
 from harness.reporting.labels import Line, about
+from harness.reporting.ranking import named
 from harness.reporting.table import Align, Table, texts
+from harness.reporting.units import ABSENT
 from harness.reporting.writers.markdown import escape
 
 MAX_LISTED = 20

@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from harness.aggregation.roofline import CPU_CLEARLY_SHORTER, MIN_SHARE
 from harness.core.schemas import ExportRecord, Latency, Part, Row, Split, Summary
-from harness.measure.roofline import CPU_CLEARLY_SHORTER, MIN_SHARE
-from harness.measure.stats import P90_MIN_SAMPLES, P95_MIN_SAMPLES, P99_MIN_SAMPLES, least_in_process
-from harness.render import ranking, units, ways
-from harness.render.series import USUAL
-from harness.render.units import ABSENT, TimeUnit
+from harness.reporting import ranking, units
 from harness.reporting.figures import ANSWERS, CSV_UNITS, DEVICE, MEMORY, SPEED, columns
 from harness.reporting.labels import Line, about, is_sound
+from harness.reporting.prose import boundaries
+from harness.reporting.ranking import USUAL
 from harness.reporting.table import Column, Table, case_columns, figure_column, words
 from harness.reporting.tables.custom_metrics import Metrics, csv_columns, metric_columns
 from harness.reporting.tables.engines import Engines, engine_of
+from harness.reporting.units import ABSENT, TimeUnit
 from harness.reporting.writers.terminal import table_text
+from harness.statistics.estimators import (
+    P90_MIN_SAMPLES,
+    P95_MIN_SAMPLES,
+    P99_MIN_SAMPLES,
+    least_in_process,
+)
 
 VOID = "void"
 """Stands in place of every figure of speed of a grade F row: it timed something else than its label says."""
@@ -117,7 +123,7 @@ def _terminal_columns(rows: Sequence[Row], unit: TimeUnit, winners: set[str]) ->
 
     offline = any(row.mode == "offline" for row in rows)  # no batch of theirs has a latency
     return [
-        words("model", lambda row: " ".join([row.model, ways.short(row)]).strip()),
+        words("model", lambda row: " ".join([row.model, boundaries.short(row)]).strip()),
         *map(short, case_columns(rows)),
         Column(f"{'time' if offline else 'median'} {unit.name}", median),
         _interval(unit),
@@ -157,8 +163,10 @@ def split_columns(rows: Iterable[Row]) -> list[Column[Row]]:
     if not found:
         return []
     # The parts are of very different size, so each column has the unit that suits it.
-    chosen = {name: units.time_unit(part(split).median_ns for split in found) for name, part in ways.PARTS.items()}
-    return [Column(f"{name} {unit.name} (share)", _part(ways.PARTS[name], unit)) for name, unit in chosen.items()]
+    chosen = {
+        name: units.time_unit(part(split).median_ns for split in found) for name, part in boundaries.PARTS.items()
+    }
+    return [Column(f"{name} {unit.name} (share)", _part(boundaries.PARTS[name], unit)) for name, unit in chosen.items()]
 
 
 def _part(part: Callable[[Split], Part], unit: TimeUnit) -> Callable[[Row], str]:

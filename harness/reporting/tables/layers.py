@@ -5,19 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from harness.aggregation.flags import RANKED
 from harness.core.schemas import Summary
-from harness.core.schemas.profile_parts import Group, LayerRow, OperatorRow, PartsProfile
-from harness.measure.grades import RANKED
-from harness.measure.launch_gaps import IdleShare, idle_share
-from harness.measure.layer_choice import EVERYTHING, Choice, chosen
-from harness.measure.layer_sums import by_group, total
-from harness.measure.profile_grades import flags_of, grade_of, spread
-from harness.measure.profiled import Profiled
-from harness.measure.reconcile import Reconciliation, are_kernels, reconcile
-from harness.render import units
-from harness.render.units import ABSENT, MILLISECOND
+from harness.core.schemas.profile_record import (
+    Group,
+    LayerRow,
+    OperatorRow,
+    PartsProfile,
+)
+from harness.profiling.grades import flags_of, grade_of, spread
+from harness.profiling.launch_gaps import IdleShare, idle_share
+from harness.profiling.layers import EVERYTHING, Choice, by_group, chosen, total
+from harness.profiling.load_profiles import Profiled
+from harness.profiling.reconcile import Reconciliation, are_kernels, reconcile
+from harness.reporting import units
 from harness.reporting.labels import Line, about, per
 from harness.reporting.table import Column, Table, texts, words
+from harness.reporting.units import ABSENT, MILLISECOND
 from harness.reporting.writers import terminal
 from harness.reporting.writers.markdown import table_text
 

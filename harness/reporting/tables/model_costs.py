@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from harness.core.schemas import Precision, Summary
-from harness.core.schemas.profile import FileSize, ModelProfile, OnnxCount
-from harness.measure.profiled import Profiled
-from harness.render import units
-from harness.render.units import ABSENT, MILLISECOND
+from harness.core.schemas.profile_record import FileSize, ModelProfile, OnnxCount
+from harness.profiling.load_profiles import Profiled
+from harness.reporting import units
 from harness.reporting.labels import Line, about, per, where
 from harness.reporting.table import Column, Table, filled, words
+from harness.reporting.units import ABSENT, MILLISECOND
 from harness.reporting.writers.markdown import escape, table_text
 
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from harness.aggregation.flags import RANKED
 from harness.core.schemas import Summary
-from harness.core.schemas.profile import ModelProfile
-from harness.core.schemas.profile_parts import PartsProfile
-from harness.measure.grades import RANKED
-from harness.measure.launch_gaps import idle_share
-from harness.measure.profile_grades import flags_of, grade_of, spread
-from harness.measure.profiled import Profiled
-from harness.measure.reconcile import are_kernels, reconcile
-from harness.render import units
-from harness.render.units import MILLISECOND
+from harness.core.schemas.profile_record import ModelProfile, PartsProfile
+from harness.profiling.grades import flags_of, grade_of, spread
+from harness.profiling.launch_gaps import idle_share
+from harness.profiling.load_profiles import Profiled
+from harness.profiling.reconcile import are_kernels, reconcile
+from harness.reporting import units
 from harness.reporting.labels import Line, about, per
 from harness.reporting.table import Column, Table, words
 from harness.reporting.tables.layers import groups_table, mark
 from harness.reporting.tables.model_costs import model_tables
+from harness.reporting.units import MILLISECOND
 from harness.reporting.writers.markdown import section, table_text
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from harness.core.schemas import Claim, Differing, ReproducedRow, Reproduction
-from harness.render import units
+from harness.reporting import units
 from harness.reporting.table import Column, Table, words
 from harness.reporting.writers import markdown
 from harness.reporting.writers import terminal as terminal_writer

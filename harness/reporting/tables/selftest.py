@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from harness.comparison.trials import excluded_rate
 from harness.core.schemas import SelfTest, SelfTestRow
-from harness.measure.trials import excluded_rate
-from harness.render.units import ABSENT, duration
 from harness.reporting.table import texts
+from harness.reporting.units import ABSENT, duration
 from harness.reporting.writers.markdown import table_text
 
 

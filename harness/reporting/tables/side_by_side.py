@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.core.schemas import Summary
-from harness.core.schemas.profile_parts import LaunchGaps
-from harness.measure.alike import Alike, NotCompared, alike
-from harness.measure.launch_gaps import idle, waited
-from harness.measure.profile_grades import flags_of, grade_of
-from harness.measure.profiled import Profiled
-from harness.measure.reconcile import HIGH, LOW
-from harness.measure.shared_modules import MODEL
-from harness.measure.side_by_side import Column, Line, SideBySide, gain_of
-from harness.render import units
-from harness.render.units import MILLISECOND, TimeUnit
+from harness.core.schemas.profile_record import LaunchGaps
+from harness.profiling.grades import flags_of, grade_of
+from harness.profiling.launch_gaps import idle, waited
+from harness.profiling.load_profiles import Profiled
+from harness.profiling.reconcile import HIGH, LOW
+from harness.profiling.side_by_side import (
+    MODEL,
+    Alike,
+    Column,
+    NotCompared,
+    SideBySide,
+    SideBySideLine,
+    alike,
+    gain_of,
+)
+from harness.reporting import units
 from harness.reporting.labels import Line as CsvLine
 from harness.reporting.labels import about, per
 from harness.reporting.table import Table, texts
+from harness.reporting.units import MILLISECOND, TimeUnit
 from harness.reporting.writers.markdown import section, table_text
 
 TOP = 12
@@ -164,7 +171,7 @@ def gaps_line(column: Column, gaps: LaunchGaps) -> str:
     return f"{text}."
 
 
-def _cut(lines: Sequence[Line], top: int) -> tuple[list[Line], list[Line]]:
+def _cut(lines: Sequence[SideBySideLine], top: int) -> tuple[list[SideBySideLine], list[SideBySideLine]]:
     """The lines that matter most to the difference, still in their order, and the others."""
     if len(lines) <= top + 1:
         return list(lines), []
@@ -172,7 +179,7 @@ def _cut(lines: Sequence[Line], top: int) -> tuple[list[Line], list[Line]]:
     return [line for line in lines if line.name in kept], [line for line in lines if line.name not in kept]
 
 
-def _row(name: str, line: Line, unit: TimeUnit) -> list[str]:
+def _row(name: str, line: SideBySideLine, unit: TimeUnit) -> list[str]:
     return _sums(name, line.times_ns, gain_of(line), unit)
 
 
@@ -180,11 +187,11 @@ def _sums(name: str, times_ns: Sequence[float | None], gain_ns: float | None, un
     return [name, *(units.in_unit(spent, unit) for spent in times_ns), units.in_unit(gain_ns, unit).replace("-", "−")]
 
 
-def _sum(lines: Sequence[Line], columns: int) -> Line:
-    return Line("", tuple(sum(line.times_ns[place] or 0 for line in lines) for place in range(columns)))
+def _sum(lines: Sequence[SideBySideLine], columns: int) -> SideBySideLine:
+    return SideBySideLine("", tuple(sum(line.times_ns[place] or 0 for line in lines) for place in range(columns)))
 
 
-def _name(line: Line) -> str:
+def _name(line: SideBySideLine) -> str:
     """Of a line that several modules were joined in, with their names: `output (dense, LayerNorm)`."""
     last = [module.rpartition(".")[2] for module in line.modules if not _is_line(module, line.name)]
     members = list(dict.fromkeys(last))

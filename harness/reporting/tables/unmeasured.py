@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.core.schemas import Row, Summary
-from harness.render import units
+from harness.reporting import units
 from harness.reporting.labels import Line, about
 from harness.reporting.table import Table, texts
 

@@ -7,13 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from tabulate import tabulate
 
 from harness.core.schemas import Row, Summary
-from harness.measure.profiled import Profiled
-from harness.measure.what_if import Change, Profiles, Rule, WhatIf, what_if
-from harness.render import units
-from harness.render.advice_choice import loss
-from harness.render.ranking import UNRANKED
-from harness.render.series import named
+from harness.profiling.load_profiles import Profiled
+from harness.profiling.what_if import (
+    Improvement,
+    Profiles,
+    Rule,
+    WhatIf,
+    what_if,
+)
+from harness.reporting import units
 from harness.reporting.labels import Line, ends, where
+from harness.reporting.prose.recommendations import loss
+from harness.reporting.ranking import UNRANKED, named
 from harness.reporting.table import texts
 from harness.reporting.writers.markdown import section, table_text
 
@@ -102,7 +107,7 @@ def _plain(one: WhatIf, by_id: Mapping[str, Row]) -> str:
     return "\n".join(filter(None, (changes, _left_out(one).replace("`", ""))))
 
 
-def _cells(change: Change, by_id: Mapping[str, Row]) -> list[str]:
+def _cells(change: Improvement, by_id: Mapping[str, Row]) -> list[str]:
     start = by_id[change.start]
     end = by_id[change.end] if change.end else start
     gain, how = f"{units.significant(change.gain)}×", "upper bound"
@@ -115,36 +120,36 @@ def _where(row: Row) -> str:
     return f"{named(row)}, batch {row.batch_size}"
 
 
-def _ids(change: Change) -> str:
+def _ids(change: Improvement) -> str:
     return ", ".join(f"`{case_id}`" for case_id in (change.start, change.end) if case_id)
 
 
-def _other_way(_: Change, __: Row, end: Row) -> str:
+def _other_way(_: Improvement, __: Row, end: Row) -> str:
     return f"{named(end)}{_latency(end)}"
 
 
-def _precision(_: Change, start: Row, end: Row) -> str:
+def _precision(_: Improvement, start: Row, end: Row) -> str:
     return f"{named(end)}{_latency(end)}, at {loss([end])} from fp32"
 
 
-def _batch(_: Change, start: Row, end: Row) -> str:
+def _batch(_: Improvement, start: Row, end: Row) -> str:
     times = (end.latency_ns.median / start.latency_ns.median) if end.latency_ns and start.latency_ns else None
     setting = "" if end.setting == start.setting else f" ({end.setting})"
     return f"batch {end.batch_size}{setting}{_latency(end)}; a batch takes {units.significant(times)} times as long"
 
 
-def _fusion(change: Change, _: Row, end: Row) -> str:
+def _fusion(change: Improvement, _: Row, end: Row) -> str:
     return (
         f"fuse what does not multiply: {named(end)} has no node of {units.count(change.modules, 'module')}, "
         f"{units.percent(change.share)} of the time here"
     )
 
 
-def _layout(change: Change, _: Row, __: Row) -> str:
+def _layout(change: Improvement, _: Row, __: Row) -> str:
     return f"no copies that only reorder tensors: {units.percent(change.share)} of the time"
 
 
-def _launches(change: Change, _: Row, __: Row) -> str:
+def _launches(change: Improvement, _: Row, __: Row) -> str:
     return (
         f"no waits for launches (a CUDA graph): in {units.percent(change.share)} of the measured latency no kernel runs"
     )
@@ -154,7 +159,7 @@ def _latency(row: Row) -> str:
     return f": {units.duration(row.latency_ns.median)} a batch" if row.latency_ns else ""
 
 
-_SAYS: Mapping[Rule, Callable[[Change, Row, Row], str]] = {
+_SAYS: Mapping[Rule, Callable[[Improvement, Row, Row], str]] = {
     "backend": _other_way,
     "setting": _other_way,
     "threads": _other_way,
@@ -174,7 +179,7 @@ def what_if_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
     return [{**_change_line(one, change), **where(summary)} for one in lists for change in one.changes]
 
 
-def _change_line(one: WhatIf, change: Change) -> Line:
+def _change_line(one: WhatIf, change: Improvement) -> Line:
     return {
         "model": one.model,
         "weights": one.weights,

@@ -6,12 +6,12 @@ import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
 
-from harness.core import sanitize
+from harness.core import text as sanitize
 from harness.core.schemas import Summary
-from harness.measure.profiled import Profiled
-from harness.render.recommend import recommend
+from harness.profiling.load_profiles import Profiled
 from harness.reporting.figures import Value
 from harness.reporting.labels import Line, where
+from harness.reporting.prose.recommendations import recommend
 from harness.reporting.tables import (
     calibration,
     checks,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from harness.core import sanitize
+from harness.comparison.verdicts import is_lost
+from harness.core import text as sanitize
 from harness.core.schemas import ComparedRow, Comparison
-from harness.measure.comparison import is_lost
-from harness.render import change, units
+from harness.reporting import units
+from harness.reporting.prose import changes
 from harness.reporting.tables.comparison import compared_table, headline, remarks
 from harness.reporting.writers.markdown import escape, table_text
 
@@ -21,12 +22,12 @@ MAX_SUMMARY_BYTES = 1 << 20
 
 def commands(comparison: Comparison) -> list[str]:
     """An error for each row or threshold that fails, a warning for each figure that was lost."""
-    failing = [row for row in change.worst_first(comparison.rows) if row.fails]
+    failing = [row for row in changes.worst_first(comparison.rows) if row.fails]
     missed = [found for found in comparison.judgements if found.outcome != "PASS"]
     lost = [row for row in comparison.rows if is_lost(row)]
-    errors = [("slower", f"{row.case_id}: {change.in_words(row)}") for row in failing]
-    errors += [("threshold", f"{found.case_id}: {found.threshold}: {change.judged(found)}") for found in missed]
-    warnings = [("no longer measured", f"{row.case_id}: {change.in_words(row)}") for row in lost]
+    errors = [("slower", f"{row.case_id}: {changes.in_words(row)}") for row in failing]
+    errors += [("threshold", f"{found.case_id}: {found.threshold}: {changes.judged(found)}") for found in missed]
+    warnings = [("no longer measured", f"{row.case_id}: {changes.in_words(row)}") for row in lost]
     return [*_capped("error", errors), *_capped("warning", warnings)]
 
 
@@ -70,7 +71,7 @@ def pr_comment(found: Comparison) -> str:
     """The verdict, the rows that changed first, then as many others as there is room for, and what was compared."""
     failing = any(row.fails for row in found.rows) or any(one.outcome != "PASS" for one in found.judgements)
     title = "Performance: regressed" if failing else "Performance: no regression found"
-    rows = [row for row in change.worst_first(found.rows) if row.ratio is not None]
+    rows = [row for row in changes.worst_first(found.rows) if row.ratio is not None]
     rows.sort(key=lambda row: row.verdict in _QUIET)  # stable: what changed first
     parts = [
         f"{MARKER}\n### {title}",
@@ -111,7 +112,7 @@ def _table(rows: Sequence[ComparedRow]) -> str:
 def _missed(found: Comparison) -> str:
     missed = [one for one in found.judgements if one.outcome != "PASS"]
     lines = [
-        f"- {one.outcome} `{escape(one.threshold)}` {one.case_id}: {escape(change.judged(one))}"
+        f"- {one.outcome} `{escape(one.threshold)}` {one.case_id}: {escape(changes.judged(one))}"
         for one in missed[:MAX_MISSED]
     ]
     return "\n".join([*lines, *([f"- … and {len(missed) - MAX_MISSED} more"] if len(missed) > MAX_MISSED else [])])
@@ -122,6 +123,6 @@ def _not_compared(rows: Sequence[ComparedRow]) -> str:
     if not lacking:
         return ""
     lost = sum(map(is_lost, lacking))
-    reasons = Counter(change.in_words(row) for row in lacking).most_common(1)[0][0]
+    reasons = Counter(changes.in_words(row) for row in lacking).most_common(1)[0][0]
     said = f", {lost} of them measured before" if lost else ""
     return f"{units.count(len(lacking), 'row')} not compared{said}; most often: {escape(reasons)}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from harness.core.schemas import ComparedRow, Comparison, Judgement
-from harness.render import change
+from harness.reporting.prose import changes
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold even escaped: a reason may quote a terminal's colour codes."""
@@ -37,7 +37,7 @@ def _suite(root: Element, name: str, cases: Iterable[Element]) -> None:
 
 def _row_case(row: ComparedRow) -> Element:
     case = Element("testcase", classname=_clean(f"{row.model}.{row.backend}"), name=_clean(row.case_id))
-    said = _clean(f"{row.verdict}: {change.in_words(row)}")
+    said = _clean(f"{row.verdict}: {changes.in_words(row)}")
     if row.fails:
         SubElement(case, "failure", message=said, type=row.verdict)
     elif row.verdict in SKIPPED:
@@ -49,7 +49,7 @@ def _row_case(row: ComparedRow) -> Element:
 
 def _threshold_case(judgement: Judgement) -> Element:
     case = Element("testcase", classname=_clean(judgement.threshold), name=_clean(judgement.case_id))
-    said = _clean(f"{judgement.outcome}: {change.judged(judgement)}")
+    said = _clean(f"{judgement.outcome}: {changes.judged(judgement)}")
     if judgement.outcome == "PASS":
         SubElement(case, "system-out").text = said
     else:

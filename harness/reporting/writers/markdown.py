@@ -7,7 +7,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from harness.core import sanitize
+from harness.core import text as sanitize
 from harness.reporting.table import Table
 
 

@@ -17,9 +17,8 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from harness.core.schemas.profile import ModelProfile
-from harness.core.schemas.profile_parts import PartsProfile
-from harness.render.units import MIB
+from harness.core.schemas.profile_record import ModelProfile, PartsProfile
+from harness.reporting.units import MIB
 
 
 def event_file(model: ModelProfile, parts: PartsProfile | None, text: str) -> bytes:

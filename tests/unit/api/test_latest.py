@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.api.latest import Answer, answers_of, contradictions
+from harness.api.latest import CallResult, answers_of, contradictions
 from harness.api.results import Benchmark
 from tests.synthetic_results import Synthetic
 
@@ -12,22 +12,22 @@ DAY = "2026-11-29"
 
 
 def test_equal_figures_need_no_word() -> None:
-    same = {"case": Answer(1e6, 300, {"max_s": 1.0}, DAY)}
+    same = {"case": CallResult(1e6, 300, {"max_s": 1.0}, DAY)}
     assert contradictions(same, dict(same)) == ()
     assert contradictions({}, same) == ()
 
 
 def test_other_settings_are_named() -> None:
-    before = {"case": Answer(1e6, 300, {"max_s": 1.0, "rounds": 3}, DAY)}
-    (said,) = contradictions(before, {"case": Answer(1.5e6, 50, {"max_s": 1.0, "rounds": 5}, DAY)})
+    before = {"case": CallResult(1e6, 300, {"max_s": 1.0, "rounds": 3}, DAY)}
+    (said,) = contradictions(before, {"case": CallResult(1.5e6, 50, {"max_s": 1.0, "rounds": 5}, DAY)})
     assert said == (
         "`case`: an earlier call gave 1 ms, this one 1.5 ms. They asked for different settings: rounds 3 and 5."
     )
 
 
 def test_the_same_settings_are_said_with_when_each_was_measured() -> None:
-    before = {"case": Answer(1e6, 300, {}, "09:00")}
-    (said,) = contradictions(before, {"case": Answer(1.5e6, 1200, {}, "10:00")})
+    before = {"case": CallResult(1e6, 300, {}, "09:00")}
+    (said,) = contradictions(before, {"case": CallResult(1.5e6, 1200, {}, "10:00")})
     assert said.endswith("Same settings, other samples: 300 from 09:00 and 1,200 from 10:00.")
 
 

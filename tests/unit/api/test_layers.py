@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.api.layers import some_layers
-from harness.api.runs import Found
+from harness.api.profiles import some_layers
+from harness.api.runs import CaseProfile
 from harness.core.errors import UnavailableError, UsageError
 from tests.synthetic_results import Synthetic
 from tests.unit.api.test_results import PARTS, model_of, one_row
@@ -17,7 +17,7 @@ FOLDER = Path("results")
 
 
 def names_of(names: list[str] | str | None, depth: int | None = None) -> list[str]:
-    return [row.name for row in some_layers(FOLDER, Found(MODEL, PARTS, None), names, depth).layers]
+    return [row.name for row in some_layers(FOLDER, CaseProfile(MODEL, PARTS, None), names, depth).layers]
 
 
 def test_names_choose_groups_paths_and_classes() -> None:
@@ -27,7 +27,7 @@ def test_names_choose_groups_paths_and_classes() -> None:
 
 
 def test_a_depth_adds_what_is_deeper() -> None:
-    (found,) = some_layers(FOLDER, Found(MODEL, PARTS, None), None, 0).layers
+    (found,) = some_layers(FOLDER, CaseProfile(MODEL, PARTS, None), None, 0).layers
     assert (found.name, found.self_ns) == ("(model)", 1000)
 
 
@@ -45,4 +45,4 @@ def test_a_name_that_matches_nothing_lists_near_ones() -> None:
 
 def test_a_backend_that_tells_no_layers_is_told_so() -> None:
     with pytest.raises(UnavailableError, match="has no per-layer profile"):
-        some_layers(FOLDER, Found(MODEL, None, None), None, None)
+        some_layers(FOLDER, CaseProfile(MODEL, None, None), None, None)

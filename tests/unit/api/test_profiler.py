@@ -80,7 +80,7 @@ def test_a_device_that_is_not_here_is_an_error_of_the_constructor(monkeypatch: p
     def absent(_device: str) -> None:
         raise UnavailableError("No GPU here.", "Use another machine.")
 
-    monkeypatch.setattr(module.devices, "require", absent)
+    monkeypatch.setattr(module.gpu, "require", absent)
     with pytest.raises(UnavailableError, match="No GPU here"):
         ModelProfiler("resnet18", device="cuda")
 
@@ -98,7 +98,7 @@ def test_without_a_gpu_nothing_is_started(monkeypatch: pytest.MonkeyPatch, tmp_p
     def absent(_device: str) -> None:
         raise UnavailableError("No GPU here.", "Use another machine.")
 
-    monkeypatch.setattr(module.devices, "require", absent)
+    monkeypatch.setattr(module.gpu, "require", absent)
     with pytest.raises(UnavailableError, match="No GPU here"):
         ModelProfiler("resnet18", folder=tmp_path / "runs").gpu_profile()
     assert not (tmp_path / "runs").exists()

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.api.request import Timing, block, config, every_backend, measurement
+from harness.api.configuration import (
+    Timing,
+    block,
+    config,
+    every_backend,
+    measurement,
+)
 from harness.api.runs import folder_of
 from harness.api.subject import Subject
 from harness.core.errors import UsageError

@@ -14,9 +14,8 @@ from harness.api.profiles import GpuProfile, LayerProfile, MemoryProfile, Profil
 from harness.api.results import Benchmark
 from harness.core.errors import UnavailableError
 from harness.core.schemas import Summary
-from harness.core.schemas.profile import Achieved, ModelProfile
-from harness.core.schemas.profile_parts import LayerRow, OperatorRow, PartsProfile
-from harness.measure.layer_choice import Choice
+from harness.core.schemas.profile_record import Achieved, LayerRow, ModelProfile, OperatorRow, PartsProfile
+from harness.profiling.layers import Choice
 from harness.reporting.writers.csv import summary_text
 from tests.synthetic_cuda import cuda_summary
 from tests.synthetic_results import Synthetic

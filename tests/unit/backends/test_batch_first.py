@@ -9,7 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.backends.base import Array, Backend, Job, construct
+from harness.backends.base import (
+    Array,
+    Backend,
+    BackendJob,
+    construct,
+)
 from harness.backends.batches import nothing_exported
 from harness.core.schemas import Placement, TensorSpec
 from tests.synthetic_results import MINILM, case_of
@@ -37,24 +42,24 @@ class Answering(Backend):
 
 
 @pytest.fixture
-def job(monkeypatch: pytest.MonkeyPatch) -> Job:
+def job(monkeypatch: pytest.MonkeyPatch) -> BackendJob:
     module = types.ModuleType("answering")
     module.Answering = Answering  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "answering", module)
     case = case_of(MINILM, "onnxruntime", "fp32", 4)
-    return Job(case, nothing_exported(case), Path(), (), 1, Path())
+    return BackendJob(case, nothing_exported(case), Path(), (), 1, Path())
 
 
-def test_the_batch_is_moved_to_the_front(job: Job) -> None:
+def test_the_batch_is_moved_to_the_front(job: BackendJob) -> None:
     specs = (
         TensorSpec(name="y", dtype="float32", shape=("batch", 3)),
         TensorSpec(name="h", dtype="float32", shape=(2, "batch", 5), batch_axis=1),
     )
-    moved = Job(job.case, job.export.model_copy(update={"outputs": specs}), Path(), (), 1, Path())
+    moved = BackendJob(job.case, job.export.model_copy(update={"outputs": specs}), Path(), (), 1, Path())
     found = construct("answering:Answering", moved).outputs()
     assert (found["y"].shape, found["h"].shape) == ((4, 3), (4, 2, 5))
     assert found["h"][3, 1].tolist() == [35, 36, 37, 38, 39]
 
 
-def test_where_every_batch_is_first_nothing_is_put_between(job: Job) -> None:
+def test_where_every_batch_is_first_nothing_is_put_between(job: BackendJob) -> None:
     assert construct("answering:Answering", job).outputs.__func__ is Answering.outputs  # type: ignore[attr-defined]

@@ -35,7 +35,7 @@ def runtime(gpu: FakeGpu) -> Any:
 
 
 def captured(gpu: FakeGpu, enqueue: Any) -> Any:
-    return importlib.import_module("harness.backends.cuda_graph").Graph(Stream(gpu), enqueue)
+    return importlib.import_module("harness.backends.cuda.graph").Graph(Stream(gpu), enqueue)
 
 
 def test_what_is_enqueued_is_written_down_once_and_done_at_each_launch(gpu: FakeGpu) -> None:

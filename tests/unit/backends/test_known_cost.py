@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from harness.backends.base import Backend, Job
+from harness.backends.base import Backend, BackendJob
 from harness.backends.batches import NO_BATCHES, nothing_exported
-from harness.backends.noop import Noop
-from harness.backends.slowdown import slow_down
-from harness.backends.spin import KERNEL, Spin
+from harness.backends.calibration.noop import Noop
+from harness.backends.calibration.slowdown import slow_down
+from harness.backends.calibration.spin import KERNEL, Spin
 from harness.core.errors import CaseError
 from harness.core.schemas import Measurement
-from harness.measure.mode_choice import mode_for
-from harness.measure.session import run_session
+from harness.timing.mode_choice import mode_for
+from harness.timing.session import run_session
 from tests.fixtures.gpu import Stream, install
 from tests.synthetic_results import FakeModel, case_of
 
@@ -32,7 +32,7 @@ KINDS: list[tuple[type[Backend], str]] = [(Noop, "resnet50"), (Spin, "spin:1ms")
 def made_for(kind: type[Backend], model: str, device: str) -> Backend:
     case = case_of(FakeModel(model.replace(":", "-"), "tensor", "seeded", 1, 1), kind.__name__.lower(), "fp32", 1)
     case = case.model_copy(update={"device": device, "model": model})
-    return kind(Job(case, nothing_exported(case), Path(), NO_BATCHES.inputs, 1, Path()))
+    return kind(BackendJob(case, nothing_exported(case), Path(), NO_BATCHES.inputs, 1, Path()))
 
 
 def loaded(kind: type[Backend], model: str, device: str) -> Backend:
@@ -68,7 +68,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             calls.append(Path(path).name) or SimpleNamespace(get_function=lambda name: {"spin": Kernel()}[name])
         ),
     )
-    monkeypatch.delitem(sys.modules, "harness.backends.cuda", raising=False)
+    monkeypatch.delitem(sys.modules, "harness.backends.cuda.context", raising=False)
     return calls
 
 
@@ -77,7 +77,7 @@ def test_a_cpu_needs_no_gpu_library_and_pays_for_none(
     kind: type[Backend], model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pycuda", None)
-    monkeypatch.delitem(sys.modules, "harness.backends.cuda", raising=False)
+    monkeypatch.delitem(sys.modules, "harness.backends.cuda.context", raising=False)
     backend = loaded(kind, model, "cpu")
     assert backend.stream is None
     assert type(backend) is kind  # the form without a word about GPUs
@@ -139,7 +139,7 @@ def test_a_whole_case_on_a_gpu_has_the_duration_on_its_clock(
     backend = loaded(Spin, "spin:1ms", "cuda")
     monkeypatch.setattr(backend, "load", lambda: None)
     now: Callable[[], int] = backend.stream.read
-    for module in ("harness.measure.loop", "harness.measure.clock", "harness.measure.session"):
+    for module in ("harness.timing.loop", "harness.timing.clock", "harness.timing.session"):
         monkeypatch.setattr(f"{module}.now_ns", now)
     mode = mode_for(backend.job.case, backend, 8)
     settings = Measurement(max_s=0.5, warmup_max_s=0.5)

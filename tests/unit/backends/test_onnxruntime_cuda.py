@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.backends.base import Backend, Batch, Job
+from harness.backends.base import Backend, BackendJob, Batch
 from harness.core.errors import CaseError, MissingInputError
 from harness.core.schemas import Case, ExportRecord, OnnxArtifact
 from tests.fixtures import overlapped
@@ -48,12 +48,14 @@ def make(runtime: Runtime, tmp_path: Path) -> Make:
         boundary: str = "compute",
         model: dict[str, Any] = MODEL,
         precision: str = "fp16",
-        target: str = "harness.backends.onnxruntime_cuda:OnnxRuntimeOnGpu",
+        target: str = "harness.backends.onnxruntime.cuda:OnnxRuntimeOnGpu",
         mode: str = "sync",
     ) -> Backend:
         for name in ("model.onnx", "model-fp16.onnx", "model-fp16-fused.onnx"):
             (tmp_path / name).write_text(json.dumps(model))
-        job = Job(case(boundary, precision, mode), export(), tmp_path, BATCHES, 1, tmp_path / "cache", options or {})
+        job = BackendJob(
+            case(boundary, precision, mode), export(), tmp_path, BATCHES, 1, tmp_path / "cache", options or {}
+        )
         module, _, name = target.partition(":")
         found: Backend = getattr(importlib.import_module(module), name)(job)
         return found
@@ -267,7 +269,7 @@ def test_engines_of_its_tensorrt_provider_are_built_by_compile_and_kept(
 ) -> None:
     runtime.obtains = {CUDA, TENSORRT}
     model = {**MODEL, "nodes": [[TENSORRT, "TRTKernel_graph_0", 4096], [CUDA, "Softmax", 4096]]}
-    backend = make(model=model, target="harness.backends.onnxruntime_tensorrt:OnnxRuntimeTensorrt")
+    backend = make(model=model, target="harness.backends.onnxruntime.tensorrt_provider:OnnxRuntimeTensorrt")
     backend.load()
     assert not runtime.sessions
     assert backend.compiles
@@ -287,7 +289,7 @@ def test_engines_of_its_tensorrt_provider_are_built_by_compile_and_kept(
 
 def test_without_tensorrt_the_row_says_what_is_missing(runtime: Runtime, make: Make) -> None:
     runtime.fails = RuntimeError("Please install TensorRT libraries as mentioned in the GPU requirements page")
-    backend = make(target="harness.backends.onnxruntime_tensorrt:OnnxRuntimeTensorrt")
+    backend = make(target="harness.backends.onnxruntime.tensorrt_provider:OnnxRuntimeTensorrt")
     backend.load()
     with pytest.raises(CaseError, match="did not get its TensorrtExecutionProvider"):
         backend.compile()

@@ -8,19 +8,19 @@ import pytest
 
 pytest.importorskip("onnxruntime")
 
-from harness.backends.base import Job
-from harness.backends.profiles.onnxruntime_events import Run
-from harness.backends.profiles.onnxruntime_memory import peak_bytes, peak_of
+from harness.backends.base import BackendJob
+from harness.backends.onnxruntime.profile_cpu import peak_bytes, peak_of
+from harness.backends.onnxruntime.profile_events import ProfiledRun
 from harness.core.errors import UnavailableError
 
 
-def run(*in_use: int, change: int) -> Run:
+def run(*in_use: int, change: int) -> ProfiledRun:
     """A run whose nodes leave that much in use; change: of the first node."""
     nodes: list[Any] = [
         {"args": {"mem_bytes_requested_in_use": str(size), "mem_requested_in_use_delta": str(change if at == 0 else 0)}}
         for at, size in enumerate(in_use)
     ]
-    return Run(1, nodes)
+    return ProfiledRun(1, nodes)
 
 
 def test_the_peak_is_that_of_the_last_run_beyond_what_was_there_before_the_first() -> None:
@@ -33,24 +33,24 @@ def test_the_peak_is_that_of_the_last_run_beyond_what_was_there_before_the_first
 
 def test_what_is_not_told_is_an_error_and_no_zero() -> None:
     with pytest.raises(UnavailableError, match="reports no memory"):
-        peak_of([Run(1, [{"args": {"op_name": "MatMul"}}])])
+        peak_of([ProfiledRun(1, [{"args": {"op_name": "MatMul"}}])])
 
 
 def test_a_gpu_is_refused() -> None:
     from tests.unit.backends.test_onnxruntime_cuda import case
 
-    job = Job(case("compute", "fp16"), None, None, (), 1, None)  # type: ignore[arg-type]
+    job = BackendJob(case("compute", "fp16"), None, None, (), 1, None)  # type: ignore[arg-type]
     with pytest.raises(UnavailableError, match="on a CPU only"):
         peak_bytes(job)
 
 
 def test_the_worker_says_why_nothing_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness import profile_worker
+    from harness.processes import profile_worker
 
-    def refuse(_: Job) -> tuple[int, str]:
+    def refuse(_: BackendJob) -> tuple[int, str]:
         raise UnavailableError("nobody tells", "Nothing to do.")
 
-    given = Job(None, None, None, (), 1, None)  # type: ignore[arg-type]
+    given = BackendJob(None, None, None, (), 1, None)  # type: ignore[arg-type]
     monkeypatch.setattr(profile_worker, "_target", lambda _: refuse)
     assert profile_worker._peak("a:b", given) == (None, "not measured: nobody tells")
     monkeypatch.setattr(profile_worker, "_target", lambda _: lambda _: (7, "counted"))

@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from harness.backends.onnxruntime_placement import Ran, device_of, nodes_of, shares
+from harness.backends.onnxruntime.placement import (
+    Ran,
+    device_of,
+    nodes_of,
+    shares,
+)
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 

@@ -8,7 +8,7 @@ from harness.core.errors import CaseError
 
 pytest.importorskip("openvino")
 
-from harness.backends.openvino import matched
+from harness.backends.openvino.runtime import matched
 
 
 @pytest.mark.parametrize(

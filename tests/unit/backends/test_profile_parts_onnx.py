@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from harness.backends.profiles.onnx_modules import (
-    Graph,
+from harness.backends.onnx_node_names import (
     Node,
+    NodeIndex,
     fused,
     main_of,
     named,
@@ -17,8 +17,7 @@ from harness.backends.profiles.onnx_modules import (
     read_graph,
     told_by_themselves,
 )
-from harness.backends.profiles.onnxruntime_events import last_runs, rows_of, runs_of
-from harness.backends.profiles.onnxruntime_launches import on_gpu
+from harness.backends.onnxruntime.profile_events import last_runs, on_gpu, rows_of, runs_of
 
 
 def node(operator: str, inputs: str, output: str, module: str | None = None, *around: str) -> Node:
@@ -29,11 +28,11 @@ def kernel(name: str, operator: str, inputs: str, output: str) -> Node:
     return Node(name, operator, tuple(inputs.split()), (output,))
 
 
-def members(original: Graph, *kernels: Node) -> dict[str, list[str]]:
-    return {name: [one.name for one in found] for name, found in fused(original, Graph(kernels)).items()}
+def members(original: NodeIndex, *kernels: Node) -> dict[str, list[str]]:
+    return {name: [one.name for one in found] for name, found in fused(original, NodeIndex(kernels)).items()}
 
 
-BLOCK = Graph(
+BLOCK = NodeIndex(
     (
         node("Conv", "x w1", "c1", "layer1.conv1"),
         node("Relu", "c1", "r1", "layer1.relu"),
@@ -64,7 +63,7 @@ def test_what_was_fused_behind_a_convolution_without_a_name_belongs_to_it() -> N
 
 
 def test_a_fused_kernel_reaches_back_to_what_other_kernels_made() -> None:
-    original = Graph(
+    original = NodeIndex(
         (
             node("MatMul", "x w", "product", "out.dense"),
             node("Add", "product bias", "linear", "out.dense"),
@@ -81,7 +80,7 @@ def test_a_fused_kernel_reaches_back_to_what_other_kernels_made() -> None:
 
 
 def test_arithmetic_of_shapes_that_was_folded_away_belongs_to_no_kernel() -> None:
-    original = Graph(
+    original = NodeIndex(
         (
             node("Shape", "x", "shape"),
             node("Gather", "shape zero", "rows"),

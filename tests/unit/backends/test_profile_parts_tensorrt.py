@@ -11,9 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.backends.base import Job
-from harness.backends.profiles.onnx_modules import Graph, Node, exported_graph, place_of
-from harness.backends.profiles.tensorrt_names import kind_of, members_of, nodes_of
+from harness.backends.base import BackendJob
+from harness.backends.onnx_node_names import (
+    Node,
+    NodeIndex,
+    exported_graph,
+    place_of,
+)
+from harness.backends.tensorrt.layer_names import kind_of, members_of, nodes_of
 from harness.core.errors import CaseError
 from harness.core.schemas import OnnxArtifact
 from tests.fixtures import tensorrt
@@ -38,7 +43,7 @@ def test_names_tell_members(name: str, members: tuple[str, ...], kind: str) -> N
 
 
 def test_a_region_holds_everything_between_its_ends() -> None:
-    graph = Graph(tuple(Node(name, "Add", (), (name,)) for name in "abcde"))
+    graph = NodeIndex(tuple(Node(name, "Add", (), (name,)) for name in "abcde"))
     assert [node.name for node in nodes_of("{ForeignNode[b...d]}", graph)] == ["b", "c", "d"]
     assert [node.name for node in nodes_of("{ForeignNode[b...unknown]}", graph)] == ["b"]
     assert [node.name for node in nodes_of("e + a", graph)] == ["e", "a"]
@@ -65,22 +70,22 @@ def test_a_region_holds_everything_between_its_ends() -> None:
     ],
 )
 def test_names_tell_modules_where_this_python_cannot_read_the_file(name: str, module: str | None, group: str) -> None:
-    assert place_of(nodes_of(name, Graph(())), kind_of(name)) == (module, group)
+    assert place_of(nodes_of(name, NodeIndex(())), kind_of(name)) == (module, group)
 
 
 @pytest.fixture
 def profiler(monkeypatch: pytest.MonkeyPatch) -> Any:
     tensorrt.install(monkeypatch, FakeGpu())
-    return importlib.import_module("harness.backends.profiles.tensorrt_layers")
+    return importlib.import_module("harness.backends.tensorrt.profile")
 
 
-def job(folder: Path, times: dict[str, float]) -> Job:
+def job(folder: Path, times: dict[str, float]) -> BackendJob:
     from tests.unit.backends.test_tensorrt import BATCHES, PLAN, case, export, record
 
     (folder / "engines").mkdir()
     (folder / "engines/it.plan").write_text(json.dumps({**PLAN, "times": times}))
     graph = {"profiles": "static", "graph": True}
-    return Job(case("compute"), export(), folder, BATCHES[:2], 1, folder, graph, engine=record())
+    return BackendJob(case("compute"), export(), folder, BATCHES[:2], 1, folder, graph, engine=record())
 
 
 def test_layers_are_told_in_order_with_what_they_were_fused_from(profiler: Any, tmp_path: Path) -> None:

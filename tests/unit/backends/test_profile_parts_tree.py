@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.backends.profiles.tree import Mark, Times, means, spans_of_run, times_of_run
-from harness.core.traces import Span, back_to_back, save_trace
-from harness.measure.middle import middle_mean, middle_runs
+from harness.backends.profile_tree import (
+    Mark,
+    Times,
+    means,
+    spans_of_run,
+    times_of_run,
+)
+from harness.profiling.launch_gaps import Span, back_to_back, save_trace
+from harness.profiling.reconcile import middle_mean, middle_runs
 
 
 def marks(text: str) -> list[Mark]:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from harness.backends.ran import computing_layers, file_precision, floating_precision, precision_of
+from harness.backends.precision import (
+    computing_layers,
+    file_precision,
+    floating_precision,
+    precision_of,
+)
 from harness.core.schemas import NO_FLOATS, OnnxArtifact
 
 
@@ -26,7 +31,7 @@ def test_only_int8_may_have_a_minority_of_other_layers(layers: dict[str, int], w
 
 def test_kernels_are_counted_by_what_they_compute_in_and_others_not_at_all() -> None:
     pytest.importorskip("onnxruntime")
-    from harness.backends.onnxruntime_kernels import count
+    from harness.backends.onnxruntime.placement import count
 
     assert count(["QLinearConv", "QGemm", "MatMulIntegerToFloat", "FusedConv", "Transpose", "DequantizeLinear"]) == {
         "int8": 3,
@@ -45,7 +50,7 @@ def test_kernels_are_counted_by_what_they_compute_in_and_others_not_at_all() -> 
 )
 def test_a_file_is_quantised_where_most_of_its_weights_are(census: dict[str, int], expected: bool) -> None:
     pytest.importorskip("onnxruntime")
-    from harness.backends.onnxruntime_kernels import quantised
+    from harness.backends.onnxruntime.placement import quantised
 
     assert quantised(census) is expected
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.backends.base import Backend, Job
+from harness.backends.base import Backend, BackendJob
 from harness.core.errors import CaseError
 from harness.core.schemas import (
     Artifact,
@@ -21,7 +21,7 @@ from harness.core.schemas import (
     EngineRequest,
     ExportRecord,
     Parity,
-    Profile,
+    ShapeProfile,
     TensorSpec,
     Work,
 )
@@ -55,10 +55,10 @@ def make(tmp_path: Path) -> Make:
         content = plan if isinstance(plan, bytes) else json.dumps(plan).encode()
         (tmp_path / "engines").mkdir(exist_ok=True)
         (tmp_path / "engines/it.plan").write_bytes(content)
-        job = Job(
+        job = BackendJob(
             case(boundary, mode), export(), tmp_path, batches, 1, tmp_path, options or {}, engine=record(**engine)
         )
-        found: Backend = importlib.import_module("harness.backends.tensorrt").TensorRt(job)
+        found: Backend = importlib.import_module("harness.backends.tensorrt.runtime").TensorRt(job)
         return found
 
     return backend
@@ -109,7 +109,7 @@ def record(**more: Any) -> EngineRecord:
         onnx="model.onnx",
         onnx_sha256="0",
         precision="fp16",
-        profiles={"ids": Profile(minimum=shape, optimum=shape, maximum=shape)},
+        profiles={"ids": ShapeProfile(minimum=shape, optimum=shape, maximum=shape)},
     )
     fields: dict[str, Any] = {
         "key": "0",
@@ -324,7 +324,7 @@ def test_memory_that_the_card_does_not_have_names_the_batch_to_try(gpu: FakeGpu,
 
 def test_without_an_engine_nothing_is_loaded(gpu: FakeGpu, make: Make) -> None:
     job = make().job
-    backend = importlib.import_module("harness.backends.tensorrt")
+    backend = importlib.import_module("harness.backends.tensorrt.runtime")
     with pytest.raises(CaseError, match="No engine") as caught:
-        backend.TensorRt(Job(job.case, job.export, job.folder, job.batches, 1, job.cache))
+        backend.TensorRt(BackendJob(job.case, job.export, job.folder, job.batches, 1, job.cache))
     assert "make engines" in caught.value.hint

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness.backends.torch_computed import computed_in  # noqa: E402 - needs torch
+from harness.backends.torch.base import computed_in  # noqa: E402 - needs torch
 
 WORDS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 

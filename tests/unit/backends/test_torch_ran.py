@@ -6,7 +6,12 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from harness.backends.torch_ran import Compiled, compiled_of, gpu_precision, with_shortfalls
+from harness.backends.torch.readback import (
+    Compiled,
+    compiled_of,
+    gpu_precision,
+    with_shortfalls,
+)
 
 
 @pytest.mark.parametrize(

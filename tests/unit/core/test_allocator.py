@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.core.allocator import ALLOCATOR, allocator_settings
+from harness.core.host.environment import ALLOCATOR, allocator_settings
 
 
 @pytest.mark.parametrize(

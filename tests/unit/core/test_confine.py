@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from harness.core.confine import FileName, RelativePath, inside
 from harness.core.errors import MalformedFileError
+from harness.core.safe_paths import FileName, RelativePath, inside
 
 HOSTILE = ["", "/etc/passwd", "..", "../x", "a/../x", "a//b", "./a", "a/.", "a/", "a\\b", "C:x", "a\nb", "a\0b", "~\n"]
 

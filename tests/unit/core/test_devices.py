@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from harness.core import devices
-from harness.core.cuda_driver import Driver
 from harness.core.errors import UnavailableError
+from harness.core.host import gpu
+from harness.core.host.gpu import Driver
 from tests.fixtures.nvml import CARD, FakeDriver
 
 
@@ -26,7 +26,7 @@ def install(monkeypatch: pytest.MonkeyPatch, driver: FakeDriver, runtime: str | 
 
 def test_a_cpu_is_always_there(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, FakeDriver(init=999))
-    devices.require("cpu")
+    gpu.require("cpu")
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_cpu_is_always_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_gpu(monkeypatch: pytest.MonkeyPatch, driver: FakeDriver, words: str) -> None:
     install(monkeypatch, driver)
     with pytest.raises(UnavailableError, match=words) as caught:
-        devices.require("cuda")
+        gpu.require("cuda")
     assert caught.value.hint.startswith("Run with DEVICE=cpu")
 
 
@@ -49,7 +49,7 @@ def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(ctypes, "CDLL", absent)
     with pytest.raises(UnavailableError, match="there is no NVIDIA driver"):
-        devices.require("cuda")
+        gpu.require("cuda")
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_a_driver_that_is_too_old_says_for_what(
 ) -> None:
     install(monkeypatch, FakeDriver(version=serves), runtime)
     if refused is None:
-        devices.require("cuda")
+        gpu.require("cuda")
         return
     with pytest.raises(UnavailableError, match=refused) as caught:
-        devices.require("cuda")
+        gpu.require("cuda")
     assert caught.value.hint.startswith("Install driver 5")
 
 

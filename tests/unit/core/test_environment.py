@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from harness.core import environment
-from harness.core.loaded_runtimes import RUNTIMES, loaded_runtimes
+from harness.core.host import environment
+from harness.core.host.environment import RUNTIMES, loaded_runtimes
 from harness.core.schemas import Environment, Unavailable
 
 
@@ -72,7 +72,7 @@ def test_libraries_that_are_not_installed_are_left_out() -> None:
 
 def test_collecting_imports_no_inference_library() -> None:
     code = (
-        "import sys; from harness.core import environment; environment.collect({})\n"
+        "import sys; from harness.core.host import environment; environment.collect({})\n"
         "sys.exit(', '.join({'torch', 'onnxruntime', 'openvino'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True).stderr == "\n"

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.core import cli, limits
+from harness.core import cli
+from harness.core.host import limits
 from tests.fixtures.stages import ROOT, two_lines
 
 

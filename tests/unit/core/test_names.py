@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.core.names import unknown_name
+from harness.core.text import unknown_name
 
 
 def test_a_near_name_is_proposed() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from harness.core import environment, gpu
 from harness.core.errors import UnavailableError
-from harness.core.nvml import Card, first_card
+from harness.core.host import environment, gpu
+from harness.core.host.gpu import Card, first_card
 from harness.core.schemas import Gpu, Unavailable
 from tests.fixtures.nvml import (
     CARD,

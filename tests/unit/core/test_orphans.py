@@ -11,7 +11,7 @@ from tests.fixtures.stages import ROOT, lives, until
 
 STARTS = """
 import os, subprocess, sys
-from harness.core import orphans
+from harness.core.host import orphans
 orphans.adopt()
 kept = subprocess.Popen(["sleep", "600"])
 others = orphans.children()
@@ -32,7 +32,7 @@ def test_a_sweep_ends_all_that_was_left_and_nothing_else() -> None:
 def test_a_worker_takes_along_what_its_case_left_when_its_parent_is_killed() -> None:
     """The server's own handler, without any library: its parent is killed while a descendant has left its session."""
     server = (
-        "import os, subprocess, time; from harness.core.orphans import adopt, end_all_with;"
+        "import os, subprocess, time; from harness.core.host.orphans import adopt, end_all_with;"
         "adopt(); end_all_with(os.getppid());"
         "subprocess.Popen(['sh', '-c', 'setsid sleep 600 & exit']).wait();"
         "print(os.getpid(), flush=True); time.sleep(600)"

@@ -12,11 +12,11 @@ import pytest
 from harness.core import archive, store
 from harness.core.errors import InferometerError, MalformedFileError, StorageError
 from harness.core.lock import exclusive
-from harness.core.regular import open_to_read, open_to_write
+from harness.core.safe_files import open_to_read, open_to_write
 from harness.core.schemas import Plan
-from harness.measure.launcher import Worker
 from harness.planning import yaml_file
-from harness.running.monitoring import Monitor
+from harness.processes.launcher import Worker
+from harness.processes.pool import Monitor
 
 
 def fifo(path: Path) -> Path:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from harness.backends import BACKENDS
-from harness.core.runtime_variables import VARIABLES, runtime_variables
-from harness.measure.launcher import process_environment
+from harness.core.host.environment import VARIABLES, runtime_variables
+from harness.processes.launcher import process_environment
 
 
 @pytest.mark.parametrize(

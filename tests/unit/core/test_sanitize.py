@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core import cli, sanitize
+from harness.core import cli
+from harness.core import text as sanitize
 from harness.core.errors import UsageError
 from harness.core.schemas import Failed
 from harness.reporting.table import texts

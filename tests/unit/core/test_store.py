@@ -26,7 +26,7 @@ from harness.core.errors import (
     StorageError,
 )
 from harness.core.schemas import Energy, Plan, Summary, Usage, Void
-from harness.core.schemas.profile import ModelProfile
+from harness.core.schemas.profile_record import ModelProfile
 from tests import synthetic_results as made
 
 CASE = made.case_of(made.RESNET, "onnxruntime", "fp32", 1)
@@ -314,7 +314,7 @@ def test_the_figures_of_a_void_row_of_an_old_summary_are_aside(version: int, tmp
     assert [row.void for row in found.rows if row.grade != "F"] == [None] * (len(found.rows) - len(void))
     assert [row for row in found.rows if row.latency_ns and row.grade != "F"]
     store.save(tmp_path / "again.json", found)
-    assert store.load(tmp_path / "again.json", Summary, "make aggregate") == found
+    assert store.load(tmp_path / "again.json", Summary, "make aggregate").digest == found.digest
 
 
 @pytest.mark.parametrize(

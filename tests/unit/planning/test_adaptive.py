@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.core.schemas import Measurement
-from harness.planning.adaptive import Medians, further_turns
+from harness.planning.schedule import Medians, further_turns
 from tests.synthetic_results import RESNET, case_of
 
 WIDE, NARROW = {1: 100.0, 2: 110.0, 3: 120.0}, {1: 100.0, 2: 100.1, 3: 100.2}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.core import store
 from harness.core.layout import ModelFolder
-from harness.planning.built_engines import built_engines
+from harness.planning.exports import built_engines
 from tests.fixtures.engines import NAME, engine_record
 from tests.synthetic_results import RESNET, export_record
 

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from harness.core.errors import ConfigError, InferometerError, MissingInputError
 from harness.core.schemas import Measurement, ReportOptions
-from harness.planning.config import DEFAULT_GATES, Block, Config, parse_config, read_config
+from harness.planning.config import (
+    DEFAULT_GATES,
+    Config,
+    MatrixBlock,
+    parse_config,
+    read_config,
+)
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import Overrides, apply
 
@@ -237,7 +243,7 @@ def test_the_readme_of_configs_names_every_key_and_its_default() -> None:
 def test_a_model_may_have_gates_of_its_own() -> None:
     gates = {"fp16": {"relative_l2": 0.06}}
     config = parse_config({**SMALL, "models": [{"name": "resnet18", "gates": gates}, "minilm-l6"]}, "my.yaml")
-    config = config.model_copy(update={"matrix": (Block(backends=("torch-eager",), precisions=("bf16",)),)})
+    config = config.model_copy(update={"matrix": (MatrixBlock(backends=("torch-eager",), precisions=("bf16",)),)})
     found = make_plan(config, "my.yaml", "")
     own, usual = found.gate("resnet18", "fp16"), found.gate("minilm-l6", "fp16")
     assert own is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.core.schemas import Plan
-from harness.planning.estimate import estimate, further_in_words
+from harness.planning.schedule import estimate, further_in_words
 from tests.synthetic_results import RESNET, matrix, plan_of
 
 

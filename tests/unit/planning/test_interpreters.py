@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.core.errors import UsageError
-from harness.planning.interpreters import interpreters
+from harness.planning.block_settings import interpreters
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from harness.core.errors import ConfigError
 from harness.core.schemas import Gate, Measurement, Plan
 from harness.planning import matrix
 from harness.planning.config import parse_config, read_config
-from harness.planning.estimate import estimate, in_words
 from harness.planning.matrix import make_plan, plan_id, settings_id
+from harness.planning.schedule import estimate, in_words
 
 ON_CPU = [name for name, info in BACKENDS.items() if "cpu" in info.precisions]
 CONFIGS = sorted(Path(__file__).parents[3].joinpath("configs").glob("*.yaml"))

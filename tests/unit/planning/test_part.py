@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from harness.core.errors import UsageError
-from harness.planning.part import of_models
+from harness.planning.schedule import of_models
 from tests import synthetic_results as made
 
 PLAN = made.plan_of(

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.core import environment, store
+from harness.core import store
+from harness.core.host import environment
 from harness.core.layout import Results
 from harness.core.schemas import Environment
 from harness.planning.resume import Finished, finished_turns

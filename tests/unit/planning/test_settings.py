@@ -7,9 +7,9 @@ import pytest
 from harness.backends import BACKENDS
 from harness.core.errors import ConfigError
 from harness.core.schemas import Plan
+from harness.planning.block_settings import threads_of
 from harness.planning.config import parse_config
 from harness.planning.matrix import make_plan
-from harness.planning.settings import threads_of
 
 
 def plan(model: str = "resnet18", **block: Any) -> Plan:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.core import alive, store
+from harness.core import lock, store
 from harness.core.errors import MalformedFileError, StorageError
-from harness.core.jobs import Job
 from harness.core.layout import Results
+from harness.core.protocol import Job
 from harness.core.schemas import Case, Failed, Measured
 from harness.core.timestamps import utc_now
-from harness.planning.watched import Watched
-from harness.running.presence import ExportPresence, Presence
+from harness.live.reader import WatchedFolder
+from harness.processes.pool import ExportPresence, Presence
 from tests.fixtures.watching import EAGER, ONNX, PLAN, record, row, running
 from tests.synthetic_results import ENVIRONMENT_ID, environment, usage_of
 
@@ -34,12 +34,12 @@ def put(results: Results, found: Measured | Failed) -> Path:
 
 def here(case: Case, number: int, pid: int) -> dict[str, object]:
     """A run's file that this machine can judge."""
-    fields = {"pid": pid, "place": alive.place(), "started_at": utc_now(), "since": utc_now()}
+    fields = {"pid": pid, "place": lock.place(), "started_at": utc_now(), "since": utc_now()}
     return running(case, number, done=0, **fields).model_dump()
 
 
 def test_without_a_plan_there_is_nothing_to_see_and_then_there_is(tmp_path: Path) -> None:
-    results, watched = Results(tmp_path), Watched(Results(tmp_path))
+    results, watched = Results(tmp_path), WatchedFolder(Results(tmp_path))
     assert watched.look() is None
     store.save(results.plan, PLAN)
     found = watched.look()
@@ -50,17 +50,17 @@ def test_without_a_plan_there_is_nothing_to_see_and_then_there_is(tmp_path: Path
 def test_a_damaged_plan_is_an_error(results: Results) -> None:
     results.plan.write_text("{}")
     with pytest.raises(MalformedFileError):
-        Watched(results).look()
+        WatchedFolder(results).look()
 
 
 def test_a_file_in_the_place_of_the_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "results").touch()
     with pytest.raises(StorageError, match="Not a directory"):
-        Watched(Results(tmp_path / "results")).look()
+        WatchedFolder(Results(tmp_path / "results")).look()
 
 
 def test_records_are_seen_as_they_come_change_and_go(results: Results) -> None:
-    watched = Watched(results)
+    watched = WatchedFolder(results)
     path = put(results, record(EAGER, 1, 2.0))
     assert row(watched.look(), EAGER).median_ns == 2e6
     put(results, record(EAGER, 1, 3.0))
@@ -71,7 +71,7 @@ def test_records_are_seen_as_they_come_change_and_go(results: Results) -> None:
 
 
 def test_a_change_within_the_tick_of_another_is_not_lost(results: Results) -> None:
-    watched = Watched(results)
+    watched = WatchedFolder(results)
     path = put(results, record(EAGER, 1, 2.0))
     stamp = path.parent.stat()
     watched.look()
@@ -85,14 +85,14 @@ def test_what_has_not_changed_is_not_read_again(results: Results, monkeypatch: p
     load = store.load_raw
     monkeypatch.setattr(store, "load_raw", lambda path: (reads.append(path), load(path))[1])
     put(results, record(EAGER, 1))
-    watched = Watched(results)
+    watched = WatchedFolder(results)
     for _ in range(5):
         watched.look()
     assert len(reads) == 2
 
 
 def test_what_the_monitor_writes_later_is_seen_as_well(results: Results) -> None:
-    watched = Watched(results)
+    watched = WatchedFolder(results)
     put(results, record(EAGER, 1))
     store.save(results.running, running(EAGER, 2, done=1, since=utc_now()))
     found = watched.look()
@@ -110,14 +110,14 @@ def test_damaged_and_foreign_records_are_no_answers(results: Results) -> None:
     damaged.write_bytes(damaged.read_bytes()[:-9])
     moved = results.raw_file(ONNX.case_id, 2)
     store.save_raw(moved, record(EAGER, 2))
-    found = Watched(results).look()
+    found = WatchedFolder(results).look()
     assert found is not None
     assert (found.done, found.state) == (0, "waiting")
     assert [str(damaged) in note for note in found.notes] == [True]
 
 
 def test_conditions_are_those_of_what_was_measured(results: Results) -> None:
-    watched = Watched(results)
+    watched = WatchedFolder(results)
     put(results, record(EAGER, 1))
     found = watched.look()
     assert found is not None
@@ -132,13 +132,13 @@ def test_conditions_are_those_of_what_was_measured(results: Results) -> None:
 @pytest.mark.parametrize(("pid", "state"), [(os.getpid(), "running"), (2**22 + 1, "stopped")], ids=["alive", "gone"])
 def test_a_run_is_at_work_while_its_process_lives(results: Results, pid: int, state: str) -> None:
     store.save(results.running, running(EAGER, 1, done=0).model_copy(update=here(EAGER, 1, pid)))
-    found = Watched(results).look()
+    found = WatchedFolder(results).look()
     assert found is not None
     assert found.state == state
 
 
 def test_a_run_elsewhere_is_given_up_when_no_turn_could_last_so_long(results: Results) -> None:
-    watched = Watched(results)
+    watched = WatchedFolder(results)
     store.save(results.running, running(EAGER, 1, done=0, since=utc_now()))
     found = watched.look()
     assert found is not None
@@ -150,7 +150,7 @@ def test_a_run_elsewhere_is_given_up_when_no_turn_could_last_so_long(results: Re
 
 
 def test_a_run_of_another_plan_and_a_damaged_file_are_named(results: Results) -> None:
-    watched = Watched(results)
+    watched = WatchedFolder(results)
     store.save(results.running, running(EAGER, 1, done=0, plan_id="another"))
     found = watched.look()
     assert found is not None
@@ -166,7 +166,7 @@ def test_models_that_are_spread_over_cards_are_seen_in_the_folders_of_the_cards(
     for place, case in enumerate((EAGER, ONNX)):
         put(results.card(place), record(case, 1))
         store.save(results.card(place).running, running(case, 2, done=1, since=utc_now()))
-    found = Watched(results).look()
+    found = WatchedFolder(results).look()
     assert found is not None
     assert (found.done, len(found.turning)) == (2, 2)
     assert (found.left_s, found.run_turns) == (None, None)
@@ -175,7 +175,7 @@ def test_models_that_are_spread_over_cards_are_seen_in_the_folders_of_the_cards(
 def test_looking_writes_nothing_and_takes_breaks(results: Results) -> None:
     put(results, record(EAGER, 1))
     before = {path: path.stat().st_mtime_ns for path in results.root.rglob("*")}
-    watched = Watched(results)
+    watched = WatchedFolder(results)
     watched.look()
     assert {path: path.stat().st_mtime_ns for path in results.root.rglob("*")} == before
     assert 1.0 <= watched.pause_s <= 10.0
@@ -187,7 +187,7 @@ def test_a_run_says_what_it_measures_and_takes_its_file_away(results: Results) -
         case=ONNX, round=2, settings_id=PLAN.settings_id, measurement=PLAN.measurement, threads=1, results="", models=""
     )
     presence.turn(job, done=3, turns=9)
-    found = Watched(results).look()
+    found = WatchedFolder(results).look()
     assert found is not None
     assert (found.state, found.run_done, found.run_turns) == ("running", 3, 9)
     assert [(one.case_id, one.round, one.lives) for one in found.turning] == [(ONNX.case_id, 2, True)]
@@ -199,13 +199,13 @@ def test_a_run_says_what_it_measures_and_takes_its_file_away(results: Results) -
 def test_an_export_is_seen_while_its_process_lives(results: Results) -> None:
     presence = ExportPresence(results, "another plan", 2)
     presence.model("resnet50", 0)
-    found = Watched(results).look()
+    found = WatchedFolder(results).look()
     assert found is not None
     assert (found.state, [(one.model, one.number, one.lives) for one in found.exporting]) == (
         "exporting",
         [("resnet50", 1, True)],
     )
     presence.close()
-    found = Watched(results).look()
+    found = WatchedFolder(results).look()
     assert found is not None
     assert (found.state, found.exporting) == ("waiting", ())

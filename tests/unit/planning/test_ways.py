@@ -11,10 +11,9 @@ from harness.backends import BACKENDS, BackendInfo
 from harness.core.errors import ConfigError
 from harness.core.schemas import Plan
 from harness.planning.config import parse_config
-from harness.planning.matrix import make_plan
+from harness.planning.matrix import make_plan, skipped
 from harness.planning.overrides import Overrides, apply
 from harness.planning.schedule import one_round
-from harness.planning.ways import skipped
 from harness.zoo import model_info
 
 

@@ -6,10 +6,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from harness.core.schemas import Interval, Row
-from harness.render.advice_batch import fixed_cost
-from harness.render.advice_choice import backend_choice
-from harness.render.advice_gpu import engine_cost, launches
-from harness.render.group import Group, Recommendation
+from harness.reporting.prose.recommendations import (
+    Group,
+    Recommendation,
+    backend_choice,
+    engine_cost,
+    fixed_cost,
+    launches,
+)
 from tests.synthetic_cuda import cuda_summary
 
 SUMMARY = cuda_summary()

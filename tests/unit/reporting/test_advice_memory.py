@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from harness.core.schemas import Row
-from harness.render.advice_memory import MANY_FAULTS, page_faults
-from harness.render.group import Group
+from harness.reporting.prose.recommendations import MANY_FAULTS, Group, page_faults
 from tests.synthetic_results import EFFICIENTNET, Synthetic, matrix
 
 SUMMARY = Synthetic(models=(EFFICIENTNET,), cases=matrix((EFFICIENTNET,))).summary()

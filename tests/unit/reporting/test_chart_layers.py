@@ -9,17 +9,16 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from harness.core.schemas.profile_parts import Group, OperatorRow
-from harness.measure.alike import Alike, alike
-from harness.measure.operator_groups import BY_NAME_ALONE
-from harness.measure.side_by_side import Column, SideBySide, by_group
+from harness.core.schemas.profile_record import Group, OperatorRow
+from harness.profiling.groups import BY_NAME_ALONE
+from harness.profiling.side_by_side import Alike, Column, SideBySide, alike, by_group
 from harness.reporting.charts import layers, plotly_drawer, selection
 from harness.reporting.charts.layers import COLOURS
 from harness.reporting.charts.matplotlib_drawer import draw, image
 from harness.reporting.charts.spec import Stacked
 from harness.reporting.tables.side_by_side import IDLE
 from tests.synthetic_results import Synthetic
-from tests.unit.measure.test_side_by_side import EAGER, FUSED, GRAPH, columns, parts, profiled, row
+from tests.unit.profiling.test_side_by_side import EAGER, FUSED, GRAPH, columns, parts, profiled, row
 from tests.unit.reporting.test_chart_drawers import stands_apart
 
 LIKE = profiled("torch-eager", EAGER).row

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from harness.core.schemas import Interval, Parity, Row, Speedup, Summary
-from harness.render import ranking
+from harness.reporting import ranking
 from harness.reporting.charts import selection, style
 from harness.reporting.charts.cold_start import cold_start
 from harness.reporting.charts.latency import far_apart, latency, overview, time_axis

@@ -8,13 +8,13 @@ import io
 import pytest
 
 from harness.core.schemas import Row, Summary
-from harness.core.schemas.profile_parts import OperatorRow
-from harness.measure.profiled import Profiled
-from harness.measure.reconcile import reconcile
+from harness.core.schemas.profile_record import OperatorRow
+from harness.profiling.load_profiles import Profiled
+from harness.profiling.reconcile import reconcile
 from harness.reporting.tables.layers import TOP
 from harness.reporting.writers.csv import csv_tables
 from tests.synthetic_results import RESNET, case_of
-from tests.unit.measure.test_profile_model_achieved import profile
+from tests.unit.profiling.test_profile_model_achieved import profile
 from tests.unit.reporting.test_profile_layers import EAGER, ORT, layer
 
 

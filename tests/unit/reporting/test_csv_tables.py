@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.core.schemas import Check, CustomMetric, Flag, Interval, Row, Summary
-from harness.render import ranking
+from harness.reporting import ranking
 from harness.reporting.tables.cold_start import cold_table
 from harness.reporting.writers.csv import RESULTS, WITH_PROFILES, csv_tables, csv_text, harmless, summary_text
 from harness.reporting.writers.markdown import table_text

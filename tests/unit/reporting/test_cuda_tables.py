@@ -10,15 +10,19 @@ from pathlib import PurePath
 import pytest
 
 from benchmarks.publish import headline_block
-from harness.core.allocator import ALLOCATOR
-from harness.core.runtime_variables import VARIABLES
+from harness.aggregation.flags import GroupKey
+from harness.core.host.environment import ALLOCATOR, VARIABLES
 from harness.core.schemas import DeviceTimes, Row, Summary
-from harness.measure.rows import GroupKey
-from harness.render import ranking, recommend, ways
-from harness.render.conditions import conditions, environment_table, run_conditions, short_conditions
-from harness.render.document import document
-from harness.render.units import MILLISECOND
+from harness.reporting import ranking
+from harness.reporting.details import document
 from harness.reporting.first_page import answer
+from harness.reporting.prose import boundaries, recommendations
+from harness.reporting.prose.conditions import (
+    conditions,
+    environment_table,
+    run_conditions,
+    short_conditions,
+)
 from harness.reporting.tables import cold_start as cold
 from harness.reporting.tables.cold_start import cold_table
 from harness.reporting.tables.engines import engine_of, engines_table
@@ -32,6 +36,7 @@ from harness.reporting.tables.latency import (
 from harness.reporting.tables.roofline import roofline_table
 from harness.reporting.tables.summary import COLUMNS
 from harness.reporting.tables.tried_settings import tried_table
+from harness.reporting.units import MILLISECOND
 from harness.reporting.writers.csv import summary_text
 from harness.reporting.writers.markdown import table_text
 from tests.synthetic_cuda import LOST, VOID, cuda_summary
@@ -81,7 +86,7 @@ def test_sentences(golden: Golden) -> None:
         answer(SUMMARY),
         run_conditions(SUMMARY),
         conditions(SUMMARY, TABLES[BERT]),
-        recommend.recommendations_text(SUMMARY),
+        recommendations.recommendations_text(SUMMARY),
     ]
     golden("cuda-sentences.md", "\n\n".join(parts) + "\n")
 
@@ -120,13 +125,13 @@ def test_hidden_copies_are_a_share() -> None:
 
 def test_overlapped_transfers_say_how_many_are_in_flight() -> None:
     sync, pipelined = (TABLES[COPIED][0].model_copy(update={"mode": mode}) for mode in ("sync", "pipelined"))
-    assert "three batches in flight (mode pipelined), one in each stage" in ways.stated(pipelined)
-    assert ways.stated(sync).endswith("one request at a time")
-    (line,) = ways.guide_lines([sync, pipelined])
+    assert "three batches in flight (mode pipelined), one in each stage" in boundaries.stated(pipelined)
+    assert boundaries.stated(sync).endswith("one request at a time")
+    (line,) = boundaries.guide_lines([sync, pipelined])
     assert line.startswith("**transfer pipelined**: three batches in flight")
-    assert ways.guide_lines([sync]) == []
+    assert boundaries.guide_lines([sync]) == []
     compute = pipelined.model_copy(update={"boundary": "compute"})
-    assert "two batches in flight" in ways.stated(compute)
+    assert "two batches in flight" in boundaries.stated(compute)
 
 
 def test_a_run_without_a_gpu_has_none_of_it(summary: Summary) -> None:
@@ -147,7 +152,7 @@ def test_tried_rows_stand_in_their_own_section_alone() -> None:
     tried = {row.case_id: row for row in SUMMARY.rows if row.tried}
     assert tried
     assert not tried.keys() & {row.case_id for rows in TABLES.values() for row in rows}
-    assert not tried.keys() & {case_id for one in recommend.recommend(SUMMARY) for case_id in one.case_ids}
+    assert not tried.keys() & {case_id for one in recommendations.recommend(SUMMARY) for case_id in one.case_ids}
     text = table_text(tried_table(SUMMARY.rows, BERT))
     count = sum(row.model == "bert-base" for row in tried.values())
     assert sum(cell.startswith("+") for cell in column(text, "against the chosen one")) == count

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from harness.core.schemas import Interval, Row, Summary
-from harness.render import ranking
 from harness.reporting import first_page as page
+from harness.reporting import ranking
 from tests.synthetic_results import voided
 
 Golden = Callable[[str, str], None]

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from harness.aggregation.row import latency_of
 from harness.core.schemas import Row, Summary
-from harness.measure.summarise import latency_of
-from harness.render.further import further
+from harness.reporting.prose.further_rounds import further
 from tests.synthetic_results import RESNET, Synthetic, case_of, measured, usage_of, voided
 
 CASES = [case_of(RESNET, backend, "fp32", 1) for backend in ("torch-eager", "onnxruntime", "openvino")]

@@ -17,11 +17,15 @@ import pytest
 
 from harness.core import store
 from harness.core.schemas import Check, Flag, Row, Summary
-from harness.render import ranking
-from harness.render.document import document
-from harness.render.html.embedded import packed, plotly_js, program, style
-from harness.render.html.page import page
-from harness.render.html.stamp import shows
+from harness.reporting import ranking
+from harness.reporting.details import document
+from harness.reporting.html.embedded import (
+    packed,
+    plotly_js,
+    program,
+    style,
+)
+from harness.reporting.html.page import page, shows
 from harness.reporting.tables.latency import latency_columns
 from tests.synthetic_results import EFFICIENTNET, Synthetic, eventful, matrix, restless
 

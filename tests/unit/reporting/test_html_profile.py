@@ -8,17 +8,14 @@ from typing import Any
 import pytest
 
 from harness.core.schemas import Row, Summary
-from harness.core.schemas.profile_parts import LaunchGaps, OperatorRow
-from harness.measure.profiled import Profiled
-from harness.measure.shared_modules import NOT_TOLD
-from harness.measure.side_by_side import Line
-from harness.render.html import profile
-from harness.render.html.layer_tree import Line as TreeLine
-from harness.render.html.layer_tree import flat, tree
-from harness.render.html.page import page
-from harness.render.html.profile import Kin, Profiles, kins
-from harness.render.html.profile_tables import TOP_OPERATORS, layers_data, operators_data
+from harness.core.schemas.profile_record import LaunchGaps, OperatorRow
+from harness.profiling.load_profiles import Profiled
+from harness.profiling.side_by_side import NOT_TOLD, SideBySideLine
 from harness.reporting.charts.layers import short_name
+from harness.reporting.html import profiles as profile
+from harness.reporting.html.page import page
+from harness.reporting.html.profiles import TOP_OPERATORS, Kin, Profiles, flat, kins, layers_data, operators_data, tree
+from harness.reporting.html.profiles import Line as TreeLine
 from harness.reporting.tables.side_by_side import IDLE
 from tests.synthetic_profiles import GRAPH, MODULES, layer, model_profile, parts
 
@@ -231,7 +228,7 @@ def test_the_time_in_which_no_kernel_ran_is_drawn_behind_the_kernels(profiles: P
     ],
 )
 def test_segments_are_named_by_what_tells_them_apart(name: str, shown: str) -> None:
-    assert short_name(Line(name, ())) == shown
+    assert short_name(SideBySideLine(name, ())) == shown
 
 
 def test_modules_of_one_backend_alone_are_no_chart(profiles: Profiles) -> None:

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from harness.render.html.page import page
+from harness.reporting.html.page import page
 from tests.synthetic_results import many_rows
 
 ROWS, MOST_BYTES = 2_000, 8_000_000

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from harness.aggregation import usage
 from harness.core.schemas import BusyProcess, GpuUsage, Row, UsageSummary
-from harness.measure import gpu_usage, utilisation
 from harness.reporting.tables.machine_load import EXPLAINED_GPU, GPU_COLUMNS, machine_load_table
 from harness.reporting.writers.markdown import table_text
 from tests.synthetic_results import usage_of, usage_sample
-from tests.unit.measure.test_gpu_usage import look
+from tests.unit.aggregation.test_gpu_usage import look
 
 
 def watched(card: GpuUsage | None) -> UsageSummary:
-    found = utilisation.timed(usage_of("a-case", 1, [usage_sample(250_000_000)]))
+    found = usage.timed(usage_of("a-case", 1, [usage_sample(250_000_000)]))
     assert found is not None
     return found.model_copy(update={"gpu": card})
 
@@ -37,7 +37,7 @@ def test_rows_on_a_cpu_have_no_columns_of_a_card() -> None:
 
 
 def test_every_figure_of_a_card_stands_under_its_header() -> None:
-    seen = gpu_usage.gpu_usage_of([look(sm_mhz=1_740, power_w=500.0, reasons=("sw_power_cap",)), look()], 1 << 30)
+    seen = usage.gpu_usage_of([look(sm_mhz=1_740, power_w=500.0, reasons=("sw_power_cap",)), look()], 1 << 30)
     head, line, other = table(seen, None)
     cells = dict(zip(head, line, strict=True))
     assert {name: cells[name] for name in OF_A_CARD} == {
@@ -54,7 +54,7 @@ def test_every_figure_of_a_card_stands_under_its_header() -> None:
 
 
 def test_a_column_that_no_row_fills_is_left_out() -> None:
-    blind = gpu_usage.gpu_usage_of([look(power_w=None, memory_used_bytes=None)], None)
+    blind = usage.gpu_usage_of([look(power_w=None, memory_used_bytes=None)], None)
     assert OF_A_CARD - set(table(blind)[0]) == {"GPU W", "GPU MiB", "clock held back by"}
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.names import short_names
-from harness.render.document import provenance
-from harness.render.names import whole_names, with_short_names
+from harness.core.text import short_names
+from harness.reporting.details import provenance
+from harness.reporting.prose.conditions import whole_names, with_short_names
 from harness.zoo import PREFIXES
 from tests.synthetic_results import RESNET, Synthetic, case_of
 

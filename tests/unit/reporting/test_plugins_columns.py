@@ -7,11 +7,16 @@ import io
 
 import pytest
 
-from harness.core.environment import PLUGIN
+from harness.core.host.environment import PLUGIN
 from harness.core.schemas import CustomMetric, Summary, Unavailable
-from harness.render.conditions import conditions, environment_table, run_conditions, short_conditions
-from harness.render.document import document
-from harness.render.html.cases import case_table
+from harness.reporting.details import document
+from harness.reporting.html.page import case_table
+from harness.reporting.prose.conditions import (
+    conditions,
+    environment_table,
+    run_conditions,
+    short_conditions,
+)
 from harness.reporting.tables import custom_metrics as custom
 from harness.reporting.tables.latency import latency_columns, latency_table
 from harness.reporting.tables.summary import COLUMNS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from harness.core.schemas import Flag
-from harness.core.schemas.profile_parts import LayerRow, OperatorRow, PartsProfile
-from harness.measure.layer_choice import Choice
+from harness.core.schemas.profile_record import LayerRow, OperatorRow, PartsProfile
+from harness.profiling.layers import Choice
 from harness.reporting.tables.layers import (
     groups_table,
     layers_text,

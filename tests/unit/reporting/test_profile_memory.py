@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from harness.core.schemas.profile_memory import Fragmentation, MemoryBlock, MemoryProfile
-from harness.render.profile_memory import memory_figure
+from harness.core.schemas.profile_record import Fragmentation, MemoryBlock, MemoryTimeline
+from harness.reporting.charts.allocations import memory_figure
 from harness.reporting.charts.matplotlib_drawer import image
 from harness.reporting.tables.allocations import memory_section
 
 MIB = 1 << 20
 BLOCK = MemoryBlock(size_bytes=9 * MIB, category="temporaries", operator="aten::conv2d", shapes="[1,512,7,7] [512]")
-FOUND = MemoryProfile(
+FOUND = MemoryTimeline(
     case_id="case",
     device="cpu",
     by="measured: somehow",
@@ -73,7 +73,7 @@ def test_fragmentation_and_snapshot_are_told_where_there_are_any() -> None:
 
 
 @pytest.mark.parametrize("found", [FOUND, ON_GPU], ids=["cpu", "cuda"])
-def test_the_chart_shows_temporaries_the_peak_and_what_is_reserved(found: MemoryProfile) -> None:
+def test_the_chart_shows_temporaries_the_peak_and_what_is_reserved(found: MemoryTimeline) -> None:
     figure = memory_figure("Memory", found)
     (ax,) = figure.axes
     names = [name.replace("\n", " ") for name in ax.get_legend_handles_labels()[1]]

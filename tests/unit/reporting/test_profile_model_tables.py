@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from harness.core.schemas.profile import ModelProfile, OnnxCount
-from harness.core.schemas.profile_parts import LayerRow, PartsProfile
+from harness.core.schemas.profile_record import LayerRow, ModelProfile, OnnxCount, PartsProfile
 from harness.reporting.tables.model_costs import model_tables, progress_line
 from harness.reporting.tables.profiles import profile_section
 from tests.synthetic_results import RESNET, case_of
-from tests.unit.measure.test_profile_model_achieved import profile
-from tests.unit.measure.test_roofline import BASE
+from tests.unit.aggregation.test_roofline import BASE
+from tests.unit.profiling.test_profile_model_achieved import profile
 
 EAGER = profile(case_of(RESNET, "torch-eager", "fp32", 1), BASE)
 ORT = profile(case_of(RESNET, "onnxruntime", "fp32", 1))

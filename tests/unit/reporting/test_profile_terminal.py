@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.measure.layer_choice import Choice
+from harness.profiling.layers import Choice
 from harness.reporting.tables.layers import terminal_layers
 from tests.unit.reporting.test_profile_layers import EAGER, ORT
 

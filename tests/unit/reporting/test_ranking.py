@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.core.schemas import Interval, Row, Summary
-from harness.render import ranking
+from harness.reporting import ranking
 from tests.synthetic_results import voided
 
 ROWS = dict[str, Row]

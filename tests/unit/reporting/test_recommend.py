@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from harness.core.schemas import ColdCosts, Flag, Interval, Row, Speedup, Summary
-from harness.render import advice_batch, advice_choice, recommend
-from harness.render.group import Group, Recommendation, listed
+from harness.reporting.prose import recommendations
+from harness.reporting.prose.recommendations import Group, Recommendation, listed
 from tests.synthetic_results import EFFICIENTNET, Synthetic, matrix
 
 Golden = Callable[[str, str], None]
@@ -60,26 +60,26 @@ SERIES = (row("openvino", 1, 10), row("openvino", 4, 20), row("openvino", 16, 64
 
 
 def test_the_batch_with_the_most_throughput() -> None:
-    text = said(advice_batch.best_batch, *SERIES)
+    text = said(recommendations.best_batch, *SERIES)
     assert text == "most throughput with openvino fp32 at batch 16, 250 images/s (64.0 ms a batch, p95 70.4 ms)."
-    assert named(advice_batch.best_batch, *SERIES) == {"openvino fp32 b16"}
+    assert named(recommendations.best_batch, *SERIES) == {"openvino fp32 b16"}
 
 
 def test_a_limit_holds_for_p95_and_not_for_the_median() -> None:
-    text = said(advice_batch.best_batch, *SERIES, limit=65)
+    text = said(recommendations.best_batch, *SERIES, limit=65)
     assert text.startswith("most throughput with openvino fp32 at batch 4")
     assert text.endswith("within the limit of 65 ms.")
-    assert "no row is known to stay within 5 ms" in said(advice_batch.best_batch, *SERIES, limit=5)
+    assert "no row is known to stay within 5 ms" in said(recommendations.best_batch, *SERIES, limit=5)
 
 
 def test_the_smallest_batch_that_may_give_as_much() -> None:
     rows = (*SERIES[:2], row("openvino", 16, 79))
-    assert said(advice_batch.best_batch, *rows).endswith("Batch 16 is not significantly faster.")
-    assert named(advice_batch.best_batch, *rows) == {"openvino fp32 b4", "openvino fp32 b16"}
+    assert said(recommendations.best_batch, *rows).endswith("Batch 16 is not significantly faster.")
+    assert named(recommendations.best_batch, *rows) == {"openvino fp32 b4", "openvino fp32 b16"}
 
 
 def test_one_batch_size_is_no_choice() -> None:
-    assert said(advice_batch.best_batch, row("openvino", 1, 10), row("onnxruntime", 1, 11)) == ""
+    assert said(recommendations.best_batch, row("openvino", 1, 10), row("onnxruntime", 1, 11)) == ""
 
 
 # --- flat throughput ----------------------------------------------------------------------------------------------
@@ -87,18 +87,18 @@ def test_one_batch_size_is_no_choice() -> None:
 
 def test_throughput_that_no_longer_grows() -> None:
     rows = (row("openvino", 1, 10), row("openvino", 4, 20), row("openvino", 16, 80))
-    assert said(advice_batch.saturation, *rows).startswith("throughput is flat from batch 4 with openvino fp32 on")
-    assert named(advice_batch.saturation, *rows) == {"openvino fp32 b4", "openvino fp32 b16"}
+    assert said(recommendations.saturation, *rows).startswith("throughput is flat from batch 4 with openvino fp32 on")
+    assert named(recommendations.saturation, *rows) == {"openvino fp32 b4", "openvino fp32 b16"}
 
 
 @pytest.mark.parametrize("last", [row("openvino", 16, 64), row("openvino", 16, 80, spread=0.2)])
 def test_throughput_that_grows_or_may_grow_is_not_flat(last: Row) -> None:
-    assert said(advice_batch.saturation, *SERIES[:2], last) == ""
+    assert said(recommendations.saturation, *SERIES[:2], last) == ""
 
 
 def test_without_intervals_flatness_is_not_known() -> None:
     rows = [one_process(row("openvino", batch, ms)) for batch, ms in ((1, 10), (4, 40), (16, 160))]
-    assert said(advice_batch.saturation, *rows) == ""
+    assert said(recommendations.saturation, *rows) == ""
 
 
 # --- fixed cost ---------------------------------------------------------------------------------------------------
@@ -106,10 +106,10 @@ def test_without_intervals_flatness_is_not_known() -> None:
 
 def test_fixed_cost_where_latency_hardly_grows() -> None:
     rows = (row("torch-eager", 1, 10), row("torch-eager", 4, 13))
-    text = said(advice_batch.fixed_cost, *rows)
+    text = said(recommendations.fixed_cost, *rows)
     assert text.startswith("at batch 1 fixed cost (launches, framework) is at least half of the latency with")
     assert "torch-eager fp32 (89%)" in text  # 1 - (13.13 - 9.9) / 3 / 9.9
-    assert named(advice_batch.fixed_cost, *rows) == {"torch-eager fp32 b1", "torch-eager fp32 b4"}
+    assert named(recommendations.fixed_cost, *rows) == {"torch-eager fp32 b1", "torch-eager fp32 b4"}
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_fixed_cost_where_latency_hardly_grows() -> None:
     ],
 )
 def test_fixed_cost_that_cannot_be_told(rows: tuple[Row, ...]) -> None:
-    assert said(advice_batch.fixed_cost, *rows) == ""
+    assert said(recommendations.fixed_cost, *rows) == ""
 
 
 # --- backend ------------------------------------------------------------------------------------------------------
@@ -131,15 +131,15 @@ def test_fixed_cost_that_cannot_be_told(rows: tuple[Row, ...]) -> None:
 
 def test_the_fastest_backend_and_how_far_it_is_ahead() -> None:
     rows = (row("openvino", 1, 10), row("onnxruntime", 1, 20), row("torch-eager", 1, 30))
-    text = said(advice_choice.backend_choice, *rows)
+    text = said(recommendations.backend_choice, *rows)
     assert text.startswith("openvino is fastest at batch 1 in fp32: 10.0 ms [9.90, 10.1], 2.00 [")
     assert text.endswith("times as fast as onnxruntime.")
-    assert named(advice_choice.backend_choice, *rows) == {"openvino fp32 b1", "onnxruntime fp32 b1"}
+    assert named(recommendations.backend_choice, *rows) == {"openvino fp32 b1", "onnxruntime fp32 b1"}
 
 
 def test_backends_that_cannot_be_told_apart() -> None:
     rows = (row("openvino", 1, 10), row("onnxruntime", 1, 10.1), row("torch-eager", 1, 30))
-    text = said(advice_choice.backend_choice, *rows)
+    text = said(recommendations.backend_choice, *rows)
     assert text.startswith(
         "openvino and onnxruntime are not significantly different at batch 1 in fp32: onnxruntime gives"
     )
@@ -149,15 +149,15 @@ def test_flagged_backends_that_may_lead_keep_the_choice_open() -> None:
     noted = {"grade": "C", "flags": (Flag(name="DRIFT", detail="", remedy=""),)}
     ranked, flagged = (row("torch-eager", 1, 30), row("torch-script", 1, 31)), row("openvino", 1, 10, **noted)
     of_both = replace(group(*ranked), flagged=(flagged, row("onnxruntime", 1, 20, **noted)))
-    (one,) = advice_choice.backend_choice(replace(of_both, flagged=(flagged,)))
-    (both,) = advice_choice.backend_choice(of_both)
+    (one,) = recommendations.backend_choice(replace(of_both, flagged=(flagged,)))
+    (both,) = recommendations.backend_choice(of_both)
     assert one.text.endswith("openvino, 10.0 ms [9.90, 10.1], may be, and is flagged (DRIFT).")
     assert both.text.endswith("and onnxruntime, 20.0 ms [19.8, 20.2], may be, and are flagged (DRIFT).")
 
 
 def test_no_choice_of_backend_without_batch_1_or_a_second_one() -> None:
-    assert said(advice_choice.backend_choice, row("openvino", 4, 10), row("onnxruntime", 4, 20)) == ""
-    assert said(advice_choice.backend_choice, row("openvino", 1, 10), row("openvino", 1, 5, "bf16")) == ""
+    assert said(recommendations.backend_choice, row("openvino", 4, 10), row("onnxruntime", 4, 20)) == ""
+    assert said(recommendations.backend_choice, row("openvino", 1, 10), row("openvino", 1, 5, "bf16")) == ""
 
 
 # --- precision ----------------------------------------------------------------------------------------------------
@@ -166,29 +166,29 @@ def test_no_choice_of_backend_without_batch_1_or_a_second_one() -> None:
 def test_a_precision_that_pays_at_some_batches() -> None:
     rows = [row("openvino", batch, ms) for batch, ms in ((1, 10), (4, 20), (16, 60))]
     rows += [row("openvino", batch, ms, "bf16") for batch, ms in ((1, 10), (4, 10), (16, 20))]
-    text = said(advice_choice.precision_choice, *rows)
+    text = said(recommendations.precision_choice, *rows)
     assert text.startswith(
         "openvino bf16 pays at batch 4 and 16 (2.00 to 3.00 times the speed of fp32), at relative L2"
     )
     assert "top-1 agreement 100% and does not pay at batch 1 (1.00 [" in text
-    assert len(named(advice_choice.precision_choice, *rows)) == 6
+    assert len(named(recommendations.precision_choice, *rows)) == 6
 
 
 def test_a_precision_that_may_pay_or_not_is_left_out() -> None:
     rows = (row("openvino", 1, 10, spread=0.3), row("openvino", 1, 9, "bf16", spread=0.3))
-    assert said(advice_choice.precision_choice, *rows) == ""
+    assert said(recommendations.precision_choice, *rows) == ""
 
 
 def test_a_precision_needs_fp32_of_the_same_backend_and_more_than_one_process() -> None:
     low = row("openvino", 1, 5, "bf16")
-    assert said(advice_choice.precision_choice, low, row("onnxruntime", 1, 10)) == ""
-    assert said(advice_choice.precision_choice, low, row("openvino", 4, 10)) == ""
-    assert said(advice_choice.precision_choice, one_process(low), one_process(row("openvino", 1, 10))) == ""
+    assert said(recommendations.precision_choice, low, row("onnxruntime", 1, 10)) == ""
+    assert said(recommendations.precision_choice, low, row("openvino", 4, 10)) == ""
+    assert said(recommendations.precision_choice, one_process(low), one_process(row("openvino", 1, 10))) == ""
 
 
 def test_agreement_of_random_weights_is_not_quoted() -> None:
     rows = (row("openvino", 1, 10, weights="seeded"), row("openvino", 1, 5, "bf16", weights="seeded"))
-    assert "top-1" not in said(advice_choice.precision_choice, *rows)
+    assert "top-1" not in said(recommendations.precision_choice, *rows)
 
 
 # --- start-up cost ------------------------------------------------------------------------------------------------
@@ -198,10 +198,10 @@ def test_requests_that_repay_a_slower_start() -> None:
     rows = [
         found for found in SUMMARY.rows if found.batch_size == 1 and found.backend in ("torch-eager", "torch-script")
     ]
-    text = said(advice_choice.start_up_cost, *rows)
+    text = said(recommendations.start_up_cost, *rows)
     costs = "counting export, load and compile, worth the start-up: torch-script fp32 from"
     assert text.startswith(f"against torch-eager fp32 at batch 1, {costs}")
-    assert named(advice_choice.start_up_cost, *rows) == {"torch-script fp32 b1", "torch-eager fp32 b1"}
+    assert named(recommendations.start_up_cost, *rows) == {"torch-script fp32 b1", "torch-eager fp32 b1"}
 
 
 def test_a_start_whose_repayment_is_not_proven_is_no_advice() -> None:
@@ -211,7 +211,7 @@ def test_a_start_whose_repayment_is_not_proven_is_no_advice() -> None:
         costs = ColdCosts(load=10**10, compile=1, compile_cached=cached, first_inference=0)
         speedup = Speedup(ratio=2, ci95=None, baseline=eager.case_id, baseline_grade="A")
         fast = row("torch-script", 1, ms, cold_ns=costs, speedup=speedup, **changes)
-        return said(advice_choice.start_up_cost, fast, eager)
+        return said(recommendations.start_up_cost, fast, eager)
 
     assert "torch-script fp32 from at most" in text(15)
     assert "Cached: a compile cache was warm" in text(10, cached=True)
@@ -223,8 +223,8 @@ def test_a_start_whose_repayment_is_not_proven_is_no_advice() -> None:
 def test_no_start_up_rule_without_a_ranked_baseline() -> None:
     script, eager = BY_NAME["torch-script", "fp32", 1], BY_NAME["torch-eager", "fp32", 1]
     disturbed = Group("a model", (script,), {eager.case_id: eager.model_copy(update={"grade": "C"})}, None, None)
-    assert list(advice_choice.start_up_cost(disturbed)) == []
-    assert said(advice_choice.start_up_cost, script.model_copy(update={"speedup": None})) == ""
+    assert list(recommendations.start_up_cost(disturbed)) == []
+    assert said(recommendations.start_up_cost, script.model_copy(update={"speedup": None})) == ""
 
 
 # --- the machine, and all together --------------------------------------------------------------------------------
@@ -233,12 +233,12 @@ def test_no_start_up_rule_without_a_ranked_baseline() -> None:
 def test_disturbances_are_counted_once_a_cause() -> None:
     flag = Flag(name="COTENANT", detail="", remedy="Stop it.")
     rows = [row("openvino", 1, 10, grade="C", flags=(flag,)), row("openvino", 4, 20)]
-    (found,) = recommend.disturbed(rows)
+    (found,) = recommendations.disturbed(rows)
     assert (found.about, found.rule, found.text) == ("The machine", "COTENANT", "in 1 of 2 rows. Stop it.")
     assert found.case_ids == (rows[0].case_id,)
-    assert list(recommend.disturbed(rows[1:])) == []
+    assert list(recommendations.disturbed(rows[1:])) == []
     twice = rows[0].model_copy(update={"flags": (flag, flag.model_copy(update={"detail": "on the GPU"}))})
-    (found,) = recommend.disturbed([twice, rows[1]])
+    (found,) = recommendations.disturbed([twice, rows[1]])
     assert found.text.startswith("in 1 of 2 rows.")
 
 
@@ -248,28 +248,28 @@ def with_rows(*rows: Row) -> Summary:
 
 def test_rows_of_grade_c_and_f_and_calibration_are_never_compared() -> None:
     rows = [found.model_copy(update={"grade": grade}) for found, grade in zip(SUMMARY.rows, "CF" * 50, strict=False)]
-    assert recommend.groups(with_rows(*rows)) == []
-    assert recommend.recommendations_text(with_rows(*rows)) == ""
-    names = {one.backend for group in recommend.groups(SUMMARY) for one in group.rows}
+    assert recommendations.groups(with_rows(*rows)) == []
+    assert recommendations.recommendations_text(with_rows(*rows)) == ""
+    names = {one.backend for group in recommendations.groups(SUMMARY) for one in group.rows}
     assert "noop" not in names
 
 
 def test_boundaries_and_modes_are_never_mixed() -> None:
     e2e = [found.model_copy(update={"boundary": "e2e", "case_id": f"{found.case_id}-e2e"}) for found in SUMMARY.rows]
-    found = recommend.groups(with_rows(*SUMMARY.rows, *e2e))
+    found = recommendations.groups(with_rows(*SUMMARY.rows, *e2e))
     assert [one.title for one in found] == ["efficientnet-lite0, compute sync", "efficientnet-lite0, e2e sync"]
     assert all(len({one.boundary for one in group.rows}) == 1 for group in found)
 
 
 def test_every_recommendation_of_a_realistic_report_names_rows_of_it(summary: Summary, golden: Golden) -> None:
     ids = {found.case_id for found in summary.rows}
-    found = recommend.recommend(summary)
+    found = recommendations.recommend(summary)
     assert found
     assert all(one.case_ids and set(one.case_ids) <= ids for one in found)
     disturbed = {found.case_id for found in summary.rows if found.grade == "C"}
     on_c = [one for one in found if set(one.case_ids) & disturbed and one.about != "The machine"]
     assert all("flagged" in one.text for one in on_c)
-    golden("recommendations.md", recommend.recommendations_text(summary) + "\n")
+    golden("recommendations.md", recommendations.recommendations_text(summary) + "\n")
 
 
 @pytest.mark.parametrize(("words", "text"), [(["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")])

@@ -8,13 +8,13 @@ import io
 import pytest
 
 from harness.core.schemas import ExportRecord, Summary
-from harness.render.document import document
-from harness.render.html.page import page
+from harness.reporting.details import document
+from harness.reporting.html.page import page
 from harness.reporting.tables.roofline import roof_line, roofline_table
 from harness.reporting.writers.csv import csv_tables
 from harness.reporting.writers.markdown import table_text
 from tests.synthetic_results import RESNET, FakeModel, Synthetic, case_of, export_record
-from tests.unit.measure.test_roofline import CPU_ROOF, WORK
+from tests.unit.aggregation.test_roofline import CPU_ROOF, WORK
 
 CASES = [
     case_of(RESNET, "torch-eager", "fp32", 1),

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from harness.core.schemas import Row
-from harness.render.series import drawable, labels, line_numbers, named, setting_columns
+from harness.reporting.ranking import (
+    drawable,
+    labels,
+    line_numbers,
+    named,
+    setting_columns,
+)
 from tests.synthetic_cuda import cuda_summary
 from tests.synthetic_results import voided
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from harness.core.schemas.profile_parts import LaunchGaps, OperatorRow, PartsProfile
-from harness.measure.alike import alike, not_compared
-from harness.measure.side_by_side import Column, SideBySide, by_group, by_module, folded
+from harness.core.schemas.profile_record import LaunchGaps, OperatorRow, PartsProfile
+from harness.profiling.side_by_side import (
+    Column,
+    SideBySide,
+    alike,
+    by_group,
+    by_module,
+    folded,
+    not_compared,
+)
 from harness.reporting.tables.profiles import profile_section
 from harness.reporting.tables.side_by_side import (
     doubts,
@@ -16,7 +23,7 @@ from harness.reporting.tables.side_by_side import (
     title_of,
 )
 from harness.reporting.writers.markdown import table_text
-from tests.unit.measure.test_side_by_side import COTENANT, EAGER, FUSED, GRAPH, parts, profiled, row
+from tests.unit.profiling.test_side_by_side import COTENANT, EAGER, FUSED, GRAPH, parts, profiled, row
 from tests.unit.reporting.test_profile_layers import lines
 
 MS = 1_000_000

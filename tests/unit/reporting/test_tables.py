@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from harness.core.schemas import Check, ColdCosts, Flag, Grade, Interval, Row, Speedup, Summary
-from harness.render import ranking
-from harness.render.conditions import conditions, environment_table, run_conditions
+from harness.reporting import ranking
 from harness.reporting.first_page import answer_table, case_table
+from harness.reporting.prose.conditions import conditions, environment_table, run_conditions
 from harness.reporting.table import texts
 from harness.reporting.tables import cold_start as cold
 from harness.reporting.tables import flags
@@ -189,7 +189,8 @@ def test_flags_count_rows(rows: ROWS) -> None:
 
 
 def test_every_flag_has_a_meaning() -> None:
-    source = "".join(path.read_text() for path in (Path(flags.__file__).parents[2] / "measure").glob("*.py"))
+    layers = (Path(flags.__file__).parents[2] / name for name in ("aggregation", "profiling"))
+    source = "".join(path.read_text() for layer in layers for path in layer.glob("*.py"))
     raised = re.findall(r'finding\(\s*(?:"[ABCF]"|\w+|[^"]*?),\s*"([A-Z_]{4,})"|_in_rounds\(\s*"([A-Z_]+)"', source)
     names = {name for pair in raised for name in pair if name}
     assert len(names) > 20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.core.schemas.profile_parts import LayerRow, PartsProfile, Tokenising
+from harness.core.schemas.profile_record import LayerRow, PartsProfile, Tokenising
 from harness.reporting.tables.layers import tokenising_line
 
 TOLD = Tokenising(time_ns=1_230_000, texts=8, tokens_a_text=128, by="measured: so")

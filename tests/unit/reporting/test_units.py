@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core.schemas import Interval
-from harness.render import units
+from harness.reporting import units
 
 
 @pytest.mark.parametrize(

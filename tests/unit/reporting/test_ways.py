@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 
 from harness.core.schemas import Case, Measured, Row, SplitSamples, Summary
-from harness.render import ranking, recommend
-from harness.render.document import document
-from harness.render.ways import BOUNDARIES, MODES, way_of
+from harness.reporting import ranking
 from harness.reporting.charts import selection
 from harness.reporting.charts.latency import overview
 from harness.reporting.charts.rows import TableRows
 from harness.reporting.charts.spec import Spec
+from harness.reporting.details import document
 from harness.reporting.first_page import answer_table
+from harness.reporting.prose import recommendations
+from harness.reporting.prose.boundaries import BOUNDARIES, MODES, way_of
 from harness.reporting.tables.latency import latency_table, terminal_table
 from harness.reporting.writers.csv import summary_text
 from harness.reporting.writers.markdown import table_text
@@ -167,7 +168,7 @@ def test_no_chart_mixes_boundaries_or_modes(mixed: Summary, monkeypatch: pytest.
 
 def test_recommendations_rest_on_rows_of_one_boundary_and_mode(mixed: Summary) -> None:
     by_id = {row.case_id: row for row in mixed.rows}
-    found = recommend.recommend(mixed)
+    found = recommendations.recommend(mixed)
     assert found
     for one in found:
         assert len({(by_id[name].boundary, by_id[name].mode) for name in one.case_ids}) <= 1, one

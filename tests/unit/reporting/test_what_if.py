@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.core import store
 from harness.core.schemas import Summary
 from harness.reporting.tables.what_if import terminal_what_if, what_if_text
-from tests.unit.measure.test_what_if import EAGER, MS, ORT, PROFILES, SUMMARY, parts, row
+from tests.unit.profiling.test_what_if import EAGER, MS, ORT, PROFILES, SUMMARY, parts, row
 
 Golden = Callable[[str, str], None]
 PUBLISHED = Path(__file__).parents[3] / "results" / "published"
@@ -45,7 +45,7 @@ def test_a_baseline_of_grade_c_starts_nothing_and_its_list_says_so() -> None:
 
 
 def test_launches_are_told_on_a_gpu() -> None:
-    from harness.core.schemas.profile_parts import LaunchGaps, OperatorRow
+    from harness.core.schemas.profile_record import LaunchGaps, OperatorRow
 
     kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=15 * MS)
     gaps = LaunchGaps(window_ns=40 * MS, busy_ns=15 * MS, waited_ns=None, work_ns=15 * MS, kernels_ns=15 * MS)

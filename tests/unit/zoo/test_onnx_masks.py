@@ -37,7 +37,7 @@ def exported(added: str) -> Any:
 
 
 def test_what_comes_from_the_mask_alone_is_read_and_a_shape_of_another_input_is_no_source() -> None:
-    from harness.zoo.onnx_masks import read_masks
+    from harness.zoo.onnx.variants import read_masks
 
     graph = exported("from_mask")
     assert read_masks(graph) == 1
@@ -52,7 +52,7 @@ def test_it_hides_exactly_what_the_mask_hides() -> None:
     import numpy as np
     from onnx.reference import ReferenceEvaluator
 
-    from harness.zoo.onnx_masks import read_masks
+    from harness.zoo.onnx.variants import read_masks
 
     graph = exported("from_mask")
     read_masks(graph)
@@ -66,7 +66,7 @@ def test_it_hides_exactly_what_the_mask_hides() -> None:
 
 @pytest.mark.parametrize("added", ["from_ids", "from_both"])
 def test_what_comes_from_anything_else_is_left_alone(added: str) -> None:
-    from harness.zoo.onnx_masks import read_masks
+    from harness.zoo.onnx.variants import read_masks
 
     graph = exported(added)
     before = graph.SerializeToString()

@@ -14,11 +14,20 @@ from harness.core.errors import InferometerError, UsageError
 from harness.planning.config import parse_config
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import Overrides, apply
-from harness.zoo import batch_axes, hub_kind, model_info
-from harness.zoo.batch_axes import as_taken, axes_of_examples, axes_of_graph, batch_first, item_first
-from harness.zoo.input_files import describe
-from harness.zoo.loaded import Inputs, Loaded
-from harness.zoo.own_inputs import rotation, with_own_inputs
+from harness.zoo import loaded as batch_axes
+from harness.zoo import model_info
+from harness.zoo.families import hub_kind
+from harness.zoo.inputs.files import describe
+from harness.zoo.inputs.own import rotation, with_own_inputs
+from harness.zoo.loaded import (
+    Inputs,
+    Loaded,
+    as_taken,
+    axes_of_examples,
+    axes_of_graph,
+    batch_first,
+    item_first,
+)
 
 NUMBERS = np.random.default_rng(0)
 

@@ -13,8 +13,8 @@ onnx = pytest.importorskip("onnx")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-from harness.zoo.onnx_complexity import OnnxGraph, live_bytes, open_graph  # noqa: E402
-from harness.zoo.onnx_products import OnnxProducts, products_of  # noqa: E402
+from harness.zoo.cost.onnx_products import OnnxProducts, products_of  # noqa: E402
+from harness.zoo.cost.onnx_shapes import OnnxGraph, live_bytes, open_graph  # noqa: E402
 
 FLOAT = TensorProto.FLOAT
 Dims = Sequence[int | str]

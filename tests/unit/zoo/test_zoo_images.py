@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
-from harness.zoo.images import photographs, preprocessing
+from harness.zoo.inputs.images import photographs, preprocessing
 
 
 def test_photographs_differ_and_repeat() -> None:

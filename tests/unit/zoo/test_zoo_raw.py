@@ -9,8 +9,19 @@ import pytest
 from PIL import Image
 
 from harness.core.schemas import ImagePreparation
-from harness.zoo.images import jpegs, photographs, pixels_of, usual_preparation
-from harness.zoo.raw import answer_of, in_hand, load_items, prepare_of, save_items
+from harness.zoo.inputs.images import (
+    jpegs,
+    photographs,
+    pixels_of,
+    usual_preparation,
+)
+from harness.zoo.inputs.preprocessing import (
+    answer_of,
+    in_hand,
+    load_items,
+    prepare_of,
+    save_items,
+)
 
 HALF = usual_preparation((0.5, 0.5, 0.5), (0.5, 0.5, 0.5), size=64)
 FLOAT = {"pixels": np.dtype(np.float32)}

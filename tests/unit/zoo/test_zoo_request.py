@@ -10,7 +10,14 @@ from harness.core import store
 from harness.core.layout import Models
 from harness.core.schemas import ExportRecord, InputSet, OnnxArtifact, PlannedModel
 from harness.zoo import model_info
-from harness.zoo.request import Options, artifact, artifacts_of, covers, intact_record, request_digest
+from harness.zoo.export_request import (
+    Options,
+    artifact,
+    artifacts_of,
+    covers,
+    intact_record,
+    request_digest,
+)
 
 OPTIONS = Options(exporter="dynamo", opset=20, output_name=None, max_length=None, cache=None)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.core.errors import UsageError
-from harness.zoo.text import sentences, token_ids
+from harness.zoo.inputs.sentences import sentences, token_ids
 
 WORDS: dict[str, int] = {}
 START, END = 0, 1

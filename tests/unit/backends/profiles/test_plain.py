@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.backends.profiles import plain
+from harness.backends import profile_timing
 
 
 class Recorder:
@@ -22,9 +22,9 @@ class Recorder:
 
 def test_loading_and_compiling_are_phases_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(plain, "_listeners", [])
-    plain.listen(lambda phase: said.append(f"-> {phase}"))
+    monkeypatch.setattr(profile_timing, "_listeners", [])
+    profile_timing.listen(lambda phase: said.append(f"-> {phase}"))
     backend: Any = Recorder(said)
-    plain.ready(backend)
-    timed = ["select", "infer", "synchronize", "outputs"] * plain.WARM_UP_RUNS
+    profile_timing.ready(backend)
+    timed = ["select", "infer", "synchronize", "outputs"] * profile_timing.WARM_UP_RUNS
     assert said == ["-> load", "load", "-> compile", "compile", "-> warm-up", *timed, "-> measure"]

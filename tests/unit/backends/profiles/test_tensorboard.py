@@ -18,11 +18,11 @@ from urllib.request import urlopen
 import pytest
 
 from harness.core.layout import Results
-from harness.core.schemas.profile_parts import LayerRow, PartsProfile
-from harness.running.profile_files import write_events
+from harness.core.schemas.profile_record import LayerRow, PartsProfile
+from harness.processes.profile_launcher import write_events
 from tests.fixtures.stages import until
 from tests.synthetic_results import RESNET, case_of
-from tests.unit.measure.test_profile_model_achieved import profile
+from tests.unit.profiling.test_profile_model_achieved import profile
 
 pytest.importorskip("tensorboard", reason="TensorBoard is not installed; it is in the dev extra")
 pytest.importorskip("torch_tb_profiler", reason="torch-tb-profiler is not installed; it is in the dev extra")
@@ -49,7 +49,7 @@ def backend() -> Any:
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     """Answers of a TensorBoard that has read one profile: ask(path, …query)."""
-    from harness.backends.profiles.torch_operators import operators
+    from harness.backends.torch.profile_operators import operators
 
     root = tmp_path_factory.mktemp("tensorboard")
     results = Results(root / "results")

@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from harness.backends.profiles.torch_kernels import kernels_by_module, with_kernels
-from harness.backends.profiles.tree import ROOT
-from harness.core.schemas.profile_parts import LayerRow
+from harness.backends.profile_tree import ROOT
+from harness.backends.torch.profile_operators import kernels_by_module, with_kernels
+from harness.core.schemas.profile_record import LayerRow
 
 
 def module(path: str, start: float, length: float, thread: int = 1) -> dict[str, Any]:

@@ -12,10 +12,9 @@ pytest.importorskip("torch")
 
 import torch
 
-from harness.backends.profiles import torch_memory
-from harness.backends.profiles.torch_memory import memory_profile
-from harness.backends.profiles.torch_memory_cuda import Gpu
-from harness.core.schemas.profile_memory import Fragmentation, MemoryProfile
+from harness.backends.torch import profile_memory
+from harness.backends.torch.profile_memory import GpuSnapshot, memory_profile
+from harness.core.schemas.profile_record import Fragmentation, MemoryTimeline
 from tests.synthetic_results import RESNET, case_of
 from tests.unit.backends.profiles.test_torch_memory_events import CUDA, call, change
 
@@ -57,7 +56,7 @@ class Running:
         self.module(self.input_sets[0][0])
 
 
-def profiled(device: str, made: list[Running], folder: Path) -> MemoryProfile:
+def profiled(device: str, made: list[Running], folder: Path) -> MemoryTimeline:
     def make(job: Job) -> Running:
         made.append(Running(job))
         return made[-1]
@@ -89,9 +88,11 @@ def test_on_a_gpu_the_allocator_tells_what_was_there_and_what_is_reserved(
         change(4, -1024, 2, CUDA, reserved=4096),
         change(5, 64, 7),  # the host's
     ]
-    monkeypatch.setattr(torch_memory, "_events", lambda _running: events)
-    monkeypatch.setattr(torch_memory, "allocated_before", lambda: 1000)
-    monkeypatch.setattr(torch_memory, "on_gpu", lambda _one_pass, _folder: Gpu(FRAGMENTATION, "s.pickle", ("n",)))
+    monkeypatch.setattr(profile_memory, "_events", lambda _running: events)
+    monkeypatch.setattr(profile_memory, "allocated_before", lambda: 1000)
+    monkeypatch.setattr(
+        profile_memory, "on_gpu", lambda _one_pass, _folder: GpuSnapshot(FRAGMENTATION, "s.pickle", ("n",))
+    )
     found = profiled("cuda", [], tmp_path)
     assert found.at_peak == {
         "parameters": 80,
@@ -111,8 +112,8 @@ def test_on_a_gpu_the_allocator_tells_what_was_there_and_what_is_reserved(
 
 
 def test_of_a_very_long_pass_the_highest_changes_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_memory, "MAX_CHANGES", 2)
-    monkeypatch.setattr(torch_memory, "_events", lambda _running: [change(at, 10 - at, at) for at in range(1, 6)])
+    monkeypatch.setattr(profile_memory, "MAX_CHANGES", 2)
+    monkeypatch.setattr(profile_memory, "_events", lambda _running: [change(at, 10 - at, at) for at in range(1, 6)])
     found = profiled("cpu", [], tmp_path)
     assert len(found.at_ns) == 2
     assert max(found.allocated_bytes) == found.peak_bytes

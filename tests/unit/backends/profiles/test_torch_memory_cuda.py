@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from harness.backends.profiles import torch_memory_cuda
-from harness.backends.profiles.torch_memory_cuda import SNAPSHOT, fragmentation_of, on_gpu
+from harness.backends.torch import profile_memory
+from harness.backends.torch.profile_memory import SNAPSHOT, fragmentation_of, on_gpu
 
 MIB = 1 << 20
 
@@ -72,7 +72,7 @@ def test_the_history_covers_the_pass_and_ends_with_it(tmp_path: Path) -> None:
 def test_a_snapshot_that_is_too_large_is_not_kept_and_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch_memory_cuda, "MAX_SNAPSHOT_BYTES", 3)
+    monkeypatch.setattr(profile_memory, "MAX_SNAPSHOT_BYTES", 3)
     found = on_gpu(lambda: None, tmp_path, Memory(b"four"))
     assert found.snapshot is None
     assert "4 bytes are more than 3" in found.notes[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.backends.profiles.torch_memory_events import DEVICE_TYPES, Watched, watched
+from harness.backends.torch.profile_memory import DEVICE_TYPES, AllocationHistory, watched
 
 CPU, CUDA = DEVICE_TYPES["cpu"], DEVICE_TYPES["cuda"]
 
@@ -30,7 +30,7 @@ CONVOLUTION = [
 ]
 
 
-def peak(found: Watched) -> list[tuple[int, str, str | None]]:
+def peak(found: AllocationHistory) -> list[tuple[int, str, str | None]]:
     alive = [one.block() for one in found.alive(found.peak_place())]
     return [(one.size_bytes, one.category, one.operator) for one in alive]
 

@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from harness.backends.profiles.torch_nvtx import nvtx_ranges
+from harness.backends.torch.profile_modules import nvtx_ranges
 
 
 class Nvtx:

@@ -1,0 +1,1 @@
+"""From raw records to rows: admission, figures, checks, flags and grades."""

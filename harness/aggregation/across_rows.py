@@ -1,0 +1,142 @@
+"""What only several rows together show of each: a batch that does not fit its neighbours, the fastest setting, the
+speed-up over the baseline (pure).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from harness.aggregation.flags import Finding, GroupKey, finding, is_calibration, medians_by_round
+from harness.aggregation.roofline import Judged, rooflines
+from harness.aggregation.row import Context, Draft, grade_of
+from harness.core.schemas import Case, CpuRoof, ExportRecord, Grade, Roof, Row, Speedup
+from harness.statistics.ratios import ratio_of_medians
+
+FIRST_ROUND = 1
+"""The round in which every setting is tried. A median of some hundred inferences scatters by about 1% between
+processes: settings that are closer than that are as good as each other, and which one is taken hardly matters."""
+
+
+def losers(
+    cases: Sequence[Case], medians: Mapping[str, Mapping[int, float]], unsound: Collection[str] = ()
+) -> frozenset[str]:
+    """Ids of tried cases that were slower in round 1 than another setting of the same backend and shape.
+
+    medians: case id → round → process median in ns. unsound: ids whose outputs or placement are wrong; they neither win
+    nor lose. Where a group has no round 1 nobody has lost yet.
+    """
+    groups: dict[GroupKey, dict[str, float]] = {}
+    for case in cases:
+        first = medians.get(case.case_id, {}).get(FIRST_ROUND)
+        if case.tuned and first is not None and case.case_id not in unsound:
+            groups.setdefault(GroupKey.of(case).without("setting"), {})[case.case_id] = first
+    return frozenset(
+        name for group in groups.values() for name in group if name != min(group, key=lambda one: group[one])
+    )
+
+
+def contexts(
+    drafts: Sequence[Draft],
+    cases: Sequence[Case],
+    exports: Mapping[str, ExportRecord],
+    roof: Roof | CpuRoof | None,
+    baseline_backend: str,
+) -> list[Context]:
+    """A Context for each draft, in their order. drafts, cases: in the plan's order. exports: by model name."""
+    judged = rooflines([draft.row for draft in drafts if draft.is_sound and not draft.calibration], exports, roof)
+    sound = [draft for draft in drafts if draft.is_sound and not _is_above_roof(draft, judged)]
+    beaten = losers(cases, {draft.row.case_id: medians_by_round(draft.row) for draft in sound})
+    slower = nonmonotone([draft.row for draft in sound if not draft.calibration])
+    alone = {name: _context(name, judged, slower, beaten) for name in (draft.row.case_id for draft in drafts)}
+    grades = {draft.row.case_id: grade_of(draft, alone[draft.row.case_id]) for draft in sound}
+    bases = baselines([draft.row for draft in sound if draft.row.case_id not in beaten], baseline_backend)
+    ratios = {
+        draft.row.case_id: speedup(draft.row, base, grades[base.case_id])
+        for draft in sound
+        if not draft.calibration and (base := bases.get(_peers(draft.row)))
+    }
+    names = [draft.row.case_id for draft in drafts]
+    return [replace(alone[name], speedup=ratios.get(name)) for name in names]
+
+
+def _is_above_roof(draft: Draft, judged: Mapping[str, Judged]) -> bool:
+    return draft.row.case_id in judged and bool(judged[draft.row.case_id].findings)
+
+
+def _context(
+    case_id: str, judged: Mapping[str, Judged], slower: Mapping[str, Finding], beaten: frozenset[str]
+) -> Context:
+    limits = judged.get(case_id, Judged(None, (), {}))
+    return Context(
+        roofline=limits.roofline,
+        findings=limits.findings,
+        checks=limits.checks,
+        slower=slower.get(case_id),
+        tried=case_id in beaten,
+    )
+
+
+def baselines(rows: Iterable[Row], backend: str) -> dict[GroupKey, Row]:
+    """The baseline of each model, shape, boundary, mode and device: the backend's first row in fp32.
+
+    rows: sound ones that no other setting beat, in the plan's order, which has a backend's usual setting first: others
+    are further ways to run the same baseline.
+    """
+    found: dict[GroupKey, Row] = {}
+    for row in rows:
+        if row.backend == backend and row.precision == "fp32":
+            found.setdefault(_peers(row), row)
+    return found
+
+
+def _peers(row: Row) -> GroupKey:
+    return GroupKey.of(row).without("backend", "precision", "setting")
+
+
+def speedup(row: Row, baseline: Row, grade: Grade | None) -> Speedup | None:
+    """The ratio to the baseline. grade: the baseline's final one: a ratio to a disturbed row is no better than it."""
+    if baseline.latency_ns is None or row.latency_ns is None:
+        return None
+    ratio = ratio_of_medians(baseline.latency_ns.process_medians, row.latency_ns.process_medians)
+    if ratio is None:
+        return None
+    interval = None if row is baseline else ratio.ci95
+    return Speedup(ratio=ratio.value, ci95=interval, baseline=baseline.case_id, baseline_grade=grade)
+
+
+def nonmonotone(rows: Iterable[Row]) -> dict[str, Finding]:
+    """By case id, NONMONOTONE for each row that takes longer than a larger batch of the same case, beyond both
+    intervals.
+
+    It caps at B and not below: a library may really choose a better kernel for the larger batch (METHOD 4 has PyTorch
+    with 6.2 ms at batch 1 and 3.9 ms at batch 8), so the number can be right, and deserves a second look.
+    """
+    pairs = [pair for group in _series(rows) for pair in pairwise(group)]
+    return {small.case_id: _finding(small, large) for small, large in pairs if _is_above(small, large)}
+
+
+def _series(rows: Iterable[Row]) -> list[list[Row]]:
+    """Rows with figures that differ in nothing but the batch size, smallest first."""
+    found: dict[GroupKey, list[Row]] = {}
+    for row in rows:
+        if row.latency_ns is not None and not is_calibration(row):
+            found.setdefault(GroupKey.of(row).without("batch_size"), []).append(row)
+    return [sorted(group, key=lambda row: row.batch_size) for group in found.values()]
+
+
+def _is_above(small: Row, large: Row) -> bool:
+    ours = small.latency_ns.ci95 if small.latency_ns else None
+    theirs = large.latency_ns.ci95 if large.latency_ns else None
+    return ours is not None and theirs is not None and ours.low > theirs.high
+
+
+def _finding(row: Row, larger: Row) -> Finding:
+    assert row.latency_ns is not None and larger.latency_ns is not None  # noqa: PT018, S101 - _series chose them
+    detail = (
+        f"batch {row.batch_size} takes {row.latency_ns.median / 1e6:.3g} ms and batch {larger.batch_size} only "
+        f"{larger.latency_ns.median / 1e6:.3g} ms"
+    )
+    remedy = f"Use batch {larger.batch_size} with padding if this lasts; `make run FORCE=1` shows whether it does."
+    return finding("B", "NONMONOTONE", detail, remedy)

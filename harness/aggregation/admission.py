@@ -1,0 +1,173 @@
+"""Which raw records may stand in one summary: same settings, same artifacts, same machine (pure).
+
+Library versions must agree within a backend, not between backends: TensorRT may need another interpreter than torch.
+Each check answers with what differs, in words, or None.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.core.host.environment import ALLOCATOR, VARIABLES
+from harness.core.schemas import SOURCES, Case, EngineRecord, Environment, ExportRecord, Failed, Measured
+
+
+@dataclass(frozen=True)
+class References:
+    """Ids of the environments that records must agree with; None and nothing where no two differ, the usual case.
+
+    machine: in machine, limits and type of GPU. libraries: in the libraries, by backend. cards: in the very GPU and
+    CPUs, by model, because rows of one model are compared with each other; models may be spread over equal cards.
+    """
+
+    machine: str | None = None
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    cards: Mapping[str, str] = field(default_factory=dict)
+
+
+def known_artifacts(export: ExportRecord | None, engines: Iterable[EngineRecord]) -> dict[str, str]:
+    """sha256 by path of every file of the current export, and of those of the engines that were built from it."""
+    if export is None:
+        return {}
+    sources = (*export.onnx.values(), *export.onnx_variants.values())
+    files = [file for onnx in sources for file in onnx.files()]
+    current = {onnx.sha256 for onnx in sources}
+    files += [record.engine for record in engines if record.request.onnx_sha256 in current]
+    files += [export.module] if export.module else []
+    files += [file for inputs in export.input_sets for file in inputs.files()]
+    code = {SOURCES: export.sources_sha256} if export.sources_sha256 else {}
+    return {**{file.path: file.sha256 for file in files}, **code}
+
+
+def other_settings(record: Measured | Failed, settings_id: str) -> str | None:
+    """Why a record was not measured as the plan says."""
+    if record.settings_id == settings_id:
+        return None
+    return f"measured with settings {record.settings_id}, this plan has settings {settings_id}"
+
+
+def foreign_artifact(record: Measured, known: Mapping[str, str]) -> str | None:
+    """Which of the loaded files is not the one that lies in the model's folder now."""
+    for name, sha256 in sorted(record.artifacts.items()):
+        if name not in known:
+            return f"{name} that it loaded is not in the current export"
+        if known[name] != sha256:
+            return f"{name} has changed since: measured {sha256[:12]}, now {known[name][:12]}"
+    return None
+
+
+def foreign_machine(
+    environment_id: str | None,
+    case: Case,
+    environments: Mapping[str, Environment],
+    agreed: References,
+) -> str | None:
+    """What differs between a record's environment and the ones that it must agree with."""
+    if environment_id is None or environment_id not in environments:
+        return f"its environment record {environment_id or '(none)'} cannot be read"
+    ours = environments[environment_id]
+    owed = (
+        (_machine, agreed.machine),
+        (_card, agreed.cards.get(case.model)),
+        (_libraries, agreed.libraries.get(case.backend)),
+    )
+    for facts, reference in owed:
+        found = [] if reference is None else _differing(facts(ours), facts(environments[reference]))
+        if found:
+            differences = [f"{name} {left} instead of {right}" for name, left, right in found]
+            return f"measured elsewhere: {'; '.join(differences[:3])}"
+    return None
+
+
+Used = Sequence[tuple[Case, str, str]]
+"""(case, environment id, start time) of each record."""
+
+
+def references(used: Used, environments: Mapping[str, Environment]) -> References:
+    """What the records agree on."""
+    machine = _most_common([(identity, at) for _, identity, at in used], environments, _machine)
+    alike = {
+        identity
+        for identity, found in environments.items()
+        if machine is not None and _machine(found) == _machine(environments[machine])
+    }
+    at_home = [one for one in used if one[1] in alike]
+    return References(
+        machine,
+        libraries=_by(lambda case: case.backend, at_home, environments, _libraries),
+        cards=_by(lambda case: case.model, at_home, environments, _card),
+    )
+
+
+def _by(
+    group_of: Callable[[Case], str], used: Used, environments: Mapping[str, Environment], facts: Facts
+) -> dict[str, str]:
+    """The environment that most records of each group agree with."""
+    found: dict[str, str] = {}
+    for group in dict.fromkeys(group_of(case) for case, _, _ in used):
+        own = [(identity, at) for case, identity, at in used if group_of(case) == group]
+        best = _most_common(own, environments, facts)
+        if best is not None:
+            found[group] = best
+    return found
+
+
+def _most_common(used: Iterable[tuple[str, str]], environments: Mapping[str, Environment], facts: Facts) -> str | None:
+    """The environment of most records, then of the latest. Environments that agree count together."""
+    counts: Counter[str] = Counter()
+    latest: dict[str, tuple[str, str]] = {}
+    group_of = {identity: repr(sorted(facts(found).items())) for identity, found in environments.items()}
+    for environment_id, started_at in used:
+        group = group_of.get(environment_id)
+        if group is not None:
+            counts[group] += 1
+            latest[group] = max(latest.get(group, ("", "")), (started_at, environment_id))
+    if not counts:
+        return None
+    best = max(counts, key=lambda group: (counts[group], latest[group]))
+    return latest[best][1]
+
+
+def all_agree(environments: Mapping[str, Environment]) -> bool:
+    """True where no two environments differ in what makes samples incomparable."""
+    found = list(environments.values())
+    return all(not differing(found[0], other) for other in found[1:])
+
+
+def differing(ours: Environment, theirs: Environment, libraries: bool = True) -> list[tuple[str, Any, Any]]:
+    """(name, our value, their value) of each fact that makes samples of one case incomparable."""
+    kinds = (_machine, _card, _libraries) if libraries else (_machine, _card)
+    return [one for facts in kinds for one in _differing(facts(ours), facts(theirs))]
+
+
+def _differing(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    names = [name for name in {**left, **right} if left.get(name) != right.get(name)]
+    return [(name, left.get(name, "absent"), right.get(name, "absent")) for name in names]
+
+
+Facts = Callable[[Environment], Mapping[str, Any]]
+
+
+def _machine(environment: Environment) -> dict[str, Any]:
+    facts = {f"machine.{name}": value for name, value in environment.machine.model_dump().items()}
+    limits = environment.limits.model_dump(exclude={"affinity"})
+    facts |= {f"limits.{name}": value for name, value in limits.items()}
+    if environment.gpu is not None:
+        facts |= {f"gpu.{name}": value for name, value in environment.gpu.model_dump(exclude={"uuid"}).items()}
+    return facts
+
+
+def _card(environment: Environment) -> dict[str, Any]:
+    """The very card, and the very CPUs: models that are spread over cards have their own, and as many, of both."""
+    own = {"limits.affinity": environment.limits.affinity}
+    return own if environment.gpu is None else {**own, "gpu.uuid": environment.gpu.uuid}
+
+
+def _libraries(environment: Environment) -> dict[str, Any]:
+    facts = {f"library {name}": value for name, value in environment.software.libraries.items()}
+    # What is set from outside is no version, and changes times as one does.
+    facts |= {f"library {name}": environment.software.build.get(name, "as it is") for name in (ALLOCATOR, VARIABLES)}
+    return facts

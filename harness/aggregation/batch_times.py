@@ -1,0 +1,53 @@
+"""What one batch took in one process, and in each of its blocks, whether single batches were timed or not (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.core.schemas import Latency, Measured
+from harness.statistics import estimators
+
+
+def batch_ns(record: Measured) -> float:
+    """Median latency of the process; in offline mode, which times no batch by itself, wall time by batches."""
+    if record.latency_ns:
+        return estimators.median(record.latency_ns)
+    return wall_ns(record) / batches(record)
+
+
+def blocks_ns(record: Measured) -> list[float]:
+    """The same of each block."""
+    if record.latency_ns:
+        return estimators.block_medians(record.latency_ns, record.blocks)
+    return [block.wall_ns / block.iterations for block in record.blocks]
+
+
+def offline_of(records: Sequence[Measured]) -> Latency:
+    """Wall time per batch over the rounds; single batches were not timed, so nothing is known about their spread."""
+    times = tuple(batch_ns(record) for record in records)
+    return Latency(
+        median=estimators.median(times),
+        ci95=estimators.median_interval(times),
+        p50=None,
+        p90=None,
+        p95=None,
+        p99=None,
+        max=None,
+        mean=estimators.median(times),
+        iqr=None,
+        cv=None,
+        lag1_autocorrelation=None,
+        n=sum(batches(record) for record in records),
+        rounds=len(records),
+        process_medians=times,
+    )
+
+
+def batches(record: Measured) -> int:
+    """How many batches were measured."""
+    return sum(block.iterations for block in record.blocks)
+
+
+def wall_ns(record: Measured) -> int:
+    """How long all blocks took."""
+    return sum(block.wall_ns for block in record.blocks)

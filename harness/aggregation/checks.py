@@ -1,0 +1,411 @@
+"""The checks of a row: where each applies, in how many rounds it was made, what it found (pure).
+
+Grade A means that every check that applies was made in every round and passed (docs/decisions/0011-watching-a-card.md).
+RULES is the table of what the rounds themselves prove. Whatever else judges a row, as a roof or a repeat of the run,
+hands its findings and its Check to build_row (harness/aggregation/row.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.aggregation import (
+    flags,
+    flags_gpu,
+    flags_host,
+)
+from harness.aggregation.batch_times import batch_ns
+from harness.aggregation.flags import Finding, drift, finding
+from harness.aggregation.flags_host import (
+    Judge,
+    Round,
+    in_usage,
+    needs_usage,
+    of_card,
+)
+from harness.core.schemas import (
+    Case,
+    Check,
+    Environment,
+    GpuUsage,
+    Grade,
+    Interval,
+    Measured,
+    OutputsTime,
+    Repeats,
+    UsageSummary,
+)
+from harness.statistics import estimators
+from harness.statistics.estimators import median
+
+UNCHECKED = "UNCHECKED"
+ABOVE_ROOF = "ABOVE_ROOF"
+"""Judged by harness/aggregation/roofline.py."""
+
+_OWN_FLAG = frozenset({"PARITY"})
+"""Checks whose absence has a flag of its own (PARITY_UNCHECKED)."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A check of single rounds.
+
+    applies: whether it is one for a case, of which these are the rounds. Rows of backends that compute nothing have no
+    checks. unmade: why it could not be made in a round. hit: what it found there; None as well where it was not made.
+    """
+
+    name: str
+    applies: Callable[[Case, Sequence[Round]], bool]
+    unmade: Judge
+    hit: Judge
+    remedy: str = ""
+
+
+def _always(_case: Case, _rounds: Sequence[Round]) -> bool:
+    return True
+
+
+def _on_card(_case: Case, rounds: Sequence[Round]) -> bool:
+    return any(one.on_gpu for one in rounds)
+
+
+def _off_card(case: Case, rounds: Sequence[Round]) -> bool:
+    return not _on_card(case, rounds)
+
+
+def _heat_is_counted(_case: Case, rounds: Sequence[Round]) -> bool:
+    """Only Intel's processors count it, and no guest shows it: elsewhere heat is seen as CLOCK_DRIFT."""
+    return any(one.usage is not None and one.usage.thermal_events is not None for one in rounds)
+
+
+def _made(_one: Round) -> None:
+    return None
+
+
+def _elsewhere(_one: Round) -> None:
+    """What it finds is found over all rounds together (judge), or by harness/aggregation/flags.py."""
+    return
+
+
+def _no_parity(one: Round) -> str | None:
+    return None if one.record.parity_timed is not None else "the outputs of the timed run were not compared"
+
+
+def _no_looks(usage: UsageSummary) -> str | None:
+    if usage.gpu is not None and usage.gpu.samples >= flags_gpu.MIN_LOOKS:
+        return None
+    looks = 0 if usage.gpu is None else usage.gpu.samples
+    return usage.unavailable.get("gpu") or f"{looks} of {flags_gpu.MIN_LOOKS} looks at the GPU that it takes"
+
+
+def _no_reasons(usage: UsageSummary) -> str | None:
+    return _no_looks(usage) or usage.unavailable.get("gpu_reasons")
+
+
+def _no_card_company(usage: UsageSummary) -> str | None:
+    if usage.gpu is None:
+        return _no_looks(usage)
+    known = usage.gpu.other_processes_max is not None or usage.gpu.memory_before_bytes is not None
+    return None if known else usage.unavailable.get("gpu_other_processes", "the GPU lists no processes")
+
+
+def _no_card_clock(usage: UsageSummary) -> str | None:
+    return _no_looks(usage) or (None if usage.gpu and usage.gpu.sm_mhz_mean else "the GPU shows no clock")
+
+
+def _no_clock(one: Round) -> str | None:
+    if one.on_gpu:
+        return needs_usage(_no_card_clock)(one)
+    if one.record.cpu_use is not None and one.record.cpu_use.work_ns:
+        return None
+    if one.usage is not None and one.usage.frequency_mhz_mean:
+        return None
+    return flags_host.OLD_RECORD
+
+
+STOPPED = Rule("STOPPED", _always, flags_host.stopped_unmade, flags_host.stopped, flags_host.STOPPED)
+
+RULES: tuple[Rule, ...] = (
+    Rule("PARITY", _always, _no_parity, _elsewhere),
+    Rule("PLACEMENT", _always, _made, _elsewhere),
+    Rule("COTENANT", _always, flags_host.cotenant_unmade, in_usage(flags_host.cotenant), flags_host.QUIET),
+    Rule("COTENANT", _on_card, needs_usage(_no_card_company), of_card(flags_gpu.company), flags_gpu.SHARED),
+    Rule("STEAL", _always, needs_usage(flags_host.steal_unmade), in_usage(flags_host.steal), flags_host.STOLEN),
+    Rule("CPU_QUOTA", _always, flags_host.quota_unmade, in_usage(flags_host.quota), flags_host.QUOTA),
+    Rule(
+        "THERMAL",
+        _heat_is_counted,
+        needs_usage(flags_host.thermal_unmade),
+        in_usage(flags_host.thermal),
+        flags_host.HOT,
+    ),
+    Rule("THERMAL", _on_card, needs_usage(_no_reasons), of_card(flags_gpu.thermal), flags_gpu.HOT),
+    Rule("HW_SLOWDOWN", _on_card, needs_usage(_no_reasons), of_card(flags_gpu.slowdown), flags_gpu.SLOWED),
+    Rule("POWER_CAP", _on_card, needs_usage(_no_reasons), _elsewhere),
+    Rule("CLOCK_DRIFT", _always, _no_clock, _elsewhere),
+    Rule("MAJOR_FAULTS", _always, needs_usage(lambda _usage: None), in_usage(flags_host.paging), flags_host.PAGED),
+    Rule("STARVED", _always, flags_host.starved_unmade, flags_host.starved, flags_host.STARVED),
+    # The card decides how fast a row on it is, whatever its host's threads do beside the one that submits.
+    Rule("THREADS", _off_card, flags_host.cpu_use_unmade, flags_host.threads, flags_host.THREADS),
+    Rule("AFFINITY_CHANGED", _always, flags_host.cpu_use_unmade, flags_host.allowance_changed, flags_host.CHANGED),
+    STOPPED,
+    Rule("SAMPLES_MISMATCH", _always, _made, _elsewhere),
+    Rule("LONG_ITERATIONS", _always, _made, _elsewhere),
+)
+"""Every check of rounds. A name that comes twice is one check of two parts."""
+
+
+def rounds_of(
+    records: Sequence[Measured],
+    usage: Mapping[int, UsageSummary],
+    unwatched: Mapping[int, str],
+    environment: Environment | None,
+) -> list[Round]:
+    """The records of a row, each with its witness; `usage` and `unwatched` by round."""
+    return [Round(one, usage.get(one.round), unwatched.get(one.round), environment) for one in records]
+
+
+def judge(case: Case, rounds: Sequence[Round]) -> tuple[list[Finding], dict[str, Check]]:
+    """Everything that happened while the rounds of one case were timed, and in how many of them each check was made."""
+    records, environment = [one.record for one in rounds], next((one.environment for one in rounds), None)
+    found = [*_unwatched(rounds), *flags_host.other_threads(records)]
+    found += [] if environment is None else flags_host.oversubscribed(records, environment)
+    reasons: dict[str, list[str | None]] = {}
+    for rule in RULES:
+        if rule.applies(case, rounds):
+            unmade = [rule.unmade(one) for one in rounds]
+            before = reasons.get(rule.name, [None] * len(rounds))
+            reasons[rule.name] = [first or second for first, second in zip(before, unmade, strict=True)]
+            found += _in_rounds(rule, rounds, unmade)
+    found += flags.mismatch(case, records) + flags.long_iterations(records)
+    found += _card(rounds) if _on_card(case, rounds) else _clock(rounds)
+    return found, {name: check_of(each) for name, each in reasons.items()}
+
+
+def interrupted(rounds: Sequence[Round]) -> list[Finding]:
+    """What was stopped, of a row that has no other check: a backend that computes nothing shows what a call costs."""
+    return _in_rounds(STOPPED, rounds, [None] * len(rounds))
+
+
+def check_of(reasons: Sequence[str | None]) -> Check:
+    """One entry for each round of a row: None where the check was made, else why not."""
+    missing = dict.fromkeys(reason for reason in reasons if reason is not None)
+    return Check(rounds=reasons.count(None), of=len(reasons), missing="; ".join(missing) or None)
+
+
+def unchecked(checks: Mapping[str, Check]) -> list[Finding]:
+    """One finding that names every check that was not made in all rounds; none where there is no such check."""
+    lacking: dict[str, list[str]] = {}
+    for name, check in checks.items():
+        if check.rounds < check.of and name not in _OWN_FLAG:
+            where = "" if check.rounds == 0 else f" in {check.of - check.rounds} of {check.of} rounds"
+            lacking.setdefault(f"not made{where} ({check.missing})", []).append(name)
+    if not lacking:
+        return []
+    detail = "; ".join(f"{', '.join(names)} {why}" for why, names in lacking.items())
+    unmade = {name for names in lacking.values() for name in names}
+    remedies = []
+    if ABOVE_ROOF in unmade:
+        remedies.append(
+            "`make roof aggregate report` measures what this machine can do at most, with FORCE=1 after installing a "
+            "library for a precision that it could not measure."
+        )
+    if unmade - {ABOVE_ROOF}:
+        remedies.append("`make run FORCE=1` measures again with every check that this machine allows.")
+    remedy = " ".join(remedies)
+    return [finding("B", UNCHECKED, detail, remedy)]
+
+
+def _in_rounds(rule: Rule, rounds: Sequence[Round], unmade: Sequence[str | None]) -> list[Finding]:
+    """A finding with the detail of the first hit round. The headline is a median: a minority of rounds cannot move it
+    far. A round in which the check was not made may have been hit as well."""
+    hit = {one.record.round: detail for one in rounds if (detail := rule.hit(one)) is not None}
+    if not hit:
+        return []
+    unknown = sum(why is not None and one.record.round not in hit for one, why in zip(rounds, unmade, strict=True))
+    caps_at: Grade = "C" if 2 * (len(hit) + unknown) >= len(rounds) else "B"
+    number, detail = next(iter(hit.items()))
+    where = f"round {number}" if len(hit) == 1 else f"{len(hit)} of {len(rounds)} rounds, the first of them"
+    return [finding(caps_at, rule.name, f"{where}: {detail}", rule.remedy)]
+
+
+def _unwatched(rounds: Sequence[Round]) -> list[Finding]:
+    """Rounds that the monitor left no record of: anything may have happened in them."""
+    reasons = {one.record.round: one.unwatched or "no usage record" for one in rounds if one.usage is None}
+    if not reasons:
+        return []
+    caps_at: Grade = "C" if 2 * len(reasons) >= len(rounds) else "B"
+    why = "; ".join(dict.fromkeys(reasons.values()))
+    detail = f"what else the machine did is not known in {len(reasons)} of {len(rounds)} rounds: {why}"
+    return [finding(caps_at, "UNWATCHED", detail, "`make run FORCE=1` measures again, with the monitor beside it.")]
+
+
+def _card(rounds: Sequence[Round]) -> list[Finding]:
+    """What disturbed the card over all rounds; its clock decides such a row, and the processor's does not."""
+    seen: dict[int, GpuUsage] = {
+        one.record.round: one.usage.gpu for one in rounds if one.usage is not None and one.usage.gpu is not None
+    }
+    cards = list(seen.values())
+    found = flags_gpu.foreign_memory(cards) + flags_gpu.power_cap(cards)
+    return found + flags_gpu.clock(seen, len(rounds))
+
+
+def _clock(rounds: Sequence[Round]) -> list[Finding]:
+    """The processor's clock, by a fixed piece of work and by its frequency where one is shown: the worse of the two."""
+    remedy = "Fix the clock (governor `performance`, turbo off) or let the machine warm up, then `make run FORCE=1`."
+    work = {
+        one.record.round: estimators.median(one.record.cpu_use.work_ns) / 1e3
+        for one in rounds
+        if one.record.cpu_use is not None and one.record.cpu_use.work_ns
+    }
+    timed = drift(work, len(rounds), "a fixed piece of work took other times: the medians", "µs", remedy)
+    means = {
+        one.record.round: one.usage.frequency_mhz_mean
+        for one in rounds
+        if one.usage is not None and one.usage.frequency_mhz_mean
+    }
+    shown = drift(means, len(rounds), "the mean clocks", "MHz", remedy)
+    return shown if flags.worse(flags.grade(timed), flags.grade(shown)) != flags.grade(timed) else timed
+
+
+REPEATS = "REPEATS_FASTER"
+OUTPUTS = "LAZY_OUTPUTS"
+
+REPEAT_CONFIDENCE = 0.999
+"""Of the interval over the pairs: a table of 30 honest rows then has a false alarm in 1.5% at most, as half of what the
+interval leaves out lies below it."""
+
+MAX_REPEAT_RATIO = 1.01
+"""A new input may take this much longer: what the project takes for equal everywhere (docs/decisions/0006)."""
+
+LEAST_COMPARED = 8
+"""Pairs with different right answers before the same answer to both counts as proof: where answers are few, such as an
+arg-max, two inputs may share one by chance."""
+
+COPIES = 10
+"""A copy off a GPU into memory that is not page-locked, with a conversion to fp32 on top, is slower than the same copy
+on the host: chosen wide, as laziness costs a whole pass."""
+
+ARRAY_NS = {"cpu": 100_000, "cuda": 400_000}
+"""For each output: a call into the library, a conversion, a wait for the device. On an H200 torch.compile took 0.21 to
+0.37 ms for its one output where the host launches slowly (2026-11-29); what is lazy there, the event clock sees too."""
+
+MAX_OUTPUTS_SHARE = 0.1
+"""Of the median, for what outputs() takes beyond that: half a grade's widest interval (grades.MAX_INTERVAL_HALF_WIDTH
+is ±5%)."""
+
+Checks = Mapping[str, Check]
+_OLD = "measured before there was this check"
+
+
+def skipped_work(case: Case, records: Sequence[Measured]) -> tuple[list[Finding], Checks]:
+    """Findings about the rounds of one case, and by the name of each flag in how many of them it was looked for."""
+    found = [*_repeats(case, records), *_outputs(case, records)]
+    too_few = _too_few(records)
+    return found, {
+        # Pairs that are too few decide nothing: then the check was made in no round.
+        REPEATS: check_of([_repeats_missing(one) or too_few for one in records]),
+        OUTPUTS: check_of(
+            [None if case.boundary == "e2e" or one.outputs_time is not None else _OLD for one in records]
+        ),
+    }
+
+
+def repeat_interval(records: Sequence[Repeats]) -> Interval | None:
+    """How many times as long a new input takes as a repeated one: the median over all pairs, at REPEAT_CONFIDENCE.
+
+    Order statistics of the pairs' ratios enclose their median whatever the distribution (David and Nagaraja, Order
+    Statistics, 3rd ed., 7.1). As the order within pairs is random, equal work has 1 as that median, also beside others
+    that take the CPU away. None for fewer than eleven pairs, whose extremes do not enclose it surely enough.
+    """
+    ratios = sorted(
+        fresh / repeated
+        for record in records
+        for fresh, repeated in zip(record.fresh_ns, record.repeated_ns, strict=True)
+        if repeated > 0
+    )
+    rank = _lower_rank(len(ratios))
+    return Interval(low=ratios[rank - 1], high=ratios[-rank]) if rank else None
+
+
+def _lower_rank(count: int) -> int:
+    """The largest k with P[Binomial(count, 1/2) < k] within half of what the confidence leaves; 0 for none."""
+    once_in = round(2 / (1 - REPEAT_CONFIDENCE))
+    rank, below = 0, 1
+    while below * once_in <= 2**count:
+        rank += 1
+        below += math.comb(count, rank)
+    return rank
+
+
+def _repeats(case: Case, records: Sequence[Measured]) -> list[Finding]:
+    made = [record.repeats for record in records if record.repeats is not None]
+    compared, unchanged = sum(one.compared for one in made), sum(one.unchanged for one in made)
+    if compared >= LEAST_COMPARED and unchanged == compared:
+        detail = (
+            f"in {unchanged} of {compared} passes on a new input, written where a stored one lay, the answer was that "
+            "of the stored one"
+        )
+        remedy = (
+            f"{case.backend} answers from memory or from a copy of its inputs: it must compute every pass, and bring "
+            "copies that load() made up to date in refresh()."
+        )
+        return [finding("C", REPEATS, detail, remedy)]
+    interval = repeat_interval(made)
+    if interval is None or interval.low <= MAX_REPEAT_RATIO:
+        return []
+    pairs = sum(len(one.fresh_ns) for one in made)
+    detail = (
+        f"inputs never seen before took {interval.low:.3g} to {interval.high:.3g} times as long as those that rotated "
+        f"({REPEAT_CONFIDENCE:.1%} interval over {pairs} pairs)"
+    )
+    remedy = (
+        f"{case.backend} is faster where inputs repeat: turn its cache of answers off. Where the time of the model "
+        "itself depends on its values, measure with the inputs that it will serve."
+    )
+    return [finding("C", REPEATS, detail, remedy)]
+
+
+def _repeats_missing(record: Measured) -> str | None:
+    return _OLD if record.repeats is None else record.repeats.missing
+
+
+def _too_few(records: Sequence[Measured]) -> str | None:
+    """Why the pairs that there are decide nothing."""
+    made = [record.repeats for record in records if record.repeats is not None]
+    pairs = sum(len(one.fresh_ns) for one in made)
+    return f"{pairs} pairs are too few: measure more rounds" if pairs and repeat_interval(made) is None else None
+
+
+def _outputs(case: Case, records: Sequence[Measured]) -> list[Finding]:
+    # At the e2e boundary outputs() is part of every sample.
+    if case.boundary == "e2e":
+        return []
+    timed = [(record, record.outputs_time) for record in records if record.outputs_time is not None]
+    array_ns = ARRAY_NS[case.device]
+    hit = [
+        (record, time)
+        for record, time in timed
+        if _beyond_copying_ns(time, array_ns) > MAX_OUTPUTS_SHARE * batch_ns(record)
+    ]
+    if not hit:
+        return []
+    record, time = hit[0]
+    detail = (
+        f"outputs() took {_us(min(time.outputs_ns))} or more beside {_us(batch_ns(record))} in the clock, where a "
+        f"copy of the same arrays takes {_us(median(time.copy_ns))} ({len(hit)} of {len(timed)} rounds)"
+    )
+    remedy = f"infer() and synchronize() of {case.backend} must do all of the work: outputs() may only copy its result."
+    caps_at: Grade = "C" if 2 * len(hit) >= len(timed) else "B"
+    return [finding(caps_at, OUTPUTS, detail, remedy)]
+
+
+def _beyond_copying_ns(time: OutputsTime, array_ns: int) -> float:
+    # The shortest call: one that waits for a CPU is not lazy, and lazy work takes its time in each call.
+    return min(time.outputs_ns) - COPIES * median(time.copy_ns) - array_ns * time.arrays
+
+
+def _us(time_ns: float) -> str:
+    return f"{time_ns / 1e3:,.1f} µs"

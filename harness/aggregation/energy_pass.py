@@ -1,0 +1,131 @@
+"""Energy of one inference from two readings of a card's counter (pure but for the date).
+
+The counter is used and no power reading: the H100's power sensor looks a quarter of the time only (arXiv 2312.02741),
+and windows of seconds make the counter's own steps small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from harness.aggregation import batch_times, flags
+from harness.aggregation.flags_host import by_own_count
+from harness.core.errors import CaseError
+from harness.core.schemas import Case, Energy, Gpu, Measured, Measurement
+from harness.core.timestamps import utc_now
+
+MIN_WINDOW_S = 5.0
+"""METHOD 2.11."""
+
+_BLOCK_S = 1.0
+"""Between blocks outputs are kept for the check: of a second, that is next to nothing."""
+
+_NEVER = 1e-12
+"""A width that no interval reaches: the pass ends by its time and not by its precision."""
+
+_MAX_BATCHES = 2_000_000
+
+
+@dataclass(frozen=True)
+class Meter:
+    """One reading of a card: energy since the driver was loaded, and when it was read."""
+
+    energy_mj: int
+    at_ns: int
+
+
+@dataclass(frozen=True)
+class EnergySpent:
+    """What a card used between two readings."""
+
+    energy_j: float
+    window_ns: int
+
+    @classmethod
+    def between(cls, first: Meter, last: Meter) -> EnergySpent:
+        """The difference of two readings."""
+        return cls((last.energy_mj - first.energy_mj) / 1000, last.at_ns - first.at_ns)
+
+    @property
+    def watts(self) -> float:
+        """Mean power."""
+        return self.energy_j / (self.window_ns / 1e9)
+
+
+def settings_for(settings: Measurement, window_s: float) -> Measurement:
+    """The plan's settings, with a measuring phase of that length."""
+    return settings.model_copy(
+        update={
+            "block_s": _BLOCK_S,
+            "block_iterations": 1,
+            "target_ci": _NEVER,
+            "min_samples": 1,
+            "max_samples": _MAX_BATCHES,
+            "max_s": window_s,
+        }
+    )
+
+
+def metered_cases(cases: Iterable[Case], computing: Iterable[str]) -> list[tuple[str, Case]]:
+    """(id in the plan, the case back to back) of every cell that computes; a cell planned in two modes comes once.
+
+    computing: backends that compute anything.
+    """
+    names, found = frozenset(computing), dict[Case, str]()
+    for case in cases:
+        if case.skip_reason is None and case.boundary == "compute" and case.backend in names:
+            found.setdefault(case.model_copy(update={"mode": "offline", "case_id": ""}), case.case_id)
+    return [(name, case.model_copy(update={"case_id": name})) for case, name in found.items()]
+
+
+def energy_of(record: Measured, batch_size: int, spent: EnergySpent, idle: EnergySpent, gpu: Gpu) -> Energy:
+    """The energy of one case. Raises CaseError where the window is too short or the process was stopped in it, or where
+    the card used no more than idle."""
+    window_s = spent.window_ns / 1e9
+    if window_s < MIN_WINDOW_S:
+        raise CaseError(
+            f"The GPU was watched for {window_s:.1f} s only; {MIN_WINDOW_S:g} s are needed.",
+            "Ask for a longer one: --window 10.",
+        )
+    if held := _held(record, spent):
+        raise CaseError(
+            f"The case was held up while the GPU was read: {held}.",
+            "Neither stop the process nor pause its container while it runs, then run the same command again.",
+        )
+    net_j = spent.energy_j - idle.watts * window_s
+    if net_j <= 0:
+        raise CaseError(
+            f"The GPU used {spent.watts:.0f} W with the case and {idle.watts:.0f} W before: something else ran there.",
+            "Stop the other programs on the GPU (`nvidia-smi` lists them), then run the same command again.",
+        )
+    batches = batch_times.batches(record)
+    return Energy(
+        case_id=record.case_id,
+        settings_id=record.settings_id,
+        created_at=utc_now(),
+        environment_id=record.environment_id,
+        gpu=gpu.name,
+        uuid=gpu.uuid,
+        batch_size=batch_size,
+        idle_w=idle.watts,
+        idle_ns=idle.window_ns,
+        energy_j=spent.energy_j,
+        window_ns=spent.window_ns,
+        busy_ns=batch_times.wall_ns(record),
+        batches=batches,
+        joules_per_inference=net_j / batches,
+        joules_per_item=net_j / batches / batch_size,
+    )
+
+
+def _held(record: Measured, spent: EnergySpent) -> str | None:
+    """Why the window holds time in which the case did not compute; the idle power is then counted to its work."""
+    if (known := by_own_count(record)) is not None:
+        return known
+    if found := flags.long_iterations([record]):
+        return found[0].flag.detail
+    idle_ns = spent.window_ns - batch_times.wall_ns(record)
+    if idle_ns <= (1 - flags.MIN_SAMPLED_SHARE) * spent.window_ns:
+        return None
+    return f"{idle_ns / 1e9:.1f} s of {spent.window_ns / 1e9:.1f} s lie between its blocks"

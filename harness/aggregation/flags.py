@@ -1,0 +1,547 @@
+"""What the samples of a row prove: findings with numbers and remedies, and the grade that follows from them.
+
+    A  every check that applies was made and passed
+    B  right, but less certain than asked: a wide interval, fewer rounds
+    C  disturbed or uncertain: shown greyed, kept out of rankings
+    F  void: wrong outputs, or something else ran than the label says
+
+Every threshold stands here, with its source. METHOD is the project's method paper (docs/decisions/0003-intervals.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from harness.aggregation import batch_times
+from harness.core.schemas import (
+    FIXED_WHEN_TRACED,
+    NO_FLOATS,
+    Boundary,
+    Case,
+    Device,
+    Flag,
+    Gate,
+    Grade,
+    Interval,
+    Latency,
+    Measured,
+    Mode,
+    Parity,
+    Precision,
+    Row,
+    Weights,
+)
+from harness.statistics import estimators
+
+MAX_INTERVAL_HALF_WIDTH = 0.05
+"""Between processes. Twice the 2.5% that three processes reach when their medians scatter by 1% (4.30 / sqrt(3) x 1%),
+the scatter that METHOD 2.7 found typical: a wider interval says that this machine was less quiet than usual."""
+
+MAX_RANKED_HALF_WIDTH = 0.10
+"""Between processes. B ends here (METHOD 2.9): a row that may be a tenth slower or faster than it reads has no rank."""
+
+MAX_PRINTED_FACTOR = 1.5
+"""Upper end over lower end beyond which an interval is not printed as digits: it says that the figure is not known, and
+digits would say more than that. CSV and JSON files keep them."""
+
+MORE_ROUNDS = 5
+"""What a row with a wide interval and fewer rounds is asked for: what a comparison of two runs needs (decision 6)."""
+
+MIN_CLOCK_READS = 100
+"""A median below this many clock overheads carries more than 1% of the clock itself (METHOD 2.9, BELOW_TIMER)."""
+
+MAX_DRIFT = 0.05
+"""Change from the first round to the last, where it is a trend; above METHOD 2.9's 3% for a clock."""
+
+CALIBRATION = "CALIBRATION"
+"""Name of the flag on rows that compute nothing."""
+
+UNCERTAIN = "UNCERTAIN"
+"""Name of the flag on rows whose processes differ too much to rank them."""
+
+_ORDER: Mapping[Grade, int] = {"A": 0, "B": 1, "C": 2, "F": 3}
+
+RANKED: frozenset[Grade] = frozenset({"A", "B"})
+"""Grades that may win a comparison."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A flag, and the best grade that a row with it can have (A: worth knowing, costs nothing)."""
+
+    caps_at: Grade
+    flag: Flag
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What a row is judged against.
+
+    gate: largest distance from the reference for the row's precision, None where the plan names none.
+    judge_top1: the model is a classifier with trained weights, so that its arg-max means something.
+    target_ci: relative half-width at which a process was to stop.
+    calibration: the backend computes nothing; it shows the harness's own cost and is never ranked.
+    """
+
+    gate: Gate | None
+    judge_top1: bool
+    target_ci: float
+    calibration: bool
+
+
+def finding(caps_at: Grade, name: str, detail: str, remedy: str) -> Finding:
+    """A Finding from its words."""
+    return Finding(caps_at, Flag(name=name, detail=detail, remedy=remedy, caps_at=caps_at))
+
+
+def too_wide_to_print(interval: Interval) -> bool:
+    """Whether the interval of a positive figure spans more than MAX_PRINTED_FACTOR."""
+    return interval.low <= 0 or interval.high / interval.low > MAX_PRINTED_FACTOR
+
+
+def too_short(row: Row) -> bool:
+    """Whether the clock itself is more than 1% of a row's latency."""
+    if row.latency_ns is None or row.clock is None:
+        return False
+    return row.latency_ns.median < MIN_CLOCK_READS * row.clock.overhead_ns
+
+
+def only_uncertain(row: Row) -> bool:
+    """Whether a row would be ranked but for its wide interval (UNCERTAIN).
+
+    What takes the scatter of the processes into account itself, a comparison of two runs or a limit, may use such a
+    row: left out, a slow-down would hide behind noise.
+    """
+    return only_flagged(row, frozenset({UNCERTAIN}))
+
+
+def only_flagged(row: Row, names: frozenset[str]) -> bool:
+    """Whether a row of grade C would be ranked but for flags of these names."""
+    caps = {flag.caps_at for flag in row.flags if flag.name not in names}
+    return row.grade == "C" and caps <= RANKED and any(flag.name in names for flag in row.flags)
+
+
+def grade(findings: Iterable[Finding]) -> Grade:
+    """The worst grade that any finding leaves; A without findings."""
+    return max((found.caps_at for found in findings), key=_ORDER.__getitem__, default="A")
+
+
+def worse(one: Grade, other: Grade) -> Grade:
+    """The worse of two grades."""
+    return max(one, other, key=_ORDER.__getitem__)
+
+
+def flags_for(
+    case: Case, records: Sequence[Measured], latency: Latency, parity: Parity | None, checks: Checks
+) -> list[Finding]:
+    """Everything that the records of one case prove against it.
+
+    `records` are the rounds that count, in round order; `parity` is the worst over them.
+    """
+    if checks.calibration:
+        return [_calibration(case), *_on_purpose(records)]
+    noise = [*_steady(records), *_intervals(records, latency, checks.target_ci), *_drift(latency)]
+    noise += _two_speeds(latency)
+    proof = [*_parity(case, parity, records, checks), *_placement(case, records), *_eager(case, records)]
+    return [*proof, *_timer(records, latency), *noise, *_compile(records), *_on_purpose(records)]
+
+
+def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], checks: Checks) -> list[Finding]:
+    if parity is None or any(record.parity_timed is None for record in records):
+        detail = "the outputs of the timed run were not compared with the reference"
+        return [finding("C", "PARITY_UNCHECKED", detail, f"Export `{case.model}` again, then run it again.")]
+    if parity.nonfinite:
+        detail = (
+            f"{parity.nonfinite} output values are NaN, or infinite where the reference is not or the other way round"
+        )
+        remedy = f"Use a wider precision than {case.precision} for `{case.model}`, or look for an overflow in it."
+        return [finding("F", "NONFINITE", detail, remedy)]
+    if checks.gate is None:
+        detail = f"the plan has no tolerance for {case.precision}, so it is unknown how far outputs may be off"
+        return [finding("C", "PARITY_UNCHECKED", detail, f"Add `gates.{case.precision}` to the configuration.")]
+    found = _gate(case, parity, checks.gate, checks.judge_top1)
+    fixed = next(filter(None, (record.placement.settings.get(FIXED_WHEN_TRACED) for record in records)), None)
+    return found if fixed is None else [_because(case, one, str(fixed)) for one in found]
+
+
+def _because(case: Case, one: Finding, fixed: str) -> Finding:
+    """A distance from the reference of a model of which tracing fixed what may depend on its inputs."""
+    detail = f"{one.flag.detail}; tracing fixed for all inputs what the first one gave: {fixed}"
+    remedy = (
+        f"Write it with tensors alone (torch.where instead of `if`), or leave {case.backend} out of `{case.model}`: it "
+        "runs the trace of one input."
+    )
+    return finding("F", "PARITY_FAIL", detail, remedy)
+
+
+def _gate(case: Case, parity: Parity, gate: Gate, judge_top1: bool) -> list[Finding]:
+    remedy = (
+        f"Compare the outputs of {case.backend} with the reference layer by layer, or, where this loss is acceptable "
+        f"for the task, widen `gates.{case.precision}` in the configuration."
+    )
+    findings = []
+    # Of the worst item: a batch in which one answer is wholly wrong may as a whole be near enough.
+    of_item = "" if parity.item_relative_l2 is None else " of the worst item"
+    if parity.furthest is not None and parity.furthest > gate.relative_l2:
+        detail = f"relative L2 distance{of_item} {parity.furthest:.2e} is above the tolerance of {gate.relative_l2:.0e}"
+        findings.append(finding("F", "PARITY_FAIL", detail, remedy))
+    cosine = parity.cosine if parity.item_cosine is None else parity.item_cosine
+    if cosine is not None and gate.cosine is not None and cosine < gate.cosine:
+        detail = f"cosine{of_item} {cosine:.4f} to the reference is below the tolerance of {gate.cosine:g}"
+        findings.append(finding("F", "PARITY_FAIL", detail, remedy))
+    top1, least = parity.top1_agreement, gate.top1_agreement
+    if judge_top1 and top1 is not None and least is not None and top1 < least:
+        detail = f"top-1 agreement {top1:.1%} is below the tolerance of {least:.1%}"
+        findings.append(finding("F", "PARITY_FAIL", detail, remedy))
+    return findings
+
+
+def _placement(case: Case, records: Sequence[Measured]) -> list[Finding]:
+    # A device is `cuda:1` where there are several: the plan only says which kind.
+    # No label of a precision is wrong of a model without floating-point numbers.
+    ran = {
+        (
+            record.placement.device.partition(":")[0],
+            case.precision if record.placement.precision == NO_FLOATS else record.placement.precision,
+        )
+        for record in records
+    }
+    wrong = sorted(ran - {(case.device, case.precision)})
+    if not wrong:
+        return []
+    what = ", ".join(f"{precision} on {device}" for device, precision in wrong)
+    detail = f"{what} ran where the label says {case.precision} on {case.device}"
+    remedy = f"Ask for what {case.backend} really runs, or turn its automatic choice off; see `placement` in the row."
+    if case.precision == "int8":
+        remedy = (
+            f"Too little of `{case.model}` was quantised, or {case.backend} has no integer kernels for it: leave int8 "
+            "out of its rows; `placement` in the row counts what ran."
+        )
+    return [finding("F", "PLACEMENT", detail, remedy)]
+
+
+def _eager(case: Case, records: Sequence[Measured]) -> list[Finding]:
+    hit = [record for record in records if record.placement.ran_eagerly is not None]
+    if not hit:
+        return []
+    where = f"{len(hit)} of {len(records)} rounds"
+    detail = f"{hit[0].placement.ran_eagerly}: not all of it ran compiled ({where})"
+    remedy = (
+        f"TORCH_LOGS=graph_breaks,recompiles names the lines of `{case.model}` that cause it: mend them, or leave "
+        f"{case.backend} out."
+    )
+    return [finding("F", "EAGER_FALLBACK", detail, remedy)]
+
+
+def _steady(records: Sequence[Measured]) -> list[Finding]:
+    unsteady = [record.round for record in records if not record.steady]
+    if not unsteady:
+        return []
+    detail = f"warm-up ended before three windows agreed in {len(unsteady)} of {len(records)} rounds"
+    remedy = "Close other programs, or raise `measurement.warmup_max_s`; `make run FORCE=1` measures again."
+    # The headline is the median of the rounds: a minority of restless ones cannot move it far.
+    return [finding("C" if 2 * len(unsteady) >= len(records) else "B", "NOT_STEADY", detail, remedy)]
+
+
+def _intervals(records: Sequence[Measured], latency: Latency, target: float) -> list[Finding]:
+    return [*_within_a_process(records, target), *_over_processes(latency)]
+
+
+def _within_a_process(records: Sequence[Measured], target: float) -> list[Finding]:
+    widths = [estimators.relative_half_width(batch_times.blocks_ns(record)) for record in _stopped_early(records)]
+    wide = [width for width in widths if width is None or width > target]
+    if not wide:
+        return []
+    known = [width for width in wide if width is not None]
+    reached = f"at {_width(max(known))}" if known else "with too few blocks for an interval"
+    rounds = f"{len(wide)} of {len(records)} rounds"
+    detail = f"ran out of time in {rounds}, {reached} within one process (goal ±{target:.1%})"
+    return [finding("B", "CI_NOT_MET", detail, "Close other programs, or raise `measurement.max_s`.")]
+
+
+def _over_processes(latency: Latency) -> list[Finding]:
+    """What the interval over processes allows, by its end further from the median: a median that lies at one end of a
+    skewed interval may be off by the whole of it."""
+    if latency.rounds < 2:
+        detail = "one process: how far another would differ is not known, so there is no interval"
+        return [finding("B", "ONE_PROCESS", detail, "Measure more rounds: `make bench ROUNDS=3`.")]
+    more = MORE_ROUNDS if latency.rounds < MORE_ROUNDS else 2 * latency.rounds
+    remedy = f"Close other programs, or measure more rounds: `make bench ROUNDS={more}`."
+    if latency.ci95 is None:
+        detail = f"{latency.rounds} processes differ so far that no interval can be given"
+        return [finding("C", UNCERTAIN, detail, remedy)]
+    half = estimators.relative_interval_half_width(latency.ci95, latency.median)
+    width = f"the 95% interval over {latency.rounds} processes is {_width(half)}"
+    if half > MAX_RANKED_HALF_WIDTH:
+        return [finding("C", UNCERTAIN, f"{width}, more than ±{MAX_RANKED_HALF_WIDTH:.0%}", remedy)]
+    if half > MAX_INTERVAL_HALF_WIDTH:
+        return [finding("B", "WIDE_INTERVAL", f"{width}, more than ±{MAX_INTERVAL_HALF_WIDTH:.0%}", remedy)]
+    return []
+
+
+def _width(half: float) -> str:
+    # Two processes far apart give widths of many thousand per cent: their digits say nothing.
+    return f"±{half:.1%}" if half <= MAX_PRINTED_FACTOR - 1 else f"beyond ±{MAX_PRINTED_FACTOR - 1:.0%}"
+
+
+def _stopped_early(records: Sequence[Measured]) -> list[Measured]:
+    return [record for record in records if record.stop != "converged"]
+
+
+def _timer(records: Sequence[Measured], latency: Latency) -> list[Finding]:
+    overhead_ns = max(record.clock.overhead_ns for record in records)
+    # Of the offline mode blocks are timed, and no block is that short.
+    if latency.median >= MIN_CLOCK_READS * overhead_ns or latency.p50 is None:
+        return []
+    detail = f"the median of {latency.median:.0f} ns is below {MIN_CLOCK_READS} × the clock's own {overhead_ns} ns"
+    return [
+        finding("C", "BELOW_TIMER", detail, "Use a larger batch: single inferences are too short to time one by one.")
+    ]
+
+
+def _drift(latency: Latency) -> list[Finding]:
+    change = estimators.trend(latency.process_medians)
+    if change is None or abs(change) <= MAX_DRIFT:
+        return []
+    detail = f"over the rounds the medians went {'up' if change > 0 else 'down'}, by {change:+.1%} in all"
+    remedy = "Let the machine cool down or warm up to a constant clock, then `make run FORCE=1`."
+    return [finding("C", "DRIFT", detail, remedy)]
+
+
+def _two_speeds(latency: Latency) -> list[Finding]:
+    found = estimators.two_speeds(latency.process_medians)
+    if found is None:
+        return []
+    count = found.fast_count + found.slow_count
+    detail = (
+        f"processes come at two speeds: {found.fast / 1e6:.3g} ms in {found.fast_count} of {count}, "
+        f"{found.slow / 1e6:.3g} ms in {found.slow_count}"
+    )
+    remedy = (
+        "Read both speeds instead of the median, which is one of them or lies between; look for what differs between "
+        "processes (placement of memory and threads, the clock), and measure more rounds: `make bench ROUNDS=10`."
+    )
+    return [finding("A", "TWO_SPEEDS", detail, remedy)]
+
+
+def _compile(records: Sequence[Measured]) -> list[Finding]:
+    compiled = [record.cold_ns for record in records if record.cold_ns.compile is not None]
+    if not compiled or not all(cold.compile_cached for cold in compiled):
+        return []
+    detail = "every process found a compile cache, so the compile time shown is not the full cost"
+    return [finding("A", "COMPILE_CACHED", detail, "`make run FORCE=1` compiles again and shows it.")]
+
+
+def _on_purpose(records: Sequence[Measured]) -> list[Finding]:
+    notes = dict.fromkeys(note for record in records for note in record.notes)
+    return [
+        finding("A", "ON_PURPOSE", note, "Never publish this row: it was made to test the harness.") for note in notes
+    ]
+
+
+def _calibration(case: Case) -> Finding:
+    detail = f"{case.backend} computes nothing: its latency is the overhead of the harness"
+    return finding("A", "CALIBRATION", detail, "Nothing to do: read it as the smallest latency that can be measured.")
+
+
+class GroupKey(NamedTuple):
+    """What the rows of a group have in common: the one list of what tells rows apart. A field in which they may differ
+    is None; so is the sequence length of a model that has none."""
+
+    model: str
+    weights: Weights
+    device: Device
+    boundary: Boundary | None = None
+    mode: Mode | None = None
+    sequence_length: int | None = None
+    batch_size: int | None = None
+    backend: str | None = None
+    precision: Precision | None = None
+    setting: str | None = None
+
+    @classmethod
+    def of(cls, one: Row | Case) -> GroupKey:
+        """Everything that tells a row from the others of its summary."""
+        return cls(*(getattr(one, name) for name in cls._fields))
+
+    def without(self, *fields: str) -> GroupKey:
+        """The key of the larger group whose rows may differ in these fields, too."""
+        kept = (None if name in fields else value for name, value in zip(self._fields, self, strict=True))
+        return GroupKey(*kept)  # type: ignore[arg-type] # model, weights and device are in every key
+
+
+def is_calibration(row: Row) -> bool:
+    """True where the row shows what the harness itself costs."""
+    return any(flag.name == CALIBRATION for flag in row.flags)
+
+
+def median_ns(row: Row) -> float:
+    """The headline of one batch in ns; infinite where nothing was measured, so that such a row is never the fastest."""
+    return row.latency_ns.median if row.latency_ns else math.inf
+
+
+def medians_by_round(row: Row) -> dict[int, float]:
+    """Process median in ns by round; empty for a row that has none."""
+    latency = row.latency_ns
+    if latency is None:
+        return {}
+    numbers = latency.process_rounds or range(1, len(latency.process_medians) + 1)
+    return dict(zip(numbers, latency.process_medians, strict=True))
+
+
+def slug_of(row: Row) -> str:
+    """The folder name of the row's model, with which its case id begins: unique, short and of plain characters."""
+    return row.case_id.rpartition(f"-{row.backend}-{row.device}-{row.precision}-b")[0] or row.model
+
+
+MIN_SAMPLED_SHARE = 0.9
+"""Of the wall time of blocks that the samples must cover; choosing the next input is the rest."""
+
+MAX_BETWEEN_NS = 25_000
+"""A sample, beyond that share: a GPU's inputs and events take a median of 9 and 15 µs between two samples of the
+published H200 runs."""
+
+LONG = 5
+"""Times the process's median: no scatter of an undisturbed inference reaches it."""
+
+LONG_BLOCK = 2
+"""Times the median of blocks, where a block is all that is timed: its mean scatters less than single iterations do."""
+
+MAX_LONG_SHARE = 0.05
+"""Of a process's time in long iterations, for grade A: the widest interval of grade A, by which the mean may then be
+off from the median."""
+
+MAX_LONG_SHARE_RANKED = 0.2
+"""Beyond it the median is not what a caller waits for."""
+
+_REPEAT = "Run it again (`make run FORCE=1`); if it stays, the loop of its mode has a fault."
+
+
+def in_flight(case: Case) -> int:
+    """Batches at a time in the mode of a case; at the transfer boundary of a GPU copies run ahead and behind."""
+    if case.mode != "pipelined":
+        return 1
+    return 3 if (case.device, case.boundary) == ("cuda", "transfer") else 2
+
+
+def mismatch(case: Case, records: Sequence[Measured]) -> list[Finding]:
+    """F where samples are longer together than the time in which they were taken; C where they leave much of it out.
+
+    With k batches in flight each instant belongs to k samples. The first ones of a block began before it, so that k - 1
+    of them are not held against it; the last ones are not counted to their end, so that the last one counts k times.
+    """
+    depth = in_flight(case)
+    over = {record.round: why for record in records if (why := _over(record, depth))}
+    found = over or {record.round: why for record in records if (why := _under(record, depth))}
+    if not found:
+        return []
+    number, detail = next(iter(found.items()))
+    caps_at: Grade = "F" if over else "C"
+    return [finding(caps_at, "SAMPLES_MISMATCH", f"round {number}: {detail}", _REPEAT)]
+
+
+def long_iterations(records: Sequence[Measured]) -> list[Finding]:
+    """B where a round has more than a small part of its time in long iterations, C where most have a large part."""
+    shares = {record.round: _long(record) for record in records}
+    hit = {number: found for number, found in shares.items() if found[1] > MAX_LONG_SHARE}
+    if not hit:
+        return []
+    large = sum(share > MAX_LONG_SHARE_RANKED for _, share in hit.values())
+    caps_at: Grade = "C" if 2 * large >= len(records) else "B"
+    number, (count, share) = max(hit.items(), key=lambda item: item[1][1])
+    what = f"{count} iterations of more than {_limit(records)} times the median took {share:.0%} of the time"
+    where = f"round {number}" if len(hit) == 1 else f"{len(hit)} of {len(records)} rounds, the worst of them {number}"
+    remedy = "See whether it compiles, allocates or waits now and then (`make profile`); a median does not show that."
+    return [finding(caps_at, "LONG_ITERATIONS", f"{where}: {what}, {MAX_LONG_SHARE:.0%} allowed", remedy)]
+
+
+def longest_ns(record: Measured) -> int:
+    """The longest time in which a round got no further as its samples tell: a sample, one of the warm-up as well, or
+    what its samples leave out of a block; a block where nothing shorter is timed."""
+    if not record.latency_ns:
+        return max(block.wall_ns for block in record.blocks)
+    between = (block_ns - sum(samples) for samples, block_ns in _by_block(record))
+    return max(*record.latency_ns, *record.warmup_ns, *between)
+
+
+def _limit(records: Sequence[Measured]) -> int:
+    return LONG if records[0].latency_ns else LONG_BLOCK
+
+
+def _over(record: Measured, depth: int) -> str | None:
+    wall_ns, window = batch_times.wall_ns(record), record.cpu_use
+    if window is not None and wall_ns > window.wall_ns:
+        return f"its blocks took {wall_ns / 1e9:.3f} s in a window of {window.wall_ns / 1e9:.3f} s"
+    if not record.latency_ns:
+        return None
+    if sum(block.iterations for block in record.blocks) != len(record.latency_ns):
+        return f"{batch_times.batches(record)} iterations in its blocks and {len(record.latency_ns)} samples"
+    for samples, block_ns in _by_block(record):
+        if sum(samples[depth - 1 :]) > depth * block_ns:
+            times = f"{sum(samples) / 1e9:.3f} s of samples in a block of {block_ns / 1e9:.3f} s"
+            return f"{times} with {depth} in flight: samples are longer than the time in which they were taken"
+    return None
+
+
+def _under(record: Measured, depth: int) -> str | None:
+    if not record.latency_ns:
+        return None
+    covered = sum(sum(samples) + (depth - 1) * samples[-1] for samples, _ in _by_block(record) if samples)
+    whole = depth * batch_times.wall_ns(record)
+    if covered >= MIN_SAMPLED_SHARE * whole - depth * MAX_BETWEEN_NS * len(record.latency_ns):
+        return None
+    return f"its samples cover {covered / whole:.0%} of the wall time of its blocks, {MIN_SAMPLED_SHARE:.0%} needed"
+
+
+def _long(record: Measured) -> tuple[int, float]:
+    """(number of long iterations, their share of the time); of blocks in offline mode, which times nothing shorter."""
+    times: Sequence[float] = record.latency_ns or [block.wall_ns / block.iterations for block in record.blocks]
+    weights = [1] * len(times) if record.latency_ns else [block.iterations for block in record.blocks]
+    limit = _limit([record]) * estimators.median(times)
+    long = [(time, weight) for time, weight in zip(times, weights, strict=True) if time > limit]
+    whole = sum(time * weight for time, weight in zip(times, weights, strict=True))
+    return sum(weight for _, weight in long), sum(time * weight for time, weight in long) / whole if whole else 0.0
+
+
+def _by_block(record: Measured) -> Iterator[tuple[tuple[int, ...], int]]:
+    """(samples of a block, its wall time)."""
+    ends = accumulate((block.iterations for block in record.blocks), initial=0)
+    for (first, last), block in zip(pairwise(ends), record.blocks, strict=True):
+        yield record.latency_ns[first:last], block.wall_ns
+
+
+MAX_CLOCK_DRIFT = 0.03
+"""Between the rounds (METHOD 2.9)."""
+
+
+def drift(by_round: Mapping[int, float], rounds: int, what: str, unit: str, remedy: str) -> list[Finding]:
+    """A finding where one figure that moves with the clock differs between rounds by more than is allowed.
+
+    by_round: the rounds in which it is known. rounds: all rounds of the row. The largest group of rounds that agree is
+    taken for the row's clock, and a round outside of it for a hit one, as one is that nothing is known of: the headline
+    is a median, which a minority of rounds cannot move far.
+    """
+    values = sorted(by_round.values())
+    agreeing = _most_within(values)
+    if agreeing == len(values):
+        return []
+    low, high = values[0], values[-1]
+    caps_at: Grade = "C" if 2 * (rounds - agreeing) >= rounds else "B"
+    detail = (
+        f"{what} of the rounds lay between {low:,.{_digits(low)}f} and {high:,.{_digits(low)}f} {unit}, "
+        f"{1 - low / high:.1%} apart, {MAX_CLOCK_DRIFT:.0%} allowed; {agreeing} of {rounds} rounds agree"
+    )
+    return [finding(caps_at, "CLOCK_DRIFT", detail, remedy)]
+
+
+def _most_within(values: Sequence[float]) -> int:
+    """Of sorted values, the most that lie within the allowed distance."""
+    return max((sum(one <= two <= one / (1 - MAX_CLOCK_DRIFT) for two in values) for one in values), default=0)
+
+
+def _digits(value: float) -> int:
+    return 0 if value >= 100 else 2

@@ -1,0 +1,181 @@
+"""What the monitor's looks at the card prove against a round: heat, slowdowns, power, a moving clock, company (pure).
+
+Clocks that a person set (applications_clocks_setting) and a card that waits for work (gpu_idle) disturb nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from harness.aggregation.flags import MIN_CLOCK_READS, Finding, drift, finding
+from harness.core.schemas import Case, DeviceTimes, GpuUsage, Latency
+
+MIN_LOOKS = 2
+"""Of a round that is judged: a single look may have met a clock that was just rising, and no slow-down."""
+
+MIN_CAPPED_SHARE = 0.1
+"""Of the looks: below it, at most one sample in ten was taken under the cap, which the medians do not show."""
+
+MAX_FOREIGN_BYTES = 256 << 20
+"""On the card before the case came. The driver's own part is not counted, and a CUDA context takes about 300 MiB or
+more on a data-centre card: beyond this somebody has one."""
+
+HEAT = ("sw_thermal", "hw_thermal")
+SLOWDOWN = ("hw_slowdown", "hw_power_brake")
+POWER_CAP = "sw_power_cap"
+
+HOT = "Cool the GPU (fans, airflow, load of its neighbours), then `make run FORCE=1`."
+SLOWED = "The GPU protects itself: look at its power supply and cooling (`nvidia-smi -q -d PERFORMANCE`)."
+SHARED = "Stop the other programs on the GPU (`nvidia-smi` lists them), then `make run FORCE=1`."
+
+
+def thermal(gpu: GpuUsage) -> str | None:
+    """Heat lowered the clock in at least one look."""
+    return _held_back(gpu, HEAT, "heat lowered the GPU's clock")
+
+
+def slowdown(gpu: GpuUsage) -> str | None:
+    """The card's protection lowered the clock in at least one look, for another reason than heat."""
+    # NVML sets hw_slowdown beside hw_thermal: heat is already a finding of its own.
+    return None if "hw_thermal" in gpu.reasons else _held_back(gpu, SLOWDOWN, "the GPU's hardware lowered its clock")
+
+
+def company(gpu: GpuUsage) -> str | None:
+    """Somebody else computed on the card."""
+    if not gpu.other_processes_max:
+        return None
+    return f"up to {gpu.other_processes_max} other processes computed on the same GPU"
+
+
+def foreign_memory(rounds: Sequence[GpuUsage]) -> list[Finding]:
+    """Somebody had so much of the card's memory that a CUDA context must be in it; whether it works cannot be told.
+
+    Where processes are told apart and none computes, memory is held by something that is no competitor.
+    """
+    untold = [one.memory_before_bytes for one in rounds if one.other_processes_max is None]
+    most = max((size for size in untold if size is not None), default=0)
+    if most <= MAX_FOREIGN_BYTES:
+        return []
+    held = f"{most / (1 << 20):,.0f} MiB of the GPU were in use before the case started"
+    return [finding("B", "COTENANT", f"{held}; it is unknown whether another program computed there", SHARED)]
+
+
+def power_cap(rounds: Sequence[GpuUsage]) -> list[Finding]:
+    """A clock that the power limit set is right, and only true of cards with that limit."""
+    looks = sum(one.samples for one in rounds)
+    capped = sum(one.reasons.get(POWER_CAP, 0) * one.samples for one in rounds)
+    if not looks or capped / looks < MIN_CAPPED_SHARE:
+        return []
+    powers = [one.power_w_max for one in rounds if one.power_w_max is not None]
+    reached = f", up to {max(powers):.0f} W" if powers else ""
+    detail = f"the power limit lowered the GPU's clock in {capped / looks:.0%} of the looks{reached}"
+    remedy = "Nothing is wrong: it is this GPU's speed at this limit. Compare it only with GPUs of the same limit."
+    return [finding("B", "POWER_CAP", detail, remedy)]
+
+
+def clock(seen: Mapping[int, GpuUsage], rounds: int) -> list[Finding]:
+    """The card's mean clock was not the same in all rounds; `seen` by round."""
+    means = {number: one.sm_mhz_mean for number, one in seen.items() if one.samples >= MIN_LOOKS and one.sm_mhz_mean}
+    remedy = "Let the GPU warm up, or have its owner lock the clock (`nvidia-smi -lgc`); then `make run FORCE=1`."
+    return drift(means, rounds, "the GPU's mean clocks", "MHz", remedy)
+
+
+def _held_back(gpu: GpuUsage, names: Sequence[str], what: str) -> str | None:
+    found = {name: gpu.reasons[name] for name in names if gpu.reasons.get(name)}
+    if not found:
+        return None
+    shares = ", ".join(f"{name} in {share:.0%} of the looks" for name, share in found.items())
+    hottest = "" if gpu.temperature_c_max is None else f", up to {gpu.temperature_c_max} °C"
+    return f"{what}: {shares}{hottest}"
+
+
+MAX_ENQUEUE_SHARE = 0.8
+"""Of device time (METHOD 2.9). Above it the GPU waits for the thread that submits, kernel by kernel."""
+
+MAX_COPY_SHARE = 0.5
+"""Of device time at the transfer boundary: from here on the link is the largest part of the row."""
+
+CLOCKS_AGREE_WITHIN = 0.001
+"""Two quartz oscillators are each specified to some 100 parts in a million, so a longer span may look longer by that on
+one of them; ten times as much is no matter of the clocks any more."""
+
+MIN_UNSEEN_NS = 100_000
+"""Waking a thread that waits for the GPU takes some microseconds: 7 to 58 in the medians of the published H200 rows, at
+most 12 where a batch takes less than a millisecond. Nothing below this is held against a row."""
+
+MAX_UNSEEN_SHARE = 0.02
+"""Of the host's time, in which the GPU's clock saw no work on the stream and the host submitted none. Published H200
+rows of 5 ms and more have up to 0.5%."""
+
+
+def device_findings(case: Case, latency: Latency, device: DeviceTimes | None) -> list[Finding]:
+    """Everything that both clocks together prove about a row. Figures are times a batch, in offline mode as well."""
+    if device is None:
+        return []
+    return [
+        *_over_host(case, latency, device),
+        *_off_stream(case, latency, device),
+        *_enqueue_bound(case, device),
+        *_transfer_bound(device),
+        *_short(device),
+    ]
+
+
+def _over_host(case: Case, latency: Latency, device: DeviceTimes) -> list[Finding]:
+    if device.device <= latency.median * (1 + CLOCKS_AGREE_WITHIN) + device.clock.resolution_ns:
+        return []
+    detail = f"{_us(device.device)} on the device is longer than the {_us(latency.median)} that the host waited for it"
+    remedy = f"{case.backend} returned before its work was done: its synchronize() must wait for the stream it shows."
+    return [finding("F", "DEVICE_OVER_HOST", detail, remedy)]
+
+
+def _off_stream(case: Case, latency: Latency, device: DeviceTimes) -> list[Finding]:
+    # Two in flight wait for one another: their host time holds another batch's device time.
+    # Submitting lies between the same two events as the work that it submits, and is no time besides.
+    unseen = latency.median - max(device.device, device.enqueue)
+    if case.mode == "pipelined" or unseen <= max(MIN_UNSEEN_NS, MAX_UNSEEN_SHARE * latency.median):
+        return []
+    detail = (
+        f"of {_us(latency.median)} that the host waited, the stream shows only {_us(device.device)} of work: the rest "
+        "ran elsewhere"
+    )
+    remedy = f"{case.backend} must enqueue on the stream that it shows, not on one of its own or on the CPU."
+    return [finding("F", "OFF_STREAM", detail, remedy)]
+
+
+def _enqueue_bound(case: Case, device: DeviceTimes) -> list[Finding]:
+    # Back to back, the queue between host and GPU fills up, and submitting waits for the GPU instead.
+    if case.mode == "offline" or device.enqueue <= MAX_ENQUEUE_SHARE * device.device:
+        return []
+    share = f" ({device.enqueue / device.device:.0%})" if device.device > 0 else ""
+    detail = (
+        f"submitting takes {_us(device.enqueue)} of {_us(device.device)} on the device{share}: the host is the limit"
+    )
+    remedy = "Choose a setting with a CUDA graph, which submits a whole pass with one call, or a larger batch."
+    return [finding("A", "ENQUEUE_BOUND", detail, remedy)]
+
+
+def _transfer_bound(device: DeviceTimes) -> list[Finding]:
+    copies = ((device.h2d or 0.0) + (device.d2h or 0.0)) * (1 - (device.overlap or 0.0))
+    # Behind copies that are hidden, the device works on several batches: one takes its pass and what is not hidden.
+    whole = device.device if device.overlap is None else (device.compute or 0.0) + copies
+    if copies <= MAX_COPY_SHARE * whole:
+        return []
+    what = "copies" if device.overlap is None else "copies that are not hidden"
+    detail = f"{what} take {_us(copies)} of {_us(whole)} on the device"
+    remedy = "Keep inputs on the device, send smaller types (uint8 pictures, fp16), or return less."
+    return [finding("A", "TRANSFER_BOUND", detail, remedy)]
+
+
+def _short(device: DeviceTimes) -> list[Finding]:
+    least = MIN_CLOCK_READS * device.clock.overhead_ns
+    if device.device >= least:
+        return []
+    own = _us(device.clock.overhead_ns)
+    detail = f"{_us(device.device)} on the device is below {MIN_CLOCK_READS} × the event clock's own {own}"
+    remedy = "Trust the host's latency here; use a larger batch for the device's."
+    return [finding("A", "DEVICE_BELOW_TIMER", detail, remedy)]
+
+
+def _us(time_ns: float) -> str:
+    return f"{time_ns / 1e3:,.1f} µs"

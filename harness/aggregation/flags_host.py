@@ -1,0 +1,430 @@
+"""What a round's witness proves against it: CPUs lost to others, throttling, paging, other threads than it was given.
+
+The witness is the monitor's record beside the samples (UsageSummary) and what the process counted of itself (CpuUse).
+Each threshold is here with its source; which check applies to which row is the table of harness/aggregation/checks.py.
+All of it is pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from harness.aggregation import batch_times, flags, flags_gpu
+from harness.aggregation.flags import MAX_INTERVAL_HALF_WIDTH, Finding, finding
+from harness.core.schemas import Environment, GpuUsage, Measured, UsageSummary
+from harness.core.text import plain_name
+
+MAX_LOST_SHARE = MAX_INTERVAL_HALF_WIDTH
+"""Share of the CPU time that a case's threads want and others got. CPU time is conserved: who loses a share s of it
+takes 1 / (1 - s) as long in all, so beyond this share the error may be larger than the widest interval of a grade A
+row (calculated, not measured). Threads that wait for the slowest of them lose more, a median over short inferences
+less. What others do on cores that the case leaves free is not counted; shared caches and memory are not seen here."""
+
+MIN_WATCHED_NS = 950_000_000
+"""Of warm-up and timed part together. The kernel counts in ticks of 10 ms (USER_HZ, proc(5)): one too many in a second
+is 1% of a CPU, against MAX_LOST_SHARE. A little less than Measurement.min_s, because the monitor hears of a phase some
+milliseconds after it began."""
+
+MAX_THREADS_OVER = MAX_INTERVAL_HALF_WIDTH
+"""CPU time beyond what the given threads can use, as a share of it: what a row can gain by it is no larger."""
+
+FEW_FAULTS = 10
+"""Reads of some 0.1 ms each: a millisecond in a window of a second shows nothing."""
+
+MAX_FAULTS_PER_INFERENCE = 0.01
+"""Pages read from disk, for each inference: below it, at most one inference in a hundred waited for a disk, which the
+median and p99 do not show."""
+
+MISSED_LOOKS = 2
+"""Planned times between two looks of the monitor, beyond which it was itself kept from running."""
+
+MIN_SUSPENDED_NS = 1_000_000
+"""Two clocks read one after the other differ by less; no machine sleeps and wakes within it."""
+
+SHORT_SAMPLE_NS = 20_000_000
+"""A median below it shows any stop of a tenth of a second as a long iteration (LONG_ITERATIONS), and no shorter stop
+lasts as long as it takes to type the next command: records from before stops were counted are judged by that."""
+
+OLD_RECORD = "measured before this check existed"
+
+QUIET = "Stop what else runs on this machine, then `make run FORCE=1`."
+STOLEN = "The host gave this guest's CPUs to others: measure on a dedicated or less busy machine."
+QUOTA = "Raise the container's CPU quota, or set `measurement.threads` below it; then `make run FORCE=1`."
+HOT = "Cool the machine or cap its power, so that it can hold its clock; then `make run FORCE=1`."
+PAGED = "Free memory, or choose a smaller batch: parts of the process were read from disk while it was timed."
+STARVED = "Stop what else runs on these CPUs, or give the case fewer threads; then `make run FORCE=1`."
+THREADS = "Let the backend use the threads that it is given, or set `measurement.threads` to what it really uses."
+CHANGED = "Leave affinity and CPU quota alone while a case runs; then `make run FORCE=1`."
+STOPPED = "Let it run: neither stop it nor pause its container nor suspend the machine; then `make run FORCE=1`."
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of a row, with what was seen of it.
+
+    usage: what the monitor saw; None where it saw nothing, and then `unwatched` says why.
+    """
+
+    record: Measured
+    usage: UsageSummary | None
+    unwatched: str | None = None
+    environment: Environment | None = None
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the case ran on a card."""
+        return on_gpu(self.record)
+
+    @property
+    def cpus(self) -> int:
+        """CPUs that the case needs all the time."""
+        return cpus_wanted(self.record)
+
+    @property
+    def machine_cpus(self) -> int | None:
+        """CPUs of the machine."""
+        return None if self.environment is None else self.environment.machine.logical_cpus
+
+    @property
+    def cpu_quota(self) -> float | None:
+        """CPUs that the cgroup's quota allows."""
+        return None if self.environment is None else self.environment.limits.cpu_quota
+
+
+class ObservedPass(Protocol):
+    """What a check of the machine alone looks at: a round, or a pass under a profiler."""
+
+    @property
+    def machine_cpus(self) -> int | None:
+        """CPUs of the machine; None where that is not known."""
+
+    @property
+    def cpu_quota(self) -> float | None:
+        """CPUs that the cgroup's quota allows; None where there is none, or where that is not known."""
+
+    @property
+    def cpus(self) -> int:
+        """CPUs that it needs all the time."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A process that was timed under a profiler: it was watched as a round is, and has no samples."""
+
+    cpus: int
+    machine_cpus: int | None
+    cpu_quota: float | None = None
+
+
+Judge = Callable[[Round], str | None]
+"""What is wrong with a round, in numbers, or why that is not known; None where there is no such thing."""
+
+
+def on_gpu(record: Measured) -> bool:
+    """Whether a record's case ran on a card."""
+    return record.placement.device.partition(":")[0] == "cuda"
+
+
+def cpus_wanted(record: Measured) -> int:
+    """On a GPU only the thread that submits works all the time, however many the case was given."""
+    return 1 if on_gpu(record) else record.threads
+
+
+def needs_usage(known: Callable[[UsageSummary], str | None]) -> Judge:
+    """Why a check could not be made that rests on the monitor's record: there is none, or it lacks something."""
+
+    def unmade(one: Round) -> str | None:
+        return (one.unwatched or "no usage record") if one.usage is None else known(one.usage)
+
+    return unmade
+
+
+def in_usage(check: Callable[[Round, UsageSummary], str | None]) -> Judge:
+    """A check of the monitor's record; finds nothing where there is none."""
+    return lambda one: None if one.usage is None else check(one, one.usage)
+
+
+def of_card(check: Callable[[GpuUsage], str | None]) -> Judge:
+    """A check of what the monitor saw of the card; finds nothing where it saw none."""
+    return lambda one: None if one.usage is None or one.usage.gpu is None else check(one.usage.gpu)
+
+
+def short_window(usage: UsageSummary) -> str | None:
+    """Why shares of CPU time cannot be judged; None where they can."""
+    if usage.watched_ns >= MIN_WATCHED_NS:
+        return None
+    return f"warm-up and timed part lasted less than {MIN_WATCHED_NS / 1e9:.2f} s, too short for shares of CPU time"
+
+
+def cotenant_unmade(one: Round) -> str | None:
+    """Why others on the CPUs that the process may use are not known."""
+    unmade = needs_usage(short_window)(one)
+    if unmade is not None or one.usage is None or one.usage.allowed_cpus is not None:
+        return unmade
+    if (reason := one.usage.unavailable.get("allowed_others_percent")) is not None:
+        return reason
+    if one.environment is None:
+        return "the environment record is not readable"
+    whole = len(one.environment.limits.affinity) == one.environment.machine.logical_cpus
+    return None if whole else OLD_RECORD
+
+
+def cotenant(one: ObservedPass, usage: UsageSummary) -> str | None:
+    """Others used CPUs that the process may use, beyond the cores that its threads leave free, or their SMT siblings.
+
+    Records from before the monitor looked at single CPUs are judged by those of the machine.
+    """
+    if short_window(usage) is not None:
+        return None
+    cpus, others, cores = usage.allowed_cpus, usage.allowed_others_percent_mean, usage.allowed_cores
+    if cpus is None or others is None:
+        if one.machine_cpus is None:
+            return None
+        cpus, others, cores = one.machine_cpus, usage.others_percent_mean, None
+    wanted = min(one.cpus, cpus) if one.cpu_quota is None else min(one.cpus, cpus, one.cpu_quota)
+    # Who works on a free CPU of a core that one of the threads uses slows that thread.
+    free = max(0.0, (cores or cpus) - wanted)
+    lost = max(0.0, others / 100 - free)
+    beside = (usage.siblings_percent_mean or 0.0) / 100
+    if lost + beside <= MAX_LOST_SHARE * wanted:
+        return None
+    units = "cores" if cores is not None and cores < cpus else "CPUs"
+    whole = "its only CPU wanted" if cpus == 1 else f"all {cpus} CPUs wanted"
+    left = f"{wanted:g} of {cores or cpus} {units} wanted" if free else whole
+    used = f"other processes used {others / 100:.2f} CPUs with {left}"
+    siblings = f" and {beside:.2f} of their SMT siblings" if beside else ""
+    share = f"{(lost + beside) / wanted:.0%} lost, {MAX_LOST_SHARE:.0%} allowed"
+    return f"{used}{siblings}: {share}" + (f"; {who}" if (who := by_name(usage)) else "")
+
+
+def by_name(usage: UsageSummary) -> str:
+    """`mostly cc1plus (process 4711), 0.87 CPUs`; empty where the system shows no other busy process, as from within a
+    container."""
+    if not usage.busiest:
+        return ""
+    one = usage.busiest[0]
+    return f"mostly {plain_name(one.name)} (process {one.pid}), {one.cpu_percent / 100:.2f} CPUs"
+
+
+def steal_unmade(usage: UsageSummary) -> str | None:
+    """Why stolen time is not known."""
+    unknown = usage.unavailable.get("steal_percent", "this system does not count stolen time")
+    return short_window(usage) or (unknown if usage.steal_percent_mean is None else None)
+
+
+def steal(_one: ObservedPass, usage: UsageSummary) -> str | None:
+    """The hypervisor gave CPUs to other guests."""
+    # Which CPUs were stolen is not known: every thread of the machine that wanted one is taken to have lost alike.
+    stolen = (usage.steal_percent_mean or 0) / 100
+    wanted = (usage.cpu_percent_mean + usage.others_percent_mean) / 100 + stolen
+    if short_window(usage) is not None or stolen <= MAX_LOST_SHARE * wanted:
+        return None
+    kept = f"the hypervisor kept {stolen:.2f} of the {wanted:.2f} CPUs that were wanted"
+    return f"{kept}: {stolen / wanted:.0%}, {MAX_LOST_SHARE:.0%} allowed"
+
+
+def quota_unmade(one: Round) -> str | None:
+    """Why periods of throttling are not known, where a quota can throttle."""
+    free = one.environment is not None and one.environment.limits.cpu_quota is None
+    unmade = needs_usage(
+        lambda usage: None if usage.throttled_periods is not None else _why(usage, "throttled_periods")
+    )
+    return None if free and one.usage is not None else unmade(one)
+
+
+def quota(_one: ObservedPass, usage: UsageSummary) -> str | None:
+    """The cgroup's quota throttled the process."""
+    periods = usage.throttled_periods
+    return f"the cgroup's CPU quota held its processes back in {periods} periods" if periods else None
+
+
+def thermal_unmade(usage: UsageSummary) -> str | None:
+    """Why the processor's own count of heat is not known."""
+    return None if usage.thermal_events is not None else _why(usage, "thermal_events")
+
+
+def thermal(_one: ObservedPass, usage: UsageSummary) -> str | None:
+    """The processor lowered its clock for heat."""
+    events, hottest = usage.thermal_events, usage.temperature_c_max
+    if not events:
+        return None
+    return f"heat lowered the clock {events} times" + (f", up to {hottest:.0f} °C" if hottest is not None else "")
+
+
+def paging(one: Round, usage: UsageSummary) -> str | None:
+    """Pages were read from disk. Those of the warm-up count as well, its inferences do not."""
+    inferences = sum(block.iterations for block in one.record.blocks)
+    faults = usage.major_faults
+    if faults <= max(FEW_FAULTS, MAX_FAULTS_PER_INFERENCE * inferences):
+        return None
+    return f"{faults} pages were read from disk in {inferences} inferences"
+
+
+def cpu_use_unmade(one: Round) -> str | None:
+    """Why it is not known what the process used of its CPUs."""
+    return OLD_RECORD if one.record.cpu_use is None else None
+
+
+def threads(one: Round) -> str | None:
+    """The process used more CPU time than the threads that it was given can use."""
+    used, given = one.record.cpu_use, one.record.threads
+    if used is None or used.cpu_ns <= given * (1 + MAX_THREADS_OVER) * used.wall_ns:
+        return None
+    own = "1 thread" if given == 1 else f"{given} threads"
+    return f"used {used.cpu_ns / used.wall_ns:.2f} CPUs on average where it was given {own}"
+
+
+def starved_unmade(one: Round) -> str | None:
+    """Why it is not known how long the process waited for a CPU."""
+    used = one.record.cpu_use
+    if used is None:
+        return OLD_RECORD
+    if used.waited_ns is None:
+        return "the kernel does not count how long threads wait for a CPU (/proc/self/task/*/schedstat)"
+    if used.threads_ended and starved(one) is None:
+        return f"{used.threads_ended} threads ended with their count of how long they waited for a CPU"
+    return None
+
+
+def starved(one: Round) -> str | None:
+    """Its threads were ready to run and had no CPU, for longer than their own number explains."""
+    used = one.record.cpu_use
+    if used is None or used.waited_ns is None:
+        return None
+    room = min(len(used.affinity_start), used.quota_start or one.cpus)
+    explained = max(0.0, one.cpus - room) * used.wall_ns  # OVERSUBSCRIBED says it
+    share = (used.waited_ns - explained) / (min(one.cpus, room) * used.wall_ns)
+    if share <= MAX_LOST_SHARE:
+        return None
+    return f"its threads waited for a CPU for {share:.0%} of the time that they wanted, {MAX_LOST_SHARE:.0%} allowed"
+
+
+def stopped_unmade(one: Round) -> str | None:
+    """Why it is not known whether the process, its container or the machine was stopped meanwhile."""
+    if stopped(one) is not None:
+        return None
+    if one.record.stops is None and not (one.record.latency_ns and batch_times.batch_ns(one.record) <= SHORT_SAMPLE_NS):
+        return OLD_RECORD
+    return needs_usage(_monitor_held)(one)
+
+
+def stopped(one: Round) -> str | None:
+    """The process was stopped and continued, its container paused, or the machine suspended."""
+    return by_own_count(one.record) or (None if one.usage is None else _paused(one, one.usage))
+
+
+def by_own_count(record: Measured) -> str | None:
+    """What the process itself knows of a stop."""
+    stops = record.stops
+    if stops is None:
+        return None
+    if stops.continued:
+        phases = ", ".join(f"{name} ({count}x)" for name, count in Counter(stops.continued).items())
+        return f"the process was stopped and continued (SIGCONT): {phases}"
+    if (stops.suspended_ns or 0) > MIN_SUSPENDED_NS:
+        return f"the machine was suspended for {(stops.suspended_ns or 0) / 1e9:.1f} s meanwhile"
+    return None
+
+
+def seen_stopped(usage: UsageSummary) -> str | None:
+    """The monitor looked while the process was stopped or traced."""
+    looks = usage.stopped_looks
+    return f"the process was stopped or traced at {looks} looks of the monitor" if looks else None
+
+
+def _monitor_held(usage: UsageSummary) -> str | None:
+    longest, planned = usage.longest_look_ns, usage.look_interval_ns
+    if longest is None or planned is None:
+        return OLD_RECORD
+    if longest <= MISSED_LOOKS * planned:
+        return None
+    return f"the monitor was kept from looking for {longest / 1e9:.1f} s"
+
+
+def _paused(one: Round, usage: UsageSummary) -> str | None:
+    """Stopped in the eyes of the monitor; or both did nothing for longer than the monitor alone could miss."""
+    if (seen := seen_stopped(usage)) is not None:
+        return seen
+    longest, planned = usage.longest_look_ns or 0, usage.look_interval_ns or 0
+    if _monitor_held(usage) is None or flags.longest_ns(one.record) < longest - MISSED_LOOKS * planned:
+        return None
+    own_s = flags.longest_ns(one.record) / 1e9
+    return f"neither the process (for {own_s:.1f} s) nor the monitor (for {longest / 1e9:.1f} s) got on: both were held"
+
+
+def allowance_changed(one: Round) -> str | None:
+    """Affinity or quota were not the same at both ends."""
+    used = one.record.cpu_use
+    if used is None:
+        return None
+    changes = []
+    if used.affinity_start != used.affinity_end:
+        changes.append(
+            f"CPUs {_numbers(used.affinity_start)} at the start and {_numbers(used.affinity_end)} at the end"
+        )
+    if used.quota_start != used.quota_end:
+        changes.append(f"a quota of {_cores(used.quota_start)} at the start and {_cores(used.quota_end)} at the end")
+    return f"the process was allowed {'; '.join(changes)}" if changes else None
+
+
+def other_threads(records: Sequence[Measured]) -> list[Finding]:
+    """A library may take fewer threads than it is given, as OpenVINO does beyond the physical cores."""
+    own = {(one.placement.settings.get("threads"), one.threads) for one in records if not on_gpu(one)}
+    other = [(ran, given) for ran, given in own if isinstance(ran, int) and ran != given]
+    if not other:
+        return []
+    ran, given = min(other)
+    detail = f"ran with {ran} threads of its own choice where it was given {given}"
+    return [finding("A", "OTHER_THREADS", detail, f"Set `measurement.threads` to {ran} to compare like with like.")]
+
+
+def oversubscribed(records: Sequence[Measured], environment: Environment) -> list[Finding]:
+    """More threads than CPUs by affinity and quota."""
+    given, room = max(map(cpus_wanted, records)), environment.limits.threads
+    if given <= room:
+        return []
+    detail = f"{given} threads on {room} CPUs by affinity and quota: they wait for each other"
+    remedy = f"Give it {room} or less (`measurement.threads`, or a setting that names fewer), or leave the number out."
+    return [finding("B", "OVERSUBSCRIBED", detail, remedy)]
+
+
+def _why(usage: UsageSummary, name: str) -> str:
+    return usage.unavailable.get(name, f"{name} is not known")
+
+
+def _numbers(cpus: Sequence[int]) -> str:
+    return ", ".join(map(str, cpus))
+
+
+def _cores(cores: float | None) -> str:
+    return "no limit" if cores is None else f"{cores:g} cores"
+
+
+def of_a_pass(
+    usage: UsageSummary, threads: int, on_gpu: bool, environment: Environment
+) -> tuple[list[Finding], dict[str, str]]:
+    """(everything that happened on the machine while one process was timed under a profiler, checks that could not be
+    made by name and why). It alone is shown, so that each hit costs the rank, where a minority of the rounds of a row
+    costs less. threads: that the process was given.
+    """
+    one = Pass(1 if on_gpu else threads, environment.machine.logical_cpus, environment.limits.cpu_quota)
+    gpu = usage.gpu if on_gpu else None
+    hits = [
+        ("COTENANT", cotenant(one, usage), QUIET),
+        ("STEAL", steal(one, usage), STOLEN),
+        ("CPU_QUOTA", quota(one, usage), QUOTA),
+        ("THERMAL", thermal(one, usage), HOT),
+        ("THERMAL", gpu and flags_gpu.thermal(gpu), flags_gpu.HOT),
+        ("HW_SLOWDOWN", gpu and flags_gpu.slowdown(gpu), flags_gpu.SLOWED),
+        ("COTENANT", gpu and flags_gpu.company(gpu), flags_gpu.SHARED),
+    ]
+    found = [finding("C", name, detail, remedy) for name, detail, remedy in hits if detail]
+    found += flags_gpu.foreign_memory([gpu]) + flags_gpu.power_cap([gpu]) if gpu else []
+    held = seen_stopped(usage)
+    found += [] if held is None else [finding("C", "STOPPED", held, STOPPED)]
+    short, blind = short_window(usage), _monitor_held(usage) if held is None else None
+    unmade = {} if short is None else dict.fromkeys(("COTENANT", "STEAL"), short)
+    return found, unmade if blind is None else {**unmade, "STOPPED": blind}

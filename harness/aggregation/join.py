@@ -1,0 +1,315 @@
+"""The plan and its raw records → the summary (pure: how a record is read is handed in).
+
+Records are asked for case by case and dropped once a draft is made of them, so memory does not grow with their number.
+What the limits and other rows show of each follows from all drafts; then each row is built, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from harness.aggregation import admission, roofline
+from harness.aggregation import usage as utilisation
+from harness.aggregation.across_rows import contexts
+from harness.aggregation.admission import References
+from harness.aggregation.flags import Checks
+from harness.aggregation.row import (
+    CaseRecords,
+    Draft,
+    build_row,
+    draft_of,
+)
+from harness.core.errors import FormatError, StorageError
+from harness.core.schemas import (
+    Case,
+    CpuRoof,
+    EngineRecord,
+    Environment,
+    ExportRecord,
+    Failed,
+    Measured,
+    Plan,
+    Roof,
+    Row,
+    Summary,
+    Usage,
+    UsageSummary,
+)
+
+MAX_NAMED = 20
+"""Damaged files that are named in the notes one by one; a thousand names would bury the other notes."""
+
+
+@dataclass
+class Notes:
+    """What was left out and why: records with the same reason count together, damaged files are named."""
+
+    other: list[str] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)
+    reasons: dict[str, list[str]] = field(default_factory=dict)
+    unwatched: dict[str, list[str]] = field(default_factory=dict)
+
+    def leave_out(self, case_id: str, round_number: int, reason: str) -> None:
+        """Remember one record that exists and must not be used."""
+        self.reasons.setdefault(reason, []).append(f"{case_id}/{round_number}")
+
+    def nobody_watched(self, case_id: str, round_number: int, reason: str) -> None:
+        """Remember one record whose usage is not known."""
+        self.unwatched.setdefault(reason, []).append(f"{case_id}/{round_number}")
+
+    def lines(self) -> tuple[str, ...]:
+        """Everything that a reader of the summary has to know, one line each."""
+        lines = [*self.other, *self.damaged[:MAX_NAMED]]
+        if len(self.damaged) > MAX_NAMED:
+            lines.append(f"… and {len(self.damaged) - MAX_NAMED} more damaged files.")
+        for reason, names in self.reasons.items():
+            lines.append(f"{_counted(names)} left out ({_some(names)}): {reason}.")
+        for reason, names in self.unwatched.items():
+            lines.append(f"{_counted(names)} kept although the machine's load is unknown ({_some(names)}): {reason}.")
+        return tuple(lines)
+
+
+def _counted(names: Sequence[str]) -> str:
+    return "1 record" if len(names) == 1 else f"{len(names)} records"
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"{names[0]}{', …' if len(names) > 1 else ''}"
+
+
+LoadUsage = Callable[[str, int], Usage | None]
+"""(case id, round) → what the monitor saw; raises as Load does."""
+
+
+def witnessed(
+    records: CaseRecords, load_usage: LoadUsage, environments: Mapping[str, Environment], notes: Notes
+) -> CaseRecords:
+    """The records with what the monitor saw of each, or why that is not known.
+
+    Its files are a witness beside the samples: without one no sample is left out, and the row's grade says that nothing
+    is known (UNWATCHED): deleting a file never improves it.
+    """
+    if not records.measured:
+        return records
+    usage: dict[int, UsageSummary] = {}
+    unwatched: dict[int, str] = {}
+    for record in records.measured:
+        found = _usage(record, load_usage)
+        window = utilisation.timed(found) if isinstance(found, Usage) else None
+        if window is not None:
+            usage[record.round] = window
+            continue
+        unwatched[record.round] = found if isinstance(found, str) else "the case ended before the monitor saw it timed"
+        notes.nobody_watched(record.case_id, record.round, unwatched[record.round])
+    where = environments.get(records.measured[0].environment_id or "")
+    return replace(records, usage=usage, unwatched=unwatched, environment=where)
+
+
+def _usage(record: Measured, load_usage: LoadUsage) -> Usage | str:
+    """What the monitor saw of a record's process, or why that is not known."""
+    try:
+        found = load_usage(record.case_id, record.round)
+    except (FormatError, StorageError) as error:
+        return error.problem.removesuffix(".")
+    if found is None:
+        return "the monitor left no usage record"
+    if (found.case_id, found.round, found.settings_id) != (record.case_id, record.round, record.settings_id):
+        return "the usage record beside it is of another case, round or settings"
+    return found
+
+
+Load = Callable[[str, int], Measured | Failed | None]
+"""(case id, round) → the record, None where there is none; raises FormatError or StorageError where it is unusable."""
+
+
+def join(
+    plan: Plan,
+    exports: Mapping[str, ExportRecord],
+    environments: Mapping[str, Environment],
+    load: Load,
+    load_usage: LoadUsage,
+    *,
+    calibration: frozenset[str],
+    notes: Notes,
+    created_at: str,
+    engines: Mapping[str, Sequence[EngineRecord]] = MappingProxyType({}),
+    roof: Roof | CpuRoof | None = None,
+    absent: Mapping[str, str] = MappingProxyType({}),
+) -> Summary:
+    """A row for every planned case, in plan order.
+
+    exports, engines: by slug. environments: by id. calibration: names of backends that compute nothing. notes: what was
+    already found unusable; what this function leaves out is added. roof: limits of the device, if they were measured.
+    absent: by slug, why there is no export that the records could be held against.
+    """
+    agreed = _references(plan, environments, load)
+    artifacts = {slug: admission.known_artifacts(export, engines.get(slug, ())) for slug, export in exports.items()}
+    kinds = {model.slug: model.kind for model in plan.models}
+    drafts: list[Draft] = []
+    used: set[str] = set()
+    started: list[str] = []
+    for case in plan.cases:
+        records = _records(
+            plan,
+            case,
+            load,
+            artifacts=artifacts.get(case.slug, absent.get(case.slug)),
+            machine=(environments, agreed),
+            notes=notes,
+        )
+        records = witnessed(records, load_usage, environments, notes)
+        checks = checks_for(plan, case, exports.get(case.slug), calibration)
+        drafts.append(draft_of(case, kinds[case.slug], records, plan.measurement, checks))
+        used.update(record.environment_id for record in records.measured if record.environment_id)
+        started += [record.started_at for record in records.measured]
+    blank = blank_summary(plan, exports, created_at)
+    roof = _own_roof(roof, [environments[identity] for identity in used], notes)
+    around = contexts(drafts, plan.cases, blank.exports, roof, plan.report.baseline_backend)
+    rows = tuple(map(build_row, drafts, around))
+    return blank.model_copy(
+        update={
+            "measured_from": min(started, default=None),
+            "measured_to": max(started, default=None),
+            "environments": {identity: environments[identity] for identity in sorted(used)},
+            "engines": _loaded_engines(rows, blank.exports, engines),
+            "roof": roof,
+            "notes": notes.lines(),
+            "rows": rows,
+        }
+    )
+
+
+def blank_summary(plan: Plan, exports: Mapping[str, ExportRecord], created_at: str) -> Summary:
+    """A summary of the plan without anything measured."""
+    return Summary(
+        plan_id=plan.plan_id,
+        settings_id=plan.settings_id,
+        config=plan.config,
+        config_sha256=plan.config_sha256,
+        title=plan.report.title,
+        baseline_backend=plan.report.baseline_backend,
+        latency_limit_ms=plan.report.latency_limit_ms,
+        charts=plan.report.charts,
+        created_at=created_at,
+        measured_from=None,
+        measured_to=None,
+        environments={},
+        rounds=plan.measurement.rounds,
+        exports={model.name: exports[model.slug] for model in plan.models if model.slug in exports},
+        notes=(),
+        rows=(),
+    )
+
+
+def _own_roof(roof: Roof | CpuRoof | None, used: Iterable[Environment], notes: Notes) -> Roof | CpuRoof | None:
+    """The limits, unless they are those of another device than the samples'."""
+    reason = roofline.other_device(roof, used) if roof else None
+    if reason is not None:
+        notes.other.append(reason)
+    return None if reason else roof
+
+
+def _loaded_engines(
+    rows: Iterable[Row], exports: Mapping[str, ExportRecord], engines: Mapping[str, Sequence[EngineRecord]]
+) -> dict[str, EngineRecord]:
+    """The engines among the files that rows loaded, by the model's slug and the file's path."""
+    loaded = {(exports[row.model].slug, path) for row in rows if row.model in exports for path in row.artifacts}
+    return {
+        f"{slug}/{record.engine.path}": record
+        for slug, records in engines.items()
+        for record in records
+        if (slug, record.engine.path) in loaded
+    }
+
+
+def checks_for(plan: Plan, case: Case, export: ExportRecord | None, calibration: frozenset[str]) -> Checks:
+    """What the row of a case is judged against."""
+    return Checks(
+        gate=plan.gate(case.model, case.precision),
+        # Near-tied logits of random weights flip on rounding alone: their arg-max says nothing.
+        judge_top1=export is not None and export.classifier and case.weights != "seeded",
+        target_ci=plan.measurement.target_ci,
+        calibration=case.backend in calibration,
+    )
+
+
+def _records(
+    plan: Plan,
+    case: Case,
+    load: Load,
+    *,
+    artifacts: Mapping[str, str] | str | None,
+    machine: tuple[Mapping[str, Environment], References],
+    notes: Notes,
+) -> CaseRecords:
+    measured: list[Measured] = []
+    failed: list[Failed] = []
+    left_out: list[tuple[int, str]] = []
+    damaged: list[tuple[int, str]] = []
+    for number, found in _rounds(plan, case, load):
+        if isinstance(found, str):
+            damaged.append((number, found))
+            notes.damaged.append(found)
+            continue
+        reason = _refusal(found, plan.settings_id, case.case_id, number) or (
+            _foreign(found, case, artifacts, *machine) if isinstance(found, Measured) else None
+        )
+        if reason is not None:
+            left_out.append((number, reason))
+            notes.leave_out(case.case_id, number, reason)
+        elif isinstance(found, Measured):
+            measured.append(found)
+        else:
+            failed.append(found)
+    return CaseRecords(tuple(measured), tuple(failed), tuple(left_out), tuple(damaged))
+
+
+def _rounds(plan: Plan, case: Case, load: Load) -> Iterator[tuple[int, Measured | Failed | str]]:
+    """(round, record or the problem with its file) of the rounds that the plan admits and that left a file."""
+    if case.skip_reason is not None:
+        return
+    for number in range(1, max(plan.measurement.rounds, plan.measurement.max_rounds or 0) + 1):
+        try:
+            found = load(case.case_id, number)
+        except (FormatError, StorageError) as error:
+            yield number, error.problem
+        else:
+            if found is not None:
+                yield number, found
+
+
+def _refusal(record: Measured | Failed, settings_id: str, case_id: str, number: int) -> str | None:
+    if (record.case_id, record.round) != (case_id, number):
+        return f"the file holds {record.case_id} round {record.round}: it was moved or copied"
+    return admission.other_settings(record, settings_id)
+
+
+def _foreign(
+    record: Measured,
+    case: Case,
+    artifacts: Mapping[str, str] | str | None,
+    environments: Mapping[str, Environment],
+    agreed: References,
+) -> str | None:
+    if isinstance(artifacts, str | None):
+        if record.artifacts:
+            return f"unknown what was measured: {(artifacts or 'there is no export').rstrip('.')}"
+        artifacts = {}
+    return admission.foreign_artifact(record, artifacts) or admission.foreign_machine(
+        record.environment_id, case, environments, agreed
+    )
+
+
+def _references(plan: Plan, environments: Mapping[str, Environment], load: Load) -> References:
+    """The environments that records must agree with."""
+    if admission.all_agree(environments):
+        return References()
+    used = [
+        (case, found.environment_id, found.started_at)
+        for case in plan.cases
+        for _, found in _rounds(plan, case, load)
+        if isinstance(found, Measured) and found.settings_id == plan.settings_id and found.environment_id
+    ]
+    return admission.references(used, environments)

@@ -1,0 +1,420 @@
+"""Records of one case → its figures and what they prove; with what other rows show → its row (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.aggregation import (
+    batch_times,
+    flags,
+    rounds,
+)
+from harness.aggregation import (
+    usage as utilisation,
+)
+from harness.aggregation.checks import (
+    interrupted,
+    judge,
+    rounds_of,
+    skipped_work,
+    unchecked,
+)
+from harness.aggregation.flags import Checks, Finding, finding
+from harness.aggregation.flags_gpu import device_findings
+from harness.core.host.environment import PLUGIN
+from harness.core.schemas import (
+    Case,
+    Check,
+    ColdCosts,
+    DeviceSamples,
+    DeviceTimes,
+    Environment,
+    Failed,
+    Grade,
+    Interval,
+    Kind,
+    Latency,
+    Measured,
+    Measurement,
+    Mode,
+    Parity,
+    Part,
+    Roofline,
+    Row,
+    Speedup,
+    Split,
+    Status,
+    UsageSummary,
+)
+from harness.statistics import estimators
+from harness.statistics.parity import worst_item
+
+
+def split_of(records: Sequence[Measured]) -> Split | None:
+    """Median of process medians of each part, and its mean share of a process's time; None where there are none."""
+    parts = [record.split_ns for record in records if record.split_ns is not None]
+    totals = [sum(found.preprocess) + sum(found.inference) + sum(found.postprocess) for found in parts]
+    if not parts or not all(totals):
+        return None
+    return Split(
+        preprocess=_part([found.preprocess for found in parts], totals),
+        inference=_part([found.inference for found in parts], totals),
+        postprocess=_part([found.postprocess for found in parts], totals),
+    )
+
+
+def _part(samples: Sequence[Sequence[int]], totals: Sequence[int]) -> Part:
+    medians = [estimators.median(values) for values in samples]
+    shares = [sum(values) / total for values, total in zip(samples, totals, strict=True)]
+    return Part(median_ns=estimators.median(medians), share=sum(shares) / len(shares))
+
+
+def device_of(records: Sequence[Measured], mode: Mode) -> DeviceTimes | None:
+    """Medians of process medians, in ns a batch; None where no process had a GPU's clock on its samples."""
+    clocks = [record.device.clock for record in records if record.device is not None]
+    times = [found for record in records if (found := _per_batch(record)) is not None]
+    if not times:
+        return None
+    medians = [device for device, _ in times]
+    samples = [record.device for record in records if record.device is not None]
+    return DeviceTimes(
+        clock=clocks[0],
+        device=estimators.median(medians),
+        device_ci95=estimators.median_interval(medians),
+        enqueue=estimators.median([enqueue for _, enqueue in times]),
+        h2d=_part_of_device_times([found.h2d_ns for found in samples]),
+        compute=_part_of_device_times([found.compute_ns for found in samples]),
+        d2h=_part_of_device_times([found.d2h_ns for found in samples]),
+        overlap=_overlap(records) if mode == "pipelined" else None,
+    )
+
+
+def hidden_share(batch_ns: float, compute_ns: float, copies_ns: float) -> float | None:
+    """Share of the copies' time that ran behind computing, from 0 to 1; None where there are no copies.
+
+    batch_ns: wall time of a full pipeline by its batches; compute_ns, copies_ns: of one batch, by events while the
+    others ran. What a batch takes beyond its pass was not hidden; time in which nothing ran counts as that as well.
+    """
+    if copies_ns <= 0:
+        return None
+    return min(1.0, max(0.0, 1 - (batch_ns - compute_ns) / copies_ns))
+
+
+def _overlap(records: Sequence[Measured]) -> float | None:
+    """Median over processes; each from all of its blocks and the medians of its parts."""
+    shares = [share for record in records if (share := _hidden(record)) is not None]
+    return estimators.median(shares) if shares else None
+
+
+def _hidden(record: Measured) -> float | None:
+    found, batches = record.device, sum(block.iterations for block in record.blocks)
+    if found is None or not found.h2d_ns or not batches:
+        return None
+    h2d, compute, d2h = (estimators.median(part) for part in (found.h2d_ns, found.compute_ns, found.d2h_ns))
+    return hidden_share(sum(block.wall_ns for block in record.blocks) / batches, compute, h2d + d2h)
+
+
+def _per_batch(record: Measured) -> tuple[float, float] | None:
+    """Device and enqueue time of one process: medians of its samples, or of all its blocks by their batches."""
+    if record.device is None:
+        return None
+    if record.device.device_ns:
+        return _medians(record.device)
+    # A block has both or neither (schemas.Block).
+    blocks = [(b.iterations, b.device_ns, b.enqueue_ns or 0) for b in record.blocks if b.device_ns is not None]
+    batches = sum(iterations for iterations, _, _ in blocks)
+    if not batches:
+        return None
+    return sum(device for _, device, _ in blocks) / batches, sum(enqueue for *_, enqueue in blocks) / batches
+
+
+def _medians(samples: DeviceSamples) -> tuple[float, float]:
+    return estimators.median(samples.device_ns), estimators.median(samples.enqueue_ns)
+
+
+def _part_of_device_times(processes: Sequence[Sequence[int]]) -> float | None:
+    medians = [estimators.median(samples) for samples in processes if samples]
+    return estimators.median(medians) if medians else None
+
+
+@dataclass(frozen=True)
+class CaseRecords:
+    """What was found of one case.
+
+    measured, failed: the records that belong to the plan, in round order.
+    left_out: (round, reason) of records that exist and must not be used.
+    damaged: (round, problem) of files that cannot be read.
+    usage: what the monitor saw, by round, where it watched; unwatched: why it did not in the others.
+    environment: of the measured records; they all agree in what it is asked for.
+    """
+
+    measured: tuple[Measured, ...]
+    failed: tuple[Failed, ...]
+    left_out: tuple[tuple[int, str], ...] = ()
+    damaged: tuple[tuple[int, str], ...] = ()
+    usage: Mapping[int, UsageSummary] = field(default_factory=dict)
+    unwatched: Mapping[int, str] = field(default_factory=dict)
+    environment: Environment | None = None
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What the records of one case show by themselves.
+
+    row: its figures, without grade, flags and checks, which also depend on what a Context holds.
+    findings, checks: of the records. calibration: the backend computes nothing.
+    """
+
+    row: Row
+    findings: tuple[Finding, ...] = ()
+    checks: Mapping[str, Check] = field(default_factory=dict)
+    calibration: bool = False
+
+    @property
+    def is_sound(self) -> bool:
+        """True where it was measured and nothing in its records makes it void."""
+        return self.row.status == "measured" and flags.grade(self.findings) != "F"
+
+
+@dataclass(frozen=True)
+class Context:
+    """What only the limits of the device and other rows show of a row.
+
+    findings, checks: of the limits. slower: NONMONOTONE, where a larger batch is faster. tried: another setting won.
+    """
+
+    roofline: Roofline | None = None
+    findings: tuple[Finding, ...] = ()
+    checks: Mapping[str, Check] = field(default_factory=dict)
+    slower: Finding | None = None
+    tried: bool = False
+    speedup: Speedup | None = None
+
+
+NO_CONTEXT = Context()
+
+
+def build_row(draft: Draft, context: Context = NO_CONTEXT) -> Row:
+    """The row of a case: its figures, everything found about it, and the grade that follows."""
+    found = _findings(draft, context)
+    return Row(
+        **{
+            **dict(draft.row),
+            "grade": grade_of(draft, context),
+            "flags": tuple(one.flag for one in found),
+            "checks": {**draft.checks, **context.checks},
+            "roofline": context.roofline,
+            "tried": context.tried,
+            "speedup": context.speedup,
+        }
+    )
+
+
+def grade_of(draft: Draft, context: Context) -> Grade | None:
+    """The worst that any finding leaves; None for what was not measured."""
+    return flags.grade(_findings(draft, context)) if draft.row.status == "measured" else None
+
+
+def _findings(draft: Draft, context: Context) -> list[Finding]:
+    checks = {**draft.checks, **context.checks}
+    slower = [] if context.slower is None else [context.slower]
+    return [*draft.findings, *context.findings, *unchecked(checks), *slower]
+
+
+def draft_of(case: Case, kind: Kind, records: CaseRecords, settings: Measurement, checks: Checks) -> Draft:
+    """What is known of one case without the others: measured, else failed, else skipped or missing."""
+    if case.skip_reason is not None:
+        return Draft(_row(case, kind, "skipped", reason=case.skip_reason))
+    if records.measured:
+        return _measured(case, kind, records, settings, checks)
+    damage = tuple(_damage(records))
+    if records.failed:
+        last = records.failed[-1]
+        return Draft(_row(case, kind, "failed", reason=f"{last.phase}: {last.error}", hint=last.hint), damage)
+    reason = "; ".join(dict.fromkeys(why for _, why in (*records.left_out, *records.damaged)))
+    return Draft(missing_row(case, kind, reason or "never measured", "Run `make run`."), damage)
+
+
+def missing_row(case: Case, kind: Kind, reason: str, hint: str) -> Row:
+    """The row of a case that has no samples."""
+    return _row(case, kind, "missing", reason=reason, hint=hint)
+
+
+QUANTILES = {"p90": 0.90, "p95": 0.95, "p99": 0.99}
+
+
+def latency_of(records: Sequence[Measured]) -> Latency:
+    """Statistics over the rounds. Every figure but the largest sample and their number is found in each process, and
+    the row has its median over processes: none weighs more for having more samples.
+    """
+    samples = [np.asarray(record.latency_ns, dtype=np.float64) for record in records]
+    medians = tuple(estimators.median(values) for values in samples)
+    tails = {name: estimators.process_percentiles(samples, quantile) for name, quantile in QUANTILES.items()}
+    known = {"p50": medians, **{name: values for name, values in tails.items() if values is not None}}
+    intervals = {name: estimators.median_interval(values) for name, values in known.items()}
+    middles = {name: estimators.median(values) for name, values in known.items()}
+    correlations = [r for r in map(estimators.lag1_autocorrelation, samples) if r is not None]
+    variations = [cv for cv in map(_variation, samples) if cv is not None]
+    return Latency(
+        median=estimators.median(medians),
+        ci95=estimators.median_interval(medians),
+        p50=middles["p50"],
+        p90=middles.get("p90"),
+        p95=middles.get("p95"),
+        p99=middles.get("p99"),
+        max=max(float(values.max()) for values in samples),
+        mean=estimators.median([float(values.mean()) for values in samples]),
+        iqr=estimators.median(
+            [estimators.percentile(values, 0.75) - estimators.percentile(values, 0.25) for values in samples]
+        ),
+        cv=estimators.median(variations) if variations else None,
+        lag1_autocorrelation=estimators.median(correlations) if correlations else None,
+        n=sum(values.size for values in samples),
+        rounds=len(records),
+        process_medians=medians,
+        percentile_ci95={name: interval for name, interval in intervals.items() if interval is not None},
+    )
+
+
+def _variation(samples: NDArray[np.float64]) -> float | None:
+    """Standard deviation by mean; None for one sample, or where all are 0."""
+    mean = float(samples.mean())
+    return float(samples.std(ddof=1)) / mean if samples.size > 1 and mean > 0 else None
+
+
+def throughput_of(batch_size: int, records: Sequence[Measured]) -> tuple[float | None, Interval | None]:
+    """Items per second of wall time of the timed blocks, never 1 / mean latency: median over processes, 95% interval.
+
+    Each process has one rate, and it is their times a batch of which the middle is taken: for an odd number of
+    processes that is the middle rate, and for an even one it agrees with the time a batch that offline rows show.
+    """
+    times = [
+        batch_times.wall_ns(record) / batch_times.batches(record) for record in records if batch_times.batches(record)
+    ]
+    if not times or min(times) <= 0:
+        return None, None
+    items = batch_size * 1e9
+    interval = estimators.median_interval(times)
+    return items / estimators.median(times), interval and Interval(low=items / interval.high, high=items / interval.low)
+
+
+def cold_of(records: Sequence[Measured]) -> ColdCosts:
+    """Median load and first inference; the largest compile of the processes that found no cache, else of all."""
+    costs = [record.cold_ns for record in records]
+    compiles = [(cost.compile, cost.compile_cached) for cost in costs if cost.compile is not None]
+    full = [compile_ns for compile_ns, cached in compiles if not cached]
+    return ColdCosts(
+        load=round(estimators.median([cost.load for cost in costs])),
+        compile=max(full or [compile_ns for compile_ns, _ in compiles], default=None),
+        compile_cached=(not full and any(cached for _, cached in compiles)) if compiles else None,
+        first_inference=round(estimators.median([cost.first_inference for cost in costs])),
+    )
+
+
+def worst_parity(records: Sequence[Measured]) -> Parity | None:
+    """The largest distance from the reference that any round showed, before or during timing, figure by figure.
+
+    A share of equal answers needs many of them: it is that of the checks of the most inputs, which are those of all
+    inputs in round 1 unless batches are large. Eight answers, of which int8 may change one, would judge by chance.
+    """
+    found = [parity for record in records for parity in (record.parity_before, record.parity_timed) if parity]
+    if not found:
+        return None
+    lost = any(parity.nonfinite for parity in found)
+    shares = [(parity.samples, parity.top1_agreement) for parity in found if parity.top1_agreement is not None]
+    most = max((samples for samples, _ in shares), default=0)
+    cosines = [parity.cosine for parity in found if parity.cosine is not None]
+    return Parity(
+        samples=min(parity.samples for parity in found),
+        relative_l2=None if lost else max((p.relative_l2 for p in found if p.relative_l2 is not None), default=None),
+        max_abs=None if lost else max((p.max_abs for p in found if p.max_abs is not None), default=None),
+        cosine=None if lost else min(cosines, default=None),
+        top1_agreement=min((share for samples, share in shares if samples == most), default=None),
+        nonfinite=max(parity.nonfinite for parity in found),
+        **worst_item(found),
+    )
+
+
+def _measured(case: Case, kind: Kind, found: CaseRecords, settings: Measurement, checks: Checks) -> Draft:
+    records = found.measured
+    numbers = tuple(record.round for record in records)
+    latency = batch_times.offline_of(records) if case.mode == "offline" else latency_of(records)
+    if numbers != tuple(range(1, len(records) + 1)):
+        latency = latency.model_copy(update={"process_rounds": numbers})
+    parity, device = worst_parity(records), device_of(records, case.mode)
+    rate, rate_interval = throughput_of(case.batch_size, records)
+    row = _row(
+        case,
+        kind,
+        "measured",
+        latency_ns=latency,
+        split=split_of(records),
+        device_ns=device,
+        throughput_per_s=rate,
+        throughput_ci95=rate_interval,
+        parity=parity,
+        placement=records[-1].placement,
+        memory_bytes=max(record.memory.peak_rss_bytes for record in records),
+        cold_ns=cold_of(records),
+        threads=records[0].threads,
+        clock=records[0].clock,
+        artifacts=records[0].artifacts,
+        usage=utilisation.merged(list(found.usage.values())),
+        stopped=rounds.why_stopped(numbers, latency.process_medians, settings, failed=bool(found.failed)),
+        plugin=found.environment.software.build.get(PLUGIN) if found.environment else None,
+    )
+    proof = flags.flags_for(case, records, latency, parity, checks)
+    lost = _lost(found, _rounds_owed(case, found, settings))
+    seen = rounds_of(records, found.usage, found.unwatched, found.environment)
+    if checks.calibration:
+        return Draft(row, (*proof, *lost, *interrupted(seen)), calibration=True)
+    happened, made = judge(case, seen)
+    skipped, compared = skipped_work(case, records)
+    findings = (*proof, *lost, *device_findings(case, latency, device), *happened, *skipped)
+    return Draft(row, findings, {**made, **compared})
+
+
+_OF_CASE = (
+    *("case_id", "model", "backend", "device", "precision", "batch_size", "sequence_length", "boundary", "mode"),
+    *("weights", "setting"),
+)
+
+
+def _row(case: Case, kind: Kind, status: Status, **known: Any) -> Row:
+    """A row that names its case and has the figures that are given."""
+    of_case = {name: getattr(case, name) for name in _OF_CASE}
+    return Row(**of_case, kind=kind, status=status, **known)
+
+
+def _rounds_owed(case: Case, records: CaseRecords, settings: Measurement) -> int:
+    """A setting that another one beat in round 1 gets no further rounds, and misses none."""
+    only_tried = case.tuned and {record.round for record in records.measured} == {1}
+    return 1 if only_tried else settings.rounds
+
+
+def _lost(records: CaseRecords, rounds: int) -> list[Finding]:
+    """Findings about rounds that the plan asked for and the row does not rest on."""
+    have = {record.round for record in records.measured if record.round <= rounds}
+    why = {number: "no record" for number in range(1, rounds + 1) if number not in have}
+    why |= {record.round: f"failed ({record.phase}: {record.error})" for record in records.failed}
+    why |= dict(records.left_out)
+    why |= {number: "damaged file" for number, _ in records.damaged}
+    # Further rounds are a bonus: without one of them the plan's own are still complete.
+    why = {number: text for number, text in why.items() if number <= rounds}
+    if not why:
+        return _damage(records)
+    detail = f"{len(have)} of {rounds} rounds; " + "; ".join(f"round {n}: {text}" for n, text in sorted(why.items()))
+    missing = finding("B", "ROUNDS_MISSING", detail, "Run `make run`: it measures only what is missing.")
+    return [missing, *_damage(records)]
+
+
+def _damage(records: CaseRecords) -> list[Finding]:
+    return [
+        finding("B", "DAMAGED_FILE", problem, "Run `make run`: damaged files are measured again.")
+        for _, problem in records.damaged
+    ]

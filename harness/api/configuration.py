@@ -1,0 +1,139 @@
+"""The configuration that a call of the API stands for (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from harness.api.subject import Subject
+from harness.backends import BACKENDS, backend_info
+from harness.core.errors import UsageError
+from harness.core.host import gpu
+from harness.core.schemas import Device, Exporter, ExportOptions, Precision
+from harness.core.text import unknown_name
+
+Choices = Mapping[str, Any]
+"""One entry of `configurations`: a value or a list for each of KEYS."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What a call says about the timed loop; None leaves it to the profiler's settings."""
+
+    num_runs: int | None = None
+    warmup_runs: int | None = None
+    rounds: int | None = None
+
+
+KEYS: Mapping[str, str] = {
+    "backend": "backends",
+    "precision": "precisions",
+    "batch_size": "batch_sizes",
+    "sequence_length": "sequence_lengths",
+    "boundary": "boundaries",
+    "mode": "modes",
+    "setting": "settings",
+}
+"""What a configuration may choose, and the list of a matrix block that it becomes."""
+
+
+def require_single(**choices: object) -> None:
+    """Raise UsageError for a choice that is neither a string nor a whole number: a profiler has one of each."""
+    for name, value in choices.items():
+        if value is not None and not isinstance(value, str | int):
+            raise UsageError(
+                f"{name}={value!r} is not one plain value.",
+                "Give one string or whole number; benchmark() takes lists of them.",
+            )
+
+
+DEFAULT_BACKEND = "torch-eager"
+"""What `profile` looks at where no backend is named."""
+
+
+def require_offered(device: Device, precision: Precision, backend: str) -> None:
+    """Raise UsageError or ConfigError for a device, precision or backend that does not exist, or not together, and
+    UnavailableError for a device that this machine does not have.
+
+    The default backend is not held to the precision here: `benchmark` has backends of its own.
+    """
+    for what, value, kind in (("device", device, Device), ("precision", precision, Precision)):
+        if value not in get_args(kind):
+            raise UsageError(*unknown_name(what, str(value), get_args(kind)))
+    offered = backend_info(backend).precisions.get(device)
+    if offered is None:
+        raise UsageError(
+            f"{backend} does not run on {device}.", f"On {device}: {', '.join(every_backend(device, 'fp32'))}."
+        )
+    if backend != DEFAULT_BACKEND and precision not in offered:
+        reason = backend_info(backend).not_offered.get(precision, f"not offered on {device}")
+        raise UsageError(f"{backend} does not run {precision}: {reason}.", f"It runs: {', '.join(offered)}.")
+    if not every_backend(device, precision):
+        raise UsageError(f"No backend runs {precision} on {device}.", "Choose another precision.")
+    if device == "cuda":
+        gpu.require(device)
+
+
+def block(choices: Choices, usual: Choices) -> dict[str, list[Any]]:
+    """A block of the matrix: the choices, and what is usual for the others. Raises UsageError for an unknown key.
+
+    >>> from harness.api.configuration import block
+    >>> block({"backend": "openvino", "batch_size": [1, 8]}, {"precision": "fp32", "batch_size": 1})
+    {'precisions': ['fp32'], 'batch_sizes': [1, 8], 'backends': ['openvino']}
+    """
+    if not isinstance(choices, Mapping):
+        raise UsageError(f"{choices!r} is no configuration.", 'Give dictionaries: {"backend": "onnxruntime"}.')
+    for key in choices:
+        if key not in KEYS:
+            raise UsageError(*unknown_name("choice of a configuration", key, KEYS))
+    given = {key: value for key, value in choices.items() if value is not None}
+    return {KEYS[key]: _listed(value) for key, value in {**usual, **given}.items()}
+
+
+def every_backend(device: Device, precision: Precision) -> list[str]:
+    """Backends that compute and offer a precision on a device."""
+    return [name for name, info in BACKENDS.items() if info.computes and precision in info.precisions.get(device, ())]
+
+
+def measurement(settings: Mapping[str, Any], subject: Subject, timing: Timing) -> dict[str, Any]:
+    """The section `measurement`: settings, and what a call says over them. Raises UsageError for what counts none."""
+    for name, least in (("num_runs", 1), ("warmup_runs", 0), ("rounds", 1)):
+        value = getattr(timing, name)
+        if value is not None and (not isinstance(value, int) or value < least):
+            raise UsageError(f"{name}={value!r} is no number of runs.", f"Give a whole number of at least {least}.")
+    found = dict(settings)
+    if subject.items is not None:
+        found.setdefault("parity_samples", subject.items)
+    if timing.num_runs is not None:
+        found |= {"max_samples": timing.num_runs, "min_samples": timing.num_runs}
+    if timing.warmup_runs is not None:
+        found["warmup_min_iterations"] = max(1, timing.warmup_runs)
+    if timing.rounds is not None:
+        found["rounds"] = timing.rounds
+    return found
+
+
+def config(
+    subject: Subject,
+    device: Device,
+    weights: str | None,
+    blocks: Sequence[Mapping[str, list[Any]]],
+    measured: Mapping[str, Any],
+    exporter: Exporter = "dynamo",
+) -> dict[str, Any]:
+    """A whole configuration, as it stands in its file."""
+    own = {"inputs": list(subject.inputs)} if subject.inputs else {}
+    model = {"name": subject.name, **({"weights": weights} if weights else {}), **own}
+    return {
+        "device": device,
+        "models": [model],
+        "matrix": [dict(one) for one in blocks],
+        **({"measurement": dict(measured)} if measured else {}),
+        **({"export": {"exporter": exporter}} if exporter != ExportOptions().exporter else {}),
+        "report": {"title": subject.label},
+    }
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]

@@ -1,0 +1,1 @@
+"""Backends of known duration, which prove the harness itself."""

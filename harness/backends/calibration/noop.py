@@ -1,0 +1,58 @@
+"""noop: one infer() is one empty call. Its row is the harness's own cost per inference, on the same loop as all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.backends.base import Array, Backend, BackendJob
+from harness.core.schemas import Placement
+
+
+class Noop(Backend):
+    """Does nothing; excludes everything."""
+
+    def __new__(cls, job: BackendJob) -> Noop:
+        """The form for the case's device, chosen here: to ask for it in each call would make CPU rows longer."""
+        return super().__new__(NoopOnGpu if job.case.device == "cuda" else cls)
+
+    def load(self) -> None:
+        """Load nothing."""
+
+    def select(self, index: int) -> None:
+        """Select nothing."""
+
+    def infer(self) -> None:
+        """Compute nothing."""
+
+    def outputs(self) -> dict[str, Array]:
+        """There are none."""
+        return {}
+
+    def placement(self) -> Placement:
+        """Runs in the interpreter, in no precision."""
+        return Placement(device="cpu", precision="none", provider="CPython", settings={}, dtype_census={})
+
+
+class NoopOnGpu(Noop):
+    """Has a stream, enqueues nothing on it, and waits for that: what the clock's events and the waiting cost."""
+
+    _cuda: Any
+
+    def load(self) -> None:
+        """Take the GPU."""
+        from harness.backends.cuda.context import Cuda  # noqa: PLC0415 - pycuda is needed only where there is a GPU
+
+        self._cuda = Cuda()
+        self.stream = self._cuda.stream
+
+    def synchronize(self) -> None:
+        """Wait for what the clock enqueued."""
+        self.stream.synchronize()
+
+    def placement(self) -> Placement:
+        """Runs nothing there, in no precision."""
+        return Placement(device="cuda", precision="none", provider="pycuda", settings={}, dtype_census={})
+
+    def close(self) -> None:
+        """Give the GPU back."""
+        self._cuda.close()

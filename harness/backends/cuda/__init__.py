@@ -1,0 +1,1 @@
+"""What all backends on a GPU share: the context, buffers, graphs."""

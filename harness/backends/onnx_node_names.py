@@ -1,0 +1,236 @@
+"""From names in an exported ONNX file to the modules that they came from, and from kernels to the nodes they fused.
+
+PyTorch's exporter writes the stack of modules into each node's metadata (`pkg.torch.onnx.name_scopes` and
+`pkg.torch.onnx.class_hierarchy`, lists that end with the operator itself). Rewriting may leave a convolution with the
+scope of the normalisation that was folded into it; the name of its weight is then nearer to the truth. The older
+exporter writes the scopes into the names alone: `/layer1/layer1.0/conv1/Conv`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from harness.backends.base import BackendJob
+from harness.backends.profile_tree import ROOT
+from harness.core.schemas import Artifact
+from harness.core.schemas.profile_record import Group
+from harness.profiling.groups import group_of
+
+_SCOPES, _CLASSES = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy"
+_ABOUT_SHAPES = frozenset({"Shape", "Size", "Constant", "ConstantOfShape", "Range"})
+_PRODUCTS = ("Conv", "Gemm", "MatMul", "Attention")
+_AGAIN = re.compile(r"_\d+$")
+"""The older exporter numbers what stands in one scope several times: `Add`, `Add_1`."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node of an exported file.
+
+    module: path of the module that it came from, ROOT for the model itself; None where the file does not tell.
+    around: names and class names of that module and of those that it stands in.
+    """
+
+    name: str
+    operator: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    module: str | None = None
+    around: tuple[str, ...] = ()
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Its operator and its module's class: what it is, for group_of()."""
+        return (self.operator, *self.around[-1:])
+
+
+@dataclass(frozen=True)
+class NodeIndex:
+    """The nodes of a file, findable by their names and by the tensors that they make."""
+
+    nodes: tuple[Node, ...]
+    by_name: Mapping[str, Node] = field(init=False)
+    by_tensor: Mapping[str, Node] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_name", {node.name: node for node in self.nodes})
+        object.__setattr__(self, "by_tensor", {name: node for node in self.nodes for name in node.outputs})
+
+
+def read_graph(file: Path) -> NodeIndex:
+    """The nodes of an ONNX file, without its weights. ModuleNotFoundError where Python has no `onnx`."""
+    import onnx  # noqa: PLC0415 - TensorRT's interpreter need not have it
+
+    graph = onnx.load(str(file), load_external_data=False).graph
+    weights = frozenset(initializer.name for initializer in graph.initializer)
+    return NodeIndex(tuple(_node(found, weights) for found in graph.node))
+
+
+def named(name: str) -> Node | None:
+    """What the older exporter's name of a node tells: scopes and operator; None for any other name."""
+    if not name.startswith("/"):
+        return None
+    *scopes, operator = name[1:].split("/")
+    path: list[str] = []
+    for scope in scopes:
+        if path and scope.startswith(f"{path[-1]}."):  # a list's member repeats the list's own name
+            path.pop()
+        path.append(scope)
+    around = tuple(word for scope in path for word in scope.split("."))
+    # Classes are not told: `layer.0.output` stands for BertOutput.
+    pairs = (f"{outer}.{inner}" for outer, inner in pairwise(path))
+    return Node(name, _AGAIN.sub("", operator), (), (), ".".join(path) or ROOT, (*around, *pairs))
+
+
+def exported_graph(job: BackendJob) -> tuple[NodeIndex, tuple[str, ...]]:
+    """The graph that a case's file was made from, and why it is empty where it is.
+
+    The fp32 file's for every precision: the others are made from it and keep the names of nodes, not all metadata.
+    """
+    artifact = _file_of(job)
+    if artifact is None:
+        return NodeIndex(()), ("The export has no fp32 file, whose names contain the modules.",)
+    try:
+        return read_graph(job.folder / artifact.path), ()
+    except ModuleNotFoundError as error:
+        return NodeIndex(()), (f"Layers have no modules: this Python has no {error.name}.",)
+
+
+def _file_of(job: BackendJob) -> Artifact | None:
+    """The fp32 file of the form that the case's library reads; None where only another form has one."""
+    forms, variant = job.export.onnx_variants, job.options.get("variant")
+    used = f"{job.case.precision}-{variant}"
+    if job.engine is not None:
+        used = next((form for form, file in forms.items() if file.path == job.engine.request.onnx), "")
+    if used in forms:
+        return forms.get(f"fp32-{used.partition('-')[2]}")
+    return job.export.onnx.get("fp32")
+
+
+def _node(found: Any, weights: Collection[str]) -> Node:
+    told = {prop.key: prop.value for prop in found.metadata_props}
+    scopes, classes = _listed(told.get(_SCOPES)), _listed(told.get(_CLASSES))
+    weighing = [name.removesuffix(".weight") for name in found.input if name in weights and name.endswith(".weight")]
+    module = weighing[0] if weighing else scopes[-2] or ROOT if len(scopes) > 1 and not scopes[0] else None
+    around = tuple(word for name in scopes[:-1] for word in name.split(".")[-1:] if word)
+    # What a library fused has its own name, and its output's is the last member's.
+    by_name = None if scopes else named(found.name) or named("".join(found.output[:1]).removesuffix("_output_0"))
+    return Node(
+        name=found.name,
+        operator=found.op_type,
+        inputs=tuple(found.input),
+        outputs=tuple(found.output),
+        module=by_name.module if by_name else module,
+        around=by_name.around if by_name else (*around, *(name.rpartition(".")[2] for name in classes[:-1])),
+    )
+
+
+def _listed(text: str | None) -> list[str]:
+    return [] if text is None else [str(one) for one in ast.literal_eval(text)]
+
+
+def fused(original: NodeIndex, kernels: NodeIndex) -> dict[str, tuple[Node, ...]]:
+    """Name of each kernel of an optimised graph → the original nodes that it computes, in their order.
+
+    Backwards from the tensors that a kernel makes, as far as tensors that other kernels make or a node that is what the
+    kernel is; then each node that no kernel claimed goes to the kernel that made the latest of its inputs, as a sum or
+    an activation that was fused behind a convolution without a tensor name of its own.
+    """
+    made = {kernel.name: _tensors_of(kernel, original) for kernel in kernels.nodes}
+    boundary = {tensor for tensors in made.values() for tensor in tensors}
+    owner: dict[str, str] = {}
+    for kernel in kernels.nodes:
+        if group_of((kernel.operator,)) == "layout":
+            continue  # it hands on what another kernel computed
+        for node in _behind(original, kernel.operator, made[kernel.name], boundary):
+            owner.setdefault(node.name, kernel.name)
+    order = {kernel.name: place for place, kernel in enumerate(kernels.nodes)}
+    for node in original.nodes:
+        if node.name in owner or node.operator in _ABOUT_SHAPES:
+            continue
+        sources = [original.by_tensor[name].name for name in node.inputs if name in original.by_tensor]
+        owners = [owner[source] for source in sources if source in owner]
+        if owners:
+            owner[node.name] = max(owners, key=order.__getitem__)
+    found: dict[str, list[Node]] = {kernel.name: [] for kernel in kernels.nodes}
+    for node in original.nodes:
+        if node.name in owner:
+            found[owner[node.name]].append(node)
+    return {name: tuple(nodes) for name, nodes in found.items()}
+
+
+def told_by_themselves(kernels: NodeIndex) -> dict[str, tuple[Node, ...]]:
+    """The same for kernels whose own names tell where they stand, with nothing else of what they fused."""
+    return {kernel.name: (kernel,) for kernel in kernels.nodes if kernel.module is not None}
+
+
+def _tensors_of(kernel: Node, original: NodeIndex) -> tuple[str, ...]:
+    """Original tensors that a kernel makes: by its outputs' names, or by its own where layouts renamed those."""
+    same = tuple(name for name in kernel.outputs if name in original.by_tensor)
+    renamed = kernel.name.removesuffix("_nchwc")
+    if same or renamed not in original.by_tensor:
+        return same
+    return (renamed,)
+
+
+def _behind(original: NodeIndex, operator: str, tensors: Sequence[str], boundary: Collection[str]) -> Iterator[Node]:
+    waiting, seen = list(tensors), set(tensors)
+    while waiting:
+        node = original.by_tensor[waiting.pop()]
+        yield node
+        if node.operator == operator:
+            continue
+        fresh = [
+            name for name in node.inputs if name in original.by_tensor and name not in boundary and name not in seen
+        ]
+        seen.update(fresh)
+        waiting += fresh
+
+
+def main_of(members: Sequence[Node], operator: str = "") -> Node | None:
+    """The member that says what a kernel is: a product before all others, then one that the kernel is named after,
+    then the last. None of none."""
+    named = [node for node in members if node.operator in operator]
+    for candidates in ([node for node in members if _is_product(node)][:1], named, members):
+        if candidates:
+            return candidates[-1]
+    return None
+
+
+def _is_product(node: Node) -> bool:
+    """Also the bias that is added to one, which keeps the module's name where a product was rewritten."""
+    return node.operator in _PRODUCTS or node.around[-1:] == ("Linear",)
+
+
+def place_of(members: Sequence[Node], operator: str) -> tuple[str | None, Group]:
+    """(module, group) of a kernel from what it fused; its own operator counts where it fused nothing known.
+
+    A kernel that fused the products of several modules stands in what those have in common, and in their group if
+    that is one.
+    """
+    main = main_of(members, operator)
+    if main is None:
+        # No node of the export: a library that changes the layout puts its own Transposes around (ONNX Runtime's NHWC).
+        return None, "layout" if operator == "Transpose" else group_of((operator,))
+    products = [node for node in members if _is_product(node)]
+    modules = {node.module for node in products if node.module is not None}
+    if len(modules) > 1:
+        groups = {group_of(node.kinds, node.around) for node in products}
+        return _common(modules), groups.pop() if len(groups) == 1 else "other"
+    return main.module, group_of((operator, *main.kinds), main.around)
+
+
+def _common(modules: Collection[str]) -> str:
+    """The module that all of these stand in."""
+    shared = []
+    for names in zip(*(module.split(".") for module in modules), strict=False):
+        if len(set(names)) > 1:
+            break
+        shared.append(names[0])
+    return ".".join(shared) or ROOT

@@ -1,0 +1,1 @@
+"""ONNX Runtime's backends and their profilers."""

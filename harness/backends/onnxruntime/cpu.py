@@ -1,0 +1,134 @@
+"""onnxruntime: one infer() is one run_with_iobinding; inputs and outputs are bound before, nothing is copied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from harness.backends.base import Array, Backend, Batch
+from harness.backends.onnxruntime.placement import computing_kernels, quantised
+from harness.backends.precision import file_precision, precision_of
+from harness.core.schemas import Placement
+
+
+class OnnxRuntime(Backend):
+    """All graph optimisations, sequential execution, one binding per input batch, shared output buffers."""
+
+    def load(self) -> None:
+        """Create the session (which optimises the graph) and bind every input batch; nothing runs yet."""
+        options = self.session_options()
+        self._artifact = self.job.export.onnx[self.job.case.precision]
+        self._session = ort.InferenceSession(
+            str(self.job.folder / self._artifact.path), options, providers=["CPUExecutionProvider"]
+        )
+        self._outputs: dict[str, ort.OrtValue] = {}
+        # ONNX Runtime binds no strings: a batch with some is handed over, and converted, at each run.
+        self._by_run = any(array.dtype.kind in "UO" for array in self.job.batches[0].values())
+        self._fed: Batch = self.job.batches[0]
+        if self._by_run:
+            self.infer = self._run  # type: ignore[method-assign]  # without a question inside the clock
+            return
+        self._bindings = [self._bind(batch) for batch in self.job.batches]
+        self._binding = self._bindings[0]
+
+    def session_options(self) -> Any:
+        """What the session is made with."""
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = self.job.threads
+        options.inter_op_num_threads = 1
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+        return options
+
+    def end_profiling(self) -> Path:
+        """The profile of a session whose options asked for one, complete."""
+        return Path(self._session.end_profiling())
+
+    def select(self, index: int) -> None:
+        """Point the next run at a batch."""
+        if self._by_run:
+            self._fed = self.job.batches[index]
+        else:
+            self._binding = self._bindings[index]
+
+    def feed(self, batch: Batch) -> None:
+        """Bind arrays where they lie; the output buffers stay bound."""
+        # The binding knows addresses only: the arrays must outlive the run.
+        self._fed = batch
+        if self._by_run:
+            return
+        self._binding = self._bindings[0]
+        for name, array in batch.items():
+            self._binding.bind_cpu_input(name, array)
+
+    def infer(self) -> None:
+        """Run once."""
+        self._session.run_with_iobinding(self._binding)
+
+    def _run(self) -> None:
+        self._answer = self._session.run(None, self._fed)
+
+    def outputs(self) -> dict[str, Array]:
+        """Copies of the bound outputs.
+
+        The first answer lies where ONNX Runtime put it; buffers of its shapes take every later one. A run in load() to
+        learn them would be the first inference, timed as part of loading.
+        """
+        if self._outputs:
+            return {name: value.numpy().copy() for name, value in self._outputs.items()}
+        names = [output.name for output in self._session.get_outputs()]
+        if self._by_run:
+            return {name: np.copy(one) for name, one in zip(names, self._answer, strict=True)}
+        answer = dict(zip(names, self._binding.copy_outputs_to_cpu(), strict=True))
+        self._outputs = {name: ort.OrtValue.ortvalue_from_numpy(np.empty_like(one)) for name, one in answer.items()}
+        for binding in self._bindings:
+            for name, value in self._outputs.items():
+                binding.bind_ortvalue_output(name, value)
+        return answer
+
+    def placement(self) -> Placement:
+        """The providers that the session obtained, the element types of the file, and for int8 the kernels that ran.
+
+        Integer weights alone prove nothing: what ONNX Runtime cannot fuse, it multiplies in fp32 after all.
+        """
+        options = self._session.get_session_options()
+        census = self._artifact.dtype_census
+        kernels: dict[str, int] = {}
+        if quantised(census) or self.job.case.precision == "int8":
+            kernels = computing_kernels(
+                self.job.folder / self._artifact.path, self.job.batches[0], options.intra_op_num_threads
+            )
+        return Placement(
+            device="cpu" if self._session.get_providers() == ["CPUExecutionProvider"] else "mixed",
+            precision=precision_of(kernels) if kernels else self._floating(),
+            provider="+".join(self._session.get_providers()),
+            settings={
+                "threads": options.intra_op_num_threads,
+                "interop_threads": options.inter_op_num_threads,
+                "opset": self._artifact.opset,
+                **({"strings": "converted at each run"} if self._by_run else {}),
+                **{f"{precision}_kernels": number for precision, number in sorted(kernels.items())},
+            },
+            dtype_census=census,
+        )
+
+    def build_facts(self) -> dict[str, str]:
+        """ONNX Runtime's own build line."""
+        return {"onnxruntime": ort.get_build_info()}
+
+    def _floating(self) -> str:
+        """Of the file, and of what goes in and comes out."""
+        session = self._session
+        return file_precision(
+            self._artifact, [port.type for port in session.get_inputs()], [port.type for port in session.get_outputs()]
+        )
+
+    def _bind(self, batch: Batch) -> ort.IOBinding:
+        binding = self._session.io_binding()
+        for name, array in batch.items():
+            binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C")))
+        for output in self._session.get_outputs():
+            binding.bind_output(output.name)  # ONNX Runtime allocates it
+        return binding

@@ -1,0 +1,211 @@
+"""onnxruntime on CUDA: one infer() is one run_with_iobinding on the harness's stream, or one launch of its CUDA graph.
+
+Inputs and outputs are bound to device memory before; the run returns when its work is enqueued.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from harness.backends.base import (
+    Array,
+    Backend,
+    BackendJob,
+    Batch,
+)
+from harness.backends.cuda import libraries
+from harness.backends.cuda.buffers import Buffers, Tied
+from harness.backends.cuda.context import Cuda
+from harness.backends.loads import onnx_of
+from harness.backends.onnxruntime.placement import (
+    Ran,
+    device_of,
+    nodes_of,
+    shares,
+)
+from harness.backends.onnxruntime.session import (
+    Provider,
+    Wanted,
+    capture_refused,
+    open_session,
+)
+from harness.backends.precision import file_precision
+from harness.core.schemas import Placement
+
+CUDA = "CUDAExecutionProvider"
+
+_TYPES = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(bool)": np.bool_,
+    "tensor(uint8)": np.uint8,
+    "tensor(int8)": np.int8,
+    "tensor(double)": np.float64,
+}
+
+WARM_UP_RUNS = 3
+"""Of each binding. ONNX Runtime repeats the first run of a graph's id until the graph is captured (two plain ones for
+its memory, one that captures); the next ones replay it."""
+
+_NO_GRAPH = "-1"
+"""The id with which ONNX Runtime neither captures nor replays."""
+
+
+class OnnxRuntimeOnGpu(Backend):
+    """Each set of inputs on the device (cuda_buffers.py) has a binding, and a CUDA graph, of its own."""
+
+    def __init__(self, job: BackendJob) -> None:
+        super().__init__(job)
+        setting = job.options.get("variant")
+        self._artifact = onnx_of(job.export, job.case.precision, str(setting) if setting else None)
+
+    def load(self) -> None:
+        """Create the session on the harness's stream, bind every batch, and capture a graph for each."""
+        libraries.preload()
+        self._cuda = Cuda(copies_apart=self.job.slots > 1)
+        self.stream, self.copy_streams = self._cuda.stream, self._cuda.copy_streams
+        with tempfile.TemporaryDirectory(prefix="inferometer-") as folder:
+            self._session = open_session(self._wanted(Path(folder)))
+            self._kinds = {one.name: np.dtype(_TYPES[one.type]) for one in self._session.get_inputs()}
+            prepared = [self._typed(batch) for batch in self.job.batches]
+            first = self._first_run(prepared[0])
+            self._ran = self._told_by_first_run()
+        outputs = {name: self._cuda.empty(value.shape, value.dtype) for name, value in first.items()}
+        self._buffers = Buffers(self._cuda, self.job, prepared, outputs)
+        self._bindings = [self._bind(tied) for tied in self._buffers.sets]
+        self._options = [self._run_options(index) for index in range(len(self._buffers.sets))]
+        self._run = self._session.run_with_iobinding
+        for binding, options in zip(self._bindings, self._options, strict=True):
+            with capture_refused():
+                for _ in range(WARM_UP_RUNS):
+                    self._run(binding, options)
+        self.stream.synchronize()
+        self._binding, self._option = self._bindings[0], self._options[0]
+
+    def select(self, index: int) -> None:
+        """Point the next run at a batch, or the next upload at pinned arrays."""
+        number = self._buffers.select(index)
+        self._binding, self._option = self._bindings[number], self._options[number]
+
+    def refresh(self, index: int) -> None:
+        """Copy a batch once more to where the session, or upload(), reads it."""
+        self._buffers.refresh(index, self._typed(self.job.batches[index]))
+
+    def feed(self, batch: Batch) -> None:
+        """Copy arrays to where the session reads them."""
+        self._buffers.feed(self._typed(batch))
+
+    def infer(self) -> None:
+        """Enqueue once."""
+        self._run(self._binding, self._option)
+
+    def upload(self) -> None:
+        """Enqueue the copies of the chosen batch."""
+        self._buffers.upload()
+
+    def download(self) -> None:
+        """Enqueue the copies of the outputs."""
+        self._buffers.download()
+
+    def synchronize(self) -> None:
+        """Wait for the stream."""
+        self.stream.synchronize()
+
+    def outputs(self) -> dict[str, Array]:
+        """Copies as fp32 by output name."""
+        return self._buffers.fetched()
+
+    def placement(self) -> Placement:
+        """Where the nodes of the timed session ran, and what it says of its own options; never from the request."""
+        options = self._session.get_provider_options().get(CUDA, {})
+        tf32 = options.get("use_tf32") == "1"
+        return Placement(
+            device=device_of(self._ran),
+            precision=self._precision(tf32),
+            provider="+".join(self._session.get_providers()),
+            settings={
+                "tf32": tf32,
+                "cuda_graph": options.get("enable_cuda_graph") == "1",
+                "nhwc": options.get("prefer_nhwc") == "1",
+                "file": self._artifact.path,
+                "opset": self._artifact.opset,
+                **shares(self._ran),
+            },
+            dtype_census=self._artifact.dtype_census,
+        )
+
+    def build_facts(self) -> dict[str, str]:
+        """ONNX Runtime's own build line, and the CUDA that it was built for."""
+        from onnxruntime.capi import build_and_package_info as info  # noqa: PLC0415
+
+        cuda = getattr(info, "cuda_version", "not told")
+        return {"onnxruntime": ort.get_build_info(), "onnxruntime_cuda": str(cuda)}
+
+    def close(self) -> None:
+        """The session first: it holds graphs and memory on the context."""
+        del self._run, self._bindings, self._binding, self._session
+        self._cuda.close()
+
+    def _wanted(self, folder: Path) -> Wanted:
+        file = self.job.folder / self._artifact.path
+        return Wanted(file, self._providers(), self.job.threads, folder / "profile")
+
+    def _told_by_first_run(self) -> Sequence[Ran]:
+        """Its nodes; the session profiles nothing more."""
+        return nodes_of(json.loads(Path(self._session.end_profiling()).read_bytes()))
+
+    def _providers(self) -> Sequence[Provider]:
+        return [(CUDA, self._cuda_options(graph=bool(self.job.options.get("graph"))))]
+
+    def _cuda_options(self, graph: bool) -> dict[str, str]:
+        return {
+            "device_id": "0",
+            "user_compute_stream": str(self.stream.handle),
+            "use_tf32": "1" if self.job.case.precision == "tf32" else "0",
+            "cudnn_conv_algo_search": "EXHAUSTIVE",
+            "prefer_nhwc": "1" if self.job.options.get("nhwc") else "0",
+            "enable_cuda_graph": "1" if graph else "0",
+        }
+
+    def _first_run(self, batch: Mapping[str, Array]) -> dict[str, Array]:
+        """Outputs of one run from and to host memory: their shapes are not known before. It is the one profiled."""
+        options = ort.RunOptions()
+        options.add_run_config_entry("gpu_graph_id", _NO_GRAPH)
+        found = self._session.run(None, dict(batch), options)
+        names = [output.name for output in self._session.get_outputs()]
+        return dict(zip(names, found, strict=True))
+
+    def _typed(self, batch: Batch) -> dict[str, Array]:
+        return {name: np.ascontiguousarray(batch[name], kind) for name, kind in self._kinds.items()}
+
+    def _bind(self, tied: Tied) -> Any:
+        binding = self._session.io_binding()
+        for name, tensor in tied.inputs.items():
+            binding.bind_input(name, "cuda", 0, tensor.dtype.type, list(tensor.shape), tensor.address)
+        for name, output in tied.outputs.items():
+            binding.bind_output(name, "cuda", 0, output.dtype.type, list(output.shape), output.address)
+        return binding
+
+    def _run_options(self, index: int) -> Any:
+        options = ort.RunOptions()
+        options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+        if self.job.options.get("graph"):
+            # A captured graph holds the addresses of its binding: each batch needs one of its own.
+            options.add_run_config_entry("gpu_graph_id", str(index + 1))
+        return options
+
+    def _precision(self, tf32: bool) -> str:
+        session = self._session
+        found = file_precision(
+            self._artifact, [port.type for port in session.get_inputs()], [port.type for port in session.get_outputs()]
+        )
+        return "tf32" if found == "fp32" and tf32 else found

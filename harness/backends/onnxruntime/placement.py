@@ -1,0 +1,140 @@
+"""Which provider ran which nodes: the profile of a session's first run, never the list that was asked for (pure)."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnxruntime as ort
+
+from harness.backends.base import Batch
+
+CPU = "CPUExecutionProvider"
+
+_ABOUT_SHAPES = frozenset(
+    {
+        *("Shape", "Size", "Gather", "Unsqueeze", "Squeeze", "Concat", "Cast", "Slice", "Range", "ConstantOfShape"),
+        *("Equal", "Where", "Add", "Sub", "Mul", "Div", "Reshape", "Max", "Min", "ReduceProd", "Identity"),
+    }
+)
+_SHAPE_BYTES = 1024
+"""ONNX Runtime keeps on the CPU on purpose what computes the extents of a tensor and not its content (its
+GetCpuPreferredNodes). Such a node has one of these operators and a result of a few numbers; a batch of activations is
+larger."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One node of a run. The profile's times are left out: on a GPU they are those of launching."""
+
+    provider: str
+    operator: str
+    output_bytes: int
+
+    @property
+    def computes_on_cpu(self) -> bool:
+        """Whether data of the model was on the CPU for it."""
+        small = self.operator in _ABOUT_SHAPES and self.output_bytes <= _SHAPE_BYTES
+        return self.provider == CPU and not small
+
+
+def nodes_of(events: Iterable[Mapping[str, Any]]) -> list[Ran]:
+    """The nodes in a profile of exactly one run."""
+    return [
+        Ran(
+            provider=str(event["args"]["provider"]),
+            operator=str(event["args"]["op_name"]),
+            output_bytes=int(event["args"].get("output_size", 0)),
+        )
+        for event in events
+        if event.get("cat") == "Node" and str(event["name"]).endswith("_kernel_time")
+    ]
+
+
+def device_of(nodes: Iterable[Ran]) -> str:
+    """`cuda`, or `cuda+cpu` where a node that computes ran on the CPU; `nothing` where no node was seen to run."""
+    ran = list(nodes)
+    if not ran:
+        return "nothing"
+    return "cuda+cpu" if any(node.computes_on_cpu for node in ran) else "cuda"
+
+
+def shares(nodes: Iterable[Ran]) -> dict[str, str | int | float | bool]:
+    """Number of nodes by provider, `nodes_cuda`; and the computing ones on the CPU by name, where there are any."""
+    ran = list(nodes)
+    found: dict[str, str | int | float | bool] = {}
+    for provider in sorted({node.provider for node in ran}):
+        short = provider.removesuffix("ExecutionProvider").lower()
+        found[f"nodes_{short}"] = sum(node.provider == provider for node in ran)
+    copies = sum(node.operator.startswith("Memcpy") for node in ran)
+    if copies:
+        found["nodes_copying"] = copies
+    elsewhere = sorted({node.operator for node in ran if node.computes_on_cpu})
+    if elsewhere:
+        found["computed_on_cpu"] = "+".join(elsewhere)
+    return found
+
+
+_INTEGER = frozenset(
+    {
+        "ConvInteger",
+        "DynamicQuantizeMatMul",
+        "MatMulInteger",
+        "MatMulIntegerToFloat",
+        "QAttention",
+        "QGemm",
+        "QLinearConv",
+        "QLinearMatMul",
+    }
+)
+_FLOATING = frozenset(
+    {
+        "Attention",
+        "Conv",
+        "FusedConv",
+        "FusedGemm",
+        "FusedMatMul",
+        "Gemm",
+        "MatMul",
+        "MultiHeadAttention",
+        "NhwcFusedConv",
+    }
+)
+"""Kernels that do the arithmetic of a network; all others move, scale or normalise what these compute."""
+
+
+def computing_kernels(file: Path, batch: Batch, threads: int) -> dict[str, int]:
+    """Kernels of one run by precision, from a second session that profiles itself. Outside the clock.
+
+    Keys: int8 and fp32, those that are not 0.
+    """
+    with tempfile.TemporaryDirectory(prefix="inferometer-") as folder:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.enable_profiling = True
+        options.profile_file_prefix = str(Path(folder) / "profile")
+        session = ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        session.run(None, dict(batch))
+        events = json.loads(Path(session.end_profiling()).read_bytes())
+    return count(
+        event["args"]["op_name"]
+        for event in events
+        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")
+    )
+
+
+def count(operators: Iterable[str]) -> dict[str, int]:
+    """Operators by name → how many of them compute in int8 and in fp32."""
+    found = Counter("int8" if name in _INTEGER else "fp32" for name in operators if name in _INTEGER | _FLOATING)
+    return dict(found)
+
+
+def quantised(census: Mapping[str, int]) -> bool:
+    """True where a file has more weights of 8 bits than floating ones."""
+    integers = census.get("int8", 0) + census.get("uint8", 0)
+    return integers > sum(census.get(name, 0) for name in ("float", "float16", "bfloat16"))

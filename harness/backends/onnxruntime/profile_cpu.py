@@ -1,0 +1,122 @@
+"""The profiler of onnxruntime: its own per-node profile, from a session like the timed one that profiles itself."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness.backends.base import BackendJob, Batch
+from harness.backends.onnx_node_names import (
+    NodeIndex,
+    exported_graph,
+    fused,
+    read_graph,
+)
+from harness.backends.onnxruntime.cpu import OnnxRuntime
+from harness.backends.onnxruntime.profile_events import ProfiledRun, last_runs, rows_of, runs_of
+from harness.backends.profile_timing import ready, span_of, spans_alone
+from harness.core.errors import UnavailableError
+from harness.core.schemas.profile_record import PartsProfile
+from harness.core.store import save_bytes
+from harness.profiling.reconcile import middle_mean
+
+TRACE = "nodes.trace.json"
+MAX_TRACED_RUNS = 10
+"""Of a 12-layer encoder a run has some hundred events with many arguments; a trace of more runs opens slowly."""
+_NO_FLOPS = "No FLOPs by node: kernels contain parts of several modules."
+_MICROSECONDS = "ONNX Runtime reports whole microseconds: shorter nodes count as 0."
+
+
+class ProfiledOnnxRuntime(OnnxRuntime):
+    """The same session, but for the profile and a copy of the graph that it made of the file."""
+
+    def __init__(self, job: BackendJob, folder: Path) -> None:
+        super().__init__(job)
+        self._profile, self.graph = folder / "profile", folder / "optimised.onnx"
+
+    def session_options(self) -> Any:
+        """With profiling."""
+        options = super().session_options()
+        options.enable_profiling = True
+        options.profile_file_prefix = str(self._profile)
+        options.optimized_model_filepath = str(self.graph)
+        options.log_severity_level = 3  # else it warns that the copy is for this machine alone
+        return options
+
+
+def profile(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) -> PartsProfile:
+    """Nodes of the optimised graph on a CPU, kernels on a GPU.
+
+    batches: rotated through while profiling. folder: where the trace goes. runs: inferences with profile and without.
+    """
+    job = replace(job, batches=batches)
+    if job.case.device == "cpu":
+        return _nodes(job, folder, runs)
+    from harness.backends.onnxruntime import profile_cuda  # noqa: PLC0415 - imports pycuda, which a CPU machine lacks
+
+    return profile_cuda.profile(job, folder, runs)
+
+
+def _nodes(job: BackendJob, folder: Path, runs: int) -> PartsProfile:
+    before = spans_alone(OnnxRuntime(job), runs)
+    spans, events, kernels = _profiled(job, runs)
+    after = spans_alone(OnnxRuntime(job), runs)
+    original, unknown = exported_graph(job)
+    members = fused(original, kernels) if original.nodes else {}
+    save_bytes(folder / TRACE, json.dumps(last_runs(events, MAX_TRACED_RUNS)).encode())
+    return PartsProfile(
+        layers=rows_of(runs_of(events)[-runs:], members),
+        operators=(),
+        traces=(TRACE,),
+        window_ns=middle_mean(spans),
+        plain_ns=middle_mean(before + after),
+        notes=(_NO_FLOPS, _MICROSECONDS, *unknown),
+    )
+
+
+def _profiled(job: BackendJob, runs: int) -> tuple[list[int], list[Any], NodeIndex]:
+    """(wall times in ns, all events, the optimised graph) of a session that profiles itself and is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="inferometer-") as scratch:
+        backend = ProfiledOnnxRuntime(job, Path(scratch))
+        ready(backend)
+        spans = [span_of(backend, index) for index in range(runs)]
+        events = json.loads(backend.end_profiling().read_bytes())
+        return spans, events, read_graph(backend.graph)
+
+
+_IN_USE = "mem_bytes_requested_in_use"
+_CHANGE = "mem_requested_in_use_delta"
+
+_BY = (
+    "measured: most bytes in use of ONNX Runtime's arena after any node of a warm pass, less those before the first "
+    "pass; what a kernel frees before it returns is not seen"
+)
+
+
+def peak_bytes(job: BackendJob) -> tuple[int, str]:
+    """(bytes beyond weights, inputs and outputs at the peak of one warm pass, how they were measured).
+
+    UnavailableError on a GPU, and where this version tells no memory.
+    """
+    if job.case.device != "cpu":
+        raise UnavailableError("ONNX Runtime's memory figures are read on a CPU only", "The estimate is beside it.")
+    with tempfile.TemporaryDirectory(prefix="inferometer-") as scratch:
+        backend = ProfiledOnnxRuntime(job, Path(scratch))
+        ready(backend)
+        return peak_of(runs_of(json.loads(backend.end_profiling().read_bytes()))), _BY
+
+
+def peak_of(runs: Sequence[ProfiledRun]) -> int:
+    """Most bytes in use after any node of the last run, less those before the first node of the first one.
+
+    The first run tells what is there without a pass. From the second one on ONNX Runtime takes what it planned as one
+    block before any node runs, so that their own run does not show it. UnavailableError where nodes tell no memory.
+    """
+    first, last = runs[0].nodes[0]["args"], [node["args"] for node in runs[-1].nodes]
+    if _IN_USE not in first:
+        raise UnavailableError("this ONNX Runtime reports no memory in its profile", "1.32 does.")
+    return max(int(node[_IN_USE]) for node in last) - (int(first[_IN_USE]) - int(first[_CHANGE]))

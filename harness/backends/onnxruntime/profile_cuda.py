@@ -1,0 +1,108 @@
+"""The profiler of onnxruntime on a GPU: kernels as CUPTI tells them to torch.profiler, and nodes that launched them.
+
+ONNX Runtime's own profile tells when each node was launched, not how long the GPU took for it. CUPTI watches a whole
+process, whoever launches: the case as it is timed, with its CUDA graph, and then a session without one, whose launches
+are those of its nodes. Kernels take as long in either; what profiling costs is told of the first.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.backends.base import BackendJob
+from harness.backends.onnx_node_names import (
+    exported_graph,
+    fused,
+    read_graph,
+    told_by_themselves,
+)
+from harness.backends.onnxruntime.cuda import OnnxRuntimeOnGpu
+from harness.backends.onnxruntime.placement import Ran
+from harness.backends.onnxruntime.profile_events import LEAST, Event, on_gpu, rows_of, runs_of
+from harness.backends.onnxruntime.session import Wanted
+from harness.backends.profile_timing import plain_ns, ready
+from harness.backends.torch.profile_operators import TRACE, operators
+from harness.core.errors import StorageError
+from harness.core.extensions import reason
+from harness.core.schemas.profile_record import LayerRow, PartsProfile
+
+NODES_TRACE = "nodes.pt.trace.json"
+_NO_GRAPH = "Nodes were profiled without the CUDA graph that the case is timed with: a graph has no nodes."
+_NO_FLOPS = "No FLOPs by node: kernels contain parts of several modules."
+
+
+class _ProfiledOnGpu(OnnxRuntimeOnGpu):
+    """The same session, but for a profile of all its runs and a copy of the graph that it made of the file."""
+
+    def __init__(self, job: BackendJob, folder: Path) -> None:
+        super().__init__(replace(job, options={**job.options, "graph": False}))
+        self._folder, self.graph = folder, folder / "optimised.onnx"
+
+    def events(self) -> tuple[Sequence[Event], int]:
+        """The profile, and when its times begin, in ns of the Unix epoch. Nothing more is profiled."""
+        begin = int(self._session.get_profiling_start_time_ns())
+        return json.loads(Path(self._session.end_profiling()).read_bytes()), begin
+
+    def _wanted(self, folder: Path) -> Wanted:
+        return replace(super()._wanted(self._folder), graph=self.graph)
+
+    def _told_by_first_run(self) -> Sequence[Ran]:
+        return ()
+
+
+@dataclass(frozen=True)
+class _Nodes:
+    """layers: empty where they are not told, and `notes` say why."""
+
+    layers: tuple[LayerRow, ...]
+    notes: tuple[str, ...]
+
+
+def profile(job: BackendJob, folder: Path, runs: int) -> PartsProfile:
+    """Kernels of the case as it is timed, in its CUDA graph if it has one, and nodes without one."""
+    backend = OnnxRuntimeOnGpu(job)
+    ready(backend)
+    plain = plain_ns(backend, runs)
+    found = operators(backend, folder, runs)
+    backend.close()
+    nodes = _nodes(job, folder, runs)
+    if not nodes.layers:
+        return found.alone(plain, *nodes.notes)
+    return PartsProfile(
+        layers=nodes.layers,
+        operators=found.rows,
+        traces=(TRACE, NODES_TRACE),
+        window_ns=found.window_ns,
+        plain_ns=plain,
+        notes=(*((_NO_GRAPH,) if job.options.get("graph") else ()), _NO_FLOPS, *nodes.notes),
+    )
+
+
+def _nodes(job: BackendJob, folder: Path, runs: int) -> _Nodes:
+    try:
+        return _told(job, folder, runs)
+    except StorageError:
+        raise
+    except Exception as error:  # kernels are told all the same, and this reason is shown with them
+        return _Nodes((), (f"No layers: {reason(error)}",))
+
+
+def _told(job: BackendJob, folder: Path, runs: int) -> _Nodes:
+    original, unknown = exported_graph(job)
+    with tempfile.TemporaryDirectory(prefix="inferometer-") as scratch:
+        backend = _ProfiledOnGpu(job, Path(scratch))
+        ready(backend)
+        watched = operators(backend, folder, runs, NODES_TRACE)
+        events, begin = backend.events()
+        backend.close()
+        kernels = read_graph(backend.graph)
+    placed, share = on_gpu(events, begin, watched.events, watched.base_ns)
+    if share < LEAST:
+        return _Nodes((), (f"No layers: only {share:.0%} of the GPU's time was launched within a node.",))
+    found = fused(original, kernels) if original.nodes else {}
+    members = told_by_themselves(kernels) | {name: nodes for name, nodes in found.items() if nodes}
+    return _Nodes(rows_of(runs_of(placed)[-watched.runs :], members), unknown)

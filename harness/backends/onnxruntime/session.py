@@ -1,0 +1,107 @@
+"""A session of ONNX Runtime that has the provider it was asked for, or the reason why not.
+
+Left alone, ONNX Runtime goes on without a provider whose library it cannot load, and Python's wrapper tries the CPU
+where a session cannot be made: either would be measured under the name of a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnxruntime as ort
+
+from harness.backends.cuda import libraries
+from harness.core.errors import CaseError
+from harness.core.extensions import reason
+
+Provider = tuple[str, Mapping[str, str]]
+"""Name and options."""
+
+_LIBRARIES = {
+    "CUDAExecutionProvider": "libonnxruntime_providers_cuda.so",
+    "TensorrtExecutionProvider": "libonnxruntime_providers_tensorrt.so",
+}
+_CAPTURE = re.compile("graph capture|cuda graph|captur", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """File, providers in order of preference, threads of the CPU provider, and where the profile goes.
+
+    graph: where the graph goes that the session makes of the file, if anywhere.
+    """
+
+    file: Path
+    providers: Sequence[Provider]
+    threads: int
+    profile: Path
+    graph: Path | None = None
+
+
+def open_session(wanted: Wanted) -> Any:
+    """A session that profiles itself until end_profiling(). CaseError where it lacks its first provider."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = wanted.threads
+    options.inter_op_num_threads = 1
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.enable_profiling = True
+    options.profile_file_prefix = str(wanted.profile)
+    if wanted.graph is not None:
+        options.optimized_model_filepath = str(wanted.graph)
+        options.log_severity_level = 3  # else it warns that the copy is for this machine alone
+    provider = wanted.providers[0][0]
+    try:
+        with capture_refused():
+            session = ort.InferenceSession(
+                str(wanted.file),
+                options,
+                providers=[(name, dict(own)) for name, own in wanted.providers],
+                enable_fallback=0,
+            )
+    except RuntimeError as error:
+        # Of TensorRT's libraries, Python's wrapper itself says no more than that they are missing.
+        why = _missing(provider)
+        if why is None:
+            raise
+        raise _not_obtained(provider, why) from error
+    if provider not in session.get_providers():
+        raise _not_obtained(provider, _missing(provider) or "the log of this case says why")
+    return session
+
+
+@contextmanager
+def capture_refused() -> Iterator[None]:
+    """Translate what ONNX Runtime says where a model cannot be captured as a CUDA graph."""
+    try:
+        yield
+    except Exception as error:  # its exceptions have no common base below Exception
+        if isinstance(error, CaseError) or not _CAPTURE.search(str(error)):
+            raise
+        raise CaseError(
+            f"ONNX Runtime cannot capture this model as a CUDA graph: {reason(error)}",
+            "Choose its setting `plain` (SETTINGS=…; `settings:` in the configuration).",
+        ) from error
+
+
+def _missing(provider: str) -> str | None:
+    """What the loader says about the provider's library; None where it loads."""
+    folder = Path(ort.__file__).parent / "capi"
+    try:
+        # The others find functions in it that they do not link.
+        ctypes.CDLL(str(folder / "libonnxruntime_providers_shared.so"), mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        return f"this build of ONNX Runtime has no GPU providers ({error})"
+    return libraries.missing_for(folder / _LIBRARIES[provider])
+
+
+def _not_obtained(provider: str, reason: str) -> CaseError:
+    return CaseError(
+        f"ONNX Runtime did not get its {provider}: {reason}.",
+        "Install what is named (onnxruntime-gpu brings no CUDA, cuDNN or TensorRT itself), or leave the backend out.",
+    )

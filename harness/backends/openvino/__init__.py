@@ -1,0 +1,1 @@
+"""OpenVINO's backend and its profiler."""

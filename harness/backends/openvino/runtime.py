@@ -1,0 +1,175 @@
+"""openvino: one infer() is one synchronous request on input tensors that share memory with the batches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import openvino as ov
+
+from harness.backends.base import Array, Backend, Batch
+from harness.backends.precision import computing_layers, floating_precision, precision_of
+from harness.core.errors import CaseError
+from harness.core.schemas import Placement, TensorSpec
+
+_HINTS = {"fp32": ov.Type.f32, "bf16": ov.Type.bf16, "int8": ov.Type.f32}
+"""What layers run in that are not quantised; quantised ones follow the file."""
+_PRODUCTS = frozenset(
+    {
+        *("Convolution", "Deconvolution", "GroupConvolution", "DeformableConvolution", "FullyConnected", "MatMul"),
+        *("ScaledDotProductAttention", "MHA", "RNNSeq", "RNNCell", "LLMMLP", "QKVProjection"),
+    }
+)
+"""Execution-graph layers whose precision decides what the numbers were computed in."""
+
+
+class OpenVino(Backend):
+    """Latency hint, one stream, static shapes. Left alone, OpenVINO runs bf16 where the CPU has it: so it is told."""
+
+    compiles = True
+
+    def load(self) -> None:
+        """Read the ONNX file and fix its shapes to the case."""
+        refuse_strings(self.job.batches[0])
+        artifact = self.job.export.onnx["int8" if self.job.case.precision == "int8" else "fp32"]
+        self._core = ov.Core()
+        self._model = self._core.read_model(self.job.folder / artifact.path)
+        # Before compiling: the plugin gives a port the names of what it takes away behind it, too.
+        self._names = _matched(self._model.inputs, self.job.export.inputs)
+        self._answers = _matched(self._model.outputs, self.job.export.outputs)
+        first = self.job.batches[0]
+        self._model.reshape({place: list(first[name].shape) for place, name in enumerate(self._names)})
+
+    def compile(self) -> None:
+        """Compile for the CPU and make the request and a tensor per input batch."""
+        self._compiled = self._core.compile_model(self._model, "CPU", self.properties())
+        # One stream all the same: two requests in flight share it, and the second waits its turn inside OpenVINO.
+        count = 2 if self.job.case.mode == "pipelined" else 1
+        self._requests = [self._compiled.create_infer_request() for _ in range(count)]
+        self._request = self._requests[0]
+        self._submitted = self._waited = 0
+        self._ports = list(zip(self._compiled.inputs, self._names, strict=True))
+        self._tensors = [self._bound(batch) for batch in self.job.batches]
+
+    def properties(self) -> dict[str, Any]:
+        """What the model is compiled with."""
+        return {
+            "PERFORMANCE_HINT": "LATENCY",
+            "NUM_STREAMS": "1",
+            "INFERENCE_NUM_THREADS": str(self.job.threads),
+            "INFERENCE_PRECISION_HINT": _HINTS[self.job.case.precision],
+        }
+
+    def counters(self) -> list[Any]:
+        """OpenVINO's ProfilingInfo of each node, where the properties asked for it."""
+        found: list[Any] = self._request.get_profiling_info()
+        return found
+
+    def executed(self) -> list[Any]:
+        """The nodes of the execution graph that really ran."""
+        found: list[Any] = self._compiled.get_runtime_model().get_ops()
+        return found
+
+    def select(self, index: int) -> None:
+        """Point the next request at a batch."""
+        request = self._requests[self._submitted % len(self._requests)]
+        for port, tensor in self._tensors[index]:
+            request.set_tensor(port, tensor)
+
+    def feed(self, batch: Batch) -> None:
+        """Point the request at arrays where they lie."""
+        for port, tensor in self._bound(batch):
+            self._request.set_tensor(port, tensor)
+        self._fed = batch
+
+    def submit(self) -> None:
+        """Start the next request."""
+        self._requests[self._submitted % len(self._requests)].start_async()
+        self._submitted += 1
+
+    def wait(self) -> None:
+        """Wait for the oldest request."""
+        self._request = self._requests[self._waited % len(self._requests)]
+        self._request.wait()
+        self._waited += 1
+
+    def infer(self) -> None:
+        """Run the request once; its outputs stay in the request."""
+        self._request.infer(share_outputs=True)
+
+    def outputs(self) -> dict[str, Array]:
+        """Copies of the request's output tensors, by the export's names."""
+        found = {name: self._request.get_output_tensor(i).data.copy() for i, name in enumerate(self._answers)}
+        return {spec.name: found[spec.name] for spec in self.job.export.outputs}
+
+    def placement(self) -> Placement:
+        """Precision by layer from the execution graph that really ran."""
+        layers = [_layer(node) for node in self.executed()]
+        census = Counter(precision for _, precision in layers)
+        ran = computing_layers(layers, _PRODUCTS)
+        ports = [_types(ports) for ports in (self._compiled.inputs, self._compiled.outputs)]
+        read = self._compiled.get_property
+        return Placement(
+            device="+".join(read("EXECUTION_DEVICES")).lower(),
+            precision=precision_of(ran) if ran else floating_precision(*ports),
+            provider="OpenVINO CPU plugin",
+            settings={
+                "threads": int(read("INFERENCE_NUM_THREADS")),
+                "streams": int(read("NUM_STREAMS")),
+                "requests": len(self._requests),
+                "precision_hint": str(read("INFERENCE_PRECISION_HINT").get_type_name()),
+                "computing_layers": sum(ran.values()),
+                "integer_layers": ran.get("int8", 0),
+            },
+            dtype_census=dict(census),
+        )
+
+    def _bound(self, batch: Batch) -> list[tuple[Any, ov.Tensor]]:
+        return [(port, ov.Tensor(np.asarray(batch[name], order="C"), shared_memory=True)) for port, name in self._ports]
+
+    def build_facts(self) -> dict[str, str]:
+        """OpenVINO's own version line."""
+        return {"openvino": ov.get_version()}
+
+
+def matched(ports: Sequence[Collection[str]], names: Sequence[str]) -> tuple[str, ...]:
+    """Which of the export's tensors each port is. ports: the names of each, in the order of the graph.
+
+    A port may have several names, or others than the file's: OpenVINO takes Identity and Dropout away and keeps any of
+    their names. What no name tells, the order does, which is the file's. CaseError where the numbers differ.
+    """
+    if len(ports) != len(names):
+        raise CaseError(
+            f"OpenVINO's graph has {len(ports)} tensors where the ONNX file has {len(names)}: {', '.join(names)}.",
+            "Leave openvino out of this model's backends.",
+        )
+    found = [next((name for name in names if name in own), None) for own in ports]
+    if len(set(found) - {None}) < sum(name is not None for name in found):
+        return tuple(names)  # two ports of one name: only the order is left
+    rest = iter([name for name in names if name not in found])
+    return tuple(next(rest) if name is None else name for name in found)
+
+
+def refuse_strings(batch: Batch) -> None:
+    """Raise CaseError for an input of strings, which OpenVINO has no tensors for without an extension."""
+    for name, array in batch.items():
+        if array.dtype.kind == "U":
+            raise CaseError(
+                f"Input `{name}` contains strings, which OpenVINO does not take.", "Leave openvino out of it."
+            )
+
+
+def _matched(ports: Sequence[Any], specs: Sequence[TensorSpec]) -> tuple[str, ...]:
+    return matched([port.get_names() for port in ports], [spec.name for spec in specs])
+
+
+def _types(ports: Sequence[Any]) -> Counter[str]:
+    return Counter(str(port.get_element_type().get_type_name()) for port in ports)
+
+
+def _layer(node: Any) -> tuple[str, str]:
+    """(layer type, runtime precision) of one node of the execution graph."""
+    info = node.get_rt_info()
+    return str(info["layerType"].astype(str)), str(info["runtimePrecision"].astype(str))

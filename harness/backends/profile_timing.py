@@ -1,0 +1,76 @@
+"""Inferences by the clock, with a profiler and without one, mixed so that both see the same machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from harness.backends.base import Backend
+from harness.profiling.reconcile import middle_mean
+from harness.timing.clock import now_ns
+
+WARM_UP_RUNS = 5
+
+Listener = Callable[[str], None]
+"""Is given the phase that a profiled process has come to."""
+
+_listeners: list[Listener] = []
+
+
+def listen(listener: Listener) -> None:
+    """From here on, say which phase begins: what compilers do in processes of their own is nobody's disturbance."""
+    _listeners.append(listener)
+
+
+def entered(phase: str) -> None:
+    """A phase of a session begins."""
+    for listener in _listeners:
+        listener(phase)
+
+
+def span_of(backend: Backend, index: int) -> int:
+    """Wall time in ns of one inference of batch `index`, counted round and round, until the device is done."""
+    backend.select(index % len(backend.job.batches))
+    begin = now_ns()
+    backend.infer()
+    backend.synchronize()
+    return now_ns() - begin
+
+
+def ready(backend: Backend) -> None:
+    """Load, compile, warm up; what follows is timed."""
+    entered("load")
+    backend.load()
+    entered("compile")
+    backend.compile()
+    entered("warm-up")
+    warm_up(backend)
+    entered("measure")
+
+
+def warm_up(backend: Backend) -> None:
+    """Some inferences that nobody times, and their answers, as they are checked before any is timed."""
+    for index in range(WARM_UP_RUNS):
+        span_of(backend, index)
+        backend.outputs()
+
+
+def plain_ns(backend: Backend, runs: int) -> int:
+    """The typical wall time of one inference in ns."""
+    return middle_mean([span_of(backend, index) for index in range(runs)])
+
+
+def spans_alone(backend: Backend, runs: int) -> list[int]:
+    """Wall times in ns of `runs` inferences of a backend that is made ready for them and closed after.
+
+    For libraries with threads of their own: those of a second session would spin beside the ones that are timed.
+    """
+    ready(backend)
+    spans = [span_of(backend, index) for index in range(runs)]
+    backend.close()
+    return spans
+
+
+def in_turns(plain: Callable[[int], int], watched: Callable[[int], int], runs: int) -> tuple[list[int], list[int]]:
+    """Wall times in ns of `runs` inferences without a profiler, and of as many with one, of the same session."""
+    spans = [(plain(index), watched(index)) for index in range(runs)]
+    return [without for without, _ in spans], [with_it for _, with_it in spans]

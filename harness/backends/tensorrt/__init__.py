@@ -1,0 +1,1 @@
+"""TensorRT's backend, its engines and its profiler."""

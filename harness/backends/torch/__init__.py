@@ -1,0 +1,1 @@
+"""PyTorch's three backends and their profilers."""

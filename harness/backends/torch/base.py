@@ -1,0 +1,240 @@
+"""What the three PyTorch backends share: the module, its inputs as tensors, and what its parameters tell."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
+
+from harness.backends.base import (
+    Array,
+    Backend,
+    BackendJob,
+    Batch,
+)
+from harness.backends.torch.cpu import OnCpu
+from harness.backends.torch.place import Call, Place, Tensors
+from harness.core.schemas import NO_FLOATS, Placement
+from harness.zoo.construct import build_module
+from harness.zoo.cost.work import is_product
+from harness.zoo.reference import flat
+
+LEAST_SHARE = 0.01
+"""Of the FLOPs of a pass: less, as the angles of rotary embeddings in fp32, says nothing about the whole."""
+
+
+def computed_in(call: Callable[[], object], word: Callable[[torch.dtype], str]) -> tuple[str, ...]:
+    """Words for what at least LEAST_SHARE of a pass's products were computed in, sorted; () where there are none.
+
+    word: of an element type, as the switches are when it is asked; it is asked at each product.
+    """
+    seen = _ProductPrecisions(word)
+    # The counter takes composite operators apart; what it hands on is seen by the mode around it.
+    with seen, FlopCounterMode(display=False):
+        call()
+    whole = sum(seen.flops.values())
+    return tuple(sorted(name for name, flops in seen.flops.items() if flops >= LEAST_SHARE * whole))
+
+
+class _ProductPrecisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up FLOPs of products by the word for what they ran in."""
+
+    def __init__(self, word: Callable[[torch.dtype], str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flops: Counter[str] = Counter()
+        self._word = word
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operator and look at it."""
+        answer = func(*args, **(kwargs or {}))
+        tensors = [one for one in args if isinstance(one, torch.Tensor) and one.is_floating_point()]
+        if tensors:
+            packet = func._overloadpacket
+            if packet in flop_registry:
+                flops = int(flop_registry[packet](*args, **(kwargs or {}), out_val=answer))
+                self.flops[self._word(tensors[-1].dtype)] += flops
+            elif is_product(packet.__name__):
+                self.flops[self._word(tensors[-1].dtype)] += _about(tensors)
+        return answer
+
+
+def _about(tensors: list[torch.Tensor]) -> int:
+    """FLOPs of an operator that is not counted, by the size of its operands: queries by keys, inputs by weights."""
+    first, second = tensors[0], tensors[min(1, len(tensors) - 1)]
+    return 4 * first.numel() * (second.shape[-2] if second.ndim > 1 else 1)
+
+
+_DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+
+
+class TorchBackend(Backend):
+    """infer() is one call of the module on tensors that already lie where it reads them; excludes all conversion."""
+
+    provider = "ATen"
+
+    def __init__(self, job: BackendJob) -> None:
+        super().__init__(job)
+        self.compiles = type(self).compiles or bool(job.options.get("graph"))
+
+    @property
+    def module(self) -> nn.Module:
+        """The module that was loaded, in the types and layout that it runs in."""
+        return self._module
+
+    @property
+    def input_sets(self) -> Sequence[Tensors]:
+        """The tensors that batches lie in, from load() on."""
+        return self._inputs.sets
+
+    def load(self) -> None:
+        """Rebuild the module with the exported weights and turn every input batch into tensors."""
+        self._place = _place_of(self.job)
+        self.stream, self.copy_streams = self._place.stream, self._place.copy_streams
+        # Entered for the life of the process: entering it per call would charge PyTorch some microseconds each time.
+        self._inference_mode = torch.inference_mode()
+        self._inference_mode.__enter__()
+        dtype = _DTYPES[self.job.case.precision]
+        self._module = self._place.module(build_module(self.job.export, self.job.folder), dtype)
+        self._inputs = self._place.inputs([self._ordered(batch) for batch in self.job.batches], dtype)
+        self._calls: list[Call] = [self._module] * len(self._inputs.sets)
+        self._result: Any = None
+        self._downloaded: Tensors = ()
+        self._use(0)
+        self._place.synchronize()
+
+    def compile(self) -> None:
+        """Compile where the backend does, and make the calls that a device needs before its work is steady."""
+        self._calls = self._place.settle(self._compiled(), self._inputs.sets)
+        self._use(0)
+
+    def select(self, index: int) -> None:
+        """Point the next call at a batch."""
+        self._use(self._inputs.select(index))
+
+    def refresh(self, index: int) -> None:
+        """Bring the tensors of a batch up to date where they are copies of its arrays."""
+        self._inputs.refresh(index, self._ordered(self.job.batches[index]))
+        self._place.synchronize()
+
+    def feed(self, batch: Batch) -> None:
+        """Make the arrays the next call's: on a CPU by tensors on their memory, on a GPU by copies."""
+        self._arguments = self._inputs.feed(self._ordered(batch))
+
+    def upload(self) -> None:
+        """Enqueue the copy of the selected batch."""
+        self._inputs.upload()
+
+    def infer(self) -> None:
+        """Call the module once."""
+        self._result = self._call(*self._arguments)
+
+    def download(self) -> None:
+        """Enqueue the copy of the last result."""
+        self._downloaded = self._inputs.download(self._results())
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        self._place.synchronize()
+
+    def outputs(self) -> dict[str, Array]:
+        """The last result as fp32 arrays (bf16 has no NumPy type); at the transfer boundary, what was downloaded."""
+        found = self._downloaded or self._results()
+        return {
+            spec.name: (value.float() if value.is_floating_point() else value).to("cpu", copy=True).numpy()
+            for spec, value in zip(self.job.export.outputs, found, strict=True)
+        }
+
+    def placement(self) -> Placement:
+        """Devices and element types of the module's own parameters, or of its other tensors where it has none, and what
+        its products were computed in."""
+        tensors = self._evidence()
+        census = Counter({str(dtype): 0 for dtype in {tensor.dtype for tensor in tensors}})
+        for tensor in tensors:
+            census[str(tensor.dtype)] += math.prod(tensor.shape)
+        floating = {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
+        names = sorted(_NAMES.get(dtype, str(dtype)) for dtype in floating)
+        words, unseen = self._computed_in()
+        return Placement(
+            device="+".join(sorted({tensor.device.type for tensor in tensors})),
+            precision=self._ran_precision("+".join(sorted({self._place.precision(names), *words} - {""})) or NO_FLOATS),
+            provider=self.provider,
+            settings={**self._place.settings(self._module), **unseen, **self._copied(), **self._settings()},
+            dtype_census=dict(census),
+        )
+
+    def _copied(self) -> dict[str, str | int | float | bool]:
+        """Inputs that every call copies first, because the module works on them in place."""
+        written = self.job.export.written_inputs
+        return {"inputs_copied": "+".join(written)} if written else {}
+
+    def _evidence(self) -> list[torch.Tensor]:
+        """What shows in which precision the module ran: its floating-point parameters, or those of its buffers, inputs
+        or results, whichever there are first; everything where none is floating."""
+        inputs = [tensor for tensor in self._inputs.sets[0] if isinstance(tensor, torch.Tensor)]
+        results = [tensor for tensor in self._results() if isinstance(tensor, torch.Tensor)]
+        parameters: list[torch.Tensor] = [*self._module.parameters()]
+        groups = (parameters, [*self._module.buffers()], inputs, results)
+        floating = [group for group in groups if any(tensor.is_floating_point() for tensor in group)]
+        return floating[0] if floating else [tensor for group in groups for tensor in group]
+
+    def build_facts(self) -> dict[str, str]:
+        """Facts about this PyTorch that change numbers where it ran."""
+        return dict(self._place.build_facts())
+
+    def close(self) -> None:
+        """Let go of every result, leave inference mode, and give the device back."""
+        self._result, self._downloaded = None, ()
+        # Freeing page-locked tensors records an event on the stream, which must still exist then.
+        del self._inputs, self._calls, self._call, self._arguments
+        self._inference_mode.__exit__(None, None, None)
+        self._place.close()
+
+    def _computed_in(self) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Words for what the products of an eager pass ran in; and for the settings, why that could not be seen."""
+
+        def word(dtype: torch.dtype) -> str:
+            return self._place.precision([_NAMES.get(dtype, str(dtype))])
+
+        try:
+            found = computed_in(lambda: self._module(*self._inputs.sets[0]), word)
+            self._place.synchronize()
+        except RuntimeError as error:  # an eager pass may need more memory than a compiled one
+            return (), {"products_not_seen": str(error).strip().partition("\n")[0][:200]}
+        return found, {}
+
+    def _compiled(self) -> Call:
+        """What stands in for the module after compiling."""
+        return self._module
+
+    def _settings(self) -> dict[str, str | int | float | bool]:
+        return {}
+
+    def _ran_precision(self, precision: str) -> str:
+        """`precision` is what parameters and switches tell; a backend that knows better says so."""
+        return precision
+
+    def _use(self, index: int) -> None:
+        self._call, self._arguments = self._calls[index], self._inputs.sets[index]
+
+    def _results(self) -> Tensors:
+        return flat(self._result)
+
+    def _ordered(self, batch: Batch) -> list[Array]:
+        return [batch[spec.name] for spec in self.job.export.inputs]
+
+
+def _place_of(job: BackendJob) -> Place:
+    if job.case.device == "cpu":
+        return OnCpu(job.threads)
+    from harness.backends.torch.cuda import OnCuda  # noqa: PLC0415 - imports pycuda, which a CPU machine lacks
+
+    return OnCuda(job)

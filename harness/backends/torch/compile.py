@@ -1,0 +1,98 @@
+"""torch-compile: one infer() is one call of torch.compile's Inductor code for exactly the case's shapes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import torch
+from torch._dynamo.utils import counters
+from torch._inductor.cudagraph_trees import get_manager
+
+from harness.backends.torch.base import TorchBackend
+from harness.backends.torch.place import Call
+from harness.backends.torch.readback import Compiled, compiled_of, with_shortfalls
+from harness.core.errors import CaseError
+from harness.core.schemas import Placement
+
+_COMPILERS = {"cpu": ("CXX", "g++", "clang++"), "cuda": ("CC", "gcc", "clang")}
+"""By device: the variable that names a compiler, and those that are found without it. On a GPU Triton compiles the
+launcher of every kernel as C."""
+
+
+class TorchCompile(TorchBackend):
+    """Static shapes; the compiled code is kept below the model's folder, so that only the first process pays.
+
+    Option `mode`: torch.compile's own. Where it includes CUDA graphs, a call first copies its inputs into the graph's
+    (part of the sample: that is what torch.compile does for its users), except at the transfer and e2e boundaries,
+    where the one set of inputs is declared static.
+    """
+
+    compiles = True
+    provider = "Inductor"
+
+    def compile_cached(self) -> bool:
+        """Whether an earlier process left compiled code for this case."""
+        return self._cache.is_dir() and any(self._cache.iterdir())
+
+    def compile(self) -> None:
+        """Compile by calling, as users do; on a GPU also record the CUDA graphs, so that none is recorded later."""
+        variable, *names = _COMPILERS[self.job.case.device]
+        if not any(shutil.which(name) for name in (os.environ.get(variable, names[0]), *names)):
+            raise CaseError(
+                f"torch.compile needs a compiler ({' or '.join(names)}) and there is none.",
+                f"Install one: apt-get install {names[0]}. The image inferometer:cpu-compile has one.",
+            )
+        # Read whenever something is compiled, also by the compiling processes that start from here on.
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(self._cache)
+        os.environ["TRITON_CACHE_DIR"] = str(self._cache / "triton")
+        counters.clear()
+        super().compile()
+        self._recorded = self._cuda_graphs()
+
+    def placement(self) -> Placement:
+        """As of every module, and whether all of it ran compiled."""
+        return super().placement().model_copy(update={"ran_eagerly": self._counted().eager_parts()})
+
+    def close(self) -> None:
+        """On a GPU compiled code holds CUDA graphs: it goes before the device."""
+        if self.stream is not None:
+            self._calls, self._call, self._result = [], self._module, None
+            torch._dynamo.reset()
+        super().close()
+
+    def _compiled(self) -> Call:
+        if self._inputs.fixed:
+            for tensor in self._inputs.sets[0]:
+                torch._dynamo.mark_static_address(tensor)
+        call: Call = torch.compile(self._module, dynamic=False, mode=self._mode)
+        call(*self._inputs.sets[0])
+        return call
+
+    def _settings(self) -> dict[str, str | int | float | bool]:
+        return {**({} if self._mode is None else {"mode": self._mode}), **self._counted().settings()}
+
+    def _ran_precision(self, precision: str) -> str:
+        return with_shortfalls(precision, self._counted().shortfalls())
+
+    @property
+    def _mode(self) -> str | None:
+        mode = self.job.options.get("mode")
+        return None if mode is None else str(mode)
+
+    @property
+    def _cache(self) -> Path:
+        # Inductor reuses code of the same PyTorch and number of threads alone: that of others is not this case's.
+        kind = f"torch-{torch.__version__}-{self.job.threads}-threads"
+        return (self.job.cache / self.job.case.case_id / kind).resolve()
+
+    def _counted(self) -> Compiled:
+        return compiled_of(counters, self._cuda_graphs(), self._recorded)
+
+    def _cuda_graphs(self) -> int | None:
+        """CUDA graphs that Inductor has recorded; None where the mode asks for none."""
+        if not torch._inductor.list_mode_options(self._mode or "default").get("triton.cudagraphs"):
+            return None
+        manager = get_manager(torch.cuda.current_device(), create_if_none_exists=False)
+        return 0 if manager is None else sum(1 + root.num_descendants() for root in manager.get_roots())

@@ -1,0 +1,242 @@
+"""Time, arithmetic and results of each module of a torch model, by hooks on the module that the backend runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from harness.backends.base import Backend
+from harness.backends.profile_timing import in_turns, span_of
+from harness.backends.profile_tree import (
+    ROOT,
+    Mark,
+    Times,
+    means,
+    times_of_run,
+)
+from harness.core.schemas.profile_record import LayerRow
+from harness.profiling.groups import group_of
+from harness.timing.clock import now_ns
+
+Hook = Callable[[str], Callable[..., None]]
+"""From a module's path to what is called there; a hook that returned anything would stand in for inputs or results."""
+
+
+@contextmanager
+def hooked(module: nn.Module, before: Hook, after: Hook) -> Iterator[None]:
+    """Call what `before` makes where a module begins and what `after` makes where it ends; gone afterwards."""
+    with ExitStack() as hooks:
+        for path, part in module.named_modules():
+            hooks.callback(part.register_forward_pre_hook(before(path or ROOT)).remove)
+            hooks.callback(part.register_forward_hook(after(path or ROOT)).remove)
+        yield
+
+
+@contextmanager
+def nvtx_ranges(module: nn.Module, nvtx: Any = torch.cuda.nvtx) -> Iterator[None]:
+    """Hooks on every module that open a range by its path and close it; all are gone afterwards.
+
+    nvtx: has range_push(text) and range_pop(). Ranges are the host's: while a module's kernels are enqueued.
+    """
+
+    def push(path: str) -> Callable[..., None]:
+        def enter(*_: object) -> None:
+            nvtx.range_push(path)
+
+        return enter
+
+    def pop(_path: str) -> Callable[..., None]:
+        def leave(*_: object) -> None:
+            nvtx.range_pop()
+
+        return leave
+
+    with hooked(module, push, pop):
+        yield
+
+
+class Stamps(Protocol):
+    """Time stamps of one kind."""
+
+    def take(self) -> Any:
+        """One now, or where the device's stream is now."""
+
+    def ns(self, first: Any, stamp: Any) -> int:
+        """Nanoseconds from one to another, both passed."""
+
+
+class HostStamps:
+    """The host's clock, for work that is done when a call returns."""
+
+    take = staticmethod(now_ns)
+
+    def ns(self, first: int, stamp: int) -> int:
+        """Their difference."""
+        return stamp - first
+
+
+class EventStamps:
+    """CUDA events on the current stream: device time, in which the waits for a launch are part of their module."""
+
+    def take(self) -> Any:
+        """An event, recorded."""
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    def ns(self, first: Any, stamp: Any) -> int:
+        """What the device counted between them."""
+        milliseconds: float = first.elapsed_time(stamp)
+        return round(milliseconds * 1e6)
+
+
+Recorded = list[tuple[str, bool, Any]]
+"""(path, whether it begins, stamp) of one run."""
+
+
+@contextmanager
+def recording(module: nn.Module, stamps: Stamps) -> Iterator[Recorded]:
+    """Hooks on every module that leave a stamp where it begins and ends; all are gone afterwards."""
+    recorded: Recorded = []
+    add, take = recorded.append, stamps.take
+
+    def begin(path: str) -> Callable[..., None]:
+        return lambda *_: add((path, True, take()))
+
+    def end(path: str) -> Callable[..., None]:
+        return lambda *_: add((path, False, take()))
+
+    with hooked(module, begin, end):
+        yield recorded
+
+
+@dataclass(frozen=True)
+class Recording:
+    """plain_ns: wall times of inferences without hooks. spans_ns: of as many with hooks. marks: what these left."""
+
+    plain_ns: list[int]
+    spans_ns: list[int]
+    marks: list[list[Mark]]
+
+
+def record(backend: Backend, module: nn.Module, runs: int) -> Recording:
+    """`runs` inferences of a warm backend without hooks on `module`, which it calls, and as many with them, in turns.
+
+    Marks are device time on a GPU, the host's on a CPU. On a GPU modules are NVTX ranges as well.
+    """
+    on_gpu = backend.stream is not None
+    stamps: Stamps = EventStamps() if on_gpu else HostStamps()
+    marks: list[list[Mark]] = []
+
+    def watched(index: int) -> int:
+        with nvtx_ranges(module) if on_gpu else nullcontext(), recording(module, stamps) as recorded:
+            span = span_of(backend, index)
+        marks.append(marks_of(recorded, stamps))
+        return span
+
+    watched(0)
+    marks.clear()
+    plain, spans = in_turns(lambda index: span_of(backend, index), watched, runs)
+    return Recording(plain, spans, marks)
+
+
+def marks_of(recorded: Recorded, stamps: Stamps) -> list[Mark]:
+    """The stamps of one run from its first one on."""
+    first = recorded[0][2]
+    return [Mark(path, begins, stamps.ns(first, stamp)) for path, begins, stamp in recorded]
+
+
+def rows_of(module: nn.Module, call: Callable[[], Any], runs: list[list[Mark]]) -> tuple[LayerRow, ...]:
+    """One row a module that ran, in the order in which they began. call: runs the module once, for what it makes."""
+    times = means([times_of_run(marks) for marks in runs])
+    parts, made, flops = _parts(module), _results(module, call), _flops(module, call)
+    return tuple(_row(path, parts, times, made, flops) for path in times)
+
+
+def _row(
+    path: str,
+    parts: Mapping[str, nn.Module],
+    times: Mapping[str, Times],
+    made: Mapping[str, list[torch.Tensor]],
+    flops: Mapping[str, int],
+) -> LayerRow:
+    above = _above(path)
+    ran = [name for name in above if name in times]  # a ModuleList is only a name: nobody calls it
+    tensors = made.get(path, [])
+    return LayerRow(
+        name=path,
+        kind=type(parts[path]).__name__,
+        depth=len(ran),
+        parent=ran[-1] if ran else None,
+        calls=times[path].calls,
+        self_ns=times[path].self_ns,
+        total_ns=times[path].total_ns,
+        flops=flops.get(path, 0),
+        parameters=sum(parameter.numel() for parameter in parts[path].parameters()),
+        output_shapes=tuple(tuple(tensor.shape) for tensor in tensors),
+        output_bytes=sum(tensor.nbytes for tensor in tensors),
+        members=(),
+        group=group_of((type(parts[path]).__name__,), _words(path, [parts[name] for name in above])),
+    )
+
+
+def _above(path: str) -> list[str]:
+    """Paths of what a module stands in, from the model itself down."""
+    names = path.split(".")
+    return [] if path == ROOT else [ROOT, *(".".join(names[:depth]) for depth in range(1, len(names)))]
+
+
+def _words(path: str, above: Sequence[nn.Module]) -> list[str]:
+    """The names in a path and the classes of what stands above it, the model itself left out: its class is its own."""
+    return [*(path.split(".") if path != ROOT else []), *(type(part).__name__ for part in above[1:])]
+
+
+def _parts(module: nn.Module) -> dict[str, nn.Module]:
+    return {path or ROOT: part for path, part in module.named_modules()}
+
+
+def _results(module: nn.Module, call: Callable[[], Any]) -> dict[str, list[torch.Tensor]]:
+    """Path → the tensors that the module returned last."""
+    found: dict[str, list[torch.Tensor]] = {}
+
+    def keep(path: str) -> Callable[..., None]:
+        return lambda _module, _inputs, output: found.update({path: _tensors(output)})
+
+    with ExitStack() as hooks:
+        for path, part in _parts(module).items():
+            hooks.callback(part.register_forward_hook(keep(path)).remove)
+        call()
+    return found
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (tuple, list)) else ()
+    return [tensor for one in inner for tensor in _tensors(one)]
+
+
+def _flops(module: nn.Module, call: Callable[[], Any]) -> dict[str, int]:
+    """Path → FLOPs of the module and what it calls, 2 a multiply-add. Attention is computed in separate products
+    while counting, as the counter does not see into fused ones (harness/zoo/cost/work.py)."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    counter = FlopCounterMode(display=False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH), counter:
+            call()
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+    root = type(module).__name__
+    return {
+        ROOT if name == root else name.removeprefix(f"{root}."): sum(counts.values())
+        for name, counts in counter.get_flop_counts().items()
+        if name == root or name.startswith(f"{root}.")
+    }

@@ -1,0 +1,50 @@
+"""torch-script: one infer() is one call of the traced, frozen module after optimize_for_inference."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.backends.torch.base import TorchBackend
+from harness.backends.torch.place import Call
+from harness.core.schemas import FIXED_WHEN_TRACED
+from harness.zoo.reference import Flat
+
+
+class TorchScript(TorchBackend):
+    """Traced for exactly the shape of the case; tracing and optimising are the compile cost."""
+
+    compiles = True
+    provider = "TorchScript"
+
+    def _compiled(self) -> Call:
+        """Trace with the first input, freeze, optimise."""
+        module = Flat(self._module).eval() if self.job.export.nested_outputs else self._module
+        with warnings.catch_warnings(record=True) as said:
+            # Tracing warns about what becomes a constant: right of shapes, as the case has one, and wrong of values.
+            warnings.simplefilter("always")
+            traced = torch.jit.trace(module, self._inputs.sets[0], check_trace=False)  # type: ignore[no-untyped-call]
+            self._script = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
+        self._fixed = [
+            f"{str(one.message).partition(' might cause')[0]} ({Path(one.filename).name}:{one.lineno})"
+            for one in said
+            if issubclass(one.category, torch.jit.TracerWarning)  # type: ignore[attr-defined]
+        ]
+        return self._script
+
+    def _settings(self) -> dict[str, str | int | float | bool]:
+        nodes = [node.kind() for node in self._script.inlined_graph.nodes()]
+        found: dict[str, str | int | float | bool] = {"graph_nodes": len(nodes)}
+        if self._fixed:
+            found[FIXED_WHEN_TRACED] = self._fixed[0]
+        if self.stream is None:
+            return found | {"mkldnn_nodes": sum("mkldnn" in kind for kind in nodes)}
+        # What the executor made of the graph stands in the one that ran last, not in the one that was optimised.
+        ran: Any = torch._C._last_executed_optimized_graph()
+        return found | {
+            "cudnn_nodes": sum("cudnn" in kind for kind in nodes),
+            "fused_groups": len(ran.findAllNodes("prim::TensorExprGroup")),
+        }

@@ -1,0 +1,314 @@
+"""A claim and a summary → a verdict for each of its values, ratios and orders (pure).
+
+Absolute values are judged on the card that they were published for and under the published conditions. Ratios and
+orders are judged anywhere, with every condition named that is not the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from harness.aggregation import flags
+from harness.comparison import compatibility
+from harness.core.schemas import (
+    Cell,
+    Claim,
+    ClaimedRatio,
+    ClaimedValue,
+    Device,
+    Differing,
+    Environment,
+    Interval,
+    Reproduced,
+    ReproducedRow,
+    Row,
+    Summary,
+)
+from harness.statistics.ratios import ratio_of_medians
+
+VALUE_TOLERANCE = 0.05
+"""Around a published value without an interval of its own."""
+
+RATIO_TOLERANCE = 0.10
+"""Around a ratio of two published values, each of which may be off by VALUE_TOLERANCE: 1.05 / 0.95 is 1.105."""
+
+
+@dataclass(frozen=True)
+class JudgedValue:
+    """A verdict, and why where the two numbers do not say it."""
+
+    verdict: Reproduced
+    reason: str | None = None
+
+
+def band(published: float, tolerance: float) -> Interval:
+    """What counts as the published figure: it and its relative tolerance on either side."""
+    return Interval(low=published * (1 - tolerance), high=published * (1 + tolerance))
+
+
+def judge(measured: Interval | None, published: Interval, also_narrow: Interval | None = None) -> JudgedValue:
+    """Hold a measured 95% interval against a published band; both ends belong to each.
+
+    also_narrow: a second interval that the measured one need only be as narrow as to decide.
+    """
+    if measured is None:
+        return JudgedValue("NOT COMPARABLE", "one round has no interval: measure at least 2, ROUNDS=5")
+    if measured.high < published.low or published.high < measured.low:
+        return JudgedValue("NOT REPRODUCED")
+    limits = [one for one in (published, also_narrow) if one is not None]
+    if all(_is_wider(measured, one) for one in limits):
+        return JudgedValue("NOT COMPARABLE", "the interval is wider than the published band: more rounds, ROUNDS=10")
+    return JudgedValue("REPRODUCED")
+
+
+def judge_measured(measured: Interval | None, published: float, interval: Interval) -> JudgedValue:
+    """Hold a measured interval against another one that was measured as well.
+
+    Two runs of the same scatter have intervals of about the same width, and which is the narrower is chance. So it is
+    enough that the measured one is as narrow as what decides where no interval was published: ± VALUE_TOLERANCE.
+    """
+    return judge(measured, interval, band(published, VALUE_TOLERANCE))
+
+
+def judge_order(steps: Sequence[tuple[str, Interval | None]]) -> JudgedValue:
+    """Judge an order by its steps: (which two, 95% interval of how many times faster the first of them is)."""
+    if any(ratio is None for _, ratio in steps):
+        return JudgedValue("NOT COMPARABLE", "one round has no interval: measure at least 2, ROUNDS=5")
+    known = [(name, ratio) for name, ratio in steps if ratio is not None]
+    if reversed_ := [name for name, ratio in known if ratio.high < 1]:
+        return JudgedValue("NOT REPRODUCED", f"the other way round: {'; '.join(reversed_)}")
+    open_ = [(name, ratio) for name, ratio in known if ratio.low <= 1]
+    if not open_:
+        return JudgedValue("REPRODUCED")
+    names = "; ".join(name for name, _ in open_)
+    if any(_is_wider(ratio, band(1, RATIO_TOLERANCE)) for _, ratio in open_):
+        return JudgedValue("NOT COMPARABLE", f"too uncertain to compare: {names}; more rounds, ROUNDS=10")
+    return JudgedValue("NOT REPRODUCED", f"not significantly different: {names}")
+
+
+def _is_wider(one: Interval, other: Interval) -> bool:
+    """By the ratio of the ends, as latencies and ratios are multiplicative."""
+    return one.high * other.low > other.high * one.low
+
+
+_SHAPE = ("backend", "precision", "batch_size", "sequence_length", "boundary", "mode")
+
+
+@dataclass(frozen=True)
+class MeasuredValue:
+    """What a summary has of a value: a sound row, or the reason why there is none."""
+
+    value: ClaimedValue
+    row: Row | None
+    reason: str | None
+    differences: tuple[Differing, ...]
+
+
+def cell_on(value: ClaimedValue, claim: Claim, device: Device) -> Cell:
+    """What is measured for a value on a device: the published cell, or what the claim puts in its place there."""
+    found = Cell.model_validate(value.model_dump(include=set(Cell.model_fields)))
+    substitute = claim.substitutes.get(device)
+    if substitute is None:
+        return found
+    other = substitute.model_dump(exclude_none=True)
+    if value.sequence_length is None:
+        other.pop("sequence_length", None)
+    return found.model_copy(update=other)
+
+
+def find(claim: Claim, value: ClaimedValue, summary: Summary | None, left_out: Mapping[str, str]) -> MeasuredValue:
+    """The row for a value. `left_out`: why values cannot be measured here, by name."""
+    rows = [row for row in summary.rows if not row.tried] if summary else []
+    here = [row for row in rows if _is_for(row, cell_on(value, claim, row.device))]
+    environments = list(summary.environments.values()) if summary else []
+    around = (*_card(claim, environments), *_versions(claim, environments), *claim.differs)
+    if not here:
+        return MeasuredValue(value, None, left_out.get(value.name, "not among the measured cases"), around)
+    # A setting that this device does not have leaves the backend its usual one, which is the first.
+    row = next((row for row in here if row.setting == value.setting), here[0])
+    differences = (*_conditions(claim, value, row), *around)
+    flaw = _flaw(row)
+    return MeasuredValue(value, None if flaw else row, flaw, differences)
+
+
+def between(published: Summary, current: Summary) -> tuple[Differing, ...]:
+    """What differs between two runs of this project.
+
+    On a GPU the card decides a latency; what else the machine has is named. A CPU's whole machine decides.
+    """
+    on_gpu = any(environment.gpu for environment in published.environments.values())
+    return tuple(
+        Differing(
+            name=one.name,
+            published=one.baseline,
+            here=one.current,
+            refuses=one.refuses and (not on_gpu or one.name == "gpu.name"),
+        )
+        for one in compatibility.differences(published, current)
+    )
+
+
+def _is_for(row: Row, cell: Cell) -> bool:
+    return all(getattr(row, name) == getattr(cell, name) for name in ("model", *_SHAPE))
+
+
+def _flaw(row: Row) -> str | None:
+    """Why a row has no figure to compare."""
+    if row.status != "measured":
+        return f"{row.status}: {row.reason}" if row.reason else row.status
+    if flags.too_short(row):
+        return "too short for the clock"
+    if row.grade not in flags.RANKED:
+        return f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"
+    return None
+
+
+def _conditions(claim: Claim, value: ClaimedValue, row: Row) -> Iterator[Differing]:
+    model = next(model for model in claim.models if model.name == value.model)
+    if model.published not in (None, model.name):
+        yield Differing(name="model", published=str(model.published), here=model.name)
+    for name in (*_SHAPE, *(["setting"] if value.setting else [])):
+        asked, ran = getattr(value, name), getattr(row, name)
+        if asked != ran:
+            yield Differing(name=name.replace("_", " "), published=str(asked), here=str(ran), refuses=True)
+
+
+def _card(claim: Claim, environments: Iterable[Environment]) -> Iterator[Differing]:
+    here = {one.gpu.name if one.gpu else one.machine.cpu for one in environments}
+    if others := sorted(here - set(claim.cards)):
+        yield Differing(name="card", published=claim.cards[0], here=", ".join(others), refuses=True)
+
+
+def _versions(claim: Claim, environments: Sequence[Environment]) -> Iterator[Differing]:
+    if not environments:
+        return
+    for name, published in claim.versions.items():
+        libraries = [one.software.libraries for one in environments]
+        here = sorted({one[name] for one in libraries if name in one})
+        if not here or not all(f"{one}.".startswith(f"{published}.") for one in here):
+            yield Differing(name=name, published=published, here=", ".join(here) or "not installed")
+
+
+def rows_of(claim: Claim, summary: Summary | None, left_out: Mapping[str, str]) -> tuple[ReproducedRow, ...]:
+    """A row for each value, ratio and order. `left_out`: why a value cannot be measured here, by its name."""
+    found = {value.name: find(claim, value, summary, left_out) for value in claim.values}
+    return (
+        *(_value(claim, found[value.name]) for value in claim.values),
+        *(_ratio(ratio, found[ratio.faster], found[ratio.than]) for ratio in claim.ratios),
+        *(_order([found[name] for name in order]) for order in claim.orders),
+    )
+
+
+def _value(claim: Claim, found: MeasuredValue) -> ReproducedRow:
+    value = found.value
+    measured, interval = _in_unit(value, found.row)
+    published = value.latency_ms or value.items_per_s or 0.0
+    refusing = list(dict.fromkeys(one.name for one in found.differences if one.refuses))
+    if claim.context is not None:
+        judged = JudgedValue("NOT COMPARABLE", f"context only: {claim.context}")
+    elif found.reason is not None:
+        judged = JudgedValue("NOT COMPARABLE", found.reason)
+    elif refusing:
+        judged = JudgedValue("NOT COMPARABLE", f"another {', another '.join(refusing)}")
+    elif value.ci95_ms is not None:
+        judged = judge_measured(interval, published, value.ci95_ms)
+    else:
+        judged = judge(interval, band(published, value.tolerance or VALUE_TOLERANCE))
+    return ReproducedRow(
+        kind="value",
+        name=value.name,
+        unit="ms" if value.latency_ms else "items/s",
+        published=published,
+        published_ci95=value.ci95_ms,
+        measured=measured,
+        ci95=interval,
+        verdict=judged.verdict,
+        reason=judged.reason,
+        differences=found.differences,
+        case_ids=_case_ids([found]),
+    )
+
+
+def _in_unit(value: ClaimedValue, row: Row | None) -> tuple[float | None, Interval | None]:
+    """The row's figure and interval as the value has them: ms a batch, or items per second."""
+    if row is None or row.latency_ns is None:
+        return None, None
+    if value.latency_ms is None:
+        return row.throughput_per_s, row.throughput_ci95
+    interval = row.latency_ns.ci95
+    ends = interval and Interval(low=interval.low / 1e6, high=interval.high / 1e6)
+    return row.latency_ns.median / 1e6, ends
+
+
+def _ratio(ratio: ClaimedRatio, fast: MeasuredValue, slow: MeasuredValue) -> ReproducedRow:
+    published = slow.value.item_ms / fast.value.item_ms
+    measured, interval, reason = _times_faster(fast, slow)
+    target = band(published, ratio.tolerance or RATIO_TOLERANCE)
+    judged = JudgedValue("NOT COMPARABLE", reason) if reason else judge(interval, target)
+    return ReproducedRow(
+        kind="ratio",
+        name=f"{ratio.faster} / {ratio.than}",
+        unit="x",
+        published=published,
+        published_ci95=None,
+        measured=measured,
+        ci95=interval,
+        verdict=judged.verdict,
+        reason=judged.reason,
+        differences=_united([fast, slow]),
+        case_ids=_case_ids([fast, slow]),
+    )
+
+
+def _times_faster(fast: MeasuredValue, slow: MeasuredValue) -> tuple[float | None, Interval | None, str | None]:
+    """(how many times faster per item, interval, why it cannot be told)."""
+    missing = [f"{one.value.name}: {one.reason}" for one in (fast, slow) if one.row is None]
+    if fast.row is None or slow.row is None:
+        return None, None, "; ".join(missing)
+    if fast.row.case_id == slow.row.case_id:
+        return None, None, "both sides are the same case here"
+    found = ratio_of_medians(_item_ns(slow.row), _item_ns(fast.row))
+    return (None, None, "no process median above 0") if found is None else (found.value, found.ci95, None)
+
+
+def _item_ns(row: Row) -> tuple[float, ...]:
+    """Time of an item in ns, by process."""
+    return tuple(median / row.batch_size for median in row.latency_ns.process_medians) if row.latency_ns else ()
+
+
+def _order(found: Sequence[MeasuredValue]) -> ReproducedRow:
+    """Judge the order of what was measured; what was not is named as a difference."""
+    words = " < ".join(one.value.name for one in found)
+    there = [one for one in found if one.row is not None]
+    missing = "; ".join(f"{one.value.name} ({one.reason})" for one in found if one.row is None)
+    reason = f"fewer than two of them were measured: {missing}" if len(there) < 2 else None
+    steps: list[tuple[str, Interval | None]] = []
+    for fast, slow in pairwise(there):
+        _, interval, problem = _times_faster(fast, slow)
+        steps.append((f"{fast.value.name} < {slow.value.name}", interval))
+        reason = reason or problem
+    judged = JudgedValue("NOT COMPARABLE", reason) if reason else judge_order(steps)
+    partly = (Differing(name="order", published=words, here=f"without {missing}"),) if missing else ()
+    return ReproducedRow(
+        kind="order",
+        name=words,
+        unit="order",
+        published=None,
+        published_ci95=None,
+        measured=None,
+        ci95=None,
+        verdict=judged.verdict,
+        reason=judged.reason,
+        differences=(*partly, *_united(found)),
+        case_ids=_case_ids(there),
+    )
+
+
+def _united(found: Iterable[MeasuredValue]) -> tuple[Differing, ...]:
+    return tuple(dict.fromkeys(difference for one in found for difference in one.differences))
+
+
+def _case_ids(found: Iterable[MeasuredValue]) -> tuple[str, ...]:
+    return tuple(one.row.case_id for one in found if one.row is not None)

@@ -1,0 +1,113 @@
+"""What differs between two summaries or two rows: what forbids comparing them, and what comparing is for (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from harness.aggregation import admission
+from harness.core.schemas import FIXED_WHEN_TRACED, Difference, Environment, Row, Summary
+from harness.zoo.families import handed_over
+
+INSTALLED = frozenset(
+    {
+        *("machine.os", "machine.kernel", "machine.microcode"),
+        *("limits.container", "limits.image", "limits.image_digest"),
+        *("gpu.driver", "gpu.cuda", "gpu.vbios", "gpu.uuid"),
+    }
+)
+"""Facts that an upgrade brings, as it brings libraries: whether it made anything slower is what a gate is asked. So is
+another card of the same name. All other facts say what the machine is and how much of it could be used: across them
+only machines would be compared."""
+
+MEMORY_TOLERANCE = 0.02
+"""Share by which the memory of one machine differs: how much of it the kernel keeps changes with each release."""
+
+
+def differences(baseline: Summary, current: Summary) -> tuple[Difference, ...]:
+    """Every fact that differs, those that forbid a comparison first."""
+    before, after = _environment(baseline), _environment(current)
+    found = [*_environments(before, after)] if before and after else []
+    facts = (_about(baseline), _about(current))
+    # A run of fewer backends knows fewer builds: that is a smaller run and no change.
+    found += [one for one in _named(*facts) if one.name in facts[0] and one.name in facts[1]]
+    return tuple(sorted(found, key=lambda difference: not difference.refuses))
+
+
+def row_refusal(baseline: Row, current: Row) -> str | None:
+    """Why two rows of the same case, measured on the same machine, still cannot be compared."""
+    if baseline.threads != current.threads:
+        return f"{baseline.threads} threads in the baseline, {current.threads} now"
+    clocks = [row.clock.name if row.clock else "none" for row in (baseline, current)]
+    return None if clocks[0] == clocks[1] else f"clock {clocks[0]} in the baseline, {clocks[1]} now"
+
+
+def row_changes(baseline: Row, current: Row) -> tuple[str, ...]:
+    """What the same case ran on that is not the same: files by name, and what the session says about itself."""
+    names = sorted({*baseline.artifacts, *current.artifacts})
+    files = [f"another {name}" for name in names if baseline.artifacts.get(name) != current.artifacts.get(name)]
+    before, after = _placement(baseline), _placement(current)
+    settings = [f"{found.name} {found.baseline} → {found.current}" for found in _named(before, after)]
+    return (*files, *settings)
+
+
+def _environments(before: Environment, after: Environment) -> Iterator[Difference]:
+    for name, ours, theirs in admission.differing(before, after):
+        texts = (_text(ours), _text(theirs))
+        if texts[0] == texts[1] or (name == "machine.memory_bytes" and abs(ours / theirs - 1) < MEMORY_TOLERANCE):
+            continue
+        refuses = not name.startswith("library ") and name not in INSTALLED
+        yield Difference(name=name, baseline=texts[0], current=texts[1], refuses=refuses)
+
+
+def _about(summary: Summary) -> dict[str, str]:
+    """Facts beside the machine that a reader who looks for the cause of a change wants to know."""
+    facts = {"configuration": summary.config, "plan": summary.plan_id, "settings": summary.settings_id}
+    if summary.config_sha256:
+        facts["configuration's sha256"] = summary.config_sha256[:12]
+    facts |= {f"state of {name}": digits for name, digits in handed_over.states(summary).items()}
+    for environment in summary.environments.values():
+        software = environment.software
+        facts |= {f"build of {name}": text for name, text in software.build.items()}
+        facts |= {"python": software.python, "inferometer": software.inferometer}
+        if software.git_commit:
+            facts["git commit"] = software.git_commit + (" with local changes" if software.git_dirty else "")
+    return facts
+
+
+def _environment(summary: Summary) -> Environment | None:
+    """Any of them with the libraries of all: aggregate lets records into one summary only where the machine agrees, and
+    the libraries within each backend."""
+    found = list(summary.environments.values())
+    if not found:
+        return None
+    names = sorted({name for one in found for name in one.software.libraries})
+    libraries = {name: " / ".join(_versions(name, found)) for name in names}
+    software = found[0].software.model_copy(update={"libraries": libraries})
+    return found[0].model_copy(update={"software": software})
+
+
+def _versions(name: str, environments: Sequence[Environment]) -> list[str]:
+    return sorted({one.software.libraries[name] for one in environments if name in one.software.libraries})
+
+
+def _placement(row: Row) -> dict[str, str]:
+    if row.placement is None:
+        return {}
+    settings = {name: str(value) for name, value in row.placement.settings.items() if name != FIXED_WHEN_TRACED}
+    return {"provider": row.placement.provider, **settings}
+
+
+def _named(before: Mapping[str, str], after: Mapping[str, str]) -> list[Difference]:
+    return [
+        Difference(name=name, baseline=before.get(name, "absent"), current=after.get(name, "absent"), refuses=False)
+        for name in {**before, **after}
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _text(value: Any) -> str:
+    """A fact in words; why one could not be read does not matter to whether two are the same."""
+    if isinstance(value, Mapping):
+        return "not available"
+    return ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)

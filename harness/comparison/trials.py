@@ -1,0 +1,87 @@
+"""What trials on work of known duration prove about the harness: bias, false alarms, missed slow-downs (pure)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from harness.core.schemas import ComparedRow, SelfTestRow, Summary
+from harness.statistics.estimators import median
+
+MAX_BIAS = 0.01
+"""METHOD §2.12: known-duration work is reported within 1% + 2 × timer overhead."""
+
+CONFIDENCE = 0.95
+"""With which a rate of wrong verdicts is excluded: a harness that has it passes in at most 5% of self-tests."""
+
+DEFAULT_RATE = 0.10
+"""Of wrong verdicts, for the self-test to exclude. METHOD 2.12 asks for verdicts that are right in 95% of trials: to
+exclude 5% takes twice the trials."""
+
+
+def bias_rows(expected_ns: Mapping[str, int], summaries: Sequence[Summary]) -> list[SelfTestRow]:
+    """One row for each known duration (case id → ns): the median of the headlines that the summaries report.
+
+    Raises ValueError when no summary has measured a case.
+    """
+    rows = []
+    for case_id, nominal_ns in expected_ns.items():
+        found = [row for summary in summaries for row in summary.rows if row.case_id == case_id and row.latency_ns]
+        if not found:
+            raise ValueError(f"{case_id} was never measured")
+        reported_ns = median([row.latency_ns.median for row in found if row.latency_ns])
+        overhead_ns = max(row.clock.overhead_ns for row in found if row.clock)
+        allowed_ns = MAX_BIAS * nominal_ns + 2 * overhead_ns
+        rows.append(
+            SelfTestRow(
+                case_id=case_id,
+                nominal_ns=nominal_ns,
+                reported_ns=reported_ns,
+                allowed_ns=allowed_ns,
+                within=abs(reported_ns - nominal_ns) <= allowed_ns,
+            )
+        )
+    return rows
+
+
+def false_alarms(rows: Iterable[ComparedRow], may_refuse: bool = False) -> tuple[int, int]:
+    """(alarms, trials) over comparisons of equal work: only SAME and AMBIGUOUS are right.
+
+    may_refuse: so is NOT COMPARABLE, where processes differ so much that a row may be too uncertain to be compared.
+    """
+    right = {"SAME", "AMBIGUOUS", *(("NOT COMPARABLE",) if may_refuse else ())}
+    verdicts = [row.verdict for row in rows]
+    return sum(verdict not in right for verdict in verdicts), len(verdicts)
+
+
+def refused(rows: Iterable[ComparedRow]) -> int:
+    """How many of the rows were not compared."""
+    return sum(row.verdict == "NOT COMPARABLE" for row in rows)
+
+
+def missed(rows: Iterable[ComparedRow]) -> tuple[int, int]:
+    """(missed, trials) over comparisons with work that was slowed on purpose: only SLOWER is right."""
+    verdicts = [row.verdict for row in rows]
+    return sum(verdict != "SLOWER" for verdict in verdicts), len(verdicts)
+
+
+def excluded_rate(wrong: int, trials: int) -> float:
+    """The rate from which on the trials exclude every rate of wrong verdicts, at CONFIDENCE; 1 where they exclude none.
+
+    The one-sided upper bound of Clopper and Pearson (Biometrika 26(4), 1934): at this rate, at most `wrong` of so many
+    verdicts are wrong in 5% of cases. Exact, and found by bisection; without a wrong one it is 1 - 0.05^(1 / trials).
+    """
+    low, high = 0.0, 1.0
+    while trials > wrong and low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if _at_most(wrong, trials, middle) > 1 - CONFIDENCE else (low, middle)
+    return high
+
+
+def trials_for(rate: float) -> int:
+    """Fewest trials that exclude a rate where none of them is wrong: 29 for 10%, 59 for 5%."""
+    return math.ceil(math.log(1 - CONFIDENCE) / math.log1p(-rate))
+
+
+def _at_most(wrong: int, trials: int, rate: float) -> float:
+    """P[Binomial(trials, rate) <= wrong]."""
+    return math.fsum(math.comb(trials, k) * rate**k * (1 - rate) ** (trials - k) for k in range(wrong + 1))

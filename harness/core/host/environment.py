@@ -1,0 +1,323 @@
+"""The environment record: enough to distinguish two runs later. What cannot be read gives its reason."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+
+from harness.core.host import git, gpu, limits
+from harness.core.portable import portable
+from harness.core.schemas import Device, Environment, Limits, Machine, Software, Unavailable
+from harness.core.store import digest_of
+
+VARIABLES = "runtime variables"
+"""Name of the build fact."""
+
+_LIBRARIES = ("ATEN_", "DNNL_", "GOMP_", "KMP_", "MKL_", "OMP_", "ONEDNN_", "OPENBLAS_", "ORT_", "TORCHINDUCTOR_")
+"""OpenMP's and its two implementations' (OpenMP 5.2, chapter 21; libgomp's and LLVM's manuals), MKL's, oneDNN's under
+both of its names, PyTorch's, Inductor's, ONNX Runtime's."""
+
+_ALONE = frozenset({"CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE"})
+"""Of CUDA's, those that change times; others choose a card, which the record names, or say where files lie."""
+
+_OWN = frozenset(
+    {
+        "KMP_DUPLICATE_LIB_OK",
+        "KMP_INIT_AT_FORK",
+        "MKL_NUM_THREADS",
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "ORT_DISABLE_TELEMETRY",
+        "TORCHINDUCTOR_CACHE_DIR",
+    }
+)
+"""Set by the harness or by a library itself, whatever the shell has."""
+
+
+def runtime_variables(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """{VARIABLES: settings as the shell has them}; empty where none is set."""
+    names = (name for name in sorted(variables) if name.startswith(_LIBRARIES) or name in _ALONE)
+    told = [f"{name}={portable(variables[name])}" for name in names if name not in _OWN]
+    return {VARIABLES: ", ".join(told)} if told else {}
+
+
+ALLOCATOR = "memory allocator"
+"""Name of the build fact."""
+
+_PRELOADED = ("jemalloc", "tcmalloc", "mimalloc")
+
+
+def allocator_settings(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """{ALLOCATOR: settings as the shell has them}; empty where the C library's own allocator runs as it is.
+
+    Source: mallopt(3) for MALLOC_…, the GNU C library's manual for GLIBC_TUNABLES.
+    """
+    told = [f"{name}={variables[name]}" for name in sorted(variables) if name.startswith("MALLOC_")]
+    tunables = variables.get("GLIBC_TUNABLES", "")
+    if "glibc.malloc." in tunables:
+        told.append(f"GLIBC_TUNABLES={tunables}")
+    files = [Path(name).name for name in variables.get("LD_PRELOAD", "").replace(":", " ").split()]
+    told += [f"LD_PRELOAD={name}" for name in files if any(known in name for known in _PRELOADED)]
+    return {ALLOCATOR: ", ".join(told)} if told else {}
+
+
+LIBRARIES = (
+    "torch",
+    "torchvision",
+    "transformers",
+    "onnx",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "openvino",
+    "tensorrt",
+    "tensorrt-cu12-bindings",
+    "tensorrt-cu13-bindings",
+    "nvidia-cudnn-cu12",
+    "nvidia-cudnn-cu13",
+    "nvidia-cublas",
+    "nvidia-cublas-cu12",
+    "triton",
+    "pycuda",
+    "cuda-bindings",
+    "nvidia-ml-py",
+    "numpy",
+)
+"""Distributions whose versions decide a number or how it was taken; only those that are installed are recorded."""
+
+_SHARED_MODULES = {"onnxruntime": "onnxruntime", "onnxruntime-gpu": "onnxruntime"}
+"""Distributions that bring one and the same module."""
+
+_FEATURES = (
+    "avx2",
+    "avx512f",
+    "avx_vnni",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx512_fp16",
+    "amx_tile",
+    "amx_bf16",
+    "amx_int8",
+)
+PLUGIN = "backend's plugin"
+"""Name of a build fact that is no library's own."""
+
+_SYS_CPU = Path("/sys/devices/system/cpu")
+
+
+def collect(build: dict[str, str], device: Device = "cpu", also: Iterable[str] = ()) -> Environment:
+    """Read the environment of this process; `build` adds facts that only a backend's library can tell.
+
+    also: distributions whose versions decide a number besides LIBRARIES.
+    On a GPU this starts CUDA's driver in the process and raises UnavailableError where NVML cannot name the card.
+    """
+    card = gpu.facts() if device == "cuda" else None
+    return Environment(machine=_machine(), limits=_limits(), software=_software(build, also), gpu=card)
+
+
+def environment_id(environment: Environment) -> str:
+    """The hash under which an environment is stored."""
+    return digest_of(environment.model_dump(mode="json"))
+
+
+def cpu_flags() -> frozenset[str]:
+    """Instruction sets and other features of the processor, by the kernel's names; empty where it tells none."""
+    info = _cpuinfo()
+    return frozenset(info.get("flags", info.get("Features", "")).split())
+
+
+def last_level_cache_bytes(cpus: Path = _SYS_CPU) -> int | None:
+    """All last-level caches of the machine together; None where the kernel does not list them."""
+    found: dict[tuple[int, str], int] = {}
+    try:
+        for cache in cpus.glob("cpu[0-9]*/cache/index*"):
+            if (cache / "type").read_text().strip() != "Instruction":
+                shared = (cache / "shared_cpu_list").read_text().strip()
+                size = (cache / "size").read_text().strip()
+                found[int((cache / "level").read_text()), shared] = int(size.removesuffix("K")) << 10
+    except (OSError, ValueError):
+        return None
+    last = max((level for level, _ in found), default=0)
+    return sum(size for (level, _), size in found.items() if level == last) or None
+
+
+def _machine() -> Machine:
+    info = _cpuinfo()
+    flags = set(cpu_flags())
+    return Machine(
+        cpu=info.get("model name") or platform.processor() or platform.machine(),
+        architecture=platform.machine(),
+        logical_cpus=psutil.cpu_count(logical=True) or 1,
+        physical_cores=psutil.cpu_count(logical=False) or Unavailable(unavailable="not reported by this system"),
+        sockets=_sockets(),
+        numa_nodes=_count("/sys/devices/system/node", "node[0-9]*"),
+        smt=_fact(_SYS_CPU / "smt/control"),
+        microcode=info.get("microcode") or Unavailable(unavailable="/proc/cpuinfo has no microcode line"),
+        governor=_fact(_SYS_CPU / "cpu0/cpufreq/scaling_governor"),
+        turbo=_turbo(),
+        max_frequency_mhz=_max_frequency_mhz(),
+        cpu_features=tuple(name for name in _FEATURES if name in flags),
+        memory_bytes=psutil.virtual_memory().total,
+        hypervisor=_hypervisor(flags),
+        os=_os_name(),
+        kernel=platform.release(),
+    )
+
+
+def _limits() -> Limits:
+    return Limits(
+        affinity=limits.affinity(),
+        cpu_quota=limits.cpu_quota(),
+        memory_limit_bytes=limits.memory_limit_bytes(),
+        threads=limits.threads(),
+        container=_container(),
+        image=os.environ.get("INFEROMETER_IMAGE") or None,
+        image_digest=os.environ.get("INFEROMETER_IMAGE_DIGEST") or None,
+    )
+
+
+def _software(build: dict[str, str], also: Iterable[str]) -> Software:
+    commit, dirty = git.commit()
+    return Software(
+        python=f"{platform.python_implementation()} {platform.python_version()}",
+        inferometer=version("inferometer") or "source tree",
+        git_commit=commit,
+        git_dirty=dirty,
+        libraries=versions((*LIBRARIES, *also)),
+        build={**build, **allocator_settings(), **runtime_variables()},
+    )
+
+
+def versions(names: Iterable[str]) -> dict[str, str]:
+    """Installed versions by distribution name; what is not installed is left out."""
+    found = {name: version(name) for name in names}
+    return {name: text for name, text in found.items() if text is not None and not _hidden(name)}
+
+
+def _hidden(name: str) -> bool:
+    """True where the distribution's module is found elsewhere first, so that Python imports another one's."""
+    module = _SHARED_MODULES.get(name)
+    spec = importlib.util.find_spec(module) if module else None
+    if spec is None or spec.origin is None:
+        return False
+    return Path(str(metadata.distribution(name).locate_file(f"{module}/__init__.py"))) != Path(spec.origin)
+
+
+def version(name: str) -> str | None:
+    """The installed version of a distribution, without importing it."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def plugin_fact(distribution: str | None) -> dict[str, str]:
+    """The build fact of a backend that a plugin brought: its distribution and version; empty for a built-in one."""
+    return {PLUGIN: f"{distribution} {version(distribution)}"} if distribution else {}
+
+
+def _cpuinfo() -> dict[str, str]:
+    try:
+        first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+    except OSError:
+        return {}
+    pairs = (line.split(":", 1) for line in first.splitlines() if ":" in line)
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
+def _fact(file: Path) -> str | Unavailable:
+    try:
+        text = file.read_text().strip()
+    except OSError as error:
+        return Unavailable(unavailable=f"{file}: {error.strerror}")
+    return text or Unavailable(unavailable=f"{file} is empty")
+
+
+def _count(folder: str, pattern: str) -> int | Unavailable:
+    found = len(list(Path(folder).glob(pattern)))
+    return found or Unavailable(unavailable=f"{folder} is not there")
+
+
+def _sockets() -> int | Unavailable:
+    packages = {file.read_text().strip() for file in _SYS_CPU.glob("cpu[0-9]*/topology/physical_package_id")}
+    return len(packages) or Unavailable(unavailable="no topology below /sys/devices/system/cpu")
+
+
+def _turbo() -> str | Unavailable:
+    boost = _fact(_SYS_CPU / "cpufreq/boost")
+    if isinstance(boost, str):
+        return "on" if boost == "1" else "off"
+    no_turbo = _fact(_SYS_CPU / "intel_pstate/no_turbo")
+    if isinstance(no_turbo, str):
+        return "off" if no_turbo == "1" else "on"
+    return Unavailable(unavailable="neither cpufreq/boost nor intel_pstate/no_turbo is there (usual in a guest)")
+
+
+def _max_frequency_mhz() -> int | Unavailable:
+    kilohertz = _fact(_SYS_CPU / "cpu0/cpufreq/cpuinfo_max_freq")
+    return int(kilohertz) // 1000 if isinstance(kilohertz, str) else kilohertz
+
+
+def _hypervisor(flags: set[str]) -> str | Unavailable:
+    if not flags:
+        return Unavailable(unavailable="/proc/cpuinfo has no flags")
+    if "hypervisor" not in flags:
+        return "none"
+    vendor = _fact(Path("/sys/class/dmi/id/sys_vendor"))
+    return vendor if isinstance(vendor, str) and vendor else "present, vendor not told"
+
+
+def _os_name() -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        return f"{platform.system()} {platform.release()}"
+
+
+def _container() -> str | None:
+    # Podman's --read-only lays an empty /run over its marker; the variable, as in systemd's container interface, stays.
+    if named := os.environ.get("container"):  # noqa: SIM112 - that is its name
+        return named
+    for marker, name in (("/.dockerenv", "docker"), ("/run/.containerenv", "podman")):
+        if Path(marker).exists():
+            return name
+    return None
+
+
+RUNTIMES = "loaded runtimes"
+"""Name of the build fact."""
+
+_RUNTIME = re.compile(r"lib(gomp|iomp5|omp|tbb|mkl_(rt|core|\w*thread)|\w*openblas\w*|blis|dnnl|onednn)\b[^/]*\.so")
+
+
+def loaded_runtimes(maps: Path = Path("/proc/self/maps")) -> dict[str, str]:
+    """OpenMP, TBB and BLAS libraries that this process has loaded, by file: two of a kind fight over its threads.
+
+    What a wheel was built with says little: which file the loader took decides. Empty where the kernel does not tell.
+    """
+    try:
+        lines = maps.read_text().splitlines()
+    except OSError:
+        return {}
+    paths = {fields[5] for line in lines if len(fields := line.split(maxsplit=5)) == 6}
+    found = [path for path in paths if _RUNTIME.match(path.rpartition("/")[2])]
+    return {RUNTIMES: ", ".join(sorted(map(_without_place, found)))} if found else {}
+
+
+def _without_place(path: str) -> str:
+    """The end of a library's path that says whose copy it is. Results are published: no folder of this machine."""
+    _, site, below = path.rpartition("/site-packages/")
+    if site:
+        return below
+    roots = {os.path.realpath(entry) for entry in (*sys.path, sys.prefix, sys.base_prefix) if entry} - {"/"}
+    for root in sorted(roots, key=len, reverse=True):
+        if path.startswith(f"{root}/"):
+            return path.removeprefix(f"{root}/")
+    return f"(elsewhere)/{path.rpartition('/')[2]}"

@@ -1,0 +1,241 @@
+"""The GPU as the driver and NVML report it: whether there is one, and what does not change during a run.
+
+NVML through nvidia-ml-py, which is imported only where a case runs on a GPU. Reads, and never sets anything.
+
+Every question has one answer: the value, or `Unavailable` with NVML's own reason.
+
+What the CUDA driver itself tells: whether there is a GPU, which one CUDA calls device 0, what it serves (ctypes).
+
+NVML counts cards by PCI bus and knows nothing of CUDA_VISIBLE_DEVICES; CUDA counts the fastest first, unless
+CUDA_DEVICE_ORDER says otherwise. Only the driver knows which card device 0 is; its UUID is the one name that both use.
+
+A process that started the driver cannot give CUDA to children that it forks: never call this in the worker's server.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+from uuid import UUID
+
+from harness.core.errors import UnavailableError
+from harness.core.schemas import Device, Gpu, Unavailable
+
+NO_GPU_HINT = "Run with DEVICE=cpu, or on a machine with an NVIDIA GPU (in a container: `--gpus all`)."
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The driver's library, started."""
+
+    library: Any
+
+    @classmethod
+    def start(cls) -> Driver:
+        """Load and initialise it. Raises UnavailableError where there is none, it does not start, or sees no GPU."""
+        try:
+            library = ctypes.CDLL("libcuda.so.1")
+        except OSError:
+            raise _unavailable("there is no NVIDIA driver (libcuda.so.1) here") from None
+        if code := library.cuInit(0):
+            raise _unavailable(f"the NVIDIA driver does not start (cuInit returned {code})")
+        count = ctypes.c_int()
+        if library.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
+            raise _unavailable("the NVIDIA driver sees no GPU")
+        return cls(library)
+
+    def cuda_version(self) -> tuple[int, int]:
+        """(major, minor) of the newest CUDA that it serves."""
+        number = ctypes.c_int()
+        if code := self.library.cuDriverGetVersion(ctypes.byref(number)):
+            raise _unavailable(f"the NVIDIA driver does not report its version (cuDriverGetVersion returned {code})")
+        return number.value // 1000, number.value % 1000 // 10
+
+    def first_uuid(self) -> UUID:
+        """Of the card, or of the MIG instance of a card, that CUDA calls device 0 in this process."""
+        device, found = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+        if code := self.library.cuDeviceGet(ctypes.byref(device), 0):
+            raise _unavailable(f"the NVIDIA driver does not give its first GPU (cuDeviceGet returned {code})")
+        # The first version of the call names the whole card where MIG is on; drivers before CUDA 11.4 have no second.
+        ask = getattr(self.library, "cuDeviceGetUuid_v2", None) or self.library.cuDeviceGetUuid
+        if code := ask(ctypes.byref(found), device):
+            raise _unavailable(
+                f"the NVIDIA driver does not report its first GPU's UUID (cuDeviceGetUuid returned {code})"
+            )
+        return UUID(bytes=bytes(found))
+
+
+def _unavailable(reason: str) -> UnavailableError:
+    return UnavailableError(f"DEVICE=cuda was asked for and {reason}.", NO_GPU_HINT)
+
+
+LEAST_CUDA = 12
+"""Major version that the pinned set needs at least: its libraries are built for CUDA 12 or 13."""
+
+FIRST_DRIVERS = {12: "525", 13: "580"}
+"""Oldest driver by the CUDA major version that it serves (CUDA release notes, minor version compatibility)."""
+
+_RUNTIME = "nvidia-cuda-runtime"
+"""Distribution of the CUDA runtime from CUDA 13 on, which libraries bring along; before, its name ended in `-cu12`."""
+
+
+def require(device: Device) -> None:
+    """Raise UnavailableError when this machine does not have the device, or its driver is too old for our libraries."""
+    if device != "cuda":
+        return
+    major, minor = Driver.start().cuda_version()
+    needed, by = _needed()
+    if major < needed:
+        raise UnavailableError(
+            f"DEVICE=cuda was asked for and the NVIDIA driver is too old: it serves CUDA {major}.{minor}, {by} CUDA "
+            f"{needed}.",
+            f"Install driver {FIRST_DRIVERS.get(needed, 'of a newer branch')} or newer, or libraries that were built "
+            f"for CUDA {major}.",
+        )
+
+
+def _needed() -> tuple[int, str]:
+    """(major version of CUDA, who needs it). Within a major version every runtime runs on every driver."""
+    try:
+        version = metadata.version(_RUNTIME)
+    except metadata.PackageNotFoundError:
+        return LEAST_CUDA, "Inferometer needs"
+    return max(LEAST_CUDA, int(version.partition(".")[0])), f"{_RUNTIME} {version} needs"
+
+
+@dataclass(frozen=True)
+class Card:
+    """One card. Where MIG is on, the card that the instance is a part of, since only a whole card has clocks and power.
+
+    instance: UUID of the MIG instance that CUDA works on; None where it works on a whole card.
+    """
+
+    library: Any
+    handle: Any
+    instance: str | None = None
+
+    def ask(self, function: str, *arguments: Any) -> Any | Unavailable:
+        """The answer of `nvml<function>(card, *arguments)`."""
+        return self._call(f"nvml{function}", self.handle, *arguments)
+
+    def ask_system(self, function: str) -> Any | Unavailable:
+        """The answer of `nvmlSystem<function>()`, which is about no card."""
+        return self._call(f"nvmlSystem{function}")
+
+    def constant(self, name: str) -> Any:
+        """One of nvidia-ml-py's constants."""
+        return getattr(self.library, name)
+
+    def _call(self, name: str, *arguments: Any) -> Any | Unavailable:
+        function: Callable[..., Any] | None = getattr(self.library, name, None)
+        if function is None:
+            return Unavailable(unavailable=f"this nvidia-ml-py has no {name}")
+        try:
+            return function(*arguments)
+        except self.library.NVMLError as error:
+            return Unavailable(unavailable=f"{name}: {error}")
+
+
+def first_card() -> Card:
+    """The card that CUDA calls device 0 in this process. NVML stays started until the process ends.
+
+    Starts the CUDA driver (harness/core/host/gpu.py says where that may not be). Raises UnavailableError.
+    """
+    uuid = Driver.start().first_uuid()
+    try:
+        library = importlib.import_module("pynvml")
+    except ImportError:
+        raise UnavailableError(
+            "nvidia-ml-py is not installed, so there is no record of what the GPU did while it was measured.",
+            "pip install nvidia-ml-py, into the interpreter of every backend.",
+        ) from None
+    try:
+        library.nvmlInit()
+        try:
+            return Card(library, library.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"))
+        except library.NVMLError_NotFound:
+            part = library.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}")
+            return Card(library, library.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(part), f"MIG-{uuid}")
+    except library.NVMLError as error:
+        raise UnavailableError(
+            f"NVML does not give access to the GPU {uuid}: {error}.",
+            "Ask for it in the container as well (NVIDIA_DRIVER_CAPABILITIES=compute,utility); `nvidia-smi -L` must "
+            "list the GPU.",
+        ) from error
+
+
+def facts() -> Gpu:
+    """Of the card that CUDA calls device 0 here. Raises UnavailableError where NVML does not even name it."""
+    return facts_of(first_card())
+
+
+def facts_of(card: Card) -> Gpu:
+    """Of one card. Current clocks and the current PCIe speed are left out: both sink while the card is idle."""
+    return Gpu(
+        name=_owed(card.ask("DeviceGetName")),
+        uuid=_owed(card.ask("DeviceGetUUID")),
+        sm=_dotted(_owed(card.ask("DeviceGetCudaComputeCapability"))),
+        memory_bytes=_owed(card.ask("DeviceGetMemoryInfo")).total,
+        driver=_owed(card.ask_system("GetDriverVersion")),
+        cuda=_cuda(_owed(card.ask_system("GetCudaDriverVersion_v2"))),
+        vbios=card.ask("DeviceGetVbiosVersion"),
+        persistence=_given(card.ask("DeviceGetPersistenceMode"), _on_off),
+        ecc=_given(card.ask("DeviceGetEccMode"), _current),
+        mig=_given(card.ask("DeviceGetMigMode"), lambda mode: _mig(_current(mode), card.instance)),
+        power_limit_w=_given(card.ask("DeviceGetEnforcedPowerLimit"), _watts),
+        power_limit_default_w=_given(card.ask("DeviceGetPowerManagementDefaultLimit"), _watts),
+        max_sm_mhz=card.ask("DeviceGetMaxClockInfo", card.constant("NVML_CLOCK_SM")),
+        max_memory_mhz=card.ask("DeviceGetMaxClockInfo", card.constant("NVML_CLOCK_MEM")),
+        pcie=_pcie(card.ask("DeviceGetMaxPcieLinkGeneration"), card.ask("DeviceGetMaxPcieLinkWidth")),
+        bar1_bytes=_given(card.ask("DeviceGetBAR1MemoryInfo"), lambda memory: int(memory.bar1Total)),
+    )
+
+
+def _owed(answer: Any | Unavailable) -> Any:
+    """What every card tells: without it a number could not be said to be of any GPU."""
+    if isinstance(answer, Unavailable):
+        raise UnavailableError(
+            f"NVML does not describe the GPU ({answer.unavailable}).",
+            "`nvidia-smi -q` shows what it reports here; restart or update the driver.",
+        )
+    return answer
+
+
+def _given(answer: Any | Unavailable, convert: Callable[[Any], Any]) -> Any:
+    return answer if isinstance(answer, Unavailable) else convert(answer)
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+def _cuda(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _on_off(state: int) -> str:
+    return "on" if state else "off"
+
+
+def _current(modes: list[int]) -> str:
+    """Of [current, pending]: the other one waits for a reset."""
+    return _on_off(modes[0])
+
+
+def _mig(state: str, instance: str | None) -> str:
+    return state if instance is None else f"{state}, on instance {instance}"
+
+
+def _watts(milliwatts: int) -> float:
+    return milliwatts / 1000
+
+
+def _pcie(generation: int | Unavailable, width: int | Unavailable) -> str | Unavailable:
+    """The best link that this card and this system can have together."""
+    if isinstance(generation, Unavailable):
+        return generation
+    return width if isinstance(width, Unavailable) else f"gen{generation} x{width}"

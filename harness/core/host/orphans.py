@@ -1,0 +1,165 @@
+"""No process outlives the one that started it, however that one ends and whatever session it moved to (Linux).
+
+    python -I -S harness/core/host/orphans.py <command>…
+
+is a guard: a process between a stage and a command that runs a user's code. It ends with everything that the command
+left, also where the stage is killed, which can then sweep no more. It needs the standard library alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_ROUNDS = 500
+"""Passes over the children: each one may have started others before it was killed."""
+_PAUSE_S = 0.01
+
+
+def die_with_parent(parent: int | None = None, by: signal.Signals = signal.SIGKILL) -> None:
+    """Ask the kernel (Linux) to send this process a signal when its parent dies; elsewhere there is no such request.
+
+    `parent`: the process that should be the parent, where it may have died before the kernel was asked.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, by)
+        if parent is not None and os.getppid() != parent:
+            os._exit(1)
+
+
+def adopt() -> None:
+    """Become the parent of every descendant whose own parent ends, instead of process 1: `sweep` then finds it, also
+    where it began a session of its own."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def children() -> frozenset[int]:
+    """Process ids of the children of this process, those that ended and wait to be reaped as well."""
+    own, found = os.getpid(), set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        # It may end while we look. A name may hold spaces and parentheses: count from its end (proc(5)).
+        with suppress(OSError, IndexError, ValueError):
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == own:
+                found.add(int(stat.parent.name))
+    return frozenset(found)
+
+
+def sweep(keep: Collection[int] = ()) -> int:
+    """Kill and reap every child but those, and what comes to this process as its child thereby; how many there were.
+
+    A live child in `keep` keeps its own children. Meant for a process that has called `adopt`.
+    """
+    ended = 0
+    for _ in range(_ROUNDS):
+        left = children() - frozenset(keep)
+        if not left:
+            break
+        for pid in left:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in left:
+            with suppress(ChildProcessError):
+                ended += os.waitpid(pid, os.WNOHANG)[0] == pid
+        time.sleep(_PAUSE_S)
+    return ended
+
+
+def end_all_with(parent: int) -> None:
+    """End this process and all its children when its parent dies or SIGTERM comes. For a process that has called
+    `adopt` and runs no code of a user itself, which could keep the signal waiting."""
+
+    def end(_signal: int, _frame: FrameType | None) -> NoReturn:
+        sweep()
+        os._exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, end)
+    die_with_parent(parent, by=signal.SIGTERM)
+
+
+def fork_guarded(parent: int) -> None:
+    """Go on in a fork, in a session of its own; the calling process stays as its guard and ends as the fork does.
+
+    parent: the process that should be the parent of the guard.
+    """
+    os.setsid()  # Ctrl-C is for the stage alone, which then ends both
+    adopt()
+    end_all_with(parent)
+    guard = os.getpid()
+    pid = os.fork()
+    if pid:
+        _guard(pid)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.setsid()  # so that a time limit ends what it starts as well
+    die_with_parent(guard)
+
+
+def guarded(command: Sequence[str], announced: bool = False) -> list[str]:
+    """The words that start a command under a guard, in a session of its own and with the guard's standard streams.
+
+    announced: the first line of standard output is a `Started` of core/protocol.py with the process id of the command.
+    """
+    options = ["--announced"] if announced else []
+    return [sys.executable, "-I", "-S", str(Path(__file__).absolute()), *options, *command]
+
+
+def _guard(pid: int) -> NoReturn:
+    """Wait for a child, sweep, and end as it did."""
+    _, status = os.waitpid(pid, 0)
+    sweep()
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        import resource  # noqa: PLC0415 - not on every system
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+        with suppress(OSError):  # of SIGKILL, which needs no handler
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def _run_guarded(words: Sequence[str]) -> NoReturn:
+    """Start a command and guard it."""
+    announced = words[0] == "--announced"
+    command, parent = words[announced:], os.getppid()
+    adopt()
+    end_all_with(parent)
+    with_guard = partial(die_with_parent, os.getpid())
+    try:
+        process = subprocess.Popen(command, start_new_session=True, preexec_fn=with_guard)  # noqa: S603, PLW1509 - one thread
+    except OSError as error:
+        os.write(2, f"{error}\n".encode())
+        os._exit(127)
+    if announced:
+        os.write(1, b'{"event":"started","pid":%d}\n' % process.pid)
+    # Who reads from the command sees its end, and not that of its guard.
+    for number in (0, 1):
+        handle = os.open(os.devnull, os.O_RDWR)
+        os.dup2(handle, number)
+        os.close(handle)
+    _guard(process.pid)
+
+
+def end_group(pid: int) -> None:
+    """Kill a process that was not reaped yet and its group; without a group, before its setsid(), it alone."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    _run_guarded(sys.argv[1:])

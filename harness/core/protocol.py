@@ -1,0 +1,86 @@
+"""What a run, its workers and its monitor say to each other: one JSON line each way."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from harness.core.schemas import Case, EngineOptions, Measurement, Record, SettingsId
+
+
+class Job(Record):
+    """One case in one round, to be measured by one fresh process."""
+
+    case: Case
+    round: int
+    settings_id: SettingsId
+    measurement: Measurement
+    threads: int
+    results: str
+    models: str
+    export: str | None = None
+    """Path of the record of the export to be measured; None: of the latest one of the model."""
+    engines: EngineOptions = EngineOptions()
+
+
+class Ready(Record):
+    """The server has imported its libraries; `threads` of its own run (1: safe to fork)."""
+
+    event: Literal["ready"] = "ready"
+    threads: int
+    absent: tuple[str, ...] = ()
+    """Modules that the backend requires and this interpreter does not have."""
+
+
+class Started(Record):
+    event: Literal["started"] = "started"
+    pid: int
+
+
+class Entered(Record):
+    """The case's process has come to a phase."""
+
+    event: Literal["entered"] = "entered"
+    phase: str
+
+
+class Ended(Record):
+    """The case's process is gone: exit code, or minus the signal that killed it."""
+
+    event: Literal["ended"] = "ended"
+    code: int
+
+
+Event = Annotated[Ready | Started | Entered | Ended, Field(discriminator="event")]
+EVENT: TypeAdapter[Ready | Started | Entered | Ended] = TypeAdapter(Event)
+
+
+class Watch(Record):
+    """A case's process has begun."""
+
+    say: Literal["watch"] = "watch"
+    pid: int
+    case_id: str
+    round: int
+    settings_id: SettingsId
+    results: str
+    record: str | None = None
+    """Where its record goes, if not beside the samples of its round."""
+
+
+class Phase(Record):
+    """It has come to a phase."""
+
+    say: Literal["phase"] = "phase"
+    phase: str
+
+
+class End(Record):
+    """It has ended; the monitor writes what it saw."""
+
+    say: Literal["end"] = "end"
+
+
+Message = Annotated[Watch | Phase | End, Field(discriminator="say")]
+MESSAGE: TypeAdapter[Watch | Phase | End] = TypeAdapter(Message)

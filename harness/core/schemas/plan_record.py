@@ -1,0 +1,182 @@
+"""results/plan.json: every case that is owed an answer, and how it is measured."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from harness.core.safe_paths import FileName
+from harness.core.schemas.vocabulary import (
+    Boundary,
+    Device,
+    Exporter,
+    Format2,
+    Identified,
+    Kind,
+    Mode,
+    Precision,
+    Record,
+    Weights,
+)
+
+MOST_S = 30 * 86_400.0
+"""A month: no waiting that was meant is longer, and clocks still count it."""
+MOST_THREADS = 9_999
+"""As in the settings `2-threads` to `9999-threads`."""
+MOST_SAMPLES = 2_000_000
+
+
+class Measurement(Record):
+    """How each case is measured (METHOD: warm-up until steady, stop rule, fresh process per case and round)."""
+
+    rounds: Annotated[int, Field(ge=1, le=100)] = 3
+    """Fresh processes per case; the confidence interval is taken over them."""
+    max_rounds: Annotated[int, Field(ge=1, le=100)] | None = None
+    """Further rounds, up to this number, for cases whose interval is wider than `target_interval`; None: none."""
+    target_interval: Annotated[float, Field(gt=0, lt=1)] = 0.02
+    """Relative half-width of the 95% CI over processes at which a case needs no further round."""
+    budget_s: Annotated[float, Field(gt=0, le=MOST_S)] | None = None
+    """No further round begins after so many seconds of the command, exports included, or of the run stage where that is
+    the command; the first `rounds` are always measured."""
+    seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 20261127
+    """Order of cases within a round, and weights of `seeded` models."""
+    threads: Annotated[int, Field(ge=1, le=MOST_THREADS)] | None = None
+    """Threads for every backend alike; None: what affinity and the cgroup quota give."""
+    warmup_min_s: Annotated[float, Field(ge=0, le=MOST_S)] = 0.2
+    warmup_min_iterations: Annotated[int, Field(ge=1, le=MOST_SAMPLES)] = 10
+    warmup_max_s: Annotated[float, Field(ge=0, le=MOST_S)] = 20.0
+    window_s: Annotated[float, Field(gt=0, le=MOST_S)] = 0.05
+    """Length of one of the three windows whose medians must agree before measuring starts."""
+    steady_tolerance: Annotated[float, Field(gt=0, lt=1)] = 0.01
+    block_s: Annotated[float, Field(gt=0, le=MOST_S)] = 0.1
+    block_iterations: Annotated[int, Field(ge=1, le=MOST_SAMPLES)] = 20
+    target_ci: Annotated[float, Field(gt=0, lt=1)] = 0.01
+    """Relative half-width of the 95% CI over block medians at which a process stops."""
+    min_samples: Annotated[int, Field(ge=1, le=MOST_SAMPLES)] = 100
+    max_samples: Annotated[int, Field(ge=1, le=MOST_SAMPLES)] = 20_000
+    min_s: Annotated[float, Field(ge=0, le=MOST_S)] = 1.0
+    """Shortest warm-up and timed part together: CPU time is counted in ticks of 10 ms, which a shorter window is too
+    coarse for. `max_s` and `warmup_max_s` still end it; a row of less is not judged by shares of CPU time, and says
+    so."""
+    max_s: Annotated[float, Field(gt=0, le=MOST_S)] = 10.0
+    """Longest measuring phase of one process; a case that stops here keeps its samples and says so."""
+    timeout_s: Annotated[float, Field(gt=0, le=MOST_S)] = 600.0
+    """Longest life of one process, compile time included; after it the case is a `Failed` row."""
+    export_timeout_s: Annotated[float, Field(gt=0, le=MOST_S)] = 3600.0
+    """Longest export of one model, downloads included; after it the model's cases are `Failed` rows."""
+    parity_samples: Annotated[int, Field(ge=8, le=100_000)] = 64
+    """Different inputs: all are compared with the reference before timing, and they rotate while timing."""
+
+
+class Gate(Record):
+    """Largest allowed distance of any item from the fp32 reference for one precision."""
+
+    relative_l2: Annotated[float, Field(gt=0)]
+    top1_agreement: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Smallest share of equal arg-max answers; asked only of classifiers with trained weights."""
+    cosine: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Smallest cosine between the outputs for one item and their reference: the measure of embeddings."""
+
+
+class ReportOptions(Record):
+    title: str = "Inferometer report"
+    baseline_backend: str = "torch-eager"
+    """Speedups are against this backend in fp32, same model, batch and sequence length."""
+    latency_limit_ms: Annotated[float, Field(gt=0)] | None = None
+    """What a caller can wait; recommendations name the batch size with the most throughput within it."""
+    charts: bool = True
+
+
+class ExportOptions(Record):
+    """How the ONNX file of every module of a plan is written."""
+
+    exporter: Exporter = "dynamo"
+    """docs/decisions/0002-exporter.md."""
+
+
+class EngineOptions(Record):
+    """How every TensorRT engine of a plan is built; None leaves it to TensorRT."""
+
+    workspace_mib: Annotated[int, Field(ge=1, le=1 << 24)] | None = None
+    """Most memory that a kernel may use as scratch space while it is chosen and run."""
+    optimization_level: Annotated[int, Field(ge=0, le=5)] | None = None
+    """How long the builder searches; TensorRT's own is 3."""
+    hardware_compatible: bool = False
+    """For every GPU from Ampere on, which costs speed."""
+    version_compatible: bool = False
+    """For later TensorRT versions as well, which costs speed."""
+
+
+class GivenInputs(Record):
+    """A file of the user's own inputs, as it was when it was planned."""
+
+    path: str
+    sha256: str
+    sequence_length: int | None = None
+    """Tokens of a text model; else, of several files, the extent that distinguishes their shapes."""
+
+
+class PlannedModel(Record):
+    """A model of the plan: what to load and where it lives below `models/`."""
+
+    name: str
+    slug: FileName
+    weights: Weights
+    kind: Kind
+    sequence_lengths: tuple[int, ...] = ()
+    exported: bool = True
+    """False where no case of it loads anything, so that there is nothing to export."""
+    onnx_precisions: tuple[Precision, ...] = ()
+    """ONNX files that the cases of this plan need."""
+    onnx_variants: tuple[str, ...] = ()
+    """Further ONNX files that settings of this plan load, as `fp16-fused` (ExportRecord.onnx_variants)."""
+    gates: dict[Precision, Gate] = {}
+    """Gates that this model has in place of the plan's, as weights that were never trained may need."""
+    raw_inputs: bool = False
+    """True where a case of this plan has the e2e boundary and needs texts or JPEG files."""
+    inputs: tuple[GivenInputs, ...] = ()
+    """The user's own inputs; empty where the model's usual ones are taken."""
+
+
+class Case(Record):
+    """One cell of the matrix."""
+
+    case_id: FileName
+    model: str
+    slug: FileName
+    backend: str
+    device: Device
+    precision: Precision
+    batch_size: Annotated[int, Field(ge=1)]
+    sequence_length: Annotated[int, Field(ge=1)] | None
+    boundary: Boundary
+    mode: Mode
+    weights: Weights
+    setting: str = "default"
+    """Name of the way to run the backend, from its entry in the table of backends (harness/backends/__init__.py)."""
+    tuned: bool = False
+    """True where this is one of several settings that are tried: the fastest of round 1 gets the other rounds."""
+    skip_reason: str | None = None
+    """Set where the combination cannot run at all; such a case is reported and never started."""
+
+
+class Plan(Identified):
+    """Every case that is owed an answer."""
+
+    schema_version: Format2 = 2
+    config: str
+    config_sha256: str
+    device: Device
+    models: tuple[PlannedModel, ...]
+    measurement: Measurement
+    gates: dict[Precision, Gate]
+    report: ReportOptions
+    export: ExportOptions = ExportOptions()
+    engines: EngineOptions = EngineOptions()
+    cases: tuple[Case, ...]
+
+    def gate(self, model: str, precision: Precision) -> Gate | None:
+        """What a row of a model in a precision is held to; None where nobody said."""
+        own = next((found.gates for found in self.models if found.name == model), {})
+        return own.get(precision) or self.gates.get(precision)

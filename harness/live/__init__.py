@@ -1,0 +1,1 @@
+"""A run that is at work, for the terminal and the browser."""

@@ -1,0 +1,353 @@
+"""How far a run has come: the plan held against what is on disk by now (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import mean, median
+from typing import Literal
+
+from harness.aggregation.across_rows import losers
+from harness.aggregation.batch_times import batch_ns
+from harness.core.schemas import Case, Exporting, Failed, Gate, Measured, Plan, Record, Running, Usage
+from harness.core.text import short_names
+from harness.core.timestamps import seconds_between
+from harness.statistics import estimators
+
+Took = Mapping[tuple[str, int], float | None]
+"""(case id, round) → seconds; None where nobody watched."""
+
+
+def expected_s(cases: Sequence[Case], took: Took) -> dict[str, float]:
+    """Seconds that a turn of each case takes, by case id; empty while no turn is known.
+
+    What is nearest decides: turns of the case, of its model in its backend, of its backend, of the run.
+    """
+    known: dict[tuple[str, ...], list[float]] = {}
+    by_id = {case.case_id: case for case in cases}
+    for (name, _), seconds in took.items():
+        if seconds is not None and name in by_id:
+            for key in _keys(by_id[name]):
+                known.setdefault(key, []).append(seconds)
+    return {case.case_id: median(next(known[key] for key in _keys(case) if key in known)) for case in cases if known}
+
+
+def left_s(run: Running, owed: Sequence[tuple[Case, int]], expected: Mapping[str, float], now: str) -> float | None:
+    """Seconds until a run ends; None while no turn is known. Rounds that it may still ask for do not count.
+
+    owed: turns without an answer. A run has others where it measures again what is there, or where tuning will drop
+    some; they are taken to last as long as the average one.
+    """
+    if not expected:
+        return None
+    between = all((case.case_id, number) != (run.case_id, run.round) for case, number in owed)
+    count = run.turns - run.done - between
+    own = [expected[case.case_id] for case, _ in owed]
+    total = sum(own) if count == len(own) else count * mean(expected.values())
+    current = 0.0 if between else min(seconds_between(run.since, now), expected.get(run.case_id, 0.0))
+    return max(0.0, total - max(0.0, current))
+
+
+def _keys(case: Case) -> tuple[tuple[str, ...], ...]:
+    return ((case.case_id,), (case.model, case.backend), ("", case.backend), ())
+
+
+class TurnMachine(Record):
+    """Clock, heat and power at the end of a turn; None where the machine does not tell."""
+
+    of: Literal["GPU", "CPU"]
+    mhz: float | None
+    temperature_c: float | None
+    power_w: float | None = None
+    held_back: tuple[str, ...] = ()
+    """Why a GPU's clock was held back, by NVML's names."""
+
+
+class EndedTurn(Record):
+    """A turn that has ended."""
+
+    case_id: str
+    round: int
+    started_at: str
+    environment_id: str | None
+    threads: int | None
+    median_ns: float | None
+    failure: str | None
+    remarks: tuple[str, ...]
+    unsound: bool
+    """Outputs further from the reference than the gate allows."""
+    seconds: float | None
+    """Life of the process; None where no monitor watched it."""
+    seen: TurnMachine | None
+
+
+def answer_of(record: Measured | Failed, usage: Usage | None, gate: Gate | None) -> EndedTurn:
+    """A record without its samples. gate: what its outputs are held to."""
+    measured = record if isinstance(record, Measured) else None
+    unsound = measured is not None and _is_unsound(measured, gate)
+    return EndedTurn(
+        case_id=record.case_id,
+        round=record.round,
+        started_at=record.started_at,
+        environment_id=record.environment_id,
+        threads=measured.threads if measured else None,
+        median_ns=batch_ns(measured) if measured else None,
+        failure=f"failed in {record.phase}: {record.error}" if isinstance(record, Failed) else None,
+        remarks=_remarks(measured, unsound) if measured else (),
+        unsound=unsound,
+        seconds=usage.watched_ns / 1e9 if usage else None,
+        seen=_seen(usage),
+    )
+
+
+def _remarks(record: Measured, unsound: bool) -> tuple[str, ...]:
+    found = ["void: outputs too far from the reference"] if unsound else []
+    found += [] if record.steady else ["not steady"]
+    found += [] if record.stop == "converged" else [f"stopped at the {record.stop}"]
+    return tuple(found)
+
+
+def _is_unsound(record: Measured, gate: Gate | None) -> bool:
+    distance = record.parity_before
+    return bool(gate and distance and (distance.furthest is None or distance.furthest > gate.relative_l2))
+
+
+def _seen(usage: Usage | None) -> TurnMachine | None:
+    if usage is None or not usage.samples:
+        return None
+    last = usage.samples[-1]
+    if card := last.gpu:
+        return TurnMachine(
+            of="GPU",
+            mhz=card.sm_mhz,
+            temperature_c=card.temperature_c,
+            power_w=card.power_w,
+            held_back=card.reasons,
+        )
+    if last.frequency_mhz is None and last.temperature_c is None:
+        return None
+    return TurnMachine(of="CPU", mhz=last.frequency_mhz, temperature_c=last.temperature_c)
+
+
+State = Literal["waiting", "exporting", "running", "stopped", "complete"]
+"""`waiting`: nothing was measured yet; `exporting`: no run is at work, but an export is; `stopped`: no run is at work
+and some turns have no answer."""
+RowState = Literal["skipped", "waiting", "running", "partly", "done", "failed", "beaten"]
+"""`beaten`: another setting of the backend was faster in round 1, so that it gets no further ones."""
+
+
+class Turning(Record):
+    """A turn that is being measured."""
+
+    case_id: str
+    round: int
+    seconds: float
+    """Since it began."""
+    lives: bool | None
+    """False: its run is gone and left this file; None: it works elsewhere, so that nobody can tell from here."""
+
+
+class ModelExport(Record):
+    """A model that is being exported."""
+
+    model: str
+    number: int
+    """Counted from 1."""
+    models: int
+    seconds: float
+    """Since it began."""
+    lives: bool | None
+    """As in Turning."""
+
+
+class CaseProgress(Record):
+    """One row. Medians and their range are over processes, in ns."""
+
+    case_id: str
+    model: str
+    backend: str
+    precision: str
+    batch_size: int
+    sequence_length: int | None
+    way: str
+    """Setting, boundary and mode where they are not the usual ones; empty else."""
+    state: RowState
+    done: int
+    planned: int
+    measured: int
+    """Turns with a median."""
+    median_ns: float | None
+    low_ns: float | None
+    high_ns: float | None
+    remarks: tuple[str, ...]
+
+
+class Progress(Record):
+    """Everything that a view shows. done, planned: turns, further rounds that were measured among them."""
+
+    plan_id: str
+    config: str
+    device: str
+    state: State
+    done: int
+    planned: int
+    failed: int
+    run_done: int | None
+    """Of the run that is at work, which may measure again what is there; None where not exactly one is."""
+    run_turns: int | None
+    elapsed_s: float | None
+    left_s: float | None
+    """None while nobody can know."""
+    turning: tuple[Turning, ...]
+    exporting: tuple[ModelExport, ...] = ()
+    conditions: str
+    """Machine, threads and libraries of what was measured; empty before."""
+    seen: TurnMachine | None
+    """At the end of the last turn."""
+    rows: tuple[CaseProgress, ...]
+    notes: tuple[str, ...]
+
+
+Run = tuple[Running, bool | None]
+"""A run's file, and whether the run lives; None where that cannot be told."""
+Export = tuple[Exporting, bool | None]
+"""The same of an export."""
+
+
+def progress(
+    plan: Plan,
+    answers: Iterable[EndedTurn],
+    runs: Sequence[Run],
+    now: str,
+    conditions: str = "",
+    notes: Sequence[str] = (),
+    exports: Sequence[Export] = (),
+) -> Progress:
+    """The state of a run at a time (ISO 8601)."""
+    runnable = [case for case in plan.cases if case.skip_reason is None]
+    found: dict[str, dict[int, EndedTurn]] = {case.case_id: {} for case in runnable}
+    for answer in answers:
+        if answer.case_id in found:
+            found[answer.case_id][answer.round] = answer
+    every = [answer for rounds in found.values() for answer in rounds.values()]
+    beaten = _beaten(runnable, found)
+    alive = [run for run, lives in runs if lives is not False]
+    at_work, rounds = {run.case_id for run in alive}, plan.measurement.rounds
+    rows = tuple(
+        _row(case, found.get(case.case_id, {}), rounds, case.case_id in at_work, case.case_id in beaten)
+        for case in plan.cases
+    )
+    owed = [
+        (case, number)
+        for case in runnable
+        if case.case_id not in beaten
+        for number in range(1, rounds + 1)
+        if number not in found[case.case_id]
+    ]
+    took = {(answer.case_id, answer.round): answer.seconds for answer in every}
+    one = alive[0] if len(alive) == 1 else None
+    short = short_names(case.model for case in plan.cases)
+    begun = bool(every) or bool(runs)
+    exporting = any(lives is not False for _, lives in exports)
+    return Progress(
+        plan_id=plan.plan_id,
+        config=plan.config,
+        device=plan.device,
+        state=_state(bool(alive), exporting, begun, bool(owed)),
+        done=sum(row.done for row in rows),
+        planned=sum(row.planned for row in rows),
+        failed=sum(answer.failure is not None for answer in every),
+        run_done=one.done if one else None,
+        run_turns=one.turns if one else None,
+        elapsed_s=max(0.0, seconds_between(one.started_at, now)) if one else None,
+        left_s=left_s(one, owed, expected_s(runnable, took), now) if one else None,
+        turning=tuple(_turning(run, lives, now) for run, lives in runs),
+        # That an export ended badly is no news once there are measurements.
+        exporting=tuple(_exporting(*one, now) for one in exports if one[1] is not False or not begun),
+        conditions=conditions,
+        seen=max(every, key=lambda answer: answer.started_at).seen if every else None,
+        rows=tuple(row.model_copy(update={"model": short[row.model]}) for row in rows),
+        notes=tuple(notes),
+    )
+
+
+def _beaten(cases: Sequence[Case], found: Mapping[str, Mapping[int, EndedTurn]]) -> frozenset[str]:
+    medians = {
+        name: {number: one.median_ns for number, one in rounds.items() if one.median_ns is not None}
+        for name, rounds in found.items()
+    }
+    unsound = {name for name, rounds in found.items() if any(one.unsound for one in rounds.values())}
+    return losers(cases, medians, unsound)
+
+
+def _state(working: bool, exporting: bool, begun: bool, owing: bool) -> State:
+    if working:
+        return "running"
+    if exporting:
+        return "exporting"
+    if not owing:
+        return "complete"
+    return "stopped" if begun else "waiting"
+
+
+def _row(case: Case, found: Mapping[int, EndedTurn], rounds: int, at_work: bool, beaten: bool) -> CaseProgress:
+    medians = [one.median_ns for _, one in sorted(found.items()) if one.median_ns is not None]
+    planned = 0 if case.skip_reason else len(found) if beaten else max(rounds, max(found, default=0))
+    return CaseProgress(
+        case_id=case.case_id,
+        model=case.model,
+        backend=case.backend,
+        precision=case.precision,
+        batch_size=case.batch_size,
+        sequence_length=case.sequence_length,
+        way=_way(case),
+        state=_row_state(case, found, planned, at_work, beaten),
+        done=len(found),
+        planned=planned,
+        measured=len(medians),
+        median_ns=estimators.median(medians) if medians else None,
+        low_ns=min(medians, default=None),
+        high_ns=max(medians, default=None),
+        remarks=(case.skip_reason,) if case.skip_reason else _of_rounds(found),
+    )
+
+
+def _row_state(case: Case, found: Mapping[int, EndedTurn], planned: int, at_work: bool, beaten: bool) -> RowState:
+    if case.skip_reason:
+        return "skipped"
+    if at_work:
+        return "running"
+    if any(one.failure for one in found.values()):
+        return "failed"
+    if beaten:
+        return "beaten"
+    if not found:
+        return "waiting"
+    return "done" if len(found) >= planned else "partly"
+
+
+def _of_rounds(found: Mapping[int, EndedTurn]) -> tuple[str, ...]:
+    """`round 2 failed in load: …`, then each remark once with the rounds that it belongs to."""
+    numbers: dict[str, list[int]] = {}
+    for number, one in sorted(found.items()):
+        for remark in (*([one.failure] if one.failure else []), *one.remarks):
+            numbers.setdefault(remark, []).append(number)
+    return tuple(
+        f"round{'s' if len(where) > 1 else ''} {', '.join(map(str, where))} {remark}"
+        if len(where) < len(found)
+        else remark
+        for remark, where in numbers.items()
+    )
+
+
+def _way(case: Case) -> str:
+    usual = {"default", "compute", "sync"}
+    return " · ".join(word for word in (case.setting, case.boundary, case.mode) if word not in usual)
+
+
+def _turning(run: Running, lives: bool | None, now: str) -> Turning:
+    return Turning(case_id=run.case_id, round=run.round, seconds=max(0.0, seconds_between(run.since, now)), lives=lives)
+
+
+def _exporting(export: Exporting, lives: bool | None, now: str) -> ModelExport:
+    seconds = max(0.0, seconds_between(export.since, now))
+    return ModelExport(model=export.model, number=export.done + 1, models=export.models, seconds=seconds, lives=lives)

@@ -1,0 +1,130 @@
+"""Serves the page to this machine alone: GET of five fixed paths, bound to 127.0.0.1.
+
+A page of another site must not read it either: a browser sends the name that it asked for as Host, so a name that was
+made to point here (DNS rebinding) is refused, and no header lets another origin read an answer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Protocol
+
+from harness.core.errors import InferometerError, UsageError
+from harness.live.progress import Progress
+from harness.live.terminal import NO_PLAN
+from harness.timing.clock import now_ns
+
+LOOPBACK = "127.0.0.1"
+_HOSTS = (LOOPBACK, "localhost")
+_HERE = Path(__file__).parent
+_FILES = {
+    "/": (_HERE / "assets/watch.html", "text/html; charset=utf-8"),
+    "/palette.css": (_HERE.parent / "reporting/palette.css", "text/css; charset=utf-8"),
+    "/watch.css": (_HERE / "assets/watch.css", "text/css; charset=utf-8"),
+    "/watch.js": (_HERE / "assets/watch.js", "text/javascript; charset=utf-8"),
+}
+_STATE = "/state.json"
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class StateSource(Protocol):
+    """Where the state comes from."""
+
+    pause_s: float
+    """Until another look."""
+
+    def look(self) -> Progress | None:
+        """The state; None where there is none yet."""
+
+
+class PageServer(ThreadingHTTPServer):
+    """Serves what is watched. port 0: a free one. Raises UsageError where the port is taken."""
+
+    daemon_threads = True
+
+    def __init__(self, watched: StateSource, port: int) -> None:
+        try:
+            super().__init__((LOOPBACK, port), _Handler)
+        except OSError as error:
+            raise UsageError(
+                f"Port {port} cannot be had: {error.strerror}.", "Name another one, or PORT=0 for a free one."
+            ) from error
+        self._watched = watched
+        self._lock = threading.Lock()
+        self._answer = HTTPStatus.SERVICE_UNAVAILABLE, b""
+        self._until_ns = 0
+        self.address = f"http://{LOOPBACK}:{self.server_port}/"
+
+    def state(self) -> tuple[HTTPStatus, bytes]:
+        """The state as JSON; where there is none, a problem and a hint. Until the next look all get the same."""
+        with self._lock:
+            if now_ns() >= self._until_ns:
+                self._answer = _encoded(self._watched)
+                self._until_ns = now_ns() + int(0.9e9 * self._watched.pause_s)
+            return self._answer
+
+
+def _encoded(watched: StateSource) -> tuple[HTTPStatus, bytes]:
+    try:
+        found = watched.look()
+    except InferometerError as error:
+        return HTTPStatus.SERVICE_UNAVAILABLE, json.dumps({"problem": error.problem, "hint": error.hint}).encode()
+    if found is None:
+        return HTTPStatus.SERVICE_UNAVAILABLE, json.dumps({"problem": NO_PLAN, "hint": ""}).encode()
+    return HTTPStatus.OK, found.model_dump_json().encode()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Knows GET alone: the library answers every other method with 501."""
+
+    server: PageServer
+    timeout = 10
+    """Seconds that a connection may say nothing."""
+
+    def do_GET(self) -> None:
+        # Any port: a tunnel (ssh -L) has another one at its other end.
+        if re.sub(r":\d+\Z", "", self.headers.get("Host", "")) not in _HOSTS:
+            self._answer(HTTPStatus.MISDIRECTED_REQUEST, b"This page is for this machine alone.\n")
+        elif self.path == _STATE:
+            status, body = self.server.state()
+            self._answer(status, body, "application/json")
+        elif self.path in _FILES:
+            path, kind = _FILES[self.path]
+            self._answer(HTTPStatus.OK, path.read_bytes(), kind)
+        else:
+            self._answer(HTTPStatus.NOT_FOUND, b"There is no such page.\n")
+
+    def _answer(self, status: HTTPStatus, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def end_headers(self) -> None:
+        """Every answer carries them, errors of the library as well."""
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        super().end_headers()
+
+    def version_string(self) -> str:
+        """Nobody needs to know the versions."""
+        return "inferometer"
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the library's name for it
+        """Nothing: a line a second would bury what the terminal says."""

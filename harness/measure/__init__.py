@@ -1,1 +1,0 @@
-"""The only place that reads a clock, and the pure functions that judge what it read."""

@@ -1,0 +1,1 @@
+"""What is read beside a measurement: CPUs, the GPU, energy."""

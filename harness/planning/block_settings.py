@@ -1,0 +1,72 @@
+"""Which named settings a block of the matrix asks of each backend, and how many threads they get (pure)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.backends import BackendInfo, backend_info
+from harness.core.errors import ConfigError, UsageError
+from harness.core.schemas import Case, Device, Kind
+from harness.core.text import unknown_name
+from harness.planning.config import MatrixBlock
+
+THREADS = ("1-thread", "2-threads")
+"""Examples of the settings that every backend has on a CPU, for a hint."""
+
+Backends = Sequence[tuple[str, BackendInfo]]
+
+
+def refuse_unknown(block: MatrixBlock, backends: Backends, device: Device, where: str) -> None:
+    """Raise ConfigError for a setting that none of the block's backends has, and for settings beside `tune`."""
+    known = list(dict.fromkeys(name for _, table in backends for name in table.settings_on(device)))
+    for name in block.settings or ():
+        if not any(table.has_setting(device, name) for _, table in backends):
+            problem, hint = unknown_name("setting", name, [*known, *(THREADS if device == "cpu" else ())])
+            raise ConfigError(f"{where}.settings: {problem}", hint)
+    if block.settings and block.tune:
+        raise ConfigError(
+            f"{where}: `tune` tries every setting, and `settings` names some.", "Leave one of the two out."
+        )
+
+
+def settings_of(block: MatrixBlock, table: BackendInfo, device: Device, kind: Kind) -> tuple[str, ...]:
+    """Names of the settings that a backend is measured with, at least one.
+
+    What makes no difference for a kind of model is left out; a block that names settings of other backends alone
+    leaves this one its usual setting.
+    """
+    fitting = {name: setting for name, setting in table.settings_on(device).items() if kind in setting.kinds}
+    if block.tune:
+        return tuple(name for name, setting in fitting.items() if setting.tried)
+    asked = block.settings or ()
+    threads = [name for name in asked if name not in table.settings_on(device) and table.has_setting(device, name)]
+    return (*(name for name in fitting if name in asked), *threads) or (next(iter(fitting)),)
+
+
+def threads_of(case: Case, usual: int) -> int:
+    """How many threads a case gets: its setting's own number, or as many as every backend of the plan."""
+    return backend_info(case.backend).setting(case.device, case.setting).threads or usual
+
+
+def interpreters(texts: Sequence[str]) -> dict[str, Path]:
+    """`tensorrt=/opt/trt/bin/python` → path by backend; several may stand in one text, with commas between.
+
+    Raises ConfigError for an unknown backend, UsageError for what is not an executable.
+    """
+    found: dict[str, Path] = {}
+    for text in (part for given in texts for part in given.split(",") if part):
+        backend, sign, path = text.partition("=")
+        if not sign or not path:
+            raise UsageError(
+                f"`{text}` is not <backend>=<python>.", "For example: BACKEND_PYTHONS=tensorrt=/opt/trt/bin/python."
+            )
+        backend_info(backend)
+        executable = shutil.which(path)
+        if executable is None:
+            raise UsageError(f"{path}, named for {backend}, is not an executable.", "Name a Python interpreter.")
+        # Not resolved: a virtual environment's python is a link that must be called by its own name.
+        found[backend] = Path(os.path.abspath(executable))  # noqa: PTH100
+    return found

@@ -1,0 +1,1 @@
+"""Processes that a run starts, and what they say to each other."""

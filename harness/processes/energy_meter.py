@@ -1,0 +1,60 @@
+"""A card's energy counter, read where the timed phase of a case begins and ends."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from harness.aggregation.energy_pass import EnergySpent, Meter
+from harness.aggregation.usage import TIMED_PHASE
+from harness.core.errors import UnavailableError
+from harness.core.host.gpu import Card
+from harness.core.schemas import Unavailable
+from harness.timing.clock import now_ns
+
+
+def read(card: Card) -> Meter:
+    """The counter now. Raises UnavailableError where the card has none."""
+    energy_mj = card.ask("DeviceGetTotalEnergyConsumption")
+    if isinstance(energy_mj, Unavailable):
+        raise UnavailableError(
+            f"The GPU does not count its energy ({energy_mj.unavailable}).",
+            "Energy is measured on GPUs from Volta on, and on whole GPUs only.",
+        )
+    return Meter(int(energy_mj), now_ns())
+
+
+def idle(card: Card, seconds: float) -> EnergySpent:
+    """What the card uses while no process computes on it. Raises UnavailableError where one does."""
+    busy = card.ask("DeviceGetComputeRunningProcesses")
+    if not isinstance(busy, Unavailable) and busy:
+        raise UnavailableError(
+            f"The GPU is in use (processes: {len(busy)}), so its idle power is unknown.",
+            "Stop what computes there (`nvidia-smi` lists it), then run the same command again.",
+        )
+    first = read(card)
+    time.sleep(seconds)
+    return EnergySpent.between(first, read(card))
+
+
+@dataclass
+class PhaseMeter:
+    """Told of a case's phases by its worker; reads the counter at both ends of the timed one."""
+
+    card: Card
+    first: Meter | None = None
+    last: Meter | None = None
+
+    def started(self, pid: int) -> None:
+        """The process has begun: nothing to read yet."""
+
+    def entered(self, phase: str) -> None:
+        """The process came to a phase, at the end of the one before."""
+        if phase == TIMED_PHASE:
+            self.first = read(self.card)
+        elif self.first is not None and self.last is None:
+            self.last = read(self.card)
+
+    def spent(self) -> EnergySpent | None:
+        """What the card used meanwhile; None where the case did not come so far."""
+        return None if self.first is None or self.last is None else EnergySpent.between(self.first, self.last)

@@ -1,0 +1,131 @@
+"""Two states in one run: each case of a round in both, one right after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.core import cli, store
+from harness.core.host import limits
+from harness.core.layout import Models, Results
+from harness.core.schemas import Failed, Plan
+from harness.planning.exports import Exports, built_engines
+from harness.planning.resume import finished_turns
+from harness.planning.schedule import Turn, paired_rounds
+from harness.processes.code_states import CodeState
+from harness.processes.pool import Crew, split_off_unexported
+
+RENEWED_AFTER = 2
+"""Rounds after which each state gets new servers to fork its cases from. All forks of one server share the layout of
+its memory, and one server for a whole run would make its luck the state's; two rounds of one server are alike at most
+as far as the test allows (harness/comparison/paired.py). Fewer would cost more in imports."""
+
+Pairs = list[list[tuple[Turn, bool]]]
+"""By round: turns, and whether the state here goes first."""
+
+
+@dataclass(frozen=True)
+class InterleavedState:
+    """One state with its plan, files and exports. label: its name in the lines of the run."""
+
+    label: str
+    state: CodeState
+    plan: Plan
+    models: Models
+    results: Results
+    exports: Exports
+
+
+def measure_in_turn(against: InterleavedState, here: InterleavedState) -> int:
+    """Measure what is owed of both states; returns how many processes failed, those without an export included.
+
+    A pair of which either half is missing is measured again as a whole: its two belong together in time.
+    """
+    settings = here.plan.measurement
+    rounds, lacking = _owed(against, here)
+    number = sum(map(len, rounds))
+    threads = settings.threads or limits.threads()
+    every = sum(map(len, _pairs(against.plan, here.plan)))
+    kept = f"; {every - number} pairs measured before are kept (FORCE=1 measures again)" if every > number else ""
+    cli.say(f"{number} pairs of processes to run with {threads} threads each, both states in turn{kept}.")
+    failures = lacking
+    with (
+        _crew(here, threads, 2 * number) as ours,
+        _crew(against, threads, 2 * number, beside=ours) as theirs,
+    ):
+        cases = {case.case_id: case for case in against.plan.cases}
+        for turns in rounds:
+            for (count, case), goes_first in turns:
+                _forget(against.results, here.results, case.case_id, count)
+                mine, other = (ours, (count, case)), (theirs, (count, cases[case.case_id]))
+                for crew, turn in (mine, other) if goes_first else (other, mine):
+                    failures += isinstance(crew.measure(turn), Failed)
+            if turns and turns[0][0][0] % RENEWED_AFTER == 0:
+                ours.renew()
+                theirs.renew()
+    return failures
+
+
+def _crew(side: InterleavedState, threads: int, turns: int, beside: Crew | None = None) -> Crew:
+    state = side.state
+    return Crew(
+        side.plan,
+        side.models,
+        side.results,
+        threads,
+        turns,
+        fork=True,
+        interpreters=state.interpreters,
+        code=state.code,
+        label=side.label,
+        beside=beside,
+    )
+
+
+def _pairs(against: Plan, here: Plan) -> Pairs:
+    """Turns of the cases that both plans run."""
+    theirs = {case.case_id for case in against.cases if case.skip_reason is None}
+    cases = [case for case in here.cases if case.case_id in theirs]
+    return paired_rounds(cases, here.measurement.rounds, here.measurement.seed)
+
+
+def _owed(against: InterleavedState, here: InterleavedState) -> tuple[Pairs, int]:
+    """(pairs that are not measured yet, turns that lack an export)."""
+    rounds = _pairs(against.plan, here.plan)
+    turns = [turn for pairs in rounds for turn, _ in pairs]
+    keys = [_measurable(side, turns) for side in (against, here)]
+    lacking = sum(len(turns) - len(found) for found in keys)
+    both = keys[0] & keys[1]
+    done = _finished(against, turns) & _finished(here, turns)
+    owed = both - done
+    return [[pair for pair in pairs if _key(pair[0]) in owed] for pairs in rounds], lacking
+
+
+Key = tuple[int, str]
+
+
+def _key(turn: Turn) -> Key:
+    return turn[0], turn[1].case_id
+
+
+def _measurable(side: InterleavedState, turns: Sequence[Turn]) -> set[Key]:
+    return {_key(turn) for turn in split_off_unexported(side.plan, turns, side.exports, side.results)}
+
+
+def _finished(side: InterleavedState, turns: Sequence[Turn]) -> set[Key]:
+    damaged: list[str] = []
+    engines = {
+        name: built_engines(side.models.folder(export.slug), damaged) for name, export in side.exports.found.items()
+    }
+    elsewhere = frozenset(side.state.interpreters)
+    done = finished_turns(side.plan, turns, side.exports.found, side.results, elsewhere, engines)
+    for note in (*damaged, *done.notes):
+        cli.warn(note)
+    return {_key(turn) for turn in turns if done.has(turn)}
+
+
+def _forget(one: Results, other: Results, case_id: str, number: int) -> None:
+    for results in (one, other):
+        for path in (results.raw_file(case_id, number), results.usage_file(case_id, number)):
+            with store.translate_storage_errors(path):
+                path.unlink(missing_ok=True)

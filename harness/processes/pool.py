@@ -1,0 +1,394 @@
+"""Everything that lives as long as a run: a worker per backend, the monitor, the progress display, running.json."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from harness.aggregation.batch_times import batch_ns, batches
+from harness.core import cli, lock, store
+from harness.core.errors import FormatError, StorageError
+from harness.core.layout import Models, Results
+from harness.core.protocol import (
+    End,
+    Job,
+    Message,
+    Phase,
+    Watch,
+)
+from harness.core.safe_files import open_to_write
+from harness.core.schemas import Device, Exporting, Failed, Measured, Plan, Running
+from harness.core.store import translate_storage_errors
+from harness.core.timestamps import utc_now
+from harness.planning.block_settings import threads_of
+from harness.planning.exports import Exports, export_files
+from harness.planning.schedule import Turn
+from harness.processes.launcher import Code, Observer, Outcome, Worker
+from harness.processes.progress_bar import RunProgress
+
+
+def measure_turn(job: Job, worker: Worker, results: Results, observer: Observer) -> Measured | Failed:
+    """Measure one case in one round. Raises StorageError when its record cannot be written."""
+    case_id = job.case.case_id
+    raw, log = results.raw_file(case_id, job.round), results.log_file(case_id, job.round)
+    with store.translate_storage_errors(raw):
+        # The log of an earlier try as well: a process that never began must not be explained by it.
+        for old in (raw, log, results.usage_file(case_id, job.round)):
+            old.unlink(missing_ok=True)
+    outcome = worker.run(job, observer)
+    store.shorten_log(log)
+    if outcome.code == StorageError.exit_code:
+        raise StorageError(
+            f"The disk is full or not writable: {raw} could not be written.",
+            "Free some space and run the same command again; what was measured is kept.",
+        )
+    if raw.is_file() and not outcome.timed_out:
+        return store.load_raw(raw)
+    last_words = store.tail(log) or store.tail(worker.log)
+    error, hint = _absent_library(outcome.absent) if outcome.absent else _explain(outcome, job, last_words)
+    record = Failed(
+        case_id=case_id,
+        round=job.round,
+        settings_id=job.settings_id,
+        started_at=utc_now(),
+        environment_id=None,
+        error=error,
+        hint=hint,
+        phase=outcome.phase,
+        stderr_tail=last_words,
+    )
+    store.save_raw(raw, record)
+    return record
+
+
+def _explain(outcome: Outcome, job: Job, last_words: str) -> tuple[str, str]:
+    """(error, hint) for a process that left no record."""
+    if outcome.timed_out:
+        return (
+            f"Ended at the time limit of {job.measurement.timeout_s:g} s.",
+            "Raise `measurement.timeout_s` in the configuration, or choose a smaller batch.",
+        )
+    if outcome.code == -9:
+        return (
+            "Killed by the system (signal 9), most likely out of memory.",
+            f"Try a smaller batch than {job.case.batch_size} (BATCHES=…), or free memory.",
+        )
+    if outcome.code < 0:
+        return (
+            f"Crashed with signal {-outcome.code}.",
+            "This is a fault in a native library: try another version of it; the log's tail may name the operator.",
+        )
+    if told := cli.told(last_words):
+        return told
+    return f"Ended with exit code {outcome.code} and no result.", "The log's tail below may say why."
+
+
+def _absent_library(absent: Sequence[str]) -> tuple[str, str]:
+    return (
+        f"{', '.join(absent)} is not installed.",
+        f"Install it: pip install {' '.join(absent)}; or name a Python that has it: BACKEND_PYTHONS=<backend>=<path>.",
+    )
+
+
+class Presence:
+    """Written before each turn and never during one: what is measured is not disturbed by it."""
+
+    def __init__(self, results: Results, plan_id: str) -> None:
+        self._path = results.running
+        self._plan_id = plan_id
+        self._place = lock.place()
+        self._started_at = utc_now()
+
+    def turn(self, job: Job, done: int, turns: int) -> None:
+        """A turn begins. Raises StorageError where that cannot be written."""
+        running = Running(
+            plan_id=self._plan_id,
+            pid=os.getpid(),
+            place=self._place,
+            started_at=self._started_at,
+            turns=turns,
+            done=done,
+            case_id=job.case.case_id,
+            round=job.round,
+            since=utc_now(),
+        )
+        store.save(self._path, running)
+
+    def close(self) -> None:
+        """The run is over."""
+        with store.translate_storage_errors(self._path):
+            self._path.unlink(missing_ok=True)
+
+
+class ExportPresence:
+    """Written before each model."""
+
+    def __init__(self, results: Results, plan_id: str, models: int) -> None:
+        self._path = results.exporting
+        self._started_at = utc_now()
+        self._plan_id = plan_id
+        self._models = models
+
+    def model(self, name: str, done: int) -> None:
+        """A model begins. Raises StorageError where that cannot be written."""
+        exporting = Exporting(
+            plan_id=self._plan_id,
+            pid=os.getpid(),
+            place=lock.place(),
+            started_at=self._started_at,
+            models=self._models,
+            done=done,
+            model=name,
+            since=utc_now(),
+        )
+        store.save(self._path, exporting)
+
+    def close(self) -> None:
+        """The stage is over."""
+        with store.translate_storage_errors(self._path):
+            self._path.unlink(missing_ok=True)
+
+
+LAST_RECORD_S = 30.0
+"""For the monitor's last record on a slow disk; one that takes longer is stopped or hangs."""
+
+
+class Monitor:
+    """A monitor process. Its records are a witness beside the samples: without it nothing is lost but the witness."""
+
+    def __init__(self, log: Path, device: Device = "cpu") -> None:
+        with translate_storage_errors(log):
+            log.parent.mkdir(parents=True, exist_ok=True)
+            file = os.fdopen(open_to_write(log), "wb")
+        with file:
+            self._process = subprocess.Popen(  # noqa: S603 - our own module, fixed words
+                [sys.executable, "-m", "harness.processes.monitor", "--device", device],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                start_new_session=True,
+            )
+        if self._process.stdin is not None:
+            # A monitor that is stopped reads nothing: a full pipe must not hold up the run.
+            os.set_blocking(self._process.stdin.fileno(), False)
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._process.pid
+
+    def ready(self) -> None:
+        """Wait until it can see: a process that is short is over before a monitor that just starts. No wait for one
+        that ended instead."""
+        if self._process.stdout is not None:
+            self._process.stdout.readline()
+
+    def watch(self, job: Job, pid: int, record: Path | None = None) -> None:
+        """The process of a job has begun. record: where its record goes, if not beside the samples of its round."""
+        path = None if record is None else str(record)
+        case_id = job.case.case_id
+        self._tell(
+            Watch(
+                pid=pid, case_id=case_id, round=job.round, settings_id=job.settings_id, results=job.results, record=path
+            )
+        )
+
+    def phase(self, name: str) -> None:
+        """It has come to a phase."""
+        self._tell(Phase(phase=name))
+
+    def end(self) -> None:
+        """It has ended."""
+        self._tell(End())
+
+    def close(self) -> None:
+        """End the monitor when it has written its last record; one that does not answer is killed."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError, BlockingIOError):
+                self._process.stdin.close()
+        try:
+            self._process.wait(LAST_RECORD_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            cli.warn(f"The monitor did not end within {LAST_RECORD_S:g} s and was killed: its last record is missing.")
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def _tell(self, message: Message) -> None:
+        if self._process.stdin is None:
+            return
+        try:
+            self._process.stdin.write(message.model_dump_json().encode() + b"\n")
+            self._process.stdin.flush()
+        except (BrokenPipeError, BlockingIOError):
+            # Aggregate then says that nobody watched; the samples themselves are unharmed.
+            return
+
+
+@dataclass(frozen=True)
+class _Watcher:
+    """Passes on what a worker says about the running case."""
+
+    job: Job
+    label: str
+    progress: RunProgress
+    monitor: Monitor
+
+    def started(self, pid: int) -> None:
+        self.monitor.watch(self.job, pid)
+
+    def entered(self, phase: str) -> None:
+        self.monitor.phase(phase)
+        self.progress.running(self.label, phase)
+
+
+class Crew:
+    """Measures turns of a plan; a context manager that ends every process it started.
+
+    interpreters: by backend, for those whose libraries this Python does not have.
+    code: the state of the user's code that is measured, where that is not the current folder's; label: its name.
+    beside: another crew that is at work already, whose monitor, progress display and running.json this one shares.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        models: Models,
+        results: Results,
+        threads: int,
+        turns: int,
+        fork: bool,
+        interpreters: Mapping[str, Path],
+        *,
+        code: Code | None = None,
+        label: str = "",
+        beside: Crew | None = None,
+    ) -> None:
+        self._plan = plan
+        self._models = models
+        self._results = results
+        self._threads = threads
+        self._fork = fork
+        self._interpreters = interpreters
+        self._code = code
+        self._label = f"  {label}" if label else ""
+        self._beside = beside
+        self._workers: dict[tuple[str, int], Worker] = {}
+        self._stack = ExitStack()
+        self._monitor: Monitor
+        self._presence: Presence
+        self.progress: RunProgress = RunProgress(turns) if beside is None else beside.progress
+
+    def __enter__(self) -> Self:
+        if self._beside is not None:
+            self._monitor, self._presence = self._beside._monitor, self._beside._presence
+            return self
+        self._monitor = Monitor(self._results.worker_log("monitor"), self._plan.device)
+        self._stack.callback(self._monitor.close)
+        self._presence = Presence(self._results, self._plan.plan_id)
+        self._stack.callback(self._presence.close)
+        self._stack.enter_context(self.progress)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def measure(self, turn: Turn) -> Measured | Failed:
+        """Measure one turn and show how it ended."""
+        number, case = turn
+        job = Job(
+            case=case,
+            round=number,
+            settings_id=self._plan.settings_id,
+            measurement=self._plan.measurement,
+            threads=threads_of(case, self._threads),
+            results=str(self._results.root),
+            models=str(self._models.root),
+            export=str(export_files(case.slug, self._results, self._models).record),
+            engines=self._plan.engines,
+        )
+        self._presence.turn(job, self.progress.done, self.progress.total)
+        label = f"round {number}  {case.case_id}{self._label}"
+        watcher = _Watcher(job, label, self.progress, self._monitor)
+        record = measure_turn(job, self._worker(job), self._results, watcher)
+        self._monitor.end()
+        self.progress.finished(label, _in_words(record))
+        return record
+
+    def renew(self) -> None:
+        """End the workers: what the layout of one server's memory brings to all its cases ends with it."""
+        for worker in self._workers.values():
+            worker.close()
+        self._workers.clear()
+
+    def _worker(self, job: Job) -> Worker:
+        """One for each number of threads: thread pools take theirs when a library is imported."""
+        backend, key = job.case.backend, (job.case.backend, job.threads)
+        if key not in self._workers:
+            name = backend if job.threads == self._threads else f"{backend}-{job.threads}"
+            log, interpreter = self._results.worker_log(name), self._interpreters.get(backend)
+            self._workers[key] = Worker(backend, job.threads, log, self._fork, interpreter, self._code)
+            self._stack.callback(self._workers[key].close)
+        return self._workers[key]
+
+
+def _in_words(record: Measured | Failed) -> str:
+    if isinstance(record, Failed):
+        return f"FAILED in {record.phase}: {record.error}"
+    steady = "" if record.steady else ", not steady"
+    return f"{batch_ns(record) / 1e6:.3g} ms  n={batches(record)}, {record.stop}{steady}"
+
+
+def split_off_unexported(plan: Plan, turns: Sequence[Turn], exports: Exports, results: Results) -> list[Turn]:
+    """The turns that can be measured, after a failed record was left for each other one and a warning for its model.
+
+    A record measured with this plan's settings stays: once the same export is there again, it counts again.
+    """
+    for model, error in exports.absent.items():
+        cli.warn(f"{model} is not measured. {error.problem} {error.hint}")
+    measurable = []
+    said: set[tuple[str, str]] = set()
+    for turn in turns:
+        number, case = turn
+        reason = exports.reason_against(case)
+        if reason is None:
+            measurable.append(turn)
+            continue
+        if case.model not in exports.absent and (case.model, reason.problem) not in said:
+            said.add((case.model, reason.problem))
+            cli.warn(f"{case.model} is not measured where its ONNX file is needed. {reason.problem} {reason.hint}")
+        if not _measured(plan, turn, results):
+            record = Failed(
+                case_id=case.case_id,
+                round=number,
+                settings_id=plan.settings_id,
+                started_at=utc_now(),
+                environment_id=None,
+                error=reason.problem,
+                hint=reason.hint,
+                phase="export",
+                stderr_tail="",
+            )
+            store.save_raw(results.raw_file(case.case_id, number), record)
+    return measurable
+
+
+def _measured(plan: Plan, turn: Turn, results: Results) -> bool:
+    number, case = turn
+    path = results.raw_file(case.case_id, number)
+    try:
+        record = store.load_raw(path) if path.is_file() else None
+    except FormatError:
+        return False
+    return isinstance(record, Measured) and record.settings_id == plan.settings_id

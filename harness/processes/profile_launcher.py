@@ -1,0 +1,239 @@
+"""One level of one case, profiled by a fresh process that does nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import selectors
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from harness.core import cli, store
+from harness.core.errors import CaseError, FormatError, StorageError
+from harness.core.host import orphans
+from harness.core.layout import Results
+from harness.core.protocol import (
+    EVENT,
+    Entered,
+    Job,
+    Started,
+)
+from harness.core.safe_files import open_to_write
+from harness.core.schemas import Record, Usage
+from harness.core.schemas.profile_record import MemoryTimeline, ModelProfile, PartsProfile
+from harness.processes.launcher import Observer, process_environment
+from harness.processes.pool import Monitor
+from harness.reporting.charts.allocations import memory_figure
+from harness.reporting.charts.matplotlib_drawer import image
+from harness.reporting.tables.allocations import memory_section
+from harness.timing.clock import now_ns
+
+Level = Literal["count", "memory", "parts", "tokenising"]
+"""`count`: what needs no measuring; `memory`: allocations of one pass; `parts`: layers and operators; `tokenising`:
+what texts cost before the model sees them."""
+
+
+class ProfileJob(Record):
+    """What a process is to profile. runs: inferences that the parts are timed over."""
+
+    level: Level
+    job: Job
+    runs: Annotated[int, Field(ge=1)]
+
+    @property
+    def results(self) -> Path:
+        """The results folder."""
+        return Path(self.job.results)
+
+    @property
+    def models(self) -> Path:
+        """The models folder."""
+        return Path(self.job.models)
+
+
+@dataclass(frozen=True)
+class _ProfileWatcher:
+    """Passes on to a monitor what the process of a profile says of itself. record: where what it saw goes."""
+
+    job: Job
+    monitor: Monitor
+    record: Path
+
+    def started(self, pid: int) -> None:
+        self.monitor.watch(self.job, pid, self.record)
+
+    def entered(self, phase: str) -> None:
+        self.monitor.phase(phase)
+
+
+def watched_profile(asked: ProfileJob, log: Path, interpreter: Path | None = None) -> tuple[bytes, Usage | None]:
+    """(answer of a fresh process, what a monitor saw of it or None where it left no record), as profile_in_a_process.
+
+    The monitor is one for this process alone: when it has ended, its record is whole.
+    """
+    results = Results(asked.results)
+    record = results.profile_usage(asked.job.case.case_id, asked.job.round)
+    monitor = Monitor(results.worker_log("profile-monitor"), asked.job.case.device)
+    try:
+        monitor.ready()
+        answer = profile_in_a_process(asked, log, interpreter, _ProfileWatcher(asked.job, monitor, record))
+        monitor.end()
+    finally:
+        monitor.close()
+    try:
+        return answer, store.load(record, Usage, "make profile") if record.is_file() else None
+    except FormatError as error:
+        cli.warn(f"{error.problem} {error.hint}")
+        return answer, None
+
+
+def profile_in_a_process(
+    asked: ProfileJob, log: Path, interpreter: Path | None = None, observer: Observer | None = None
+) -> bytes:
+    """The answer of a fresh process, as JSON. Raises CaseError where it gives none; its log then stays.
+
+    interpreter: the Python that has the needed libraries, where it is not this one. observer: learns when the process
+    begins and to which phases it comes.
+    """
+    with store.translate_storage_errors(log):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.fdopen(open_to_write(log), "wb")
+    orphans.adopt()
+    others = orphans.children()
+    with handle:
+        process = subprocess.Popen(  # noqa: S603 - our own module, fixed words
+            orphans.guarded(
+                [str(interpreter or sys.executable), "-m", "harness.processes.profile_worker"], announced=True
+            ),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=handle,
+            env=process_environment(asked.job.threads, own=interpreter is None),
+            # Ctrl-C on the terminal reaches this stage alone, which then ends the guard, and that all the rest.
+            start_new_session=True,
+        )
+        try:
+            answer = _answer(process, asked, observer)
+        finally:
+            if process.poll() is None:
+                orphans.end_group(process.pid)
+            process.wait()
+            orphans.sweep(keep=others)
+            if process.stdout is not None:
+                process.stdout.close()
+    if process.returncode == StorageError.exit_code:
+        raise StorageError(
+            f"The disk is full or not writable: {log.parent} could not be written.",
+            "Free some space and run the same command again; what was profiled is kept.",
+        )
+    if answer is None or process.returncode != 0:
+        raise CaseError(*_why(answer is None, process.returncode, asked, log))
+    log.unlink()
+    return answer
+
+
+def _answer(process: subprocess.Popen[bytes], asked: ProfileJob, observer: Observer | None) -> bytes | None:
+    """Hand a process its job and read what it says to its end: the last line that is no event; None at the time limit.
+
+    Returns when it has ended, or has to be ended.
+    """
+    if process.stdin is None or process.stdout is None:
+        raise RuntimeError("the process was started without pipes")
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(asked.model_dump_json().encode() + b"\n")
+        process.stdin.close()
+    deadline = now_ns() + int(asked.job.measurement.timeout_s * 1e9)
+    answer = buffer = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while selector.select(max(0.0, (deadline - now_ns()) / 1e9)):
+            chunk = os.read(process.stdout.fileno(), 1 << 20)
+            *lines, buffer = (buffer + (chunk or b"\n")).split(b"\n")
+            for line in filter(None, lines):
+                event = _event(line)
+                answer = line if event is None else answer
+                if isinstance(event, Started) and observer is not None:
+                    observer.started(event.pid)
+                if isinstance(event, Entered) and observer is not None:
+                    observer.entered(event.phase)
+            if not chunk:
+                return answer if _ended(process, deadline) else None
+    return None
+
+
+def _ended(process: subprocess.Popen[bytes], deadline_ns: int) -> bool:
+    try:
+        process.wait(max(0.0, (deadline_ns - now_ns()) / 1e9))
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _event(line: bytes) -> Started | Entered | None:
+    try:
+        event = EVENT.validate_json(line)
+    except ValidationError:
+        return None
+    return event if isinstance(event, Started | Entered) else None
+
+
+def _why(timed_out: bool, code: int, asked: ProfileJob, log: Path) -> tuple[str, str]:
+    """(problem, hint) for a process that gave no answer."""
+    if timed_out:
+        limit = asked.job.measurement.timeout_s
+        return f"Ended at the time limit of {limit:g} s.", "Raise `measurement.timeout_s` in the configuration."
+    if told := cli.told(store.tail(log)):
+        return told
+    ended = f"Crashed with signal {-code}." if code < 0 else f"Ended with exit code {code}."
+    lines = store.tail(log).splitlines()
+    last = f" {lines[-1].strip()}" if lines else ""
+    return ended + last, f"Full log: {log}."
+
+
+def memory_of(results: Results, case_id: str) -> MemoryTimeline | None:
+    """The record; None where the backend's library tells nothing, or an older version profiled the case."""
+    path = results.memory_profile(case_id)
+    return store.load(path, MemoryTimeline, "make profile") if path.is_file() else None
+
+
+def memory_text(results: Results, case_id: str) -> str:
+    """The section of parts.md; empty without a record."""
+    found = memory_of(results, case_id)
+    chart = results.memory_chart(case_id)
+    return "" if found is None else memory_section(found, chart.name if chart.is_file() else None)
+
+
+def forget_usage(results: Results, case_id: str) -> None:
+    """Remove what a monitor saw of earlier repeats, of which there may have been more."""
+    for path in results.profile(case_id).glob("*.usage.json"):
+        with store.translate_storage_errors(path):
+            path.unlink()
+
+
+def memory_files(results: Results, case_id: str) -> tuple[str, ...]:
+    """Draw the chart of a pass that allocated something; returns the names of all files about memory."""
+    found = memory_of(results, case_id)
+    if found is None:
+        return ()
+    names = [results.memory_profile(case_id).name, *([found.snapshot] if found.snapshot else [])]
+    if not found.at_ns:
+        return tuple(names)
+    figure = memory_figure(f"Memory in one pass: {case_id}", found)
+    store.save_bytes(results.memory_chart(case_id), image(figure, "png"))
+    return (*names, results.memory_chart(case_id).name)
+
+
+def write_events(results: Results, model: ModelProfile, parts: PartsProfile | None, text: str) -> None:
+    """Write the case's event file, so that `tensorboard --logdir results/profiles` shows a run a case. Nothing where
+    TensorBoard is not installed: nobody opens it there."""
+    if importlib.util.find_spec("tensorboard") is None:
+        return
+    from harness.reporting.writers.tensorboard import event_file  # noqa: PLC0415 - TensorBoard is no dependency
+
+    store.save_bytes(results.profile_events(model.case_id), event_file(model, parts, text))

@@ -1,0 +1,181 @@
+"""profile_worker: the process that profiles one case. Started by `profile_ops`, a fresh one for each level of a case.
+
+reads   one job, a JSON line, from standard input; results/exports/<slug>/export.json and the files that it names
+writes  the phases that it comes to and then its answer, one record, a JSON line each, to standard output;
+        results/profiles/<case_id>/{memory.json,memory.pickle,*.trace.json}, results/environments/*.json
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.backends import backend_info, profile_timing
+from harness.backends.base import BackendJob, Batch, construct, out_of_memory, tells_full_memory
+from harness.backends.batches import load_batches
+from harness.backends.loads import export_of, job_of
+from harness.core import cli, store
+from harness.core.errors import CaseError, UnavailableError
+from harness.core.host import environment
+from harness.core.host.orphans import die_with_parent
+from harness.core.layout import ModelFolder, Results
+from harness.core.protocol import Entered
+from harness.core.schemas import Case, ExportRecord, Record
+from harness.core.schemas.profile_record import Counts, MeasuredMemory, MemoryTimeline, PartsProfile, Tokenising
+from harness.processes.profile_launcher import Level, ProfileJob
+from harness.profiling.load_profiles import with_launch_gaps
+from harness.profiling.reconcile import middle_mean
+from harness.timing.clock import now_ns
+from harness.zoo.inputs.tokenizer import texts_of
+
+_WARM_UP_RUNS = 3
+
+
+def tokenising(
+    case: Case, export: ExportRecord, folder: Path, batch: Mapping[str, NDArray[np.generic]], runs: int
+) -> Tokenising:
+    """Time `runs` preparations of the texts behind `batch`, up to ids and mask as arrays, on the calling thread."""
+    found = texts_of(case, export, folder, batch)
+    if isinstance(found, str):
+        return Tokenising(time_ns=None, texts=case.batch_size, tokens_a_text=case.sequence_length, by=found)
+    for _ in range(_WARM_UP_RUNS):
+        found.prepare(found.items)
+    spans = []
+    for _ in range(runs):
+        begin = now_ns()
+        found.prepare(found.items)
+        spans.append(now_ns() - begin)
+    by = f"measured: {found.source}, one thread, ids and mask as arrays"
+    return Tokenising(time_ns=middle_mean(spans), texts=len(found.items), tokens_a_text=case.sequence_length, by=by)
+
+
+_NOT_TOLD = "not measured: the backend's library does not report its allocations"
+
+
+def stage(arguments: Sequence[str]) -> None:
+    """Profile one level of one case and answer."""
+    cli.parser("harness.processes.profile_worker", __doc__).parse_args(arguments)
+    die_with_parent()
+    answers = _answers()
+    asked = ProfileJob.model_validate_json(sys.stdin.readline())
+    case = asked.job.case
+    try:
+        _prepare(asked)
+        profile_timing.listen(lambda phase: _say(answers, Entered(phase=phase)))
+        export, folder = export_of(asked.job)
+        batches = load_batches(folder.root, export, case, asked.job.measurement.parity_samples).inputs
+        answer = _LEVELS[asked.level](asked, export, folder, batches)
+    except Exception as error:
+        if isinstance(error, MemoryError) or tells_full_memory(str(error)):
+            raise CaseError(*out_of_memory(case.device, case.batch_size)) from error
+        raise
+    _say(answers, answer)
+
+
+def _say(answers: IO[str], record: Record) -> None:
+    answers.write(f"{record.model_dump_json()}\n")
+    answers.flush()
+
+
+def _prepare(asked: ProfileJob) -> None:
+    """What must be so before the backend's libraries are imported. Raises UnavailableError where one is missing."""
+    info = backend_info(asked.job.case.backend)
+    os.environ.update(info.environment)
+    needed = info.requires if asked.level in ("memory", "parts") else ()
+    absent = [name for name in needed if importlib.util.find_spec(name.partition(".")[0]) is None]
+    if absent:
+        raise UnavailableError(f"{', '.join(absent)} is not installed.", f"Install it: pip install {' '.join(absent)}.")
+
+
+def _count(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> Counts:
+    from harness.zoo.cost.counting import counts_of  # noqa: PLC0415 - torch and onnx, which other levels may lack
+
+    return counts_of(asked.job.case, export, folder.root, batches[0])
+
+
+def _memory(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> MeasuredMemory:
+    case = asked.job.case
+    info = backend_info(case.backend)
+    told: MemoryTimeline | None = None
+    peak: int | None = None
+    by = _NOT_TOLD
+    given = job_of(asked.job, export, folder, batches)
+    if info.allocations is not None:
+        results = Results(asked.results)
+        make = partial(construct, info.target_on(case.device))
+        told = _target(info.allocations)(given, make, results.profile(case.case_id))
+        store.save(results.memory_profile(case.case_id), told, indent=None)
+        peak, by = told.pass_peak_bytes, told.by
+    elif info.peak is not None:
+        peak, by = _peak(info.peak, given)
+    where = environment.collect(environment.plugin_fact(info.plugin), case.device, info.recorded)
+    environment_id = environment.environment_id(where)
+    store.save(Results(asked.results).environment(environment_id), where)
+    return MeasuredMemory(
+        peak_bytes=peak,
+        activations_bytes=None if told is None else told.activations_peak_bytes,
+        by=by,
+        environment_id=environment_id,
+    )
+
+
+def _peak(target: str, given: BackendJob) -> tuple[int | None, str]:
+    """(bytes, how they were measured), or why they were not."""
+    try:
+        peak, by = _target(target)(given)
+    except UnavailableError as error:
+        return None, f"not measured: {error.problem}"
+    return peak, by
+
+
+def _parts(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> PartsProfile:
+    profiler = backend_info(asked.job.case.backend).profiler
+    if profiler is None:
+        raise UnavailableError(
+            f"{asked.job.case.backend} has no profiler of its parts.", "Its model level is complete without."
+        )
+    traces = Results(asked.results).profile(asked.job.case.case_id)
+    with store.translate_storage_errors(traces):
+        traces.mkdir(parents=True, exist_ok=True)
+    profile_timing.entered("measure")  # of a plugin's profiler, which need not say more
+    found: PartsProfile = _target(profiler)(job_of(asked.job, export, folder, batches), batches, traces, asked.runs)
+    return with_launch_gaps(found, traces, cli.warn).model_copy(update={"runs": asked.runs})
+
+
+def _tokenising(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> Tokenising:
+
+    return tokenising(asked.job.case, export, folder.root, batches[0], asked.runs)
+
+
+_LEVELS: Mapping[Level, Callable[[ProfileJob, ExportRecord, ModelFolder, Sequence[Batch]], Record]] = {
+    "count": _count,
+    "memory": _memory,
+    "parts": _parts,
+    "tokenising": _tokenising,
+}
+
+
+def _target(text: str) -> Any:
+    """The function of a table entry's `module:function`; imports its libraries."""
+    module, _, name = text.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _answers() -> IO[str]:
+    """The original standard output; what libraries print goes to the log from here on."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return answers
+
+
+if __name__ == "__main__":
+    cli.main(stage)

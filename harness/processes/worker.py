@@ -1,0 +1,254 @@
+"""worker: the process that measures. Started by `run`, one server per backend; it forks a fresh process per case.
+
+The server imports the backend's libraries once and does nothing else, so that a case starts in milliseconds and
+still has an address space, a thread pool and library state of its own (docs/decisions/0004-fresh-processes.md).
+
+reads   jobs, one JSON line each, from standard input; results/exports/<slug>/export.json and the files that it names
+writes  results/raw/<case_id>/<round>.{json,log}, results/environments/<id>.json; events to standard output
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import importlib.util
+import os
+import signal
+import sys
+import traceback
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, NoReturn
+
+from harness.backends import backend_info
+from harness.backends.base import construct, out_of_memory, tells_full_memory
+from harness.backends.batches import NO_BATCHES, load_batches, load_raw_batches, nothing_exported
+from harness.backends.calibration.slowdown import slow_down, slowdown_of
+from harness.backends.loads import artifacts, export_of, job_of
+from harness.core import cli, store
+from harness.core.errors import InferometerError, StorageError
+from harness.core.extensions import reason
+from harness.core.host import environment
+from harness.core.host.environment import loaded_runtimes
+from harness.core.host.orphans import (
+    adopt,
+    die_with_parent,
+    end_all_with,
+    sweep,
+)
+from harness.core.layout import Models, Results
+from harness.core.protocol import (
+    Ended,
+    Entered,
+    Event,
+    Job,
+    Ready,
+    Started,
+)
+from harness.core.safe_files import open_to_write
+from harness.core.schemas import Failed, Measured
+from harness.core.timestamps import utc_now
+from harness.timing.clock import calibrate
+from harness.timing.end_to_end import EndToEnd
+from harness.timing.mode_choice import mode_for
+from harness.timing.modes import Mode
+from harness.timing.session import run_session
+
+
+def stage(arguments: Sequence[str]) -> None:
+    """Serve jobs until standard input ends; with --once, measure one job in this very process."""
+    parser = cli.parser("harness.processes.worker", __doc__)
+    parser.add_argument("--backend", required=True)
+    parser.add_argument("--once", action="store_true", help="no fork: one job, for comparison with the server")
+    options = parser.parse_args(arguments)
+    runner = os.getppid()
+    die_with_parent(runner)
+    adopt()
+    emit = _emitter()
+    info = backend_info(options.backend)
+    os.environ.update(info.environment)
+    for module in info.preload:
+        if importlib.util.find_spec(module.partition(".")[0]) is not None:
+            importlib.import_module(module)
+    absent = tuple(name for name in info.requires if importlib.util.find_spec(name.partition(".")[0]) is None)
+    if not options.once:
+        end_all_with(runner)  # also where the run stage was killed
+    emit(Ready(threads=_own_threads(), absent=absent))
+    for line in sys.stdin:
+        job = Job.model_validate_json(line)
+        if options.once:
+            emit(Started(pid=os.getpid()))
+            _measure_and_exit(job, emit)
+        server = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.setsid()  # so that a time limit ends compilers started by the case as well
+            die_with_parent(server)
+            _measure_and_exit(job, emit)
+        emit(Started(pid=pid))
+        _, status = os.waitpid(pid, 0)
+        sweep()  # whatever the case started and left behind, in any session: its parent is this process now
+        emit(Ended(code=os.waitstatus_to_exitcode(status)))
+
+
+def _measure_and_exit(job: Job, emit: Callable[[Event], None]) -> NoReturn:
+    """Measure, save, and leave without running exit handlers that belong to the server."""
+    results = Results(Path(job.results))
+    phases = ["start"]
+
+    def enter(phase: str) -> None:
+        phases.append(phase)
+        emit(Entered(phase=phase))
+
+    code = 0
+    try:
+        log = _log_to(results.log_file(job.case.case_id, job.round))
+        try:
+            record: Measured | Failed = _measured(job, results, enter)
+            store.check_size(record, "Lower `measurement.max_samples`.")
+        except StorageError:
+            raise
+        except BaseException as error:  # a model's own code may also exit, or raise what is no Exception at all
+            traceback.print_exc()
+            record = _failed(job, error, phases[-1], log)
+        store.save_raw(results.raw_file(job.case.case_id, job.round), record)
+        if isinstance(record, Measured):
+            log.unlink(missing_ok=True)
+    except StorageError as error:
+        traceback.print_exc()
+        code = error.exit_code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measured:
+    case, started_at = job.case, utc_now()
+    info = backend_info(case.backend)
+    if info.artifact == "none":
+        export, folder, batches = nothing_exported(case), Models(Path(job.models)).folder(case.slug), NO_BATCHES
+    else:
+        export, folder = export_of(job)
+        batches = load_batches(folder.root, export, case, job.measurement.parity_samples)
+    given = job_of(job, export, folder, batches.inputs)
+    backend = construct(info.target_on(case.device), given)
+    factor = slowdown_of(case.backend)
+    if factor is not None:
+        slow_down(backend, factor)
+    stretched = None if factor is None else f"every inference was stretched by {factor:g} on purpose"
+    mode: Mode
+    if case.boundary == "e2e":
+        raw = load_raw_batches(folder.root, export, case, job.measurement.parity_samples)
+        mode, reference = EndToEnd(backend, raw.items, raw.prepare, raw.answer), raw.reference
+    else:
+        mode, reference = mode_for(case, backend, len(batches.inputs)), batches.reference
+    # What computes nothing shows the harness's own cost and is judged by no share of CPU time.
+    settings = job.measurement if info.computes else job.measurement.model_copy(update={"min_s": 0.0})
+    seed = (job.measurement.seed, job.round, zlib.crc32(case.case_id.encode()))
+    found = run_session(backend, mode, reference, export.classifier, settings, enter, batches.inputs, seed, job.round)
+    enter("record")
+    facts = {**backend.build_facts(), **loaded_runtimes(), **environment.plugin_fact(info.plugin)}
+    where = environment.collect(facts, case.device, info.recorded)
+    environment_id = environment.environment_id(where)
+    store.save(results.environment(environment_id), where)
+    return Measured(
+        case_id=case.case_id,
+        round=job.round,
+        settings_id=job.settings_id,
+        started_at=started_at,
+        environment_id=environment_id,
+        artifacts=artifacts(export, case, given.engine),
+        threads=job.threads,
+        clock=calibrate(),
+        warmup_ns=tuple(found.warm_up.samples_ns),
+        latency_ns=tuple(found.timed.samples_ns),
+        split_ns=found.split,
+        device=found.device,
+        blocks=found.timed.blocks,
+        steady=found.warm_up.steady,
+        stop=found.timed.stop,
+        parity_before=found.parity_before,
+        parity_timed=found.parity_timed,
+        placement=found.placement,
+        memory=found.memory,
+        cold_ns=found.cold_ns,
+        repeats=found.repeats,
+        outputs_time=found.outputs_time,
+        notes=tuple(filter(None, (backend.on_purpose(), stretched))),
+        cpu_use=found.cpu_use,
+        stops=found.stops,
+    )
+
+
+def _failed(job: Job, error: BaseException, phase: str, log: Path) -> Failed:
+    if isinstance(error, InferometerError):
+        problem, hint = error.problem, error.hint
+    elif isinstance(error, MemoryError):  # Python's and NumPy's, for the host; the GPU's libraries raise others
+        problem, hint = out_of_memory("cpu", job.case.batch_size)
+    elif tells_full_memory(str(error)):
+        problem, hint = out_of_memory(job.case.device, job.case.batch_size)
+    elif isinstance(error, ModuleNotFoundError) and error.name:
+        problem = f"{sys.executable} has no module {error.name}."
+        hint = f"Install it there, or name another Python: make run BACKEND_PYTHONS={job.case.backend}=/path/to/python."
+    else:
+        problem = reason(error)
+        hint = f"Full log: {log}."
+    sys.stderr.flush()
+    return Failed(
+        case_id=job.case.case_id,
+        round=job.round,
+        settings_id=job.settings_id,
+        started_at=utc_now(),
+        environment_id=None,
+        error=problem,
+        hint=hint,
+        phase=phase,
+        stderr_tail=store.tail(log),
+    )
+
+
+def _log_to(log: Path) -> Path:
+    """Send everything that this process and its libraries print to the case's log; a crash leaves its stack there."""
+    with store.translate_storage_errors(log):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        handle = open_to_write(log)
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+    os.close(handle)
+    faulthandler.enable()
+    # The server's standard input holds the jobs: code of a model that asks for input must not read them.
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return log
+
+
+def _emitter() -> Callable[[Event], None]:
+    """A function that sends events on the original standard output, which libraries can then no longer garble."""
+    events: IO[str] = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+
+    def emit(event: Event) -> None:
+        # One short write per event: parent and forked child share the pipe, and short writes are not torn apart.
+        try:
+            events.write(event.model_dump_json() + "\n")
+        except BrokenPipeError:
+            # The run stage was killed a moment ago, and the kernel's own signal is on its way: that is no failure of
+            # the case, and must not be recorded as one.
+            os._exit(1)
+
+    return emit
+
+
+def _own_threads() -> int:
+    """Threads of this process, as the kernel counts them; 1 where it does not tell."""
+    tasks = Path("/proc/self/task")
+    return len(list(tasks.iterdir())) if tasks.is_dir() else 1
+
+
+if __name__ == "__main__":
+    cli.main(stage)

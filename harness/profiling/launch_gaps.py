@@ -1,0 +1,162 @@
+"""How long the GPU did nothing while a trace was taken, and how much of that it waited for the host (pure).
+
+Kernels that overlap, on several streams, count once: busy is the union of their intervals, idle the rest of the window.
+
+Source: the trace of torch.profiler (Kineto) in Chrome's trace format. GPU work has the categories of GPU_WORK; the call
+that launched it has one of LAUNCHES and the same `args.correlation`; `ts` and `dur` are in microseconds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.core.schemas.profile_record import LaunchGaps, OperatorRow, PartsProfile
+from harness.core.store import translate_storage_errors
+
+GPU_WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
+
+
+@dataclass(frozen=True)
+class IdleShare:
+    """The share of a latency in which no kernel ran. of: which latency, by its name in the report."""
+
+    share: float
+    of: Literal["measured latency", "plain latency"]
+
+
+def idle_share(parts: PartsProfile, measured_ns: float | None) -> IdleShare | None:
+    """The share of the measured latency in which no kernel ran, of the plain latency where none was measured; None
+    where the profile has no kernels. The profiler slows the host and hardly the GPU: kernels take as long without it.
+    """
+    busy_ns = busy_in_a_pass(parts)
+    if not busy_ns:
+        return None
+    if measured_ns is None:
+        return IdleShare(max(0.0, 1 - busy_ns / parts.plain_ns), "plain latency")
+    return IdleShare(max(0.0, 1 - busy_ns / measured_ns), "measured latency")
+
+
+def busy_in_a_pass(parts: PartsProfile) -> float:
+    """For how long any kernel runs in one inference, in ns; 0 where the profile has no kernels.
+
+    Without a trace kernels count as one after the other: where they overlap, that is too much, and gaps seem shorter.
+    """
+    found = parts.launch_gaps
+    if found is None:
+        return sum(row.self_device_ns or 0 for row in parts.operators)
+    return found.kernels_ns / overlap(found)
+
+
+def idle_in_a_pass(found: LaunchGaps) -> float:
+    """For how long no kernel ran in one traced inference, in ns: more than without the profiler, which slows the host.
+
+    In the proportion of idle to busy time of the whole trace, whose number of inferences it does not need.
+    """
+    return found.kernels_ns / found.work_ns * (found.window_ns - found.busy_ns)
+
+
+def overlap(found: LaunchGaps) -> float:
+    """How often the time in which any work ran is counted in the sum of all work: 1 where none overlaps."""
+    return found.work_ns / found.busy_ns
+
+
+def idle(found: LaunchGaps) -> float:
+    """The share of the traced window in which nothing ran."""
+    return 1 - found.busy_ns / found.window_ns
+
+
+def waited(found: LaunchGaps) -> float | None:
+    """The share of the traced window in which nothing ran because the host had not launched it yet."""
+    return None if found.waited_ns is None else found.waited_ns / found.window_ns
+
+
+def launch_gaps_of(events: Iterable[Mapping[str, Any]], operators: Iterable[OperatorRow]) -> LaunchGaps | None:
+    """The gaps in a trace's events; None where nothing ran on a GPU for any time, as of a CPU's trace. KeyError or
+    TypeError of events that are none.
+
+    operators: of one inference of the same passes. Those that are no work in the trace, such as an annotated region on
+    the GPU, which spans work, are left out.
+    """
+    everything = list(events)
+    work = sorted((_interval(event) for event in _of(everything, GPU_WORK)), key=lambda one: one[:2])
+    if not any(end > start for start, end, _ in work):
+        return None
+    launched = {_correlation(event): _interval(event)[1] for event in _of(everything, LAUNCHES)}
+    launched.pop(None, None)
+    told = all(correlation in launched for _, _, correlation in work)
+    busy = waited_ns = 0
+    last = first = work[0][0]
+    for start, end, correlation in work:
+        if told and start > last:
+            waited_ns += max(0, min(start, launched[correlation]) - last)
+        busy += max(0, end - max(start, last))
+        last = max(last, end)
+    names = frozenset(str(event["name"]) for event in _of(everything, GPU_WORK))
+    return LaunchGaps(
+        window_ns=last - first,
+        busy_ns=busy,
+        waited_ns=waited_ns if told else None,
+        work_ns=sum(end - start for start, end, _ in work),
+        kernels_ns=sum(row.self_device_ns or 0 for row in operators if row.name in names),
+    )
+
+
+def _of(events: Sequence[Mapping[str, Any]], categories: frozenset[str]) -> Iterator[Mapping[str, Any]]:
+    return (event for event in events if event.get("ph") == "X" and event.get("cat") in categories)
+
+
+def _interval(event: Mapping[str, Any]) -> tuple[int, int, int | None]:
+    """(start in ns, end in ns, correlation). Ends are rounded from the sum, so that what follows does not overlap."""
+    start = float(event["ts"])
+    return round(start * 1e3), round((start + float(event["dur"])) * 1e3), _correlation(event)
+
+
+def _correlation(event: Mapping[str, Any]) -> int | None:
+    found = event.get("args", {}).get("correlation")
+    return None if found is None else int(found)
+
+
+@dataclass(frozen=True)
+class Span:
+    """One part of a run. start_ns, duration_ns: from the trace's own zero. about: what a click on it shows."""
+
+    name: str
+    kind: str
+    start_ns: int
+    duration_ns: int
+    about: Mapping[str, str | int] = field(default_factory=dict)
+
+
+def back_to_back(parts: Iterable[tuple[str, str, int]]) -> list[Span]:
+    """(name, kind, duration in ns) of parts whose profiler tells no starts, one after the other."""
+    spans, start = [], 0
+    for name, kind, duration in parts:
+        spans.append(Span(name, kind, start, duration))
+        start += duration
+    return spans
+
+
+def save_trace(path: Path, process: str, spans: Iterable[Span]) -> None:
+    """Write spans as one trace. StorageError where the disk does not take it."""
+    named = {"name": "process_name", "ph": "M", "pid": 0, "tid": 0, "args": {"name": process}}
+    events = [
+        {
+            "name": span.name,
+            "cat": span.kind,
+            "ph": "X",
+            "pid": 0,
+            "tid": 0,
+            "ts": span.start_ns / 1e3,
+            "dur": span.duration_ns / 1e3,
+            "args": dict(span.about),
+        }
+        for span in spans
+    ]
+    with translate_storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"traceEvents": [named, *events], "displayTimeUnit": "ms"}), encoding="utf-8")

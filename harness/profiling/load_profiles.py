@@ -1,0 +1,115 @@
+"""Rows with the profiles that were taken of them, read from results/profiles/."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from harness.aggregation.join import blank_summary
+from harness.aggregation.row import missing_row
+from harness.core import store
+from harness.core.errors import FormatError, MalformedFileError
+from harness.core.layout import Results
+from harness.core.safe_files import Limit, read
+from harness.core.schemas import Plan, Row, Summary
+from harness.core.schemas.profile_record import LaunchGaps, LayerRow, ModelProfile, OperatorRow, PartsProfile
+from harness.profiling.grades import doubt
+from harness.profiling.launch_gaps import launch_gaps_of
+from harness.profiling.what_if import achieved
+
+
+def with_launch_gaps(parts: PartsProfile, folder: Path, warn: Callable[[str], None]) -> PartsProfile:
+    """The profile with the gaps of the first of its traces that has work on a GPU; as it is where it has kept them, has
+    no kernels, or no trace does. folder: of the traces. A trace that cannot be read is warned of."""
+    if parts.launch_gaps is not None or not any(row.self_device_ns for row in parts.operators):
+        return parts
+    for name in parts.traces:
+        found = _gaps(folder / name, parts.operators, warn)
+        if found is not None and found.kernels_ns:
+            return parts.model_copy(update={"launch_gaps": found})
+    return parts
+
+
+def _gaps(path: Path, operators: tuple[OperatorRow, ...], warn: Callable[[str], None]) -> LaunchGaps | None:
+    try:
+        told = json.loads(read(path, Limit.TRACE))
+        return launch_gaps_of(told["traceEvents"] if isinstance(told, dict) else told, operators)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, MalformedFileError) as error:
+        warn(
+            f"{path} is no trace that can be read ({type(error).__name__}: {error}). `make profile FORCE=1` writes it."
+        )
+        return None
+
+
+R = TypeVar("R", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """A row and its profiles; parts None where its backend tells none."""
+
+    row: Row
+    model: ModelProfile
+    parts: PartsProfile | None
+
+    @property
+    def layers(self) -> Sequence[LayerRow]:
+        """Empty where there are none."""
+        return self.parts.layers if self.parts else ()
+
+    @property
+    def doubt(self) -> str | None:
+        """Why nothing may be concluded from its parts; None where something may, and where there are none."""
+        return doubt(self.parts, self.row.device == "cuda") if self.parts else None
+
+
+def profiled_rows(summary: Summary, results: Results, warn: Callable[[str], None]) -> list[Profiled]:
+    """The rows that were profiled with the summary's settings; a file that cannot be read is warned of and left out."""
+    found = []
+    for row in summary.rows:
+        model = _loaded(results.model_profile(row.case_id), ModelProfile, warn)
+        if model is None or model.settings_id != summary.settings_id:
+            continue
+        # Of the rows as they are now: they may have been measured after the profile was taken.
+        facts = {"model": row.model, "achieved": achieved(row, model.flops_per_batch, summary.roof)}
+        model = model.model_copy(update=facts)
+        parts = _loaded(results.parts_profile(row.case_id), PartsProfile, warn)
+        if parts is not None:
+            parts = with_launch_gaps(parts, results.profile(row.case_id), warn)
+        found.append(Profiled(row, model, parts))
+    return found
+
+
+def only_profiled(plan: Plan, summary: Summary | None, results: Results, created_at: str) -> Summary:
+    """A summary of the plan's cases that have a profile: as measured in `summary`, else as missing.
+
+    summary: of this or of another plan; its rows are taken where they were measured with the plan's settings.
+    """
+    known = summary if summary is not None and summary.settings_id == plan.settings_id else None
+    rows = {(row.case_id, row.weights): row for row in known.rows} if known else {}
+    kinds = {model.slug: model.kind for model in plan.models}
+    cases = [case for case in plan.cases if results.model_profile(case.case_id).is_file()]
+    blank = blank_summary(plan, {}, created_at)
+    taken = ("measured_from", "measured_to", "environments", "exports", "engines", "roof", "custom", "energies")
+    own = {name: getattr(known, name) for name in taken} if known else {}
+    found = [
+        rows.get((case.case_id, case.weights))
+        or missing_row(case, kinds[case.slug], "profiled, and not measured", "`make bench` measures it.")
+        for case in cases
+    ]
+    return blank.model_copy(update={**own, "title": f"{plan.report.title}: profile", "rows": tuple(found)})
+
+
+def _loaded(path: Path, kind: type[R], warn: Callable[[str], None]) -> R | None:
+    if not path.is_file():
+        return None
+    try:
+        return store.load(path, kind, "make profile")
+    except FormatError as error:
+        warn(f"{error.problem} {error.hint}")
+        return None

@@ -1,0 +1,347 @@
+"""The same model under several backends, line by line: where the difference in time comes from (pure).
+
+Two ways to divide the time: by group, and by module of the model. In both, each backend's lines add up to the sum of
+its parts (reconcile.parts_total), and so the gains of all lines add up to the difference between two backends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.aggregation.flags import GroupKey
+from harness.core.schemas import Row
+from harness.core.schemas.profile_record import LayerRow, PartsProfile
+from harness.profiling.groups import group_of_operator
+from harness.profiling.launch_gaps import IdleShare, busy_in_a_pass, idle_share
+from harness.profiling.load_profiles import Profiled
+from harness.profiling.reconcile import are_kernels, parts_total
+
+MODEL = "(model)"
+"""The model itself, as profiles name it."""
+
+NOT_TOLD = "not assigned to a module"
+
+_PASSING_ON = frozenset({"Dropout", "Dropout1d", "Dropout2d", "Identity", "StochasticDepth", "DropPath"})
+"""Classes that compute nothing when a model infers. Graphs leave them out, which fuses nothing."""
+
+
+def module_of(row: LayerRow, layers: Sequence[LayerRow]) -> str | None:
+    """The module that a row's own time belongs to: itself in a tree, else the one that the node came from."""
+    return row.name if is_tree(layers) else row.parent
+
+
+def is_tree(layers: Sequence[LayerRow]) -> bool:
+    """Whether rows are modules: only those stand in each other."""
+    return any(row.depth for row in layers)
+
+
+def shared_modules(profiles: Sequence[Sequence[LayerRow]]) -> dict[str, str]:
+    """Module → the line that it belongs to, its own or that of one that it stands in; in the model's order.
+
+    A module that some profile has nothing of goes to the nearest module around it that all profiles have, and takes
+    along the other modules there that have no modules themselves: with one of those it was fused.
+    """
+    trees_first = sorted(profiles, key=lambda layers: not is_tree(layers))  # whose rows stand in the model's order
+    known = [[module for row in layers if (module := module_of(row, layers)) is not None] for layers in trees_first]
+    modules = list(dict.fromkeys(module for found in known for module in found))
+    inside = [{around for module in found for around in (module, *_around(module))} for found in known]
+    everywhere = set.intersection(*inside) if inside else set()
+    idle = {row.name for layers in profiles for row in layers if row.kind in _PASSING_ON and is_tree(layers)}
+    lines = {module: _nearest(module, everywhere) for module in modules}
+    fused = {lines[module] for module in modules if module not in everywhere and module not in idle}
+    holding = {around for module in modules for around in _around(module)}
+    for module in modules:
+        around = next(iter(_around(module)), MODEL)
+        if lines[module] == module and module not in holding and around in fused:
+            lines[module] = around
+    return lines
+
+
+def _around(module: str) -> Iterable[str]:
+    """The modules that one stands in, from the inside out; none of the model itself."""
+    if module == MODEL:
+        return
+    while "." in module:
+        module = module.rpartition(".")[0]
+        yield module
+    yield MODEL
+
+
+def _nearest(module: str, everywhere: set[str]) -> str:
+    return next((found for found in (module, *_around(module)) if found in everywhere), MODEL)
+
+
+_FIRST_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+
+
+@dataclass(frozen=True)
+class Column:
+    """One backend's side of a comparison.
+
+    name: unlike the others'. latency_ns: the median that `run` measured; None where the results have none.
+    """
+
+    case_id: str
+    name: str
+    parts: PartsProfile
+    latency_ns: float | None
+
+    @property
+    def parts_ns(self) -> int:
+        """The sum of the parts of one inference, which the column's lines add up to."""
+        return parts_total(self.parts, are_kernels(self.parts)) or 0
+
+    @property
+    def factor(self) -> float | None:
+        """Sum of the parts over the measured latency."""
+        return self.parts_ns / self.latency_ns if self.latency_ns else None
+
+    @property
+    def kernels_alone(self) -> bool:
+        """Whether its parts are the kernels of a GPU, also by module, which leave out the time in which none ran."""
+        return are_kernels(self.parts)
+
+    @property
+    def idle_share(self) -> IdleShare | None:
+        """The share of the measured latency, else of the plain one, in which no kernel ran; None of no kernels."""
+        return idle_share(self.parts, self.latency_ns)
+
+    @property
+    def idle_ns(self) -> int:
+        """The time of that latency in which no kernel ran; 0 where the parts are not kernels, and hold it."""
+        whole = self.parts.plain_ns if self.latency_ns is None else self.latency_ns
+        return round(max(0.0, whole - busy_in_a_pass(self.parts))) if self.kernels_alone else 0
+
+
+@dataclass(frozen=True)
+class SideBySideLine:
+    """One part of the model. times_ns: a figure a column; None where nothing ran under this name.
+
+    modules: whose time it is; empty of a group, and of what is not told by module.
+    """
+
+    name: str
+    times_ns: tuple[int | None, ...]
+    modules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """Columns, the fastest first, and lines, those that gain most first."""
+
+    columns: tuple[Column, ...]
+    lines: tuple[SideBySideLine, ...]
+
+    @property
+    def fastest(self) -> Column:
+        """The column that the others are compared with."""
+        return self.columns[0]
+
+    @property
+    def slowest(self) -> Column:
+        """The column that the fastest gains over."""
+        return self.columns[-1]
+
+    @property
+    def gain_ns(self) -> int:
+        """What the parts of the slowest take longer than those of the fastest: the sum of all lines' gains."""
+        return self.slowest.parts_ns - self.fastest.parts_ns
+
+    @property
+    def idle_gain_ns(self) -> int:
+        """How much longer no kernel runs in the slowest than in the fastest."""
+        return self.slowest.idle_ns - self.fastest.idle_ns
+
+    @property
+    def measured_gain_ns(self) -> float | None:
+        """The same of the measured latencies; None where one of the two is not known."""
+        if self.slowest.latency_ns is None or self.fastest.latency_ns is None:
+            return None
+        return self.slowest.latency_ns - self.fastest.latency_ns
+
+
+def gain_of(line: SideBySideLine) -> int:
+    """What a line takes longer in the slowest column than in the fastest, in ns; below 0 where it is the other way."""
+    return (line.times_ns[-1] or 0) - (line.times_ns[0] or 0)
+
+
+def by_group(columns: Sequence[Column]) -> SideBySide | None:
+    """A line a group; what operators do not tell of a column without layers is one line. None below two columns.
+
+    A kernel that fuses several modules counts for the group of its product.
+    """
+    found = _fastest_first(columns)
+    in_blocks = any(row.group in ("attention", "mlp") for column in found for row in column.parts.layers)
+    return _joined(found, [_by_group(column.parts, in_blocks) for column in found])
+
+
+def by_module(columns: Sequence[Column]) -> SideBySide | None:
+    """A line a module that all columns can tell apart; what kernels fused is one line, named after what they share.
+
+    Of the columns whose profilers tell modules; None where those are fewer than two.
+    """
+    found = _fastest_first([column for column in columns if any(row.parent for row in column.parts.layers)])
+    lines = shared_modules([column.parts.layers for column in found])
+    spent = [
+        _summed(
+            (lines.get(module_of(row, column.parts.layers) or "", NOT_TOLD), row.self_ns) for row in column.parts.layers
+        )
+        for column in found
+    ]
+    members: dict[str, tuple[str, ...]] = {}
+    for module, name in lines.items():
+        members[name] = (*members.get(name, ()), module)
+    return _joined(found, spent, members)
+
+
+def folded(found: SideBySide) -> SideBySide:
+    """The same with one line for the modules of all blocks that differ in their number alone: `layer.*.mlp`."""
+    kin: dict[str, list[SideBySideLine]] = {}
+    for line in found.lines:
+        kin.setdefault(_FIRST_NUMBER.sub("*", line.name, count=1), []).append(line)
+    lines = [lines[0] if len(lines) == 1 else _sum_of(name, lines) for name, lines in kin.items()]
+    return SideBySide(found.columns, _by_gain(lines))
+
+
+def _sum_of(name: str, lines: Sequence[SideBySideLine]) -> SideBySideLine:
+    times = [
+        [spent for spent in column if spent is not None]
+        for column in zip(*(line.times_ns for line in lines), strict=True)
+    ]
+    return SideBySideLine(
+        name,
+        tuple(sum(column) if column else None for column in times),
+        tuple(module for line in lines for module in line.modules),
+    )
+
+
+def _fastest_first(columns: Iterable[Column]) -> list[Column]:
+    """Those that have parts; by measured latency where all have one, else by that of the profiling process."""
+    found = [column for column in columns if column.parts_ns]
+    measured = all(column.latency_ns is not None for column in found)
+    return sorted(found, key=lambda column: (column.latency_ns or 0) if measured else column.parts.plain_ns)
+
+
+def _joined(
+    columns: Sequence[Column], spent: Sequence[Mapping[str, int]], members: Mapping[str, tuple[str, ...]] | None = None
+) -> SideBySide | None:
+    if len(columns) < 2:
+        return None
+    names = dict.fromkeys(name for times in spent for name in times)
+    lines = [
+        SideBySideLine(name, tuple(times.get(name) for times in spent), (members or {}).get(name, ())) for name in names
+    ]
+    return SideBySide(tuple(columns), _by_gain(lines))
+
+
+def _by_gain(lines: Iterable[SideBySideLine]) -> tuple[SideBySideLine, ...]:
+    return tuple(sorted(lines, key=lambda line: -gain_of(line)))
+
+
+def _by_group(parts: PartsProfile, in_blocks: bool) -> dict[str, int]:
+    if parts.layers:
+        return _summed((row.group, row.self_ns) for row in parts.layers)
+    on_gpu = are_kernels(parts)
+    times = ((row, (row.self_device_ns or 0) if on_gpu else row.self_cpu_ns) for row in parts.operators)
+    return _summed((group_of_operator(row.name, in_blocks), spent) for row, spent in times if spent)
+
+
+def _summed(times: Iterable[tuple[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, spent in times:
+        found[name] = found.get(name, 0) + spent
+    return found
+
+
+@dataclass(frozen=True)
+class Alike:
+    """Two backends or more with the same model, weights, device, precision, batch and sequence length.
+
+    rows: one a backend, in the order of the summary. modules: None where fewer than two backends tell modules.
+    left_out: (name, why) of backends that were profiled, and whose profiles show nothing that may be compared.
+    """
+
+    rows: tuple[Row, ...]
+    groups: SideBySide
+    modules: SideBySide | None
+    left_out: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def shape(self) -> str:
+        """What they have in common, in words: `minilm-l6, fp32, batch 1, sequence 128`."""
+        return f"{self.rows[0].model}, {self.setting}"
+
+    @property
+    def setting(self) -> str:
+        """The same without the model: `fp32, batch 1, sequence 128`."""
+        return _setting(self.rows[0])
+
+
+@dataclass(frozen=True)
+class NotCompared:
+    """Two backends or more that were profiled alike, and could stand side by side if more of their profiles could be
+    trusted. left_out: (name, why)."""
+
+    shape: str
+    left_out: tuple[tuple[str, str], ...]
+
+
+def alike(profiled: Iterable[Profiled]) -> list[Alike]:
+    """The comparisons that profiles allow, in their order; of a backend with several settings, the fastest one."""
+    return [found for together in _kin(profiled) if isinstance(found := _compared(together), Alike)]
+
+
+def not_compared(profiled: Iterable[Profiled]) -> list[NotCompared]:
+    """Those that they would allow if nothing were wrong with them."""
+    return [found for together in _kin(profiled) if isinstance(found := _compared(together), NotCompared)]
+
+
+def _kin(profiled: Iterable[Profiled]) -> list[list[Profiled]]:
+    kin: dict[GroupKey, list[Profiled]] = {}
+    for one in profiled:
+        key = GroupKey.of(one.row).without("boundary", "mode", "backend", "setting")
+        kin.setdefault(key, []).append(one)
+    return list(kin.values())
+
+
+def _compared(kin: Sequence[Profiled]) -> Alike | NotCompared | None:
+    backends: dict[str, list[tuple[Profiled, Column]]] = {}
+    left_out: dict[str, tuple[str, str]] = {}
+    for one in kin:
+        if one.parts is None:
+            continue
+        column, why = _column(one), one.doubt
+        if why is None:
+            backends.setdefault(one.row.backend, []).append((one, column))
+        else:
+            left_out.setdefault(one.row.backend, (column.name, why))
+    chosen = [min(settings, key=_speed) for settings in backends.values()]
+    without = tuple(pair for backend, pair in left_out.items() if backend not in backends)
+    columns = [column for _, column in chosen]
+    groups, modules = by_group(columns), by_module(columns)
+    if groups is None:
+        return NotCompared(_shape(kin[0].row), without) if without and len(columns) + len(without) > 1 else None
+    return Alike(tuple(one.row for one, _ in chosen), groups, folded(modules) if modules else None, without)
+
+
+def _shape(row: Row) -> str:
+    return f"{row.model}, {_setting(row)}"
+
+
+def _setting(row: Row) -> str:
+    length = (f"sequence {row.sequence_length}",) if row.sequence_length else ()
+    return ", ".join((row.precision, f"batch {row.batch_size}", *length))
+
+
+def _column(one: Profiled) -> Column:
+    assert one.parts is not None  # noqa: S101 - asked by _compared
+    way = "" if one.row.setting == "default" else f" {one.row.setting}"
+    return Column(one.row.case_id, f"{one.row.backend}{way}", one.parts, one.model.achieved.latency_ns)
+
+
+def _speed(found: tuple[Profiled, Column]) -> tuple[bool, float]:
+    """Measured before unmeasured, then the faster."""
+    column = found[1]
+    return column.latency_ns is None, column.latency_ns or column.parts.plain_ns

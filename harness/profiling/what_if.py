@@ -1,0 +1,295 @@
+"""What would bring a model most, from where it starts: measured in other rows, or bounded by its profile (pure).
+
+A measured change is another row of grade A or B that is faster per item beyond the 95% interval of their ratio. A bound
+is Amdahl's law (Amdahl, AFIPS 1967): what takes a share s of the time can bring 1 / (1 - s) at most, if it vanished.
+Rows of grade C and F, profiles of grade C, and those whose parts do not explain their latency, promise nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.aggregation.flags import RANKED, GroupKey, is_calibration, median_ns
+from harness.aggregation.roofline import best_product, least_bytes, pass_ns
+from harness.core.schemas import Case, CpuRoof, Device, ExportRecord, Interval, Roof, Row, Weights, Work
+from harness.core.schemas.profile_record import (
+    Achieved,
+    Counts,
+    FileSize,
+    LayerRow,
+    MeasuredMemory,
+    ModelProfile,
+    PartsProfile,
+)
+from harness.profiling.grades import doubt
+from harness.profiling.launch_gaps import idle_share
+from harness.profiling.layers import by_group, chosen, inside, total
+from harness.profiling.reconcile import parts_total
+from harness.statistics.ratios import ratio_of_medians
+
+MOST = 5
+"""Changes of one model."""
+
+MIN_SHARE = 0.01
+"""Of the time, below which a bound is not worth a line."""
+
+_MIN_TOLD = 0.9
+"""Share of a graph's time that must be told by module before a module without any counts as fused."""
+
+Rule = Literal[
+    "backend", "precision", "backend and precision", "setting", "threads", "batch size", "fusion", "layout", "launches"
+]
+
+_RULES: Mapping[frozenset[str], Rule] = {
+    frozenset({"backend"}): "backend",
+    frozenset({"precision"}): "precision",
+    frozenset({"backend", "precision"}): "backend and precision",
+    frozenset({"setting"}): "setting",
+    frozenset({"threads"}): "threads",
+    frozenset({"batch_size"}): "batch size",
+}
+"""By what differs between two rows; with any but itself a setting belongs to the rest. Numbers of threads are settings
+of a CPU, and no other change is made together with that of their number."""
+
+Profiles = Mapping[str, PartsProfile]
+"""By case id."""
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """One change. gain: the start's time of an item by that after it.
+
+    interval: 95%, of a measured change; None of a bound, which is 1 / (1 - share). start, end: case ids; end is None
+    where no row shows it. share: of the start's time, of a bound. modules: that fusing would spare.
+    """
+
+    rule: Rule
+    gain: float
+    start: str
+    end: str | None = None
+    interval: Interval | None = None
+    share: float | None = None
+    modules: int = 0
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """The largest changes of one model at one sequence length. reason: why there are none; None where there are.
+
+    left_out: (case id, why) of profiles that could give a bound and may not.
+    """
+
+    model: str
+    weights: Weights
+    device: Device
+    sequence_length: int | None
+    changes: tuple[Improvement, ...]
+    reason: str | None = None
+    left_out: tuple[tuple[str, str], ...] = ()
+
+
+def what_if(rows: Sequence[Row], profiles: Profiles, baseline_backend: str) -> list[WhatIf]:
+    """A list a model, weights, device and sequence length, of the rows at the compute boundary, one batch at a time.
+
+    rows: in the plan's order. A change starts from the baseline in its usual setting at its smallest batch, in fp32
+    where it has it, or from the fastest row of that batch.
+    """
+    groups: dict[GroupKey, list[Row]] = {}
+    for row in rows:
+        plain = (row.boundary, row.mode, row.status, row.tried) == ("compute", "sync", "measured", False)
+        if plain and not is_calibration(row):
+            key = GroupKey.of(row).without("batch_size", "backend", "precision", "setting")
+            groups.setdefault(key, []).append(row)
+    return [
+        WhatIf(key.model, key.weights, key.device, key.sequence_length, *_largest(ours, profiles, baseline_backend))
+        for key, ours in groups.items()
+    ]
+
+
+def _largest(
+    rows: Sequence[Row], profiles: Profiles, baseline: str
+) -> tuple[tuple[Improvement, ...], str | None, tuple[tuple[str, str], ...]]:
+    """(changes, the largest first; why there are none; profiles that were left out, and why)."""
+    sound = [row for row in rows if row.grade in RANKED and row.latency_ns is not None]
+    if not sound:
+        return (), "no row has grade A or B", ()
+    ours = [row for row in sound if row.backend == baseline]
+    # Of several settings the plan's first, the usual one, as for speedups: what another brings is a change of its own.
+    start = min(ours or sound, key=lambda row: (row.batch_size, row.precision != "fp32", 0 if ours else median_ns(row)))
+    alike = [row for row in rows if row.batch_size == start.batch_size]
+    fastest = min((row for row in sound if row.batch_size == start.batch_size), key=median_ns)
+    origins = (start,) if fastest is start else (start, fastest)
+    wanted = [row for row in alike if row in origins or row.precision in {origin.precision for origin in origins}]
+    doubts = {
+        row.case_id: why
+        for row in wanted
+        if row.case_id in profiles and (why := doubt(profiles[row.case_id], row.device == "cuda"))
+    }
+    profiles = {case_id: parts for case_id, parts in profiles.items() if case_id not in doubts}
+    found = [one for row in origins for one in (*_measured(row, sound), *_bounds(row, alike, profiles))]
+    # The best of each rule and origin: later entries replace earlier ones.
+    best = {(change.rule, change.start): change for change in sorted(found, key=lambda change: change.gain)}
+    changes = tuple(sorted(best.values(), key=lambda change: -change.gain)[:MOST])
+    return changes, None if changes else _why_none(start, sound, profiles, doubts), tuple(doubts.items())
+
+
+def _why_none(start: Row, sound: Sequence[Row], profiles: Profiles, doubts: Mapping[str, str]) -> str:
+    others = [row for row in sound if row is not start]
+    if not others:
+        measured = f"{start.case_id} is the only row of grade A or B"
+    elif all(row.latency_ns and row.latency_ns.rounds < 2 for row in sound):
+        measured = "with one round no difference has an interval"
+    else:
+        measured = f"no row is faster than {start.case_id} beyond the intervals"
+    told = any(row.case_id in profiles for row in sound)
+    bounds = "the profiles give no bound" if told else "no row of grade A or B has a profile to give a bound"
+    if not told and doubts:
+        bounds = "no profile of theirs can be relied on"
+    return f"{measured}, and {bounds}"
+
+
+def _per_item(row: Row) -> tuple[float, ...]:
+    """Process medians in ns an item."""
+    return tuple(median / row.batch_size for median in row.latency_ns.process_medians) if row.latency_ns else ()
+
+
+def _measured(start: Row, sound: Sequence[Row]) -> Iterator[Improvement]:
+    """Rows that differ from the start in one thing and are faster per item."""
+    for row in sound:
+        rule = _rule(start, row)
+        ratio = ratio_of_medians(_per_item(start), _per_item(row)) if rule else None
+        if rule and ratio and ratio.ci95 and ratio.ci95.low > 1:
+            yield Improvement(rule, ratio.value, start.case_id, row.case_id, ratio.ci95)
+
+
+def _rule(start: Row, row: Row) -> Rule | None:
+    dimensions = ("backend", "precision", "batch_size", "setting", "threads")
+    differs = frozenset(name for name in dimensions if getattr(start, name) != getattr(row, name))
+    return _RULES.get(differs - {"setting"} or differs)
+
+
+def _bounds(row: Row, alike: Sequence[Row], profiles: Profiles) -> Iterator[Improvement]:
+    """What the profile of a row could spare. alike: all rows of its batch, whose graphs show what can be fused."""
+    parts, on_gpu = profiles.get(row.case_id), row.device == "cuda"
+    spent = None if parts is None else parts_total(parts, on_gpu)
+    if parts is None or spent is None:
+        return
+    latency = median_ns(row)
+    # What a profiler stretched past the latency it stretched alike.
+    whole = max(spent, latency)
+    gaps = idle_share(parts, latency) if on_gpu else None
+    yield from _bound("launches", row, gaps.share if gaps else 0)
+    yield from _bound("layout", row, by_group(parts.layers).get("layout", 0) / whole)
+    for other in alike:
+        if other.precision == row.precision and other.case_id in profiles:
+            spared = fused_away(parts.layers, profiles[other.case_id].layers)
+            share = sum(layer.self_ns for layer in spared) / whole
+            yield from _bound("fusion", row, share, other.case_id, len(spared))
+
+
+def _bound(rule: Rule, row: Row, share: float, end: str | None = None, modules: int = 0) -> Iterator[Improvement]:
+    if MIN_SHARE <= share < 1:
+        yield Improvement(rule, 1 / (1 - share), row.case_id, end, share=share, modules=modules)
+
+
+def fused_away(tree: Sequence[LayerRow], graph: Sequence[LayerRow]) -> list[LayerRow]:
+    """Modules without products of their own (normalisations, activations, dropout) that a graph has no node of.
+
+    Empty where the tree tells no FLOPs, or the graph does not tell enough of its time by module.
+    """
+    told = sum(row.self_ns for row in graph if row.parent or row.group == "layout")
+    if not graph or told < _MIN_TOLD * total(graph) or any(row.depth for row in graph):
+        return []
+    light = [row for row in chosen(tree) if row.flops == 0 and row.depth and row.group != "embedding"]
+    return [row for row in light if row.self_ns and inside(graph, row.name) is None]
+
+
+_INT8_BYTES = "least_bytes: of int8 with one byte a weight, though its files keep some tensors wider"
+
+
+def model_profile(
+    case: Case,
+    identity: tuple[str, str],
+    export: ExportRecord,
+    files: tuple[FileSize, ...],
+    counts: Counts,
+    memory: MeasuredMemory,
+    row: Row | None,
+    roof: Roof | CpuRoof | None,
+) -> ModelProfile:
+    """The model level of a case.
+
+    identity: (settings id, date); row: of the same case in the summary, None where there is none; roof: of the device
+    that the summary's rows ran on.
+    """
+    settings_id, created_at = identity
+    work = next((found for found in export.work if found.sequence_length == case.sequence_length), None)
+    flops = _times(counts.flops, case)
+    traffic = _traffic(case, work)
+    notes = (*counts.count_notes, *((_INT8_BYTES,) if work is not None and case.precision == "int8" else ()))
+    return ModelProfile(
+        **counts.model_copy(update={"count_notes": notes}).model_dump(),
+        case_id=case.case_id,
+        settings_id=settings_id,
+        created_at=created_at,
+        environment_id=memory.environment_id,
+        model=case.model,
+        backend=case.backend,
+        setting=case.setting,
+        precision=case.precision,
+        batch_size=case.batch_size,
+        sequence_length=case.sequence_length,
+        files=files,
+        macs_per_batch=_times(counts.macs, case),
+        flops_per_batch=flops,
+        least_bytes=traffic,
+        flops_per_byte=None if flops is None or not traffic else flops / traffic,
+        activation_estimated_bytes=_times(counts.activation_bytes, case),
+        activation_measured_bytes=memory.peak_bytes,
+        activation_alone_bytes=memory.activations_bytes,
+        activation_measured_by=memory.by,
+        export_sha256=export.request_sha256,
+        achieved=achieved(row, flops, roof),
+    )
+
+
+def achieved(row: Row | None, flops: int | None, roof: Roof | CpuRoof | None) -> Achieved:
+    """What a row reached of the FLOPs of one batch; each figure that is None has its reason among the notes."""
+    if row is None or row.latency_ns is None:
+        why = "the case has no row in summary.json" if row is None else row.reason or "its row is void (grade F)"
+        return Achieved(
+            latency_ns=None,
+            device_ns=None,
+            items_per_s=None,
+            tokens_per_s=None,
+            flops_per_s=None,
+            peak_share=None,
+            notes=(f"not measured: {why}",),
+        )
+    time_ns, items = pass_ns(row), row.throughput_per_s
+    rate = None if flops is None else flops / (time_ns or row.latency_ns.median) * 1e9
+    peak = best_product(row, roof)
+    notes = [f"peak_share: {peak}"] if isinstance(peak, str) else []
+    if row.mode == "offline":
+        notes.append("latency_ns: wall time a batch, back to back")
+    return Achieved(
+        latency_ns=row.latency_ns.median,
+        device_ns=None if row.device == "cpu" else time_ns,
+        items_per_s=items,
+        tokens_per_s=items * row.sequence_length if items and row.sequence_length else None,
+        flops_per_s=rate,
+        peak_share=None if rate is None or isinstance(peak, str) else rate / peak,
+        notes=tuple(notes),
+    )
+
+
+def _times(of_an_item: int | None, case: Case) -> int | None:
+    """Of a batch."""
+    return None if of_an_item is None else of_an_item * case.batch_size
+
+
+def _traffic(case: Case, work: Work | None) -> int | None:
+    """Least bytes of one batch; None where nothing was counted."""
+    return None if work is None else least_bytes(work, case.precision, case.batch_size)

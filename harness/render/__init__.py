@@ -1,1 +1,0 @@
-"""Summary → text and figures, as pure functions."""

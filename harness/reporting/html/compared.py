@@ -1,0 +1,51 @@
+"""The page's comparison with an earlier run: a chart of the changes, and a verdict for each row (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from harness.core.schemas import Comparison, Summary, Verdict
+from harness.reporting.charts import plotly_drawer
+from harness.reporting.charts.changes import changes
+from harness.reporting.prose import changes as change
+from harness.reporting.tables import comparison
+from harness.reporting.writers import html as prose
+
+
+@dataclass(frozen=True)
+class Line:
+    """A compared row: its verdict, whether it fails the comparison, and its cells."""
+
+    verdict: Verdict
+    fails: bool
+    cells: tuple[Markup, ...]
+
+
+def is_of(found: Comparison, summary: Summary) -> bool:
+    """Whether a comparison's newer side is this summary: the same plan, measured at the same time."""
+    now = found.current
+    ours = (summary.plan_id, summary.measured_from, summary.measured_to)
+    return (now.plan_id, now.measured_from, now.measured_to) == ours
+
+
+def compared(found: Comparison, conditions: str) -> dict[str, Any]:
+    """What the section shows. conditions: those of the summary."""
+    rows = [row for row in change.worst_first(found.rows) if row.ratio is not None]
+    table = comparison.compared_table(rows)
+    lines = [
+        Line(row.verdict, row.fails, tuple(prose.inline(text) for text in line[1:]))
+        for row, line in zip(rows, table.cells(), strict=True)
+    ]
+    return {
+        "headline": comparison.headline(found),
+        "sides": prose.blocks(comparison.sides(found)),
+        "remarks": comparison.remarks(found),
+        "conditions": f"Conditions: {conditions}",
+        "headers": [(column.header, prose.KINDS[column.align]) for column in table.columns],
+        "groups": [plotly_drawer.draw(changes(rows, found.equivalence, conditions))] if rows else [],
+        "lines": lines,
+        "details": [(title, prose.blocks(text)) for title, text in comparison.details(found)],
+    }

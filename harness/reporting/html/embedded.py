@@ -1,0 +1,53 @@
+"""What stands inside the page so that it needs no network: style, program, and the library that draws its charts."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+from functools import cache
+from importlib.resources import files
+from importlib.util import find_spec
+
+PROGRAM = ("base", "charts", "tables", "layers", "profiles", "filters", "print", "start")
+"""Parts of the page's program in the order in which they run; they share one scope."""
+
+
+def can_draw() -> bool:
+    """Whether the library that draws the page's charts is installed (a machine that only measures may lack it)."""
+    return find_spec("plotly") is not None
+
+
+def plotly_js() -> str:
+    """The library as its Python package has it."""
+    from plotly.offline import get_plotlyjs  # noqa: PLC0415 - only a page with charts needs it
+
+    return str(get_plotlyjs())
+
+
+@cache
+def packed(text: str) -> str:
+    """Compressed and in base64, the same for the same text: a third of the library's size."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+
+
+@cache
+def style() -> str:
+    """The page's style sheet, in the colours that the live page has too."""
+    palette = files("harness.reporting").joinpath("palette.css").read_text(encoding="utf-8")
+    return palette + _asset("report.css") + _asset("profile.css")
+
+
+@cache
+def program() -> str:
+    """The page's own program."""
+    return '"use strict";\n(() => {\n' + "".join(_asset(f"{name}.js") for name in PROGRAM) + "})();\n"
+
+
+def sha256(text: str) -> str:
+    """Source expression of Content-Security-Policy for an inline script (w3.org/TR/CSP3)."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _asset(name: str) -> str:
+    return files("harness.reporting.html").joinpath("assets", name).read_text(encoding="utf-8")

@@ -1,0 +1,305 @@
+"""results/report.html from a summary (pure: the same summary gives the same bytes).
+
+The page is a list of sections, each a template with what it shows; the navigation is made from the same list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from harness.core.schemas import Comparison, Flag, Row, Summary
+from harness.reporting import details, ranking, units
+from harness.reporting.charts import plotly_drawer, selection
+from harness.reporting.charts.plotly_drawer import PlotGroup
+from harness.reporting.charts.rows import tags
+from harness.reporting.charts.spec import Tags
+from harness.reporting.first_page import MAX_MODELS, Verdict, answer_table, verdicts
+from harness.reporting.html import embedded
+from harness.reporting.html.compared import compared
+from harness.reporting.html.profiles import (
+    NOTHING_PROFILED,
+    Profiles,
+    group_style,
+    kins,
+)
+from harness.reporting.prose.boundaries import short
+from harness.reporting.prose.conditions import (
+    conditions,
+    environment_table,
+    run_conditions,
+    short_conditions,
+)
+from harness.reporting.prose.guide import guide
+from harness.reporting.prose.recommendations import recommend
+from harness.reporting.ranking import TableKey
+from harness.reporting.tables.latency import doubt_notes, latency_columns
+from harness.reporting.tables.unmeasured import unmeasured_table
+from harness.reporting.units import count
+from harness.reporting.writers import html as prose
+from harness.reporting.writers.html import KINDS, inline
+from harness.reporting.writers.markdown import table_text
+
+GRADE = "grade"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One case: its cells in the order of the headers, why it has its grade, and what ran."""
+
+    row: Row
+    cells: tuple[Markup, ...]
+    facts: tuple[tuple[str, str], ...]
+
+    @property
+    def flags(self) -> tuple[Flag, ...]:
+        """Flags with what was seen and what to do about it."""
+        return self.row.flags
+
+
+@dataclass(frozen=True)
+class CaseTable:
+    """headers: (name, `word` or `num`); the grade stands in a column of its own, before them.
+
+    notes: what marks in the cells mean.
+    """
+
+    headers: tuple[tuple[str, str], ...]
+    entries: tuple[Entry, ...]
+    notes: tuple[str, ...]
+
+
+def case_table(summary: Summary, rows: Sequence[Row]) -> CaseTable:
+    """The rows of one table (ranking.by_table) for the page."""
+    columns = latency_columns(rows, summary.exports.get(rows[0].model), summary.engines, summary.custom)
+    columns = [column for column in columns if column.header != GRADE]
+    headers = tuple((column.header, KINDS[column.align]) for column in columns)
+    entries = (Entry(row, tuple(inline(column.cell(row)) for column in columns), tuple(_facts(row))) for row in rows)
+    return CaseTable((*headers, ("flags", "word")), tuple(entries), tuple(doubt_notes(rows)))
+
+
+def _facts(row: Row) -> Iterable[tuple[str, str]]:
+    latency = row.latency_ns
+    if latency is not None:
+        unit = units.time_unit([latency.median])
+        medians = ", ".join(units.in_unit(value, unit) for value in latency.process_medians)
+        yield "medians of the processes", f"{medians} {unit.name}"
+        yield "samples", f"{latency.n:,} of {units.count(latency.rounds, 'process', 'processes')}"
+    if row.stopped is not None:
+        yield "rounds ended by", row.stopped
+    if row.checks:
+        yield "checks made in", ", ".join(f"{name} {one.rounds} of {one.of}" for name, one in row.checks.items())
+    if row.placement is not None:
+        yield "ran on", f"{row.placement.device}, {row.placement.precision}, by {row.placement.provider}"
+        settings = ", ".join(f"{name}: {value}" for name, value in row.placement.settings.items())
+        yield "settings read back", settings or "none"
+
+
+def stamp(summary: Summary) -> Markup:
+    """The line of the page's head."""
+    return Markup('<meta name="inferometer-summary" content="{}">').format(summary.digest)
+
+
+def shows(page: bytes, summary: Summary) -> bool:
+    """Whether a page was made from this summary, whenever that was written."""
+    return stamp(summary).encode() in page
+
+
+FILTERS = ("model", "backend", "precision", "batch", "grade")
+"""What the page filters by, in the order of `plot.tags`."""
+
+MAX_ABOVE = 3
+"""Panels of the overview that are above the first table."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of the page: an anchor, a heading, the template that shows it and what that needs."""
+
+    anchor: str
+    title: str
+    template: str
+    content: dict[str, Any] = field(default_factory=dict)
+
+
+def page(
+    summary: Summary,
+    proof: str = "",
+    with_plots: bool = True,
+    profile: str = "",
+    profiled: Profiles = NOTHING_PROFILED,
+    comparison: Comparison | None = None,
+    what_if: str = "",
+    more: str = "",
+    of: Markup | None = None,
+) -> str:
+    """The whole page.
+
+    proof: what the self-test found; with_plots: False leaves all charts out; profile, what_if: the sections so named,
+    all three as Markdown. profiled: what the profile's trees are made of; comparison: with an earlier run; more: what
+    further rounds would make surer, as Markdown. of: the stamp of the summary in its file, where names
+    are shortened here.
+    """
+    tables = ranking.by_table(summary.rows)
+    sections = list(_sections(summary, tables, proof, with_plots, profile, profiled, comparison, what_if, more))
+    drawn = any(
+        part.get("groups") for section in sections for part in (section.content, *section.content.get("parts", ()))
+    )
+    library, program = (embedded.plotly_js() if drawn else ""), embedded.program()
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            title=summary.title,
+            stamp=of or stamp(summary),
+            measured=prose.inline(run_conditions(summary)),
+            provenance=prose.inline(details.provenance(summary)),
+            sections=sections,
+            filters=_filters(row for _, rows in tables for row in rows),
+            style=Markup(embedded.style() + group_style()),  # noqa: S704 - files of this package
+            program=Markup(program),  # noqa: S704 - the same
+            library=embedded.packed(library) if library else "",
+            hashes=[embedded.sha256(text) for text in (library, program) if text],
+        )
+    )
+
+
+def _sections(
+    summary: Summary,
+    tables: Sequence[tuple[TableKey, list[Row]]],
+    proof: str,
+    with_plots: bool,
+    profile: str,
+    profiled: Profiles,
+    comparison: Comparison | None,
+    what_if: str,
+    further: str,
+) -> Iterable[Section]:
+    shown = [row for group in tables for row in group[1]]
+    if comparison:
+        content = compared(comparison, short_conditions(summary, shown))
+        content["groups"] = content["groups"] if with_plots else []
+        yield Section("comparison", "Comparison", "compared.html.j2", content)
+    found = verdicts(summary)
+    more = len(found) - MAX_MODELS
+    models = [key[0] for key, _ in tables]
+    yield Section(
+        "summary",
+        "Summary",
+        "summary.html.j2",
+        {
+            "answer": prose.blocks(answer_table(summary)),
+            "verdicts": [(verdict, _card_tags(verdict, models)) for verdict in found[:MAX_MODELS]],
+            "more": f"{more} more models are below." if more > 0 else "",
+            "further": prose.inline(further) if further else "",
+        },
+    )
+    families = kins(profiled)
+    explained = {case.case_id for kin in families for case in kin.cases} if profile else set()
+    chapters = list(_chapters(summary, tables, with_plots, explained))
+    overview = list(_overview(summary, tables)) if with_plots and tables else []
+    # The first figures come within two screens: one row of panels may be above them.
+    above = bool(overview) and len(overview[0].content["groups"][0].plots) <= MAX_ABOVE
+    yield from (*overview, *chapters) if above else (*chapters, *overview)
+    advice = recommend(summary)
+    if advice:
+        about = [(title, list(ones)) for title, ones in groupby(advice, key=lambda one: one.about)]
+        yield Section("recommendations", "Recommendations", "recommendations.html.j2", {"about": about})
+    if what_if:
+        yield _prose("what-if", "What if", what_if)
+    if profile:
+        plots = [plot for kin in families for plot in kin.plots] if with_plots else []
+        content = {"kins": families, "groups": plots, "body": prose.blocks(profile)}
+        yield Section("profile", "Profile", "profile.html.j2", content)
+    calibrated = details.calibrated(summary)
+    if calibrated:
+        yield _prose("harness", "Harness overhead", calibrated)
+    unmeasured = table_text(unmeasured_table(summary.rows))
+    if unmeasured:
+        yield _prose("not-measured", "Not measured", unmeasured)
+    if summary.notes:
+        yield Section("left-out", "Left out", "list.html.j2", {"notes": summary.notes})
+    yield _prose("guide", "How to read this", f"{guide(summary)}\n\n{proof}")
+    yield _prose("environment", "Environment", environment_table(summary.environments))
+
+
+def _chapters(
+    summary: Summary, tables: Sequence[tuple[TableKey, list[Row]]], with_plots: bool, explained: Set[str]
+) -> Iterable[Section]:
+    """A chapter a table; one of a single row (e2e, offline) is a part of the chapter of its model that is before it.
+
+    explained: cases whose profile is in the page.
+    """
+    by_id = {row.case_id: row for row in summary.rows}
+    several = details.ambiguous_titles(tables)
+    drawn = selection.tables_drawn(tables) if with_plots else 0
+    chapters: list[tuple[TableKey, str, list[dict[str, Any]]]] = []
+    for number, (key, rows) in enumerate(tables):
+        joins = len(rows) == 1 and chapters and chapters[-1][0][:3] == key[:3]
+        part = {
+            "title": short(rows[0]) if joins else "",
+            "caption": short_conditions(summary, rows),
+            "conditions": prose.inline(conditions(summary, rows)),
+            "groups": _plots(summary, key, rows) if number < drawn else [],
+            "table": case_table(summary, rows),
+            "explained": explained,
+            "details": [(title, prose.blocks(text)) for title, text in details.details(summary, key, rows, by_id)],
+        }
+        if joins:
+            chapters[-1][2].append(part)
+        else:
+            chapters.append((key, f"table-{number + 1}", [part]))
+    for key, anchor, parts in chapters:
+        content = {"model": key[0], "parts": parts}
+        yield Section(anchor, details.table_title(key, several), "table.html.j2", content)
+
+
+def _overview(summary: Summary, tables: Sequence[tuple[TableKey, list[Row]]]) -> Iterable[Section]:
+    """Every model in one chart; nothing of a single one, whose chapter has it."""
+    spec = selection.of_overview(summary, tables)
+    if len(spec.panels) > 1:
+        group = plotly_drawer.draw(spec)
+        yield Section("overview", group.title, "overview.html.j2", {"groups": [group], "caption": spec.conditions})
+
+
+def _card_tags(verdict: Verdict, models: Sequence[str]) -> Tags:
+    """What a card is filtered by: its fastest row, or its model alone."""
+    if verdict.fastest:
+        return tags(verdict.fastest)
+    about = [model for model in models if verdict.where.startswith(f"{model} ")]
+    return (max(about, key=len, default=None), None, None, None, None)
+
+
+def _plots(summary: Summary, key: TableKey, rows: Sequence[Row]) -> list[PlotGroup]:
+    return [plotly_drawer.draw(spec) for spec in selection.of_table(summary, key, rows).values()]
+
+
+def _prose(anchor: str, title: str, text: str) -> Section:
+    return Section(anchor, title, "prose.html.j2", {"body": prose.blocks(text)})
+
+
+def _filters(rows: Iterable[Row]) -> list[tuple[str, list[str]]]:
+    """(name, values) of each filter with more than one value; numbers in their own order, words in the plan's."""
+    seen = [tags(row) for row in rows]
+    found = [(name, list(dict.fromkeys(tag[place] or "" for tag in seen))) for place, name in enumerate(FILTERS)]
+    ordered = [(name, sorted(values, key=int) if name == "batch" else values) for name, values in found]
+    return [(name, sorted(values) if name == "grade" else values) for name, values in ordered if len(values) > 1]
+
+
+def _environment() -> Environment:
+    found = Environment(
+        loader=PackageLoader("harness.reporting.html"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.policies["json.dumps_kwargs"] = {"sort_keys": True, "ensure_ascii": False, "separators": (",", ":")}
+    found.filters["inline"] = prose.inline
+    found.filters["count"] = count
+    return found

@@ -1,0 +1,414 @@
+"""The page's profiles: model, shape and backend as lines that fold out to layers and operators (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from markupsafe import Markup
+
+from harness.core.schemas import Row
+from harness.core.schemas.profile_record import Group, LayerRow, ModelProfile, OperatorRow, PartsProfile
+from harness.profiling.groups import OPERATORS
+from harness.profiling.layers import by_group, total
+from harness.profiling.load_profiles import Profiled
+from harness.profiling.reconcile import parts_total
+from harness.profiling.side_by_side import NOT_TOLD, Alike, alike, is_tree
+from harness.reporting import units
+from harness.reporting.charts import plotly_drawer
+from harness.reporting.charts.layers import COLOURS, by_module
+from harness.reporting.charts.plotly_drawer import PlotGroup, short
+from harness.reporting.charts.rows import tags
+from harness.reporting.table import Column, filled, words
+from harness.reporting.tables.layers import mark, trust_lines
+from harness.reporting.writers.html import KINDS, inline
+
+MAX_LINES = 2_000
+"""Lines of one tree: the ones that took longest, with everything that they stand in."""
+
+
+@dataclass
+class Line:
+    """A layer, or a module that only its nodes tell of.
+
+    label: its name without that of what it stands in; path: its whole name; row: as profiled, None of a line made here;
+    self_ns, total_ns: as in LayerRow; total_ns of a line made here is the sum of its nodes.
+    """
+
+    label: str
+    path: str
+    row: LayerRow | None = None
+    below: list[Line] = field(default_factory=list)
+
+    @property
+    def self_ns(self) -> int:
+        """Time of this line alone."""
+        return self.row.self_ns if self.row else 0
+
+    @property
+    def total_ns(self) -> int:
+        """Time of this line and of all below it."""
+        return self.row.total_ns if self.row else sum(line.total_ns for line in self.below)
+
+    @property
+    def group(self) -> Group | None:
+        """Its own, or the one that all below it share."""
+        if self.row:
+            return self.row.group
+        groups = {line.group for line in self.below}
+        return groups.pop() if len(groups) == 1 else None
+
+
+def tree(layers: Sequence[LayerRow]) -> list[Line]:
+    """The lines that stand in no other, each with what stands in it, in the order in which they ran."""
+    return _modules(layers) if is_tree(layers) else _graph(layers)
+
+
+def flat(lines: Sequence[Line], most: int = MAX_LINES) -> tuple[list[tuple[int, Line]], int]:
+    """(depth, line) from the top, each before what stands in it; and how many of the shortest were left out."""
+    everything = list(_walk(lines, 0))
+    if len(everything) <= most:
+        return everything, 0
+    longest = sorted(range(len(everything)), key=lambda place: -everything[place][1].total_ns)[:most]
+    kept = set(longest)
+    shown, above = [], [True]
+    for place, (depth, line) in enumerate(everything):
+        # A mean may be above that of what it stands in: a line goes with the one that holds it.
+        fits = above[depth] and place in kept
+        above[depth + 1 :] = [fits]
+        if fits:
+            shown.append((depth, line))
+    return shown, len(everything) - len(shown)
+
+
+def _walk(lines: Sequence[Line], depth: int) -> Iterator[tuple[int, Line]]:
+    for line in lines:
+        yield depth, line
+        yield from _walk(line.below, depth + 1)
+
+
+def _modules(layers: Sequence[LayerRow]) -> list[Line]:
+    lines = {row.name: Line(_label(row), row.name, row) for row in layers}
+    top: list[Line] = []
+    for row in layers:
+        above = lines.get(row.parent or "")
+        (above.below if above else top).append(lines[row.name])
+    return top
+
+
+def _label(row: LayerRow) -> str:
+    """Names within a tree are paths: what the line above says already is left out."""
+    return row.name.removeprefix(f"{row.parent}.")
+
+
+def _graph(layers: Sequence[LayerRow]) -> list[Line]:
+    top = Line("", "")
+    modules: dict[str, Line] = {"": top}
+    untold = Line(NOT_TOLD, NOT_TOLD)
+    several = any(row.parent for row in layers)
+    for row in layers:
+        above = _module(modules, row.parent) if row.parent else untold if several else top
+        above.below.append(Line(row.name, row.name, row))
+    return [*_joined(top).below, *([untold] if untold.below else [])]
+
+
+def _module(modules: dict[str, Line], path: str) -> Line:
+    """The line of a module, made with all above it where it is new."""
+    if path not in modules:
+        above, _, label = path.rpartition(".")
+        modules[path] = Line(label, path)
+        _module(modules, above).below.append(modules[path])
+    return modules[path]
+
+
+def _joined(line: Line) -> Line:
+    """A module that holds one module and nothing else is one line with it: `encoder.layer`."""
+    line.below = [_joined(one) for one in line.below]
+    only = line.below[0] if len(line.below) == 1 else None
+    if line.path and only and only.row is None:
+        return Line(f"{line.label}.{only.label}", only.path, None, only.below)
+    return line
+
+
+TOP_OPERATORS = 50
+
+_MAX_MEMBERS = 4
+
+
+def layers_data(layers: Sequence[LayerRow]) -> dict[str, Any]:
+    """columns: (name, `word` or `num`); lines: depth, group, share of all time in it and below, share by itself, whole
+    name, everything that was fused into it, and a cell a column; more: lines left out."""
+    everything = max(1, total(layers))
+    lines, more = flat(tree(layers), MAX_LINES)
+    columns = _columns([line for _, line in lines])
+    return {
+        "columns": [(column.header, KINDS[column.align]) for column in columns],
+        "lines": [
+            (
+                depth,
+                line.group or "",
+                short(line.total_ns / everything),
+                short(line.self_ns / everything),
+                line.path,
+                " ".join(line.row.members) if line.row else "",
+                *(column.cell(line) for column in columns),
+            )
+            for depth, line in lines
+        ],
+        "more": more,
+    }
+
+
+def operators_data(operators: Sequence[OperatorRow]) -> dict[str, Any]:
+    """columns, lines: a cell a column, the longest first; more: operators left out."""
+    chosen = operators[:TOP_OPERATORS]
+    unit = units.time_unit(max(row.self_cpu_ns, row.self_device_ns or 0) for row in chosen)
+    columns: list[Column[OperatorRow]] = [
+        words("operator", lambda row: row.name),
+        Column("calls", lambda row: f"{row.calls:g}"),
+        Column(f"self CPU {unit.name}", lambda row: units.in_unit(row.self_cpu_ns, unit)),
+        Column(f"self CUDA {unit.name}", lambda row: units.in_unit(row.self_device_ns, unit)),
+        words("inputs", lambda row: row.shapes.replace(",", "×")),
+    ]
+    shown = filled(columns, chosen)
+    return {
+        "columns": [(column.header, KINDS[column.align]) for column in shown],
+        "lines": [[column.cell(row) for column in shown] for row in chosen],
+        "more": len(operators) - len(chosen),
+    }
+
+
+def _columns(lines: Sequence[Line]) -> list[Column[Line]]:
+    """Those in which something is known; the notes of the profile say why the others are missing."""
+    unit = units.time_unit(line.total_ns for line in lines)
+    columns: list[Column[Line]] = [
+        words("layer", lambda line: line.label),
+        words("kind", lambda line: line.row.kind if line.row else ""),
+        Column(f"total {unit.name}", lambda line: units.in_unit(line.total_ns, unit)),
+        Column(f"self {unit.name}", lambda line: units.in_unit(line.self_ns, unit)),
+        Column("calls", lambda line: f"{line.row.calls:g}" if line.row and line.row.calls != 1 else ""),
+        Column("GFLOP", lambda line: units.significant(flops / 1e9) if (flops := _flops(line)) else ""),
+        # FLOP a nanosecond are GFLOP a second.
+        Column("GFLOP/s", lambda line: units.significant(flops / line.total_ns) if (flops := _flops(line)) else ""),
+        Column("M parameters", lambda line: units.significant(held / 1e6) if (held := _parameters(line)) else ""),
+        words("output", lambda line: _shapes(line.row) if line.row else ""),
+        Column("output KiB", lambda line: units.significant(made / 1024) if (made := _output_bytes(line)) else ""),
+        words("fused from", _members),
+    ]
+    return filled(columns, lines)
+
+
+def _flops(line: Line) -> int | None:
+    return line.row.flops if line.row and line.total_ns else None
+
+
+def _parameters(line: Line) -> int | None:
+    return line.row.parameters if line.row else None
+
+
+def _output_bytes(line: Line) -> int | None:
+    return line.row.output_bytes if line.row else None
+
+
+def _shapes(row: LayerRow) -> str:
+    return " ".join("×".join(map(str, shape)) or "1" for shape in row.output_shapes)
+
+
+def _members(line: Line) -> str:
+    members = line.row.members if line.row else ()
+    more = len(members) - _MAX_MEMBERS
+    return " + ".join(members[:_MAX_MEMBERS]) + (f" + {more} more" if more > 0 else "")
+
+
+MAX_PAGE_LINES = 20_000
+"""Layers in one page, about 100 bytes each; cases beyond it link to their files."""
+
+Parts = tuple[Row, ModelProfile, PartsProfile]
+
+_FILES = ("model.json", "parts.json", "parts.md")
+_NO_PART = "in no part"
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """All that was profiled of a run. folder: where it stands, relative to the page."""
+
+    folder: str = ""
+    found: Sequence[Profiled] = ()
+
+
+NOTHING_PROFILED = Profiles()
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of a bar. width: a share of the longest bar beside it; text: for readers; is_group: layers are of it."""
+
+    name: str
+    width: float
+    text: str
+    is_group: bool
+
+
+@dataclass(frozen=True)
+class Case:
+    """One profiled case.
+
+    tags: what the page filters by; figure: its time in words; bar: that time by group; sums: how far it can be trusted;
+    facts: (name, figure) of the model level; links: (name, path) of its files; data: layers and operators for the
+    page's script, None of each that was not told or found no room; crowded: layers found none.
+    """
+
+    case_id: str
+    name: str
+    tags: Sequence[str | None]
+    figure: str
+    bar: Sequence[Segment]
+    sums: Sequence[Markup]
+    facts: Sequence[tuple[str, str]]
+    links: Sequence[tuple[str, str]]
+    notes: Sequence[str]
+    data: Mapping[str, Any]
+    crowded: bool
+    has_traces: bool
+
+
+@dataclass(frozen=True)
+class Kin:
+    """The cases of one model at one shape."""
+
+    title: str
+    conditions: str
+    plots: Sequence[PlotGroup]
+    cases: Sequence[Case]
+
+
+def kins(profiles: Profiles) -> list[Kin]:
+    """By model and shape in the order of the rows."""
+    shapes: dict[tuple[str, int | None, int, str], list[Parts]] = {}
+    for row, model, parts in _with_parts(profiles.found):
+        key = (model.model, model.sequence_length, model.batch_size, row.device)
+        shapes.setdefault(key, []).append((row, model, parts))
+    beside = alike(profiles.found)
+    groups = _groups(beside)
+    room = MAX_PAGE_LINES
+    result = []
+    for kin in shapes.values():
+        longest = max(_bar_ns(parts, row) for row, _, parts in kin)
+        cases = []
+        for row, model, parts in kin:
+            bar = list(_bar(parts, row.device == "cuda", groups.get(row.case_id), longest))
+            cases.append(_case(model, parts, row, profiles.folder, bar, room))
+            room -= len(cases[-1].data["layers"]["lines"]) if cases[-1].data["layers"] else 0
+        row, model, _ = kin[0]
+        ids = {row.case_id for row, _, _ in kin}
+        specs = [by_module(found) for found in beside if found.rows[0].case_id in ids]
+        plots = [plotly_drawer.draw(spec) for spec in specs if spec]
+        result.append(Kin(_title(model), _conditions(row), plots, cases))
+    return result
+
+
+def _groups(beside: Sequence[Alike]) -> dict[str, dict[str, int]]:
+    """Case → group → time in ns, where backends stand side by side: operators are told apart by name there."""
+    return {
+        column.case_id: {line.name: spent for line in found.groups.lines if (spent := line.times_ns[place])}
+        for found in beside
+        for place, column in enumerate(found.groups.columns)
+    }
+
+
+def _with_parts(profiled: Sequence[Profiled]) -> Iterable[Parts]:
+    for found in profiled:
+        if found.parts:
+            yield found.row, found.model, found.parts
+
+
+def _title(found: ModelProfile) -> str:
+    length = f", sequence length {found.sequence_length}" if found.sequence_length else ""
+    return f"{found.model}, batch {found.batch_size}{length}"
+
+
+def _conditions(row: Row) -> str:
+    return (
+        f"Conditions: {row.device}, {row.boundary} boundary, one inference of the whole batch; means over profiled "
+        "runs of typical length, by each backend's own profiler in a process of its own. Bars share one scale."
+    )
+
+
+def _case(found: ModelProfile, parts: PartsProfile, row: Row, folder: str, bar: Sequence[Segment], room: int) -> Case:
+    latency = found.achieved.latency_ns
+    lines = trust_lines(parts, row.device == "cuda", None if latency is None else round(latency))
+    fits = parts.layers and min(len(parts.layers), MAX_LINES) <= room
+    way = "" if found.setting == "default" else f" {found.setting}"
+    return Case(
+        case_id=found.case_id,
+        name=f"{found.backend} {found.precision}{way}{mark(parts)}",
+        tags=tags(row),
+        figure=units.duration(parts.plain_ns),
+        bar=bar,
+        sums=[inline(line) for line in lines],
+        facts=list(_facts(found)),
+        links=[(name, f"{folder}/{found.case_id}/{name}") for name in (*_FILES, *found.memory_files, *parts.traces)],
+        notes=parts.notes,
+        data={
+            "layers": layers_data(parts.layers) if fits else None,
+            "operators": operators_data(parts.operators) if parts.operators else None,
+        },
+        crowded=bool(parts.layers) and not fits,
+        has_traces=bool(parts.traces),
+    )
+
+
+def _bar_ns(parts: PartsProfile, row: Row) -> int:
+    return max(parts.plain_ns, parts_total(parts, row.device == "cuda") or 0)
+
+
+def _bar(parts: PartsProfile, on_gpu: bool, groups: Mapping[str, int] | None, longest: int) -> Iterable[Segment]:
+    """Groups in their order of every figure, and what of the plain latency stands in no part. groups: where they are
+    known from the comparison with other backends."""
+    told = parts_total(parts, on_gpu) or 0
+    alone = {str(name): spent for name, spent in by_group(parts.layers).items()} or {OPERATORS: told}
+    sums = groups or alone
+    known = {name: sums[name] for name in COLOURS if name in sums}
+    rest = {_NO_PART: parts.plain_ns - told} if parts.plain_ns > told else {}
+    for name, spent in {**known, **rest}.items():
+        if spent:
+            text = f"{name} {units.duration(spent)}, {units.share(spent, max(told, parts.plain_ns))}"
+            yield Segment(name, short(spent / longest), text, name not in (OPERATORS, _NO_PART))
+
+
+def group_style() -> str:
+    """One colour a group, the same as in the other report's charts."""
+    return "".join(f".g-{name} {{ --own: {colour}; }}\n" for name, colour in COLOURS.items())
+
+
+def _facts(found: ModelProfile) -> Iterable[tuple[str, str]]:
+    """What is known of the model level, each with its unit."""
+    achieved = found.achieved
+    giga, million = 1e9, 1e6
+
+    def figure(value: float | None, unit: str, divisor: float = 1) -> str:
+        return "" if value is None else f"{units.significant(value / divisor)} {unit}".strip()
+
+    def work(value: float | None, unit: str, divisor: float = 1) -> str:
+        """A figure that rests on the counted products, which may be a part of all."""
+        if found.uncounted:
+            return f"at least {figure(value, unit, divisor)}" if value else ""
+        return figure(value, unit, divisor)
+
+    best = "" if achieved.peak_share is None else f", {units.percent(achieved.peak_share)} of the best"
+    known = {
+        "measured latency": "" if achieved.latency_ns is None else units.duration(achieved.latency_ns),
+        "throughput": figure(achieved.items_per_s, "items/s"),
+        "tokens": figure(achieved.tokens_per_s, "tokens/s"),
+        "work": work(found.flops_per_batch, "GFLOP", giga),
+        "achieved": rate + best if (rate := work(achieved.flops_per_s, "GFLOP/s", giga)) else "",
+        "parameters": figure(found.parameters, "M", million),
+        "least bytes moved": figure(found.least_bytes, "MB", million),
+        "intensity": work(found.flops_per_byte, "FLOP a byte"),
+        "allocated at most": figure(found.activation_measured_bytes, "MiB", units.MIB),
+        "activations of it": figure(found.activation_alone_bytes, "MiB", units.MIB),
+        "activations, estimated": figure(found.activation_estimated_bytes, "MiB", units.MIB),
+    }
+    return [(name, text) for name, text in known.items() if text]

@@ -1,0 +1,1 @@
+"""Sentences of the reports, by rules from the rows."""

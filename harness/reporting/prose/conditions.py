@@ -1,0 +1,237 @@
+"""The conditions of a run, what differs in one table, and the environment in full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from harness.core.host.environment import ALLOCATOR, PLUGIN, RUNTIMES, VARIABLES
+from harness.core.schemas import Environment, Row, Summary, Unavailable
+from harness.core.text import short_names
+from harness.reporting import ranking, units
+from harness.reporting.prose import boundaries
+from harness.reporting.table import texts
+from harness.reporting.tables import custom_metrics as custom
+from harness.reporting.writers.markdown import escape, table_text
+
+SHOWN_LIBRARIES = ("torch", "onnxruntime", "onnxruntime-gpu", "openvino", "tensorrt")
+"""Libraries that do the computing; all versions stand in the environment table."""
+
+
+def run_conditions(summary: Summary) -> str:
+    """One paragraph with what holds for every table of a run; it appears once in a report. Empty without a measured
+    row."""
+    rows = _shown(summary)
+    return f"Conditions: {' · '.join(_of_run(summary, rows) + _shared(summary))}." if rows else ""
+
+
+def conditions(summary: Summary, rows: Sequence[Row]) -> str:
+    """What differs between the rows of one table and the run (`run_conditions`), as one line; empty where nothing does.
+
+    rows: of one table (ranking.by_table), or of one comparison.
+    """
+    shared = set(_shared(summary)) | set(_of_run(summary, _shown(summary)))
+    parts = [part for part in (threads(rows), *_of_table(summary, rows)) if part and part not in shared]
+    return " · ".join(parts) + "." if parts else ""
+
+
+def page_conditions(summary: Summary) -> str:
+    """What a reader of the first page needs besides its title: driver, libraries, and what all tables have in common.
+
+    Clocks, ids and variables are in the details. Empty without a measured row.
+    """
+    tables = ranking.by_table(summary.rows)
+    on_gpu = any(environment.gpu for environment in summary.environments.values())
+    parts = [machine(summary.environments) if on_gpu else "", versions(summary.environments), *_shared(summary)]
+    return f"{escape(summary.title)}: {' · '.join(part for part in parts if part)}." if tables else ""
+
+
+def _shown(summary: Summary) -> list[Row]:
+    return [row for _, rows in ranking.by_table(summary.rows) for row in rows]
+
+
+def _of_run(summary: Summary, rows: Sequence[Row]) -> list[str]:
+    parts = [
+        machine(summary.environments),
+        threads(rows),
+        versions(summary.environments),
+        *_from_outside(summary.environments),
+        f"{rounds(summary, rows)}, each in a fresh process",
+        _clock(rows),
+        _device_clock(rows),
+        _dates(summary),
+        f"plan {summary.plan_id}",
+    ]
+    return [part for part in parts if part]
+
+
+def _of_table(summary: Summary, rows: Sequence[Row]) -> list[str]:
+    first = rows[0]
+    export = summary.exports.get(first.model)
+    weights = "random weights" if first.weights == "seeded" else f"{first.weights} weights"
+    parts = [
+        custom.plugins(rows),
+        f"{', '.join(dict.fromkeys(row.precision for row in rows))} on {first.device}",
+        boundaries.stated(first),
+        weights + (f" ({export.weight_source})" if export else ""),
+    ]
+    return [part for part in parts if part]
+
+
+def _shared(summary: Summary) -> list[str]:
+    """The parts that all tables of a run have in common."""
+    tables = [_of_table(summary, rows) for _, rows in ranking.by_table(summary.rows)]
+    return [part for part in tables[0] if all(part in other for other in tables)] if tables else []
+
+
+def short_conditions(summary: Summary, rows: Sequence[Row]) -> str:
+    """The conditions that must travel with a figure that is copied out of its report."""
+    kinds = dict.fromkeys(boundaries.brief(row) for row in rows)
+    parts = [
+        machine(summary.environments),
+        threads(rows),
+        versions(summary.environments),
+        *_from_outside(summary.environments),
+        custom.plugins(rows),
+        *kinds,
+    ]
+    parts += [_both_clocks(rows)]
+    parts += [rounds(summary, rows), _dates(summary), f"plan {summary.plan_id}"]
+    return " · ".join(part for part in parts if part) + "."
+
+
+def environment_table(environments: Mapping[str, Environment]) -> str:
+    """Every fact of the environment; what could not be read says why."""
+    if not environments:
+        return "No environment: nothing was measured."
+    found = list(environments.values())
+    facts: dict[str, list[str]] = {}
+    for environment in found:
+        for name, text in _facts(environment):
+            facts.setdefault(name, []).append(text)
+    lines = [[name, _joined(several)] for name, several in facts.items()]
+    return table_text(texts([("fact", "left"), ("value", "left")], lines))
+
+
+def _facts(environment: Environment) -> Iterable[tuple[str, str]]:
+    for part in (environment.machine, environment.limits):
+        for name in type(part).model_fields:
+            yield name.removesuffix("_bytes").replace("_", " "), _value(name, getattr(part, name))
+    for name in type(environment.gpu).model_fields if environment.gpu else ():
+        yield f"GPU {name.removesuffix('_bytes').replace('_', ' ')}", _value(name, getattr(environment.gpu, name))
+    software = environment.software
+    yield "python", software.python
+    yield "inferometer", software.inferometer
+    commit = software.git_commit or "not a git checkout"
+    yield "git commit", f"{commit} (with local changes)" if software.git_dirty else commit
+    yield from sorted(software.libraries.items())
+    # A library's build is told under the library's own name; the row must not read as a second version of it.
+    builds = (
+        (name if name in (ALLOCATOR, PLUGIN, RUNTIMES, VARIABLES) else f"build of {name}", text)
+        for name, text in software.build.items()
+    )
+    yield from sorted(builds)
+
+
+def _value(name: str, value: object) -> str:
+    if isinstance(value, Unavailable):
+        return f"not available: {value.unavailable}"
+    if value is None:
+        return "none"
+    if name.endswith("_bytes") and isinstance(value, int):
+        return f"{units.mib(value)} MiB"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "none"
+    return str(value)
+
+
+def machine(environments: Mapping[str, Environment]) -> str:
+    """The processor; behind the GPU and its driver where cases ran on one."""
+    cards = [environment.gpu for environment in environments.values() if environment.gpu is not None]
+    processor = _joined(environment.machine.cpu for environment in environments.values())
+    return ", host ".join([*dict.fromkeys(f"{card.name}, driver {card.driver}" for card in cards), processor])
+
+
+def processor(environments: Mapping[str, Environment]) -> str:
+    """The name of what computes: the GPU, else the CPU."""
+    cards = [environment.gpu.name for environment in environments.values() if environment.gpu is not None]
+    return _joined(cards or [environment.machine.cpu for environment in environments.values()])
+
+
+def versions(environments: Mapping[str, Environment]) -> str:
+    """The libraries that compute, each with every version of it that was used."""
+    found: dict[str, list[str]] = {}
+    for environment in environments.values():
+        for name in SHOWN_LIBRARIES:
+            if name in environment.software.libraries:
+                found.setdefault(name, []).append(environment.software.libraries[name])
+    return ", ".join(f"{name} {_joined(several)}" for name, several in found.items())
+
+
+def _from_outside(environments: Mapping[str, Environment]) -> Iterable[str]:
+    """What tuned the memory allocator, thread pools and kernels; nothing of what was left as it is."""
+    for name in (ALLOCATOR, VARIABLES):
+        told = [environment.software.build.get(name, "as it is") for environment in environments.values()]
+        if set(told) - {"as it is"}:
+            yield f"{name} {_joined(told)}"
+
+
+def _clock(rows: Sequence[Row]) -> str:
+    clocks = [row.clock for row in rows if row.clock]
+    if not clocks:
+        return ""
+    return f"clock {_joined(clock.name for clock in clocks)} (a read costs {max(c.overhead_ns for c in clocks)} ns)"
+
+
+def _device_clock(rows: Sequence[Row]) -> str:
+    clocks = [row.device_ns.clock for row in rows if row.device_ns]
+    if not clocks:
+        return ""
+    apart = max(clock.overhead_ns for clock in clocks)
+    return f"device clock {_joined(clock.name for clock in clocks)} (two events in a row are {apart:,} ns apart)"
+
+
+def _both_clocks(rows: Sequence[Row]) -> str:
+    """Names of both clocks, where there are two; what a read of them costs stands in the report."""
+    clocks = [(row.clock.name, row.device_ns.clock.name) for row in rows if row.clock and row.device_ns]
+    return f"clocks {_joined(host for host, _ in clocks)} and {_joined(name for _, name in clocks)}" if clocks else ""
+
+
+def rounds(summary: Summary, rows: Sequence[Row]) -> str:
+    """`3 rounds`, or `3 to 12 rounds` where cases were given further ones until their interval was narrow."""
+    most = max((row.latency_ns.rounds for row in rows if row.latency_ns), default=0)
+    if most <= summary.rounds:
+        return units.count(summary.rounds, "round")
+    return f"{summary.rounds} to {units.count(most, 'round')}"
+
+
+def _dates(summary: Summary) -> str:
+    days = [text[:10] for text in (summary.measured_from, summary.measured_to) if text]
+    return " to ".join(dict.fromkeys(days))
+
+
+def threads(rows: Sequence[Row]) -> str:
+    """Of all rows; empty where nothing was measured."""
+    return units.either((row.threads for row in rows if row.threads), "thread")
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return " / ".join(dict.fromkeys(texts))
+
+
+def with_short_names(summary: Summary) -> Summary:
+    """The summary as tables and charts show it. Its exports still hold the whole names."""
+    short = short_names([*(row.model for row in summary.rows), *summary.exports])
+    if all(name == shown for name, shown in short.items()):
+        return summary
+    return summary.model_copy(
+        update={
+            "rows": tuple(row.model_copy(update={"model": short[row.model]}) for row in summary.rows),
+            "exports": {short[name]: record for name, record in summary.exports.items()},
+        }
+    )
+
+
+def whole_names(summary: Summary) -> str:
+    """Which model each short name of a summary is; empty where every name is whole."""
+    pairs = [(shown, record.model) for shown, record in summary.exports.items() if shown != record.model]
+    return " ".join(f"`{shown}` is `{whole}`." for shown, whole in pairs)

@@ -1,0 +1,533 @@
+"""What to do with the numbers, derived by rules from the rows; each recommendation names the rows it rests on (pure).
+
+Speed is only ever compared between rows of grade A or B, within one table (model, weights, device, boundary, mode) and
+sequence length, and beyond their intervals. A rule that cannot tell stays silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from harness.aggregation.flags import is_calibration, median_ns
+from harness.core.schemas import EngineRecord, ExportRecord, Interval, Precision, Row, Summary
+from harness.reporting import ranking, units
+from harness.reporting import ranking as series
+from harness.reporting.figures import until_first_answer_ns
+from harness.reporting.ranking import USUAL, name, named
+from harness.reporting.tables import cold_start as cold
+from harness.reporting.tables.engines import engine_of
+from harness.reporting.writers.markdown import escape
+from harness.statistics.ratios import Ratio, ratio_of, ratio_of_medians
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """One sentence or two: what they are about, the rule that gave them, and the rows they rest on."""
+
+    about: str
+    rule: str
+    text: str
+    case_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows of grade A or B of one table and sequence length.
+
+    by_id: all rows of the summary, for baselines. latency_limit_ms: of the configuration, None for none.
+    engines: Summary.engines. flagged: the rows of grade C beside them, which no rule may recommend.
+    """
+
+    title: str
+    rows: tuple[Row, ...]
+    by_id: Mapping[str, Row]
+    export: ExportRecord | None
+    latency_limit_ms: float | None
+    engines: Mapping[str, EngineRecord] = field(default_factory=dict)
+    flagged: tuple[Row, ...] = ()
+
+    def recommendation(self, rule: str, text: str, case_ids: tuple[str, ...]) -> Recommendation:
+        """A recommendation about this group."""
+        return Recommendation(self.title, rule, text, case_ids)
+
+    def series(self) -> Iterator[Sequence[Row]]:
+        """Rows that differ in nothing but the batch size, smallest first."""
+        found: dict[str, list[Row]] = {}
+        labels = series.labels(self.rows)
+        for row in self.rows:
+            found.setdefault(labels[row.case_id], []).append(row)
+        for rows in found.values():
+            yield sorted(rows, key=lambda row: row.batch_size)
+
+
+def interval(row: Row) -> Interval | None:
+    """The latency's 95% interval over processes."""
+    return row.latency_ns.ci95 if row.latency_ns else None
+
+
+def listed(words: Sequence[str], last: str = "and") -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return f" {last} ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+FLAT = 1.05
+"""Throughput that grows by less than this is flat: 5% is what a grade A interval may be wide."""
+
+FIXED_SHARE = 0.5
+"""Share of the latency from which fixed cost is said to dominate."""
+
+
+def best_batch(group: Group) -> Iterator[Recommendation]:
+    """The row with the most throughput, within the latency limit where the configuration has one."""
+    limit = group.latency_limit_ms
+    rated = [row for row in group.rows if row.throughput_per_s is not None]
+    if len({row.batch_size for row in rated}) < 2:
+        return
+    allowed = [row for row in rated if limit is None or _within(row, limit)]
+    if not allowed:
+        if rated[0].mode != "offline":
+            fastest = min(rated, key=lambda row: row.latency_ns.median if row.latency_ns else 0)
+            text = f"no row is known to stay within {limit:g} ms at p95; {_cost(fastest)} comes nearest."
+            yield group.recommendation("batch size", text, (fastest.case_id,))
+        return
+    most = max(allowed, key=_throughput)
+    chosen = next((row for row in _smaller(allowed, most) if _may_equal(row, most)), most)
+    within = "" if limit is None else f", within the limit of {limit:g} ms"
+    text = f"most throughput with {_cost(chosen)}{within}."
+    if chosen is not most:
+        text += f" Batch {most.batch_size} is not significantly faster."
+    above = [row for row in group.flagged if _throughput(row) > _throughput(chosen)]
+    if above:
+        best = max(above, key=_throughput)
+        flags = listed(sorted({flag.name for flag in best.flags}))
+        text += f" {_cost(best)} reads more and is flagged ({flags})."
+    yield group.recommendation("batch size", text, tuple(dict.fromkeys((chosen.case_id, most.case_id))))
+
+
+def saturation(group: Group) -> Iterator[Recommendation]:
+    """Backends whose throughput is flat from some batch on: computing, not fixed cost, bounds them there."""
+    found = [(row, rows) for rows in group.series() if (row := _flat_from(rows)) is not None]
+    if not found:
+        return
+    words = [f"{row.batch_size} with {name(row)}" for row, _ in found]
+    text = f"throughput is flat from batch {listed(words)} on: a larger batch only adds latency."
+    ids = tuple(one.case_id for row, rows in found for one in rows if one.batch_size >= row.batch_size)
+    yield group.recommendation("saturation", text, ids)
+
+
+def fixed_cost(group: Group) -> Iterator[Recommendation]:
+    """Backends that spend at least half of their smallest batch on what does not grow with it.
+
+    Not on a GPU, whose own clock tells launches from small kernels (advice_gpu.py).
+    """
+    found = [
+        (rows[0], rows[1], share)
+        for rows in group.series()
+        if rows[0].device_ns is None and (share := _fixed_share(rows)) is not None
+    ]
+    if not found:
+        return
+    small = found[0][0]
+    words = [f"{name(row)} ({share:.0%})" for row, _, share in found]
+    text = (
+        f"at batch {small.batch_size} fixed cost (launches, framework) is at least half of the latency "
+        f"with {listed(words)}: batching, a graph or a compiler pays more than faster arithmetic."
+    )
+    yield group.recommendation(
+        "fixed cost", text, tuple(one.case_id for row, next_, _ in found for one in (row, next_))
+    )
+
+
+def _within(row: Row, limit_ms: float) -> bool:
+    """True where p95 is known and within the limit; offline rows have no latency that could be."""
+    p95 = row.latency_ns.p95 if row.latency_ns and row.mode != "offline" else None
+    return p95 is not None and p95 <= limit_ms * units.MILLISECOND.ns
+
+
+def _throughput(row: Row) -> float:
+    return row.throughput_per_s or 0.0
+
+
+def _cost(row: Row) -> str:
+    latency = row.latency_ns
+    rate = f"{units.significant(row.throughput_per_s)} {units.ITEMS[row.kind]}/s"
+    words = f"{named(row)} at batch {row.batch_size}, {rate}"
+    if latency is None or row.mode == "offline":
+        return words
+    tail = f", p95 {units.duration(latency.p95)}" if latency.p95 is not None else ""
+    return f"{words} ({units.duration(latency.median)} a batch{tail})"
+
+
+def _smaller(rows: Sequence[Row], most: Row) -> list[Row]:
+    """Rows of the same backend and precision with a smaller batch, smallest first."""
+    same = [row for row in rows if name(row) == name(most) and row.batch_size < most.batch_size]
+    return sorted(same, key=lambda row: row.batch_size)
+
+
+def _may_equal(row: Row, most: Row) -> bool:
+    """True where the interval of the ratio leaves open that both have the same throughput."""
+    ratio = _rate_ratio(most, row)
+    return ratio is not None and ratio.ci95 is not None and ratio.ci95.low <= 1
+
+
+def _rate_ratio(over: Row, under: Row) -> Ratio | None:
+    """Throughput of one row by that of another."""
+    if not over.throughput_per_s or not under.throughput_per_s:
+        return None
+    return ratio_of(over.throughput_per_s, over.throughput_ci95, under.throughput_per_s, under.throughput_ci95)
+
+
+def _flat_from(rows: Sequence[Row]) -> Row | None:
+    """The first row that no larger batch beats by FLAT, whatever the intervals hold; never the largest."""
+    for place, row in enumerate(rows[:-1]):
+        ratios = [_rate_ratio(other, row) for other in rows[place + 1 :]]
+        if all(ratio is not None and ratio.ci95 is not None and ratio.ci95.high <= FLAT for ratio in ratios):
+            return row
+    return None
+
+
+def _fixed_share(rows: Sequence[Row]) -> float | None:
+    """Least share of fixed cost at the smallest batch, from it and the next: latency = fixed + batch × each.
+
+    Taken at the ends of the intervals that make it smallest. None where it is below FIXED_SHARE, or cannot be told.
+    """
+    if len(rows) < 2 or rows[0].mode != "sync":
+        return None
+    small, large = interval(rows[0]), interval(rows[1])
+    if small is None or large is None:
+        return None
+    each = (large.high - small.low) / (rows[1].batch_size - rows[0].batch_size)
+    share = 1 - each * rows[0].batch_size / small.low
+    return share if share >= FIXED_SHARE else None
+
+
+WORTH = 1.05
+"""A lower precision that is known to gain less than this is not worth its loss."""
+
+MAX_LISTED = 6
+
+
+def backend_choice(group: Group) -> Iterator[Recommendation]:
+    """The fastest backend at batch 1 in the precision that most backends share, or those that cannot be told apart."""
+    single = [row for row in group.rows if row.batch_size == 1 and row.mode == "sync"]
+    precision = _shared_precision(single)
+    rows = [row for row in single if row.precision == precision]
+    if precision is None or len({row.backend for row in rows}) < 2:
+        return
+    doubtful = ranking.doubtful_leaders(
+        [*rows, *(row for row in group.flagged if (row.batch_size, row.mode, row.precision) == (1, "sync", precision))]
+    )
+    if doubtful:
+        names = listed([f"{_way(row)}, {_latency(row)}" for row in doubtful])
+        flags = listed(sorted({flag.name for row in doubtful for flag in row.flags}))
+        be = "is" if len(doubtful) == 1 else "are"
+        text = f"which is fastest at batch 1 in {precision} is open: {names}, may be, and {be} flagged ({flags})."
+        yield group.recommendation("backend", text, tuple(row.case_id for row in doubtful))
+        return
+    fastest = ranking.winner(rows)
+    candidates = ranking.contenders(rows)
+    if fastest is not None:
+        second = min((row for row in rows if row is not fastest), key=median_ns)
+        ratio = _times(fastest, second)
+        ahead = f"{_ratio(ratio)} times as fast as" if ratio else "faster than"
+        text = f"{_way(fastest)} is fastest at batch 1 in {precision}: {_latency(fastest)}, {ahead} {_way(second)}."
+        yield group.recommendation("backend", text, (fastest.case_id, second.case_id))
+    elif len(candidates) > 1:
+        names = listed([_way(row) for row in candidates])
+        text = f"{names} are not significantly different at batch 1 in {precision}"
+        started = [row for row in candidates if row.cold_ns is not None]
+        if len(started) == len(candidates):
+            soonest = min(started, key=_until_first_answer)
+            seconds = units.duration(_until_first_answer(soonest))
+            text += f": {soonest.backend} gives its first answer soonest, after {seconds}"
+        yield group.recommendation("backend", f"{text}.", tuple(row.case_id for row in candidates))
+
+
+def precision_choice(group: Group) -> Iterator[Recommendation]:
+    """For each backend and lower precision: at which batch sizes it pays, and at which loss."""
+    full = {(row.backend, row.batch_size): row for row in group.rows if row.precision == "fp32"}
+    for rows in group.series():
+        found = [(row, full[row.backend, row.batch_size]) for row in rows if (row.backend, row.batch_size) in full]
+        if rows[0].precision == "fp32" or not found:
+            continue
+        rated = [(low, high, ratio) for low, high in found if (ratio := _times(low, high)) is not None]
+        known = [(low, high, ratio, ratio.ci95) for low, high, ratio in rated if ratio.ci95]
+        pays = [(low, high, ratio) for low, high, ratio, ends in known if ends.low > 1 and ratio.value >= WORTH]
+        fails = [(low, high, ratio) for low, high, ratio, ends in known if ends.high < WORTH]
+        if not pays and not fails:
+            continue
+        parts = [f"pays {_gains(pays)}, at {loss([low for low, _, _ in pays])}"] if pays else []
+        parts += [f"does not pay {_gains(fails)}"] if fails else []
+        ids = [row.case_id for low, high, _ in (*pays, *fails) for row in (low, high)]
+        yield group.recommendation("precision", f"{name(rows[0])} {' and '.join(parts)}.", tuple(ids))
+
+
+def start_up_cost(group: Group) -> Iterator[Recommendation]:
+    """After how many requests the faster backends have repaid their slower start, at the smallest batch."""
+    smallest = min(row.batch_size for row in group.rows)
+    repaid: list[tuple[cold.BreakEven, Row]] = []
+    for row in group.rows:
+        baseline = group.by_id.get(row.speedup.baseline) if row.speedup else None
+        if row.batch_size == smallest and row.mode == "sync" and baseline is not None and ranking.is_ranked(baseline):
+            found = cold.break_even(row, baseline, group.export, engine_of(row, group.export, group.engines))
+            if found is not None and found.interval is not None:
+                repaid.append((found, row))
+    if not repaid:
+        return
+    shown = sorted(repaid, key=lambda pair: pair[0].requests or 0)[:MAX_LISTED]
+    first = group.by_id[shown[0][1].speedup.baseline] if shown[0][1].speedup else shown[0][1]
+    words = listed([f"{name(row)} from {found} requests on" for found, row in shown])
+    built = " engine build," if any(engine_of(row, group.export, group.engines) for _, row in shown) else ""
+    costs = f"counting export,{built} load and compile"
+    text = f"against {name(first)} at batch {smallest}, {costs}, worth the start-up: {words}."
+    if any(found.cached for found, _ in shown):
+        text += " Cached: a compile cache was warm; what repays a first start is not known."
+    yield group.recommendation("start-up cost", text, (first.case_id, *(row.case_id for _, row in shown)))
+
+
+def _shared_precision(rows: Sequence[Row]) -> Precision | None:
+    """The precision that the most backends have; fp32 where it is among them, None without rows."""
+    backends: dict[Precision, set[str]] = {}
+    for row in rows:
+        backends.setdefault(row.precision, set()).add(row.backend)
+    return max(backends, key=lambda one: (len(backends[one]), one == "fp32"), default=None)
+
+
+def _way(row: Row) -> str:
+    """Backend, and its setting where that is not the usual one."""
+    return row.backend if row.setting == USUAL else f"{row.backend} ({row.setting})"
+
+
+def _times(fast: Row, slow: Row) -> Ratio | None:
+    """How many times as fast, with its interval; None with one round."""
+    if fast.latency_ns is None or slow.latency_ns is None:
+        return None
+    ratio = ratio_of_medians(slow.latency_ns.process_medians, fast.latency_ns.process_medians)
+    return ratio if ratio and ratio.ci95 else None
+
+
+def _ratio(ratio: Ratio) -> str:
+    return f"{units.significant(ratio.value)} {units.interval(ratio.ci95)}"
+
+
+def _gains(rated: Sequence[tuple[Row, Row, Ratio]]) -> str:
+    batches = listed([str(low.batch_size) for low, _, _ in rated])
+    values = sorted(ratio.value for _, _, ratio in rated)
+    span = _ratio(rated[0][2]) if len(rated) == 1 else " to ".join(map(units.significant, (values[0], values[-1])))
+    return f"at batch {batches} ({span} times the speed of fp32)"
+
+
+def loss(rows: Sequence[Row]) -> str:
+    """The worst parity of the rows, in words."""
+    distances = [row.parity.relative_l2 for row in rows if row.parity and row.parity.relative_l2 is not None]
+    words = [f"relative L2 {units.scientific(max(distances))}"] if distances else ["an unknown loss"]
+    agreements = [row.parity.top1_agreement for row in rows if row.parity and row.parity.top1_agreement is not None]
+    if agreements and rows[0].weights != "seeded":
+        words.append(f"top-1 agreement {units.percent(min(agreements))}")
+    elif cosines := [row.parity.cosine for row in rows if row.parity and row.parity.cosine is not None]:
+        words.append(f"cosine {units.cosine(min(cosines))}")
+    return ", ".join(words)
+
+
+def _latency(row: Row) -> str:
+    if row.latency_ns is None:
+        return units.ABSENT
+    unit = units.time_unit([row.latency_ns.median])
+    return f"{units.in_unit(row.latency_ns.median, unit)} {unit.name} {units.interval(row.latency_ns.ci95, unit.ns)}"
+
+
+def _until_first_answer(row: Row) -> float:
+    return until_first_answer_ns(row.cold_ns) if row.cold_ns else float("inf")
+
+
+ENQUEUE_BOUND = "ENQUEUE_BOUND"
+
+
+def launches(group: Group) -> Iterator[Recommendation]:
+    """Rows in which the GPU waits for the host, and rows of kernels too small to fill it."""
+    waiting = [row for row in group.rows if _waits_for_host(row)]
+    if waiting:
+        text = (
+            f"the GPU waits for the host's launches with {_where(waiting)}: a setting with a CUDA graph submits a "
+            "whole pass with one call; a larger batch hides them behind computing."
+        )
+        yield group.recommendation("launches", text, tuple(row.case_id for row in waiting))
+    small = [row for row in group.rows if row not in waiting and row.roofline and row.roofline.limit == "launch"]
+    if small:
+        text = (
+            f"with {_where(small)} neither arithmetic nor memory is near its limit: kernels too small for the GPU, "
+            "each waiting for the one before, so a larger batch or fewer, fused kernels gain most."
+        )
+        yield group.recommendation("small kernels", text, tuple(row.case_id for row in small))
+    slow = [row for row in group.rows if row not in waiting and row.roofline and row.roofline.limit == "kernels"]
+    if slow:
+        text = (
+            f"with {_where(slow)} most of the time grows with the batch and yet neither limit is near: other or "
+            "fused kernels (a compiler, another layout or setting) can gain more than fewer launches."
+        )
+        yield group.recommendation("slow kernels", text, tuple(row.case_id for row in slow))
+
+
+def engine_cost(group: Group) -> Iterator[Recommendation]:
+    """After how many batches an engine has repaid its build, against the next best backend without one."""
+    pairs: dict[tuple[str, str], list[tuple[Row, Row, float]]] = {}
+    for row in sorted((row for row in group.rows if row.mode == "sync"), key=lambda row: row.batch_size):
+        build_ns, best = _build_ns(group, row), _next_best(group, row)
+        if build_ns is not None and best is not None:
+            pairs.setdefault((name(row), name(best)), []).append((row, best, build_ns))
+    for (engine, other), found in pairs.items():
+        counts = [f"{_repaid(*one)} at batch {one[0].batch_size}" for one in found]
+        builds = list(dict.fromkeys(units.duration(bound(ns for *_, ns in found)) for bound in (min, max)))
+        text = (
+            f"building the engines of {engine} ({' to '.join(builds)} each) is repaid against {other}, the next best, "
+            f"after {listed(counts)} (batches); a built engine is kept for this GPU, driver and TensorRT."
+        )
+        yield group.recommendation("engine", text, tuple(one.case_id for row, best, _ in found for one in (row, best)))
+
+
+def _waits_for_host(row: Row) -> bool:
+    flagged = any(flag.name == ENQUEUE_BOUND for flag in row.flags)
+    return flagged or (row.roofline is not None and row.roofline.limit == "host")
+
+
+def _where(rows: Sequence[Row]) -> str:
+    """`torch-eager fp16 at batch 1 and 8, and …`."""
+    batches: dict[str, list[int]] = {}
+    for row in sorted(rows, key=lambda row: row.batch_size):
+        batches.setdefault(name(row), []).append(row.batch_size)
+    return listed([f"{who} at batch {listed([str(size) for size in sizes])}" for who, sizes in batches.items()])
+
+
+def _build_ns(group: Group, row: Row) -> float | None:
+    engine = engine_of(row, group.export, group.engines)
+    return None if engine is None else engine.build_s * 1e9
+
+
+def _next_best(group: Group, row: Row) -> Row | None:
+    """The fastest row of this shape without an engine, where `row` is faster beyond both intervals."""
+    peers = [other for other in group.rows if ranking.shape(other) == ranking.shape(row)]
+    others = [other for other in peers if _build_ns(group, other) is None]
+    best = min(others, key=median_ns, default=None)
+    ours, theirs = interval(row), interval(best) if best else None
+    return None if ours is None or theirs is None or ours.high >= theirs.low else best
+
+
+def _repaid(row: Row, best: Row, build_ns: float) -> str:
+    assert row.latency_ns is not None and best.latency_ns is not None  # noqa: PT018, S101 - chosen by _next_best
+    found = cold.repaid_after(build_ns, best.latency_ns, row.latency_ns)
+    assert found is not None  # noqa: S101 - their intervals do not touch
+    return cold.requests(*found)
+
+
+MANY_FAULTS = 256
+"""Minor page faults an inference that are worth a word: 1 MiB in pages of 4 KiB, about 0.1 ms or more."""
+
+KEEP = "MALLOC_TRIM_THRESHOLD_=1000000000 MALLOC_MMAP_THRESHOLD_=1000000000"
+
+
+def page_faults(group: Group) -> Iterator[Recommendation]:
+    """Rows on a CPU whose inferences fault in pages that an earlier inference had already."""
+    found = [(row, faults) for row in group.rows if (faults := _faults(row)) >= MANY_FAULTS]
+    if not found:
+        return
+    told = [f"{units.whole(faults)} with {name(row)} at batch {row.batch_size}" for row, faults in found]
+    text = (
+        f"page faults in each inference: {listed(told)}. The C library gives memory back to the system and asks for it "
+        f"again, and the system clears each page. `{KEEP} make bench RESULTS=…` measures what keeping it would bring; "
+        "an allocator such as jemalloc or tcmalloc (LD_PRELOAD) keeps it as well."
+    )
+    yield group.recommendation("page faults", text, tuple(row.case_id for row, _ in found))
+
+
+def _faults(row: Row) -> int:
+    """Of one inference, on average over the timed loops of all rounds; 0 where it was not watched."""
+    if row.device != "cpu" or row.usage is None or row.latency_ns is None or not row.latency_ns.n:
+        return 0
+    return round(row.usage.minor_faults / row.latency_ns.n)
+
+
+MAX_GROUPS = 8
+"""Models and sequence lengths with recommendations; nobody reads a hundred."""
+
+MAX_NAMED = 4
+"""Rows that are named one by one; the others are those of the batch sizes and backends that the text names."""
+
+DISTURBANCES = (
+    *("COTENANT", "STEAL", "CPU_QUOTA", "OVERSUBSCRIBED", "THERMAL", "HW_SLOWDOWN", "POWER_CAP"),
+    *("CLOCK_DRIFT", "MAJOR_FAULTS", "STARVED", "STOPPED", "AFFINITY_CHANGED", "UNWATCHED"),
+)
+
+RULES: Sequence[Callable[[Group], Iterable[Recommendation]]] = (
+    backend_choice,
+    precision_choice,
+    best_batch,
+    saturation,
+    fixed_cost,
+    start_up_cost,
+    page_faults,
+    launches,
+    engine_cost,
+)
+
+
+def recommend(summary: Summary) -> list[Recommendation]:
+    """Everything that the rules find, the machine first."""
+    found = list(disturbed(summary.rows))
+    for group in groups(summary)[:MAX_GROUPS]:
+        found += [one for rule in RULES for one in rule(group)]
+    return found
+
+
+def recommendations_text(summary: Summary) -> str:
+    """The list for the report; empty where no rule has anything to say."""
+    blocks: dict[str, list[str]] = {}
+    for one in recommend(summary):
+        named = ", ".join(f"`{case_id}`" for case_id in one.case_ids[:MAX_NAMED])
+        more = len(one.case_ids) - MAX_NAMED
+        others = f" and {units.count(more, 'more row')}" if more > 0 else ""
+        blocks.setdefault(one.about, []).append(f"- **{one.rule}**: {escape(one.text)} *Based on* {named}{others}.")
+    parts = [f"{about}:\n\n" + "\n".join(lines) for about, lines in blocks.items()]
+    if parts and len(groups(summary)) > MAX_GROUPS:
+        parts.append(f"The rules were applied to the first {MAX_GROUPS} models and sequence lengths.")
+    return "\n\n".join(parts)
+
+
+def groups(summary: Summary) -> list[Group]:
+    """The rows that may be compared with each other, by table and sequence length."""
+    by_id: Mapping[str, Row] = {row.case_id: row for row in summary.rows}
+    tables = ranking.by_table(summary.rows)
+    several = {key[0] for key, _ in tables if sum(key[0] == other[0] for other, _ in tables) > 1}
+    found = []
+    for key, rows in tables:
+        for length in sorted({row.sequence_length or 0 for row in rows}):
+            ours = [row for row in rows if (row.sequence_length or 0) == length]
+            sound = tuple(row for row in ours if ranking.is_ranked(row))
+            flagged = tuple(row for row in ours if row.grade == ranking.UNRANKED)
+            export: ExportRecord | None = summary.exports.get(key[0])
+            if sound:
+                title = _title(key, length, key[0] in several)
+                limit = summary.latency_limit_ms
+                found.append(Group(title, sound, by_id, export, limit, summary.engines, flagged))
+    return found
+
+
+def _title(key: ranking.TableKey, length: int, several: bool) -> str:
+    parts = [
+        key.model,
+        *([f"{key.boundary} {key.mode}"] if several else []),
+        *([f"sequence {length}"] if length else []),
+    ]
+    return ", ".join(parts)
+
+
+def disturbed(rows: Sequence[Row]) -> Iterable[Recommendation]:
+    """What disturbed the measuring, by cause: the one rule that looks at flagged rows, because it compares nothing."""
+    ours = [row for row in rows if row.status == "measured" and not row.tried]
+    measured = [row for row in ours if not is_calibration(row)]
+    for cause in DISTURBANCES:
+        found = [(row, flag) for row in measured for flag in row.flags if flag.name == cause]
+        if found:
+            ids = tuple(dict.fromkeys(row.case_id for row, _ in found))
+            text = f"in {len(ids)} of {units.count(len(measured), 'row')}. {found[0][1].remedy}"
+            yield Recommendation("The machine", cause, text, ids)

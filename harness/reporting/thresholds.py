@@ -1,0 +1,198 @@
+"""Limits on single figures: `[selector:]metric<limit`, read strictly, and rows held against them (pure).
+
+latency_p50<100ms                          every row
+minilm-l6/onnxruntime:latency_p95<8ms      a model and a backend
+minilm-l6/openvino/fp32/b1/s128/e2e:…      further parts: precision, batch, sequence length of texts, boundary, mode
+*/b1:throughput>=50/s                      shell patterns; * also passes over a slash
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import accumulate
+from typing import Literal
+
+from harness.aggregation import flags
+from harness.aggregation.flags import is_calibration
+from harness.core.errors import UsageError
+from harness.core.schemas import Interval, Judgement, Quantity, Row
+from harness.reporting.figures import FIGURES, Figure, Kind
+from harness.statistics.estimators import PERCENTILE_MIN_SAMPLES, least_in_process
+
+UNITS: Mapping[Quantity, Mapping[str, float]] = {
+    "ns": {"ns": 1, "us": 1e3, "µs": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9},
+    "per_s": {"/s": 1},
+    "bytes": {"MiB": 1 << 20, "GiB": 1 << 30},
+    "ratio": {"": 1, "x": 1},
+}
+"""What a limit may be written in. Both signs that keyboards give for micro are known."""
+
+_FORM = re.compile(
+    r"(?:(?P<selector>.+):)?(?P<metric>\w+)\s*(?P<operator><=|>=|<|>)\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>\S*)"
+)
+_EXAMPLES = "--threshold 'latency_p50<100ms', --threshold 'minilm-l6/onnxruntime:throughput>=1000/s'"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure of a row, and what a limit on it is written in."""
+
+    quantity: Quantity
+    figure: Figure[Row]
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """One limit. `limit` is in nanoseconds, items per second, bytes, or none; `text` is what the user wrote."""
+
+    text: str
+    selector: str | None
+    metric: str
+    operator: Literal["<", "<=", ">", ">="]
+    limit: float
+
+    def holds(self, value: float) -> bool:
+        """Whether a value is on the right side."""
+        return {
+            "<": value < self.limit,
+            "<=": value <= self.limit,
+            ">": value > self.limit,
+            ">=": value >= self.limit,
+        }[self.operator]
+
+
+def parse(text: str) -> Threshold:
+    """Read one threshold; UsageError names what it does not understand."""
+    found = _FORM.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"`{text}` is not a threshold: [model/backend:]metric<limit.", f"For example {_EXAMPLES}.")
+    name, unit = found["metric"], found["unit"]
+    if name not in METRICS:
+        raise UsageError(f"`{text}`: there is no metric `{name}`.", f"Metrics are {', '.join(METRICS)}.")
+    units = UNITS[METRICS[name].quantity]
+    if unit not in units:
+        known = ", ".join(unit or "no unit" for unit in units)
+        problem = f"cannot be in `{unit}`" if unit else "needs a unit"
+        raise UsageError(f"`{text}`: {name} {problem}.", f"Write it in {known}.")
+    limit = float(found["number"]) * units[unit]
+    return Threshold(text.strip(), found["selector"], name, _operator(found["operator"]), limit)
+
+
+def parse_all(texts: Sequence[str]) -> list[Threshold]:
+    """Read options that hold one threshold each, or several with `;` between them; empty ones are none."""
+    return [parse(part) for text in texts for part in text.split(";") if part.strip()]
+
+
+def parse_share(option: str, text: str) -> float:
+    """A share written as per cent; UsageError otherwise, because 5 and 0.05 could both mean it."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text.strip())
+    share = float(found[1]) / 100 if found else 0.0
+    if not 0 < share < 1:
+        raise UsageError(f"{option} {text} is not between 0% and 100%.", f"Write it as per cent: {option} 5%.")
+    return share
+
+
+def judge(threshold: Threshold, rows: Sequence[Row]) -> list[Judgement]:
+    """Every row that the threshold is about; UsageError where there is none.
+
+    Backends that compute nothing are never meant. Neither, as long as another row is, are skipped rows, which cannot be
+    measured here at all, and rows that have no such figure, as those of the mode offline have no latency.
+    """
+    computing = [row for row in rows if not is_calibration(row)]
+    meant = [row for row in computing if threshold.selector is None or _selects(threshold.selector, row)]
+    if not meant:
+        there = ", ".join(sorted({f"{row.model}/{row.backend}" for row in computing})) or "nothing"
+        raise UsageError(f"`{threshold.text}` matches no row.", f"The results hold {there}.")
+    owed = [row for row in meant if row.status != "skipped" and not _pointless(threshold.metric, row)] or meant
+    return [_judged(threshold, row) for row in owed]
+
+
+def _selects(selector: str, row: Row) -> bool:
+    sequence = [f"s{row.sequence_length}"] if row.sequence_length else []
+    parts = (row.model, row.backend, row.precision, f"b{row.batch_size}", *sequence, row.boundary, row.mode)
+    return any(fnmatchcase(name, selector) for name in accumulate(parts, "{}/{}".format))
+
+
+def _judged(threshold: Threshold, row: Row) -> Judgement:
+    metric = METRICS[threshold.metric]
+    value, interval = _figure(metric, row)
+    reason = (
+        _unsound(row)
+        or _rests_on_c(threshold.metric, row)
+        or (_withheld(threshold.metric, row) if value is None else None)
+    )
+    known = value if reason is None else None
+    holds = known is not None and threshold.holds(known)
+    return Judgement(
+        threshold=threshold.text,
+        case_id=row.case_id,
+        outcome="UNKNOWN" if known is None else "PASS" if holds else "FAIL",
+        quantity=metric.quantity,
+        value=known,
+        limit=threshold.limit,
+        ci95=interval if known is not None else None,
+        clear=None
+        if known is None or interval is None
+        else threshold.holds(interval.low) == threshold.holds(interval.high) == holds,
+        reason=reason,
+    )
+
+
+def _unsound(row: Row) -> str | None:
+    if row.status != "measured":
+        return f"{row.status}: {row.reason}" if row.reason else row.status
+    if row.grade in flags.RANKED or flags.only_uncertain(row):
+        return None
+    return f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"
+
+
+def _rests_on_c(name: str, row: Row) -> str | None:
+    """A ratio to a disturbed row proves no more than that row."""
+    if name != "speedup" or row.speedup is None or row.speedup.baseline_grade != "C":
+        return None
+    return f"its baseline {row.speedup.baseline} is grade C"
+
+
+def _pointless(name: str, row: Row) -> bool:
+    """True where the boundary, mode or device of a row has no such figure."""
+    return not METRICS[name].figure.applies(row)
+
+
+def _withheld(name: str, row: Row) -> str:
+    if _pointless(name, row):
+        return "offline mode has no latency of single batches"
+    tail = name.rpartition("_p")[2]
+    quantile = int(tail) / 100 if tail.isdigit() else 0.0
+    least = PERCENTILE_MIN_SAMPLES.get(quantile)
+    if least is not None and row.latency_ns is not None:
+        if row.latency_ns.n < least:
+            return f"withheld: {row.latency_ns.n} samples, {least} needed; raise measurement.min_samples or the rounds"
+        few = least_in_process(quantile)
+        return f"withheld: a process has fewer than {few} samples; raise measurement.min_samples"
+    return "this row has no such figure"
+
+
+def _operator(text: str) -> Literal["<", "<=", ">", ">="]:
+    match text:
+        case "<" | "<=" | ">" | ">=":
+            return text
+    raise AssertionError(text)  # the pattern admits no other
+
+
+def _figure(metric: Metric, row: Row) -> tuple[float | None, Interval | None]:
+    value = metric.figure.value(row)
+    return (value, metric.figure.ends(row)) if isinstance(value, (int, float)) else (None, None)
+
+
+_QUANTITIES: Mapping[Kind, Quantity] = {"time": "ns", "rate": "per_s", "bytes": "bytes", "ratio": "ratio"}
+_SHORT = {"throughput_items": "throughput", "peak_memory": "memory"}
+
+METRICS: Mapping[str, Metric] = {
+    _SHORT.get(figure.key, figure.key): Metric(_QUANTITIES[figure.kind], figure)
+    for figure in FIGURES
+    if figure.kind in _QUANTITIES
+}
+"""Name → figure: every time, rate, size and ratio of a row."""

@@ -1,0 +1,153 @@
+"""Numbers as people read them: three significant digits, one unit per column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from harness.aggregation.flags import MAX_PRINTED_FACTOR, too_wide_to_print
+from harness.core.schemas import Interval, Kind, Row
+
+DIGITS = 3
+ABSENT = "–"
+"""What a table shows where a figure cannot be known or does not apply; never 0."""
+VOID = "void"
+"""What it shows for every figure of speed of a void row: it timed something else than its label says."""
+
+MIB = 1 << 20
+
+ITEMS: dict[Kind, str] = {"image": "images", "text": "sequences", "tensor": "samples"}
+"""What one item of a batch is called in a throughput."""
+
+
+@dataclass(frozen=True)
+class TimeUnit:
+    """A unit of time and its length in nanoseconds."""
+
+    name: str
+    ns: float
+
+
+NANOSECOND = TimeUnit("ns", 1)
+MICROSECOND = TimeUnit("µs", 1e3)
+MILLISECOND = TimeUnit("ms", 1e6)
+SECOND = TimeUnit("s", 1e9)
+
+
+def missing(row: Row) -> str:
+    """What a table shows in place of a figure of speed that a row does not have."""
+    return ABSENT if row.void is None else VOID
+
+
+def significant(value: float | None, digits: int = DIGITS) -> str:
+    """A number with three significant digits: 1,230 · 12.3 · 0.0123 · 1.23e-07 · 7.09e+18."""
+    if value is None:
+        return ABSENT
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.{digits - 1}e}")
+    exponent = math.floor(math.log10(abs(rounded)))
+    if not -4 <= exponent < 9:  # two processes far apart have intervals of twenty digits
+        return f"{rounded:.{digits - 1}e}"
+    return f"{rounded:,.{max(0, digits - 1 - exponent)}f}"
+
+
+def scientific(value: float | None) -> str:
+    """A small number by its size, for columns that span decades: 3.4e-07."""
+    if value is None:
+        return ABSENT
+    return f"{value:.1e}" if value else "0"
+
+
+def whole(number: int) -> str:
+    """A count: as it is below 1,000, with three significant digits above."""
+    return str(number) if number < 1000 else significant(number)
+
+
+def whole_number(value: float | None) -> str:
+    """Without digits behind the point, for temperatures and powers."""
+    return ABSENT if value is None else f"{value:.0f}"
+
+
+def time_unit(values_ns: Iterable[float]) -> TimeUnit:
+    """One unit for a column: the largest of ns, µs and ms in which the middle value is at least 1."""
+    values = list(values_ns)
+    middle = median(values) if values else MILLISECOND.ns
+    return next((unit for unit in (MILLISECOND, MICROSECOND) if middle >= unit.ns), NANOSECOND)
+
+
+def in_unit(value_ns: float | None, unit: TimeUnit) -> str:
+    """A time in the unit of its column."""
+    return ABSENT if value_ns is None else significant(value_ns / unit.ns)
+
+
+def duration(value_ns: float) -> str:
+    """A single time with the unit that suits it, for running text."""
+    unit = next((unit for unit in (SECOND, MILLISECOND, MICROSECOND) if value_ns >= unit.ns), NANOSECOND)
+    return f"{significant(value_ns / unit.ns)} {unit.name}"
+
+
+WIDE = f"[wider than ×{MAX_PRINTED_FACTOR:g}]"
+"""What is shown in place of both ends of an interval that says nothing (grades.MAX_PRINTED_FACTOR)."""
+
+
+def interval(found: Interval | None, divisor: float = 1, end: Callable[[float], str] = significant) -> str:
+    """Both ends of an interval of a positive figure, or that they are too far apart to say anything.
+
+    end: how a figure is written, after it was divided.
+    """
+    if found is None:
+        return ABSENT
+    if too_wide_to_print(found):
+        return WIDE
+    return f"[{end(found.low / divisor)}, {end(found.high / divisor)}]"
+
+
+def to_scale(found: Interval | None) -> Interval | None:
+    """The interval that a chart draws as a bar: None where it is too wide to print, as it would squeeze all others."""
+    return None if found is None or too_wide_to_print(found) else found
+
+
+def mib(size_bytes: int | None) -> str:
+    """A size in whole MiB."""
+    return ABSENT if size_bytes is None else f"{size_bytes / MIB:,.0f}"
+
+
+def in_mib(size_bytes: int | None) -> str:
+    """A size in MiB with three significant digits: files that differ by their precision alone."""
+    return ABSENT if size_bytes is None else significant(size_bytes / MIB)
+
+
+def cosine(value: float | None) -> str:
+    """A cosine with four digits after the point: what matters of it is how far below 1 it is."""
+    return ABSENT if value is None else f"{value:.4f}"
+
+
+def percent(share: float | None) -> str:
+    """A share as per cent; 100% only where nothing is missing."""
+    if share is None:
+        return ABSENT
+    return "100%" if share == 1 else f"{math.floor(share * 1000) / 10:.1f}%"
+
+
+def whole_percent(share: float | None) -> str:
+    """A share as whole per cent."""
+    return ABSENT if share is None else f"{share:.0%}"
+
+
+def share(part: float, whole: float) -> str:
+    """A part of a whole as per cent; of nothing there is no share."""
+    return percent(part / whole if whole else None)
+
+
+def count(number: int, singular: str, plural: str | None = None) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def either(numbers: Iterable[int], singular: str) -> str:
+    """`2 threads`, or `1 or 2 threads` of different ones; empty for none."""
+    found = sorted(set(numbers))
+    return " or ".join([*map(str, found[:-1]), *(count(last, singular) for last in found[-1:])])

@@ -1,1 +1,0 @@
-"""The run stage at work: workers, the monitor, one turn after the other."""

@@ -1,0 +1,1 @@
+"""Estimators, intervals and comparisons of numbers: pure functions."""

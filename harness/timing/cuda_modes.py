@@ -1,0 +1,224 @@
+"""The modes on a GPU: the host's clock as in modes.py, and the GPU's own around the same work.
+
+sync       host, device and enqueue time of every batch, one in flight
+transfer   sync with the copies from and to pinned host memory inside the sample, each part by events of its own
+pipelined  two in flight on the one stream; the device time of a batch is its own, without the wait behind the other.
+           At the transfer boundary: device_overlap.py
+offline    device and enqueue time of a block
+
+Enqueue time ends when the last submission of a sample returned; recording the first event, about a microsecond, is in
+it. Nothing but the next input's choice and the reading of passed events happens between samples.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any, ClassVar, Protocol
+
+from harness.core.schemas import Block, DeviceSamples
+from harness.timing import clock
+from harness.timing.cuda_events import Marks, calibrate, required_stream
+from harness.timing.modes import Inference, Mode, Offline
+
+
+class OnStream(Inference, Protocol):
+    """The part of a backend that is timed on a GPU (harness.backends.base.Backend has it)."""
+
+    stream: Any
+    copy_streams: tuple[Any, Any] | None
+
+    def upload(self) -> None:
+        """Enqueue the copy of the selected batch to the device."""
+
+    def download(self) -> None:
+        """Enqueue the copy of the outputs back."""
+
+
+class DeviceMode(Mode):
+    """A mode with columns beside the samples, one for each field of DeviceSamples that it fills."""
+
+    fields: ClassVar[tuple[str, ...]] = ("device_ns", "enqueue_ns")
+
+    def __init__(self, backend: OnStream, batches: int) -> None:
+        super().__init__(backend, batches)
+        self._queue = backend
+        self._columns = [array("q") for _ in self.fields]
+
+    def device(self, used: int) -> DeviceSamples:
+        """What the GPU's clock told of the first `used` samples, and the clock's own cost, measured now."""
+        found = {name: tuple(column[:used]) for name, column in zip(self.fields, self._columns, strict=True)}
+        return DeviceSamples.model_validate({"clock": calibrate(required_stream(self._queue)), **found})
+
+    def _marks(self, count: int) -> Marks:
+        return Marks([required_stream(self._queue)] * count)
+
+    def _columns_for(self, length: int) -> list[array[int]]:
+        # Allocated once for warm-up and once for measuring, with the first block of each.
+        if len(self._columns[0]) != length:
+            self._columns = [array("q", bytes(8 * length)) for _ in self.fields]
+        return self._columns
+
+
+class DeviceSync(DeviceMode):
+    """One in flight."""
+
+    def block(
+        self, samples: array[int], first: int, block_ns: int, min_iterations: int, deadline: int | None = None
+    ) -> Block:
+        """Time each inference by both clocks."""
+        backend, batches, now_ns = self._queue, self.batches, clock.now_ns
+        select, infer, synchronize = backend.select, backend.infer, backend.synchronize
+        marks = self._marks(2)
+        mark_begin, mark_end = marks.record
+        device, enqueue = self._columns_for(len(samples))
+        last = len(samples)
+        position = first
+        block_start = now_ns()
+        earliest_end = block_start + block_ns
+        wanted = first + min_iterations
+        while True:
+            select(position % batches)
+            start = now_ns()
+            mark_begin()
+            infer()
+            submitted = now_ns()
+            mark_end()
+            synchronize()
+            end = now_ns()
+            samples[position] = end - start
+            enqueue[position] = submitted - start
+            device[position] = marks.between_ns(0, 1)
+            position += 1
+            if position == last or (end >= earliest_end and position >= wanted) or (deadline and end >= deadline):
+                return Block(iterations=position - first, wall_ns=end - block_start)
+
+
+class DeviceTransfer(DeviceMode):
+    """One in flight, copies included. One stream does one thing after the other, so the parts add up to the whole."""
+
+    fields = ("device_ns", "enqueue_ns", "h2d_ns", "compute_ns", "d2h_ns")
+
+    def once(self) -> None:
+        """Copy the chosen batch to the device, run it, copy the outputs back, and wait."""
+        self._queue.upload()
+        self._queue.infer()
+        self._queue.download()
+        self._queue.synchronize()
+
+    def block(
+        self, samples: array[int], first: int, block_ns: int, min_iterations: int, deadline: int | None = None
+    ) -> Block:
+        """Time each inference and its parts."""
+        backend, batches, now_ns = self._queue, self.batches, clock.now_ns
+        select, infer, synchronize = backend.select, backend.infer, backend.synchronize
+        upload, download = backend.upload, backend.download
+        marks = self._marks(4)
+        mark_begin, mark_uploaded, mark_computed, mark_end = marks.record
+        device, enqueue, h2d, compute, d2h = self._columns_for(len(samples))
+        last = len(samples)
+        position = first
+        block_start = now_ns()
+        earliest_end = block_start + block_ns
+        wanted = first + min_iterations
+        while True:
+            select(position % batches)
+            start = now_ns()
+            mark_begin()
+            upload()
+            mark_uploaded()
+            infer()
+            mark_computed()
+            download()
+            submitted = now_ns()
+            mark_end()
+            synchronize()
+            end = now_ns()
+            samples[position] = end - start
+            enqueue[position] = submitted - start
+            # All from the same first event: differences of rounded sums add up, sums of rounded parts need not.
+            uploaded, computed, whole = marks.between_ns(0, 1), marks.between_ns(0, 2), marks.between_ns(0, 3)
+            h2d[position], compute[position], d2h[position] = uploaded, computed - uploaded, whole - computed
+            device[position] = whole
+            position += 1
+            if position == last or (end >= earliest_end and position >= wanted) or (deadline and end >= deadline):
+                return Block(iterations=position - first, wall_ns=end - block_start)
+
+
+class DevicePipelined(DeviceMode):
+    """Two in flight in turn, by the calls of every backend. As on a CPU (modes.Pipelined), the first of a block fills
+    the pipeline and the last empties it: neither counts.
+    """
+
+    ahead = 1
+
+    def block(
+        self, samples: array[int], first: int, block_ns: int, min_iterations: int, deadline: int | None = None
+    ) -> Block:
+        """Time each inference from its submission until the GPU passed its last event."""
+        backend, batches, now_ns = self._queue, self.batches, clock.now_ns
+        select, infer, synchronize = backend.select, backend.infer, backend.synchronize
+        older, newer = self._marks(2), self._marks(2)
+        device, enqueue = self._columns_for(len(samples))
+        last = len(samples)
+        position = first
+        select((first - 1) % batches)
+        _submit(newer, infer)
+        select(first % batches)
+        older_start = now_ns()
+        older_enqueue = _submit(older, infer) - older_start
+        newer.wait()
+        block_start = now_ns()
+        earliest_end = block_start + block_ns
+        wanted = first + min_iterations
+        while True:
+            select((position + 1) % batches)
+            newer_start = now_ns()
+            submitted = _submit(newer, infer)
+            older.wait()
+            end = now_ns()
+            samples[position] = end - older_start
+            enqueue[position] = older_enqueue
+            device[position] = older.between_ns(0, 1)
+            position += 1
+            older_start, older_enqueue = newer_start, submitted - newer_start
+            older, newer = newer, older
+            if position == last or (end >= earliest_end and position >= wanted) or (deadline and end >= deadline):
+                synchronize()
+                return Block(iterations=position - first, wall_ns=end - block_start)
+
+
+class DeviceOffline(DeviceMode, Offline):
+    """Back to back, with events before the first and behind the last inference of a block. Its columns stay empty."""
+
+    def block(
+        self, samples: array[int], first: int, block_ns: int, min_iterations: int, deadline: int | None = None
+    ) -> Block:
+        """Time the block as a whole."""
+        backend, batches, now_ns = self._queue, self.batches, clock.now_ns
+        select, infer = backend.select, backend.infer
+        marks = self._marks(2)
+        mark_begin, mark_end = marks.record
+        iterations = self._planned(len(samples) - first, block_ns, min_iterations, deadline)
+        start = now_ns()
+        mark_begin()
+        for position in range(first, first + iterations):
+            select(position % batches)
+            infer()
+        submitted = now_ns()
+        mark_end()
+        backend.synchronize()
+        wall_ns = now_ns() - start
+        self._learn(iterations, wall_ns)
+        return Block(
+            iterations=iterations, wall_ns=wall_ns, device_ns=marks.between_ns(0, 1), enqueue_ns=submitted - start
+        )
+
+
+def _submit(marks: Marks, infer: Any) -> int:
+    """Enqueue one inference between its events; the host time when its submission returned."""
+    mark_begin, mark_end = marks.record
+    mark_begin()
+    infer()
+    submitted = clock.now_ns()
+    mark_end()
+    return submitted

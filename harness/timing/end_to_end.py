@@ -1,0 +1,134 @@
+"""The e2e boundary: from text or JPEG bytes to the answer, in three parts that add up to the sample.
+
+preprocess   what the caller has → input arrays: tokenise, or decode and transform; on the calling thread alone
+inference    the arrays handed to the backend, one forward pass, its outputs handed back as copies
+postprocess  outputs → the answer: probabilities of the likeliest classes, a sentence embedding, the next token
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.core.schemas import Block, SplitSamples
+from harness.timing import clock
+from harness.timing.modes import Inference, Mode
+from harness.timing.repeat_check import Rewritable
+
+Item = bytes | str
+"""A JPEG file, or a text."""
+
+Arrays = Mapping[str, NDArray[np.generic]]
+
+
+_AGAIN = 2
+"""Batches that the repeat check prepares once more: decoding takes most of the time of many an e2e sample."""
+
+
+class Fed(Inference, Protocol):
+    """A backend that takes new arrays while it runs."""
+
+    def feed(self, batch: Arrays) -> None:
+        """Let the next infer() use these arrays."""
+
+
+class EndToEnd(Mode):
+    """Sync, with everything that a caller has to do around it."""
+
+    def __init__(
+        self,
+        backend: Fed,
+        items: Sequence[Sequence[Item]],
+        prepare: Callable[[Sequence[Item]], Arrays],
+        answer: Callable[[Arrays, Arrays], object],
+    ) -> None:
+        """`items` are the batches as a caller has them; `answer` takes the outputs and the prepared inputs."""
+        super().__init__(backend, len(items))
+        self._fed = backend
+        self._items = items
+        self._prepare = prepare
+        self._answer = answer
+        self._parts: tuple[array[int], array[int], array[int]] = (array("q"), array("q"), array("q"))
+        self._chosen = items[0]
+
+    def choose(self, index: int) -> None:
+        """The caller has these items in hand."""
+        self._chosen = self._items[index]
+
+    def once(self) -> None:
+        """From the items to the answer."""
+        batch = self._prepare(self._chosen)
+        self._fed.feed(batch)
+        self._fed.infer()
+        self._fed.synchronize()
+        self._answer(self._fed.outputs(), batch)
+
+    def rewritable(self, batches: Sequence[Arrays]) -> Rewritable:
+        """The inference part alone, on arrays made from the first items: no items give an input between two others."""
+        del batches
+        prepared = [
+            {name: np.array(values) for name, values in self._prepare(items).items()} for items in self._items[:_AGAIN]
+        ]
+        backend, latest = self._fed, dict[str, NDArray[np.generic]]()
+        chosen = 0
+
+        def ready(index: int) -> None:
+            nonlocal chosen
+            chosen = index
+
+        def once() -> None:
+            backend.feed(prepared[chosen])
+            backend.infer()
+            backend.synchronize()
+            latest.update(backend.outputs())
+
+        return Rewritable(prepared, ready, once, lambda: dict(latest))
+
+    def block(
+        self, samples: array[int], first: int, block_ns: int, min_iterations: int, deadline: int | None = None
+    ) -> Block:
+        """Time each sample and its parts."""
+        backend, items, batches, now_ns = self._fed, self._items, self.batches, clock.now_ns
+        feed, infer, synchronize, outputs = backend.feed, backend.infer, backend.synchronize, backend.outputs
+        prepare, answer = self._prepare, self._answer
+        before, between, after = self._parts_for(len(samples))
+        last = len(samples)
+        position = first
+        block_start = now_ns()
+        earliest_end = block_start + block_ns
+        wanted = first + min_iterations
+        while True:
+            chosen = items[position % batches]
+            start = now_ns()
+            batch = prepare(chosen)
+            prepared = now_ns()
+            feed(batch)
+            infer()
+            synchronize()
+            found = outputs()
+            inferred = now_ns()
+            answer(found, batch)
+            end = now_ns()
+            samples[position] = end - start
+            before[position] = prepared - start
+            between[position] = inferred - prepared
+            after[position] = end - inferred
+            position += 1
+            if position == last or (end >= earliest_end and position >= wanted) or (deadline and end >= deadline):
+                return Block(iterations=position - first, wall_ns=end - block_start)
+
+    def split(self, used: int) -> SplitSamples:
+        """What each of the samples measured is made of."""
+        before, between, after = (tuple(part[:used]) for part in self._parts)
+        return SplitSamples(preprocess=before, inference=between, postprocess=after)
+
+    def _parts_for(self, length: int) -> tuple[array[int], array[int], array[int]]:
+        # Allocated once for warm-up and once for measuring, with the first block of each.
+        if len(self._parts[0]) != length:
+            empty = bytes(8 * length)
+            self._parts = (array("q", empty), array("q", empty), array("q", empty))
+        return self._parts

@@ -1,0 +1,138 @@
+"""The loop that times every backend: warm-up until steady, then blocks until the answer is precise enough.
+
+What one sample covers is the mode's (modes.py, endtoend.py): choosing the next input, storing the sample and deciding
+when to stop all happen outside of it.
+"""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.core.schemas import Block, Measurement
+from harness.statistics.estimators import relative_half_width
+from harness.timing.clock import now_ns
+from harness.timing.modes import Mode
+
+WINDOWS = 3
+"""Warm-up windows that must agree: perf_analyzer's rule (METHOD.md §2.4)."""
+
+MAX_LENGTHENED = 0.5
+"""Of a block, at random. With blocks of exactly 20 iterations and 64 inputs, only every fourth input would ever come
+last, and a wrong answer to any other be never seen."""
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """Warm-up samples (none where the mode has none), whether the windows agreed in the end, how long it lasted."""
+
+    samples_ns: array[int]
+    steady: bool
+    elapsed_ns: int
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Measured samples (none where the mode has none), the blocks they were taken in, and why the loop stopped."""
+
+    samples_ns: array[int]
+    blocks: tuple[Block, ...]
+    stop: Literal["converged", "time limit", "sample limit"]
+
+
+def warm_up(mode: Mode, settings: Measurement, after_window: Callable[[], object] = lambda: None) -> WarmUp:
+    """Run the very inputs that will be measured until three windows agree on their median, or the limit is reached.
+
+    It goes on where the timed part will end at max_samples or max_s too early for both together to last min_s. Samples
+    are kept up to max_samples. `after_window` is called between windows.
+    """
+    kept = array("q")
+    # Longer than a rotation of the inputs, whose index is where a block begins.
+    scratch = array("q", bytes(8 * (mode.batches + settings.max_samples)))
+    medians: list[float] = []
+    position = 0
+    started = now_ns()
+    while True:
+        window_end = now_ns() + _ns(settings.window_s)
+        while True:
+            # A block's first position also chooses its first input: this goes on in the rotation.
+            first = position % mode.batches
+            block = mode.block(scratch, first, window_end - now_ns(), 1)
+            latest = scratch[first : first + block.iterations]
+            position += block.iterations
+            if mode.has_latencies:
+                kept.extend(latest[: settings.max_samples - len(kept)])
+            # Work of less than a microsecond fills the buffer before the window is over: it is then used again.
+            if now_ns() >= window_end:
+                break
+        medians.append(mode.centre_ns(block, latest))
+        after_window()
+        elapsed = now_ns() - started
+        enough = position >= settings.warmup_min_iterations and elapsed >= _ns(settings.warmup_min_s)
+        steady = enough and _agree(medians[-WINDOWS:], settings.steady_tolerance)
+        if steady and elapsed + _longest_timed_ns(medians[-1], settings) >= _ns(settings.min_s):
+            return WarmUp(kept, steady=True, elapsed_ns=elapsed)
+        if elapsed >= _ns(settings.warmup_max_s):
+            return WarmUp(kept, steady, elapsed)
+
+
+def measure(
+    mode: Mode,
+    settings: Measurement,
+    after_block: Callable[[int], None],
+    warmed_ns: int | None = None,
+    chance: random.Random | None = None,
+) -> Timed:
+    """Time blocks until the stop rule holds, and until warm-up and timed part together have lasted min_s.
+
+    `after_block` is called between blocks with the index of the input that ran last, so that outputs of timed
+    iterations can be kept for checking. With `chance` a block is up to a half longer, so that no input and no iteration
+    is the last of a block by rule. `warmed_ns`: how long the warm-up lasted; without it min_s is not asked for.
+    """
+    samples = array("q", bytes(8 * settings.max_samples))
+    used, blocks, medians = 0, list[Block](), list[float]()
+    started = now_ns()
+    deadline = started + _ns(settings.max_s)
+    earliest = started if warmed_ns is None else started + _ns(settings.min_s) - warmed_ns
+    while True:
+        longer = 1 + MAX_LENGTHENED * chance.random() if chance else 1.0
+        iterations = round(settings.block_iterations * longer)
+        block = mode.block(samples, used, _ns(settings.block_s * longer), iterations, deadline)
+        medians.append(mode.centre_ns(block, samples[used : used + block.iterations]))
+        used += block.iterations
+        blocks.append(block)
+        after_block((used - 1 + mode.ahead) % mode.batches)
+        stop = _stop(medians, used, (earliest, deadline), settings)
+        if stop:
+            return Timed(samples[: used if mode.has_latencies else 0], tuple(blocks), stop)
+
+
+def _agree(medians: list[float], tolerance: float) -> bool:
+    return len(medians) == WINDOWS and max(medians) - min(medians) <= tolerance * min(medians)
+
+
+def _stop(
+    medians: list[float], used: int, ends: tuple[int, int], settings: Measurement
+) -> Literal["converged", "time limit", "sample limit"] | None:
+    width = relative_half_width(medians)
+    earliest, deadline = ends
+    precise = width is not None and width <= settings.target_ci
+    if used >= settings.min_samples and precise and now_ns() >= earliest:
+        return "converged"
+    if used >= settings.max_samples:
+        return "sample limit"
+    if now_ns() >= deadline:
+        return "time limit"
+    return None
+
+
+def _longest_timed_ns(median_ns: float, settings: Measurement) -> float:
+    """How long the timed part can last at most; a tenth less than the median says, which may still change a little."""
+    return min(0.9 * settings.max_samples * median_ns, _ns(settings.max_s))
+
+
+def _ns(seconds: float) -> int:
+    return int(seconds * 1e9)

@@ -1,0 +1,151 @@
+"""The repeat check, after MLPerf's TEST04: a pass on an input never seen before against one on an input that rotated.
+
+A backend that answers from memory, by the content of its input or by where it lies, is fast only as long as inputs
+repeat. So pairs of passes run in turn: on a stored input, and on a new one that was written into the very same memory.
+Both are written outside the clock right before their pass, so that both lie alike in the caches. Which of the two runs
+first is random, and balanced: whatever the machine does to the first or second pass of pairs, equal work then comes out
+longer on either side equally often. What the pairs prove is in harness/aggregation/checks.py.
+
+A new input is made of two stored ones, so that it has their shapes, types and ranges: floats are blended, integers
+(token ids, pixels) spliced element by element; what has two values at most, such as a mask, stays as it is.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.core.errors import InferometerError
+from harness.core.schemas import Repeats
+from harness.timing.clock import now_ns
+
+Arrays = Mapping[str, NDArray[np.generic]]
+
+LEAST_PAIRS = 8
+"""Of slow models: three rounds then have 24 pairs."""
+
+MOST_PAIRS = 64
+
+BUDGET_NS = 400_000_000
+"""Faster models are repeated this long, new inputs and copies included."""
+
+_DRAWS = 8
+"""Tries to make an input that differs from both that it is made of: texts may agree but for a few tokens."""
+
+_LEAST_OTHER = 0.5
+"""Smallest share of the other input in a blend: what is nearer to the other one can hardly pass for the first."""
+
+
+@dataclass(frozen=True)
+class Rewritable:
+    """How a mode runs batches whose arrays were written to (harness.timing.modes.Mode.rewritable).
+
+    batches: arrays that may be written to. ready(i): makes batch i, as its arrays now are, the next one; outside the
+    clock. once: one pass of it, complete. outputs: copies of its answer.
+    """
+
+    batches: Sequence[Arrays]
+    ready: Callable[[int], None]
+    once: Callable[[], None]
+    outputs: Callable[[], Arrays]
+
+
+def check_repeats(runs: Rewritable, reference: Callable[[int], Arrays], seed: Sequence[int]) -> Repeats:
+    """Run the pairs, or say why not. All batches are afterwards as they were.
+
+    reference(i): the fp32 outputs for stored batch i. The seed chooses the new inputs and the order within pairs;
+    another one for each process, so that none meets the inputs of an earlier one.
+    """
+    try:
+        return _pairs(runs, reference, np.random.default_rng(seed))
+    except InferometerError as error:
+        return Repeats(missing=error.problem)
+    except Exception as error:  # what was measured before must not be lost by it
+        return Repeats(missing=f"a pass on a new input failed: {type(error).__name__}: {str(error)[:200]}")
+
+
+def _pairs(runs: Rewritable, reference: Callable[[int], Arrays], rng: np.random.Generator) -> Repeats:
+    batches = runs.batches
+    changing = _changing(batches[0]) if len(batches) > 1 else ()
+    if not changing:
+        return Repeats(missing="no input has more than two values, so that none can be made of two others")
+    fresh_ns, repeated_ns = array("q"), array("q")
+    compared = unchanged = 0
+    first = True
+    _timed(runs, 0)  # so that the first pair is not the only one after a pause
+    started = now_ns()
+    while len(fresh_ns) < LEAST_PAIRS or (len(fresh_ns) < MOST_PAIRS and now_ns() - started < BUDGET_NS):
+        pair = len(fresh_ns)
+        one = pair % len(batches)
+        other = (one + int(rng.integers(1, len(batches)))) % len(batches)
+        stored = {name: np.copy(batches[one][name]) for name in changing}
+        fresh = _new_input(stored, batches[other], rng)
+        if fresh is None:
+            return Repeats(missing="the inputs are too alike to make another one of two of them")
+        answers: dict[bool, Arrays] = {}
+        # The first pass of a pair follows a longer pause: of two pairs in turn, each order has one.
+        first = bool(rng.integers(2)) if pair % 2 == 0 else not first
+        for new in (first, not first):
+            _write(batches[one], fresh if new else stored)
+            (fresh_ns if new else repeated_ns).append(_timed(runs, one))
+            if pair < LEAST_PAIRS:
+                answers[new] = runs.outputs()
+        _write(batches[one], stored)
+        runs.ready(one)
+        if answers and not _equal(reference(one), reference(other)):
+            compared += 1
+            unchanged += _equal(answers[True], answers[False])
+    return Repeats(fresh_ns=tuple(fresh_ns), repeated_ns=tuple(repeated_ns), compared=compared, unchanged=unchanged)
+
+
+def _timed(runs: Rewritable, index: int) -> int:
+    runs.ready(index)
+    start = now_ns()
+    runs.once()
+    return now_ns() - start
+
+
+def _write(batch: Arrays, content: Arrays) -> None:
+    for name, values in content.items():
+        np.copyto(batch[name], values)
+
+
+def _equal(some: Arrays, others: Arrays) -> bool:
+    return all(np.array_equal(values, others[name]) for name, values in some.items() if name in others)
+
+
+def _changing(batch: Arrays) -> tuple[str, ...]:
+    """Names of the inputs that have more than two values."""
+    return tuple(name for name, values in batch.items() if _has_three_values(values.reshape(-1)))
+
+
+def _has_three_values(values: NDArray[np.generic]) -> bool:
+    if not values.size:
+        return False
+    others = values[values != values[0]]
+    return bool(others.size and (others != others[0]).any())
+
+
+def _new_input(stored: Arrays, other: Arrays, rng: np.random.Generator) -> Arrays | None:
+    """Between two stored inputs and equal to neither; None where none was found."""
+    for _ in range(_DRAWS):
+        fresh = {name: _between(values, other[name], rng) for name, values in stored.items()}
+        if not _equal(fresh, stored) and not _equal(fresh, other):
+            return fresh
+    return None
+
+
+def _between(one: NDArray[Any], other: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+    """An array of the same shape and type: blended item by item, or spliced element by element."""
+    if not np.issubdtype(one.dtype, np.floating):
+        return np.where(rng.random(one.shape) < _LEAST_OTHER, one, other)
+    blended = np.empty_like(one)
+    for item in np.ndindex(one.shape[:1]):  # one at a time stays in the cache; of a batch it would be much memory
+        share = rng.uniform(_LEAST_OTHER, 0.9)
+        blended[item] = one[item] * one.dtype.type(1 - share) + other[item] * one.dtype.type(share)
+    return blended

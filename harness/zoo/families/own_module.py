@@ -1,0 +1,200 @@
+"""A user's own module: `module:<python path>:<function>`, a function that returns (nn.Module, example inputs)."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from harness.core.errors import ConfigError
+from harness.core.extensions import reason
+from harness.zoo import ModelInfo
+from harness.zoo.construct import frozen
+from harness.zoo.inputs.own import rotation
+from harness.zoo.loaded import Arrays, Axes, Inputs, Loaded, Request, axes_of_examples, item_first
+from harness.zoo.reference import (
+    call,
+    flat,
+    forward,
+    is_plain,
+    output_names,
+)
+
+_FORM = "It must return (nn.Module, (tensor, …)): a module and its example inputs, first axis the batch."
+WRAPPED = (
+    "A forward that takes a dictionary or a list needs a module around it: "
+    "`forward(self, x, y): return self.net({'x': x, 'y': y})`."
+)
+"""What to do where the inputs of a module are no tensors."""
+
+
+_NOT_IN_NUMPY = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+def load(request: Request) -> Loaded:
+    """The user's module, with examples in order or by the names of forward's parameters. Raises ConfigError where the
+    function is not there or returns something else."""
+    torch.manual_seed(request.seed)
+    module, examples = _call(request.info)
+    names = input_names(module, len(examples))
+    taken: Arrays = {name: example.numpy() for name, example in zip(names, examples, strict=True)}
+    axes = axes_of_examples({name: values.shape for name, values in taken.items()})
+    items, shared = item_first(taken, axes), frozenset(name for name, axis in axes.items() if axis is None)
+
+    def make_inputs(samples: int, sequence: int | None) -> Inputs:
+        del sequence
+        return rotation(items, samples, "of the function's example inputs", shared)
+
+    return loaded(request.info, module, examples, names, make_inputs, axes)
+
+
+def loaded(
+    info: ModelInfo,
+    module: nn.Module,
+    examples: tuple[torch.Tensor, ...],
+    names: tuple[str, ...],
+    make_inputs: Callable[[int, int | None], Inputs],
+    input_axes: Axes | None = None,
+) -> Loaded:
+    """A module of unknown make, asked once with its examples. Raises ConfigError where it answers no tensors."""
+    given = [example.clone() for example in examples]
+    with torch.inference_mode():
+        answer = call(frozen(initialised(module, examples)), given)
+    outputs = flat(answer)
+    if not outputs or not all(isinstance(output, torch.Tensor) for output in outputs):
+        what = (
+            ", ".join(dict.fromkeys(type(one).__name__ for one in outputs if not isinstance(one, torch.Tensor)))
+            or "nothing"
+        )
+        raise ConfigError(
+            f"{info.name} does not answer with tensors but with {what}.",
+            "Return a tensor, or tuples and dictionaries of tensors.",
+        )
+    narrow = next((output.dtype for output in outputs if output.dtype in _NOT_IN_NUMPY), None)
+    if narrow is not None:
+        word = str(narrow).removeprefix("torch.")
+        raise ConfigError(
+            f"{info.name} answers in {word}, which NumPy lacks and no ONNX backend hands over.",
+            "Return floats: `.float()`. What it computes in is for PRECISIONS to say.",
+        )
+    return Loaded(
+        module=module,
+        weight_source=info.weight_source,
+        classifier=False,
+        input_names=names,
+        output_names=output_names(answer),
+        nested_outputs=not is_plain(answer),
+        make_inputs=make_inputs,
+        input_axes=input_axes or {},
+        input_types={name: example.numpy().dtype for name, example in zip(names, examples, strict=True)},
+        written_inputs=tuple(
+            name for name, one, other in zip(names, given, examples, strict=True) if not _same(one, other)
+        ),
+    )
+
+
+def initialised(module: nn.Module, examples: Sequence[torch.Tensor]) -> nn.Module:
+    """The module itself, after one pass where it has lazy layers, whose weights get their shapes from the inputs."""
+    if any(is_lazy(tensor) for tensor in (*module.parameters(), *module.buffers())):
+        with torch.no_grad():
+            forward(module.eval(), [example.clone() for example in examples])
+    return module
+
+
+def uncompiled(module: nn.Module) -> nn.Module:
+    """The module without what torch.compile put around it or its parts: whether to compile is for BACKENDS to say."""
+    whole = _unwrapped(module)
+    for part in [*whole.modules()]:
+        if getattr(part, "_compiled_call_impl", None) is not None:
+            part._compiled_call_impl = None
+        for name, child in part.named_children():
+            if _unwrapped(child) is not child:
+                setattr(part, name, _unwrapped(child))
+    return whole
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    # By its attribute: importing torch._dynamo for its class takes seconds.
+    inner = getattr(module, "_orig_mod", None)
+    return _unwrapped(inner) if isinstance(inner, nn.Module) else module
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and one.numpy().tobytes() == other.numpy().tobytes()
+
+
+def architecture(info: ModelInfo, folder: Path) -> nn.Module:
+    """The module as the function builds it; its weights are loaded over."""
+    del folder
+    return initialised(*_call(info))
+
+
+def _call(info: ModelInfo) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    path, _, name = info.reference.partition(":")
+    try:
+        module = importlib.import_module(path)
+    except ImportError as error:
+        raise ConfigError(
+            f"{info.name} cannot be imported: {error}.", f"Run from the folder that holds {path}, or install it."
+        ) from error
+    except (Exception, SystemExit) as error:  # whatever the user's module raises while it is imported
+        raise ConfigError(
+            f"Importing {path} raised {reason(error)}.", f"Import it yourself: `python -c 'import {path}'`."
+        ) from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise ConfigError(f"{info.name}: {path} has no function {name}.", f"Define it there. {_FORM}")
+    try:
+        made = function()
+    except (Exception, SystemExit) as error:  # whatever the user's code raises
+        raise ConfigError(
+            f"{info.name} raised {reason(error)}.", f"Call it yourself: `python -c 'import {path}; {path}.{name}()'`."
+        ) from error
+    if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module)):
+        raise ConfigError(f"{info.name} returned {type(made).__name__}.", _FORM)
+    model = uncompiled(made[0])
+    examples = _examples(info, model, made[1])
+    if not any(example.ndim for example in examples):
+        raise ConfigError(f"No example input of {info.name} has a batch axis.", _FORM)
+    # The module is made fp32, which double or half inputs do not fit.
+    return model, tuple(one.detach().float() if one.is_floating_point() else one.detach() for one in examples)
+
+
+def _examples(info: ModelInfo, model: nn.Module, examples: Any) -> tuple[torch.Tensor, ...]:
+    """In the order of forward's parameters. Raises ConfigError for what is no tuple or dictionary of tensors."""
+    if isinstance(examples, torch.Tensor):
+        return (examples,)
+    if not isinstance(examples, tuple | list | Mapping) or not examples:
+        raise ConfigError(f"{info.name} returned example inputs that are not a tuple of tensors.", _FORM)
+    names = input_names(model, len(examples))
+    if isinstance(examples, Mapping):
+        if set(examples) != set(names):
+            taken = ", ".join(inspect.signature(model.forward).parameters)
+            raise ConfigError(
+                f"{info.name} returned example inputs by the names {', '.join(map(str, examples))}; its forward takes "
+                f"{taken or 'none'}.",
+                f"Use the names of forward's parameters. {WRAPPED}",
+            )
+        examples = [examples[name] for name in names]
+    for name, example in zip(names, examples, strict=True):
+        if not isinstance(example, torch.Tensor):
+            several = isinstance(example, Mapping | tuple | list)
+            hint = WRAPPED if several else "`torch.tensor(…)` of a number; what is no tensor belongs into the module."
+            raise ConfigError(
+                f"{info.name} returned a {type(example).__name__} for its input `{name}`, and not a tensor.",
+                f"Give a tensor. {hint} {_FORM}",
+            )
+    return tuple(examples)
+
+
+def input_names(module: nn.Module, count: int) -> tuple[str, ...]:
+    """The names of forward's parameters where they can be read, else input_0, input_1, …"""
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    found = [p.name for p in inspect.signature(module.forward).parameters.values() if p.kind in positional]
+    return tuple(found[:count]) if len(found) >= count else tuple(f"input_{index}" for index in range(count))

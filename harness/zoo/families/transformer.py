@@ -1,0 +1,248 @@
+"""transformers' models. Of text here: encoders up to last_hidden_state, decoders and T5, as one pass to the next
+token's logits; of pictures and sounds in media.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from harness.core.errors import ConfigError
+from harness.core.layout import ModelFolder
+from harness.core.schemas import Answer, TextPreparation
+from harness.zoo import ModelInfo
+from harness.zoo.construct import frozen
+from harness.zoo.export_request import artifact
+from harness.zoo.families import hub
+from harness.zoo.families import media as media_models
+from harness.zoo.families.hub import Tokenizer
+from harness.zoo.families.hub_kind import media, media_of
+from harness.zoo.inputs.sentences import SOURCE, passages, token_ids
+from harness.zoo.loaded import Arrays, Inputs, Loaded, Raw, Request
+
+
+class EncoderDecoder(nn.Module):
+    """(input_ids, attention_mask, decoder_input_ids) → logits of the next token (batch, vocabulary); no cache."""
+
+    output = "next_token_logits"
+    answer: Answer = "next token"
+    inputs = ("input_ids", "attention_mask", "decoder_input_ids")
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        model.lm_head = _LastPosition(model.get_submodule("lm_head"))
+        self.model = model
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, decoder_input_ids: torch.Tensor
+    ) -> torch.Tensor:
+        """One pass of both halves."""
+        answer = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            use_cache=False,
+            return_dict=True,
+        )
+        logits: torch.Tensor = answer.logits
+        return logits[:, -1, :]
+
+
+class _LastPosition(nn.Module):
+    """Only the last position meets the vocabulary, as when serving: T5's own head multiplies every one."""
+
+    def __init__(self, head: nn.Module) -> None:
+        super().__init__()
+        self.head = head
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden (batch, sequence, hidden) → logits (batch, 1, vocabulary)."""
+        logits: torch.Tensor = self.head(hidden[:, -1:])
+        return logits
+
+
+def with_decoder_ids(made: Inputs, start: int) -> Inputs:
+    """The inputs of an encoder with `decoder_input_ids` of the same shape: its ids one place later, behind the start
+    token, as a decoder that repeats its input has them."""
+    ids: NDArray[np.generic] = np.roll(made.arrays["input_ids"], 1, axis=1)
+    ids[:, 0] = start
+    return Inputs(
+        {**made.arrays, "decoder_input_ids": ids}, f"{made.source}; the decoder gets the same, shifted by one"
+    )
+
+
+class Encoder(nn.Module):
+    """(input_ids, attention_mask) → last_hidden_state (batch, sequence, hidden)."""
+
+    output = "last_hidden_state"
+    answer: Answer = "embedding"
+    inputs = ("input_ids", "attention_mask")
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """One pass; no pooling."""
+        hidden: torch.Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask)[0]
+        return hidden
+
+
+class Classifier(Encoder):
+    """(input_ids, attention_mask) → logits (batch, classes)."""
+
+    output = "logits"
+    answer = "top-5"
+
+
+class Decoder(Encoder):
+    """(input_ids, attention_mask) → logits of the next token (batch, vocabulary), without a cache."""
+
+    output = "next_token_logits"
+    answer = "next token"
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """One pass over the prompt; only the last position meets the vocabulary, as when serving."""
+        answer = self.model(
+            input_ids=input_ids, attention_mask=attention_mask, use_cache=False, logits_to_keep=1, return_dict=True
+        )
+        logits: torch.Tensor = answer.logits
+        return logits[:, -1, :]
+
+
+def load(request: Request) -> Loaded:
+    """A text model with its configuration saved into the folder.
+
+    Raises HubError where the hub is out of reach, ConfigError where the source is no text model that we can run.
+    """
+    origin = hub.origin_of(request)
+    config = hub.configuration(origin, request)
+    kind = media(config.to_dict(), {})
+    if kind == "text" and origin is not None:
+        kind = media_of(origin)  # by its processor as well
+    if kind != "text":
+        return media_models.load(config, kind, origin, request)
+    auto, wrapper = _classes(config)
+    if request.weights == "pretrained":
+        model = hub.weights(auto, origin, request, _options(auto, config))
+        source = request.info.weight_source
+    else:
+        torch.manual_seed(request.seed)
+        model = auto.from_config(config, **_options(auto, config))
+        source = f"random, seed {request.seed}"
+    config.save_pretrained(request.folder)
+    # Read where it is needed: the user's own inputs are ids already.
+    tokenizer = functools.cache(functools.partial(hub.tokenizer, origin, request))
+    # T5's decoder starts with the padding token.
+    start = int(config.pad_token_id) if wrapper is EncoderDecoder else None
+    return Loaded(
+        module=frozen(wrapper(model)),
+        weight_source=source,
+        classifier=wrapper is not Encoder,
+        input_names=wrapper.inputs,
+        output_names=(wrapper.output,),
+        make_inputs=functools.partial(_inputs, tokenizer, int(config.vocab_size), request.info.name, start),
+        make_raw=functools.partial(_raw, tokenizer, wrapper.answer, request) if start is None else None,
+        kind="text",
+        input_types=dict.fromkeys(wrapper.inputs, np.dtype(np.int64)),
+        sequence_inputs=wrapper.inputs,
+        max_sequence=getattr(config, "max_position_embeddings", None),
+        attention=str(model.config._attn_implementation),
+        set_attention=model.set_attn_implementation,
+        # ONNX Runtime fuses the attention of encoders: T5's adds a bias by distance to its scores.
+        heads=getattr(config, "num_attention_heads", None) if start is None else None,
+        hidden_size=getattr(config, "hidden_size", None) if start is None else None,
+    )
+
+
+def architecture(info: ModelInfo, folder: Path) -> nn.Module:
+    """The model without weights, from the configuration that load() saved."""
+    from transformers import AutoConfig  # noqa: PLC0415 - seconds, and only these models need it
+    from transformers.initialization import no_init_weights  # noqa: PLC0415
+
+    del info
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    if (folder / "processor").is_dir():
+        return media_models.architecture(config)
+    auto, wrapper = _classes(config)
+    with no_init_weights():
+        model = auto.from_config(config, **_options(auto, config))
+    # Without initialisation the library leaves shared weights (GPT-2's embedding and output) apart as well.
+    model.tie_weights()
+    return wrapper(model)
+
+
+def _classes(config: Any) -> tuple[Any, type[Encoder] | type[EncoderDecoder]]:
+    """The library's class and our wrapper, by what the configuration says the weights were saved from."""
+    import transformers  # noqa: PLC0415
+
+    architecture_name = (getattr(config, "architectures", None) or [""])[0]
+    if architecture_name == "T5ForConditionalGeneration":
+        return transformers.AutoModelForSeq2SeqLM, EncoderDecoder
+    if getattr(config, "is_encoder_decoder", False) or not hasattr(config, "vocab_size"):
+        raise ConfigError(
+            f"A {config.model_type} model does not take one text and answer in one pass.",
+            "Choose an encoder, a sequence classifier, a decoder or T5, or wrap it: `module:<path>:<function>`.",
+        )
+    if architecture_name.endswith(("ForCausalLM", "LMHeadModel")):
+        return transformers.AutoModelForCausalLM, Decoder
+    if architecture_name.endswith("ForSequenceClassification"):
+        return transformers.AutoModelForSequenceClassification, Classifier
+    return transformers.AutoModel, Encoder
+
+
+def _options(auto: Any, config: Any) -> dict[str, Any]:
+    """Leave out a pooler whose output nobody reads: eager would compute it, the graph backends would not."""
+    import transformers  # noqa: PLC0415
+
+    if auto is not transformers.AutoModel:
+        return {}
+    built = transformers.MODEL_MAPPING[type(config)]
+    return {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(built).parameters else {}
+
+
+def _raw(
+    get_tokenizer: Callable[[], Tokenizer], answer: Answer, request: Request, samples: int, sequence_length: int | None
+) -> Raw:
+    folder, tokenizer = ModelFolder(request.folder).tokenizer, get_tokenizer()
+    tokenizer.save(folder)
+    file = folder / "tokenizer.json"
+    if not file.is_file():
+        raise ConfigError(
+            f"The tokenizer of {request.info.name} has no tokenizer.json, which the e2e boundary reads.",
+            "Leave `boundaries: [e2e]` out for it, or save a fast tokenizer into its folder.",
+        )
+    saved = artifact(file).model_copy(update={"path": f"{folder.name}/{file.name}"})
+    items = tuple(text.encode() for text in passages(samples, sequence_length or 0))
+    return Raw(items, TextPreparation(tokenizer=saved), answer)
+
+
+def _inputs(
+    get_tokenizer: Callable[[], Tokenizer],
+    vocabulary: int,
+    model: str,
+    start: int | None,
+    samples: int,
+    sequence_length: int | None,
+) -> Inputs:
+    """start: the token that a decoder beside the encoder begins with; None where there is none."""
+    if sequence_length is None:
+        raise ConfigError(f"{model} reads text and has no sequence length.", "Set `sequence_lengths: [128]` for it.")
+    tokenizer = get_tokenizer()
+    ids = token_ids(tokenizer.encode, samples, sequence_length)
+    if int(ids.max()) >= vocabulary:
+        raise ConfigError(
+            f"The tokenizer gives ids up to {ids.max()}, {model} has {vocabulary} embeddings.",
+            "Save the model's own tokenizer into its folder.",
+        )
+    arrays: Arrays = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+    made = Inputs(arrays, f"{SOURCE}; {tokenizer.source}; no padding")
+    return made if start is None else with_decoder_ids(made, start)

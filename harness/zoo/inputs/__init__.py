@@ -1,0 +1,1 @@
+"""Real inputs: images, sentences, sounds, the user's own."""

@@ -1,0 +1,187 @@
+"""A user's own inputs in place of a model's usual ones, held against what the model takes; and variations of few."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.core import store
+from harness.core.errors import UsageError
+from harness.core.schemas import GivenInputs
+from harness.core.text import unknown_name
+from harness.zoo.inputs.files import FORM, read
+from harness.zoo.loaded import Arrays, Axes, Inputs, Loaded
+
+LEAST_ITEMS = 8
+"""Different ones that are enough without variations: as many batches rotate at least (backends/batches.py)."""
+
+_SEED = 7
+
+
+def with_own_inputs(loaded: Loaded, given: Sequence[GivenInputs]) -> Loaded:
+    """The model with the files' items in place of its usual inputs.
+
+    Raises UsageError for a file that changed since it was planned, and for names, types and shapes that do not fit.
+    """
+    files = {one.sequence_length: _fitting(loaded, one) for one in given}
+    shared = frozenset(name for name in loaded.input_names if loaded.input_axes.get(name, 0) is None)
+    sources = {one.sequence_length: Path(one.path).name for one in given}
+
+    def make_inputs(samples: int, length: int | None) -> Inputs:
+        return rotation(files[length], samples, f"of {sources[length]}", shared)
+
+    return dataclasses.replace(
+        loaded,
+        make_inputs=make_inputs,
+        make_raw=None,
+        lengths=tuple(files) if len(files) > 1 else (),
+        own_inputs=True,
+        free_axes=_free_axes(list(files.values()), loaded.input_axes) or loaded.free_axes,
+    )
+
+
+def rotation(
+    given: Mapping[str, NDArray[np.generic]],
+    samples: int,
+    which: str = "that were handed over",
+    shared: frozenset[str] = frozenset(),
+) -> Inputs:
+    """The different items among those given, first axis the item; where there are fewer than eight, variations too.
+
+    which: whose items they are, in words. shared: names of inputs that are the same for all items, and stay so.
+    """
+    places = _different(given)[:samples]
+    more = samples - len(places) if len(places) < LEAST_ITEMS else 0
+    random = np.random.default_rng(_SEED)
+    arrays: Arrays = {}
+    for name, values in given.items():
+        chosen = [values[place] for place in places]
+        for index in range(more):
+            one = values[places[index % len(places)]]
+            chosen.append(one if name in shared else vary(one, values, random))
+        arrays[name] = np.stack(chosen)
+    varied = f" and {more} variations: floats with 10% seeded noise, integers shuffled, within their range"
+    return Inputs(arrays, f"{len(places)} different items {which}" + (varied if more else ""))
+
+
+def varied(given: Arrays, count: int) -> Arrays:
+    """So many variations of the given items."""
+    random = np.random.default_rng(_SEED)
+    return {
+        name: np.stack([vary(values[index % len(values)], values, random) for index in range(count)])
+        for name, values in given.items()
+    }
+
+
+def vary(example: NDArray[np.generic], others: NDArray[np.generic], random: np.random.Generator) -> NDArray[np.generic]:
+    """A neighbour of one example, within the range of all.
+
+    Floats gain noise of a tenth of their spread; other elements change places, so that ids stay what they were; one
+    that is alone is drawn from the range of the others.
+    """
+    if np.issubdtype(example.dtype, np.floating):
+        floats, usual = example.astype(np.float64), others.astype(np.float64)
+        finite = usual[np.isfinite(usual)]
+        if not finite.size:
+            return example
+        noise = random.normal(0.0, 0.1 * (float(finite.std()) or 1.0), example.shape)
+        near = floats + noise if finite.min() == finite.max() else np.clip(floats + noise, finite.min(), finite.max())
+        return np.where(np.isfinite(floats), near, floats).astype(example.dtype)
+    if example.size > 1:
+        return random.permutation(example.ravel()).reshape(example.shape)
+    if np.issubdtype(example.dtype, np.integer):
+        drawn = random.integers(others.min(), others.max(), example.shape, dtype=example.dtype, endpoint=True)
+        return np.asarray(drawn, dtype=example.dtype)
+    return random.choice(others.ravel(), example.shape)
+
+
+def _different(given: Mapping[str, NDArray[np.generic]]) -> list[int]:
+    """Places of the items that differ from those before them."""
+    seen: dict[bytes, int] = {}
+    for place in range(len(next(iter(given.values())))):
+        seen.setdefault(b"".join(np.ascontiguousarray(values[place]).tobytes() for values in given.values()), place)
+    return list(seen.values())
+
+
+def _fitting(loaded: Loaded, one: GivenInputs) -> Arrays:
+    """The arrays of a file in the model's order and types, the item first."""
+    path = Path(one.path)
+    if path.is_file() and store.sha256_file(path) != one.sha256:
+        raise UsageError(f"{path} has changed since it was planned.", "Run `make plan` again.")
+    found = _by_name(loaded.input_names, read(path), path)
+    types = dict(loaded.input_types)
+    if not set(loaded.input_names) <= set(types):
+        usual = loaded.make_inputs(LEAST_ITEMS, one.sequence_length).arrays
+        types = {name: values.dtype for name, values in usual.items()}
+    own = [name for name in loaded.input_names if loaded.input_axes.get(name, 0) is not None]
+    counts = {name: len(found[name]) for name in own if found[name].ndim}
+    if len(set(counts.values())) != 1:
+        said = ", ".join(f"`{name}` {count}" for name, count in counts.items())
+        raise UsageError(f"The inputs in {path} have no number of items in common: {said}.", FORM)
+    items = next(iter(counts.values()))
+    if not items:
+        raise UsageError(f"{path} holds no item.", FORM)
+    return {name: _as_type(name, _items(name, found[name], loaded, items, path), types[name], path) for name in found}
+
+
+def _by_name(names: Sequence[str], arrays: Arrays, path: Path) -> Arrays:
+    """By the model's names; those that numpy.savez gives to arrays without a name count by their order."""
+    if set(arrays) == {f"arr_{index}" for index in range(len(arrays))} and not set(arrays) & set(names):
+        if len(arrays) != len(names):
+            raise UsageError(
+                f"{path} holds {len(arrays)} arrays without names, and the model has {len(names)} inputs: "
+                f"{', '.join(names)}.",
+                FORM,
+            )
+        return {name: arrays[f"arr_{index}"] for index, name in enumerate(names)}
+    for name in arrays:
+        if name not in names:
+            problem, hint = unknown_name("input", name, names)
+            raise UsageError(f"{path}: {problem}", hint)
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        raise UsageError(f"{path} lacks the input `{missing[0]}`.", f"The model takes: {', '.join(names)}.")
+    return {name: arrays[name] for name in names}
+
+
+def _items(name: str, values: NDArray[np.generic], loaded: Loaded, items: int, path: Path) -> NDArray[np.generic]:
+    """A shared input, which is given as the model takes it, once for each item."""
+    if loaded.input_axes.get(name, 0) is None:
+        return np.stack([values] * items)
+    if not values.ndim:
+        raise UsageError(f"Input `{name}` in {path} is a scalar, and the model takes one value an item.", FORM)
+    return values
+
+
+def _as_type(name: str, values: NDArray[np.generic], wanted: np.dtype[np.generic], path: Path) -> NDArray[np.generic]:
+    if wanted.kind == "U" and values.dtype.kind == "U":
+        return values
+    if values.dtype.kind != "U" and np.can_cast(values.dtype, wanted, "same_kind"):
+        cast = values.astype(wanted)
+        if wanted.kind == "f" or np.array_equal(cast, values):
+            return cast
+    elif values.dtype.kind in "iu" and wanted.kind in "iu" and np.array_equal(values.astype(wanted), values):
+        return values.astype(wanted)
+    raise UsageError(
+        f"Input `{name}` in {path} is {values.dtype}, and the model takes {wanted}.",
+        f"Give it as that type: `array.astype('{wanted}')`, if that is what is meant.",
+    )
+
+
+def _free_axes(files: Sequence[Arrays], axes: Axes) -> dict[str, dict[int, str]]:
+    """By input, the axes in which the files differ, as the model has them; those that go together have one name."""
+    names: dict[tuple[int, ...], str] = {}
+    found: dict[str, dict[int, str]] = {}
+    for name, values in files[0].items():
+        batch = axes.get(name, 0)
+        rest = [axis for axis in range(values.ndim - 1 + (batch is not None)) if axis != batch]
+        for place, axis in enumerate(rest, start=1):
+            extents = tuple(arrays[name].shape[place] for arrays in files)
+            if len(set(extents)) > 1:
+                label = names.setdefault(extents, "sequence" if not names else f"extent_{len(names)}")
+                found.setdefault(name, {})[axis] = label
+    return found

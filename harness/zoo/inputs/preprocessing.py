@@ -1,0 +1,177 @@
+"""Inputs as a caller has them, and what a caller does with them: texts, JPEG or WAV files → arrays → an answer.
+
+Export writes them, the worker reads them; neither torch nor transformers is needed for that, but for a model's own
+processor of pictures or sounds. All of it runs on the
+calling thread alone: tokenizers' own threads are switched off where the worker is started (processes/launcher.py).
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.core.errors import UnavailableError
+from harness.core.schemas import Answer, ImagePreparation, Preparation, ProcessorPreparation
+from harness.zoo.inputs.sounds import decoded
+from harness.zoo.loaded import Arrays
+from harness.zoo.stored import read_arrays
+
+
+def processor_of(how: ProcessorPreparation, folder: Path, name: str) -> Callable[[Sequence[Any]], Arrays]:
+    """Items (JPEG or WAV files, or pictures) → the input `name`. Raises UnavailableError without transformers."""
+    try:
+        import transformers  # noqa: PLC0415 - seconds, and only these models need it
+    except ImportError as error:
+        raise UnavailableError(
+            "The transformers library is not installed here, whose processor prepares this model's inputs.",
+            "Leave `boundaries: [e2e]` out for this backend, or install transformers for its Python.",
+        ) from error
+    place = (folder / how.processor.path).parent
+    if how.media == "image":
+        pictures = transformers.AutoImageProcessor.from_pretrained(place, backend="pil", local_files_only=True)
+        return lambda items: _one(pictures(images=[_picture(item) for item in items], return_tensors="np"), name)
+    sounds = transformers.AutoFeatureExtractor.from_pretrained(place, local_files_only=True)
+    rate = int(getattr(sounds, "sampling_rate", 16_000))
+
+    def prepare(items: Sequence[Any]) -> Arrays:
+        return _one(sounds([decoded(item) for item in items], sampling_rate=rate, return_tensors="np"), name)
+
+    return prepare
+
+
+def _picture(item: Any) -> Any:
+    from PIL import Image  # noqa: PLC0415 - only images need it
+
+    return Image.open(io.BytesIO(item)).convert("RGB") if isinstance(item, bytes) else item
+
+
+def _one(prepared: Any, name: str) -> Arrays:
+    return {name: np.ascontiguousarray(prepared[name], dtype=np.float32)}
+
+
+Item = bytes | str
+"""A JPEG or WAV file, or a text."""
+
+Prepare = Callable[[Sequence[Item]], Arrays]
+"""The items of one batch → input arrays by name."""
+
+TEXT_INPUTS: Mapping[str, str] = {"input_ids": "ids", "attention_mask": "attention_mask"}
+"""Inputs that a text becomes: what the tokenizer calls them."""
+
+TOP = 5
+
+
+def save_items(items: Sequence[bytes], path: Path) -> None:
+    """Write items one after the other, with where each begins; the same items give the same bytes."""
+    ends = np.cumsum([len(item) for item in items], dtype=np.int64)
+    np.savez(path, allow_pickle=False, data=np.frombuffer(b"".join(items), dtype=np.uint8), ends=ends)
+
+
+def load_items(path: Path) -> list[bytes]:
+    """The items in their order."""
+    stored = read_arrays(path)
+    data, ends = stored["data"].tobytes(), stored["ends"].tolist()
+    return [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def in_hand(items: Sequence[bytes], preparation: Preparation) -> list[Item]:
+    """The items as a program holds them: texts as strings, JPEG and WAV files as bytes."""
+    return [item.decode() for item in items] if preparation.kind == "text" else list(items)
+
+
+def prepare_of(
+    how: Preparation, folder: Path, kinds: Mapping[str, np.dtype[Any]], sequence_length: int | None
+) -> Prepare:
+    """The model's own preprocessing, rebuilt from the export's files below `folder`; kinds: element type by input."""
+    if how.kind == "image":
+        return _images(how, next(iter(kinds)))
+    if how.kind == "processor":
+        return processor_of(how, folder, next(iter(kinds)))
+    return _texts(folder / how.tokenizer.path, kinds, sequence_length or 0)
+
+
+def _texts(tokenizer_file: Path, kinds: Mapping[str, np.dtype[Any]], length: int) -> Prepare:
+    from tokenizers import Tokenizer  # noqa: PLC0415 - only text needs it
+
+    tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(max_length=length)
+    wanted = [(name, TEXT_INPUTS[name], kind) for name, kind in kinds.items()]
+
+    def prepare(items: Sequence[Item]) -> Arrays:
+        encoded = tokenizer.encode_batch(items)
+        return {name: np.array([getattr(one, column) for one in encoded], dtype=kind) for name, column, kind in wanted}
+
+    return prepare
+
+
+def _images(how: ImagePreparation, name: str) -> Prepare:
+    from PIL import Image  # noqa: PLC0415 - only images need it
+
+    from harness.zoo.inputs.images import pixels_of  # noqa: PLC0415 - likewise
+
+    transform = pixels_of(how)
+
+    def prepare(items: Sequence[Item]) -> Arrays:
+        pictures = (Image.open(io.BytesIO(item)) for item in items if isinstance(item, bytes))
+        return {name: np.stack([transform(picture.convert("RGB")) for picture in pictures])}
+
+    return prepare
+
+
+def answer_of(kind: Answer) -> Callable[[Mapping[str, NDArray[np.generic]], Mapping[str, NDArray[np.generic]]], object]:
+    """(outputs, prepared inputs) → the answer that a caller of such a model wants."""
+    return {"top-5": _top, "embedding": _embedding, "next token": _next_token, "outputs": _outputs}[kind]
+
+
+def _first(outputs: Mapping[str, NDArray[np.generic]]) -> NDArray[np.float32]:
+    return np.asarray(next(iter(outputs.values())), dtype=np.float32)
+
+
+def _top(
+    outputs: Mapping[str, NDArray[np.generic]], inputs: Mapping[str, NDArray[np.generic]]
+) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+    """(classes, probabilities), both (batch, 5), likeliest first; softmax over the logits of output 0."""
+    del inputs
+    logits = _first(outputs)
+    # The largest logit taken off first: exp() of it would overflow.
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    probabilities = weights / weights.sum(axis=-1, keepdims=True)
+    top = min(TOP, logits.shape[-1])
+    some = np.argpartition(probabilities, -top, axis=-1)[:, -top:]
+    order = np.argsort(-np.take_along_axis(probabilities, some, axis=-1), axis=-1, kind="stable")
+    classes = np.take_along_axis(some, order, axis=-1)
+    return classes, np.take_along_axis(probabilities, classes, axis=-1)
+
+
+def _embedding(
+    outputs: Mapping[str, NDArray[np.generic]], inputs: Mapping[str, NDArray[np.generic]]
+) -> NDArray[np.float32]:
+    """(batch, hidden): mean of the hidden states over the attention mask, scaled to length 1, as
+    sentence-transformers does it."""
+    hidden = _first(outputs)
+    mask = np.asarray(inputs["attention_mask"], dtype=np.float32)[:, None, :]
+    pooled = np.matmul(mask, hidden)[:, 0] / np.maximum(mask.sum(axis=-1), np.float32(1e-9))
+    norms = np.linalg.norm(pooled, axis=-1, keepdims=True)
+    scaled: NDArray[np.float32] = pooled / np.maximum(norms, np.float32(1e-12))
+    return scaled
+
+
+def _outputs(outputs: Mapping[str, NDArray[np.generic]], inputs: Mapping[str, NDArray[np.generic]]) -> object:
+    """As they are."""
+    del inputs
+    return outputs
+
+
+def _next_token(
+    outputs: Mapping[str, NDArray[np.generic]], inputs: Mapping[str, NDArray[np.generic]]
+) -> NDArray[np.intp]:
+    """(batch,): the likeliest next token, greedy."""
+    del inputs
+    found: NDArray[np.intp] = _first(outputs).argmax(axis=-1)
+    return found

@@ -1,0 +1,1 @@
+"""ONNX files: written, varied, quantised, checked."""

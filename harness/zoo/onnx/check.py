@@ -1,0 +1,145 @@
+"""Hold an exported file against the reference at two batch sizes and, where there is one, two sequence lengths."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.core.errors import ExportError
+from harness.core.schemas import OnnxCheck, Parity, Precision
+from harness.zoo.export_request import Options
+from harness.zoo.loaded import Arrays, Loaded, as_taken, batch_first
+from harness.zoo.onnx.reference_run import open_session, run_session
+from harness.zoo.onnx.write import check_onnx, other_exporter, write_fp32
+from harness.zoo.reference import reference_of
+
+Compare = Callable[[Arrays, Arrays, bool], Parity]
+
+_GATES: Mapping[Precision, float] = {"fp32": 1e-4, "fp16": 2e-2}
+"""Largest relative L2 between the reference and the exported file in ONNX Runtime: is the file what the model is?
+
+Whether a precision is good enough is the plan's gate on what a backend computes. fp16 has twice METHOD's 1e-2 here
+because a random MobileNetV2 is 1.2e-2 away with a file that is right. int8 has no limit: how much it loses lies in the
+model, and its rows show it.
+"""
+_BATCHES = (1, 3)
+"""Two batch sizes that the exporter's example did not have: an axis that it froze fails at one of them."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The largest batch of one sequence length with its reference outputs; smaller batches are its first rows."""
+
+    sequence_length: int | None
+    inputs: Arrays
+    outputs: Arrays
+
+
+def trials_of(loaded: Loaded, lengths: Sequence[int], threads: int) -> list[Trial]:
+    """One trial, or two of different sequence length where the model reads sequences."""
+    answer = reference_of(loaded, threads)
+    batch = loaded.fixed_batch or max(_BATCHES)
+    trials = []
+    for length in _lengths(loaded, lengths):
+        inputs = loaded.make_inputs(batch, length).arrays
+        trials.append(Trial(length, inputs, answer(inputs)))
+    return trials
+
+
+def check_file(
+    path: Path, precision: Precision, loaded: Loaded, trials: Sequence[Trial], compare: Compare, threads: int
+) -> list[OnnxCheck]:
+    """Run the checker and every trial. Raises ExportError where the file is wrong, fixed in an axis, or far off."""
+    if not is_as_given(loaded, precision):
+        check_onnx(path)
+    # ONNX Runtime 1.32 crashes in its CPU layout optimiser on an fp16 ViT (found here), which no exception reports.
+    session = open_session(path, threads, "ORT_ENABLE_ALL" if precision == "fp32" else "ORT_ENABLE_EXTENDED")
+    batches = _BATCHES if loaded.fixed_batch is None else (loaded.fixed_batch,)
+    return [_check(session, precision, loaded, trial, batch, compare) for trial in trials for batch in batches]
+
+
+def hint_of_other_exporter(
+    loaded: Loaded, examples: Arrays, options: Options, trials: Sequence[Trial], compare: Compare, threads: int
+) -> str:
+    """Where one exporter failed: whether the other writes a file of the module that passes every check; in words."""
+    other = other_exporter(options.exporter)
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place, "model.onnx")
+        try:
+            write_fp32(loaded, examples, path, dataclasses.replace(options, exporter=other))
+            check_file(path, "fp32", loaded, trials, compare, threads)
+        except ExportError as error:
+            failure = error.problem.replace(str(path), "its file").rstrip(".")
+            return f"The {other} exporter was tried, too: {failure}. PyTorch's backends need no ONNX."
+    return f"The {other} exporter was tried, and its file passes every check: set EXPORTER={other}."
+
+
+def is_as_given(loaded: Loaded, precision: Precision) -> bool:
+    """Whether the file is the user's own, which no exporter is to blame for. ONNX's checker knows fewer files than ONNX
+    Runtime runs: what counts is that it loads and computes."""
+    return loaded.onnx_file is not None and (precision == "fp32" or loaded.quantised is not None)
+
+
+def _check(
+    session: object, precision: Precision, loaded: Loaded, trial: Trial, batch: int, compare: Compare
+) -> OnnxCheck:
+    items = {name: values[:batch] for name, values in trial.inputs.items()}
+    inputs = as_taken(items, loaded.input_axes)
+    outputs = batch_first(run_session(session, inputs, of_user=is_as_given(loaded, precision)), loaded.batch_axes)
+    reference = {name: values[:batch] for name, values in trial.outputs.items()}
+    where = f"batch {batch}" + ("" if trial.sequence_length is None else f", sequence {trial.sequence_length}")
+    who, hint = _blame(loaded, precision)
+    try:
+        parity = compare(outputs, reference, loaded.classifier)
+    except ValueError as error:
+        raise ExportError(f"{who} at {where}: {error}.", hint) from error
+    allowed = _GATES.get(precision, math.inf)
+    if parity.relative_l2 is None or parity.max_abs is None or parity.relative_l2 > allowed:
+        raise ExportError(f"{who} at {where}: {_worst(outputs, reference, compare)}, allowed {allowed:g}.", hint)
+    return OnnxCheck(
+        precision=precision,
+        batch_size=batch,
+        sequence_length=trial.sequence_length,
+        relative_l2=parity.relative_l2,
+        max_abs=parity.max_abs,
+    )
+
+
+def _blame(loaded: Loaded, precision: Precision) -> tuple[str, str]:
+    """(who computed otherwise, what to do about it)."""
+    if is_as_given(loaded, precision):
+        return (
+            "ONNX Runtime computes your file otherwise with its optimisations than without",
+            "Nothing was exported: compare the two by ONNX Runtime's `graph_optimization_level`; report it there.",
+        )
+    if precision != "fp32":
+        return f"The {precision} ONNX file", f"Leave {precision} out of this model's rows (PRECISIONS=fp32)."
+    return "The exported fp32 ONNX file", "Try the other exporter: EXPORTER=torchscript or dynamo."
+
+
+def _worst(outputs: Arrays, reference: Arrays, compare: Compare) -> str:
+    """The output that is farthest off, in words."""
+    found = {name: compare({name: outputs[name]}, {name: values}, False) for name, values in reference.items()}
+    name = max(
+        found, key=lambda one: math.inf if found[one].relative_l2 is None else float(found[one].relative_l2 or 0.0)
+    )
+    distance = found[name].relative_l2
+    if distance is None:
+        return f"output `{name}` is NaN or infinite in {found[name].nonfinite} places where the reference is not"
+    return f"output `{name}` is {distance:.1e} away from the reference (relative L2)"
+
+
+def _lengths(loaded: Loaded, planned: Sequence[int]) -> tuple[int | None, ...]:
+    if loaded.own_inputs:  # no other length can be made of them
+        return tuple(dict.fromkeys((max(planned), min(planned)))) if planned else (None,)
+    return _two_lengths(planned) if loaded.sequence_inputs and planned else (None,)
+
+
+def _two_lengths(lengths: Sequence[int]) -> tuple[int, int]:
+    """The longest length that is planned, and another: the shortest, or half of it."""
+    longest, shortest = max(lengths), min(lengths)
+    return longest, shortest if shortest != longest else max(4, longest // 2)

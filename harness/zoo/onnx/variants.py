@@ -1,0 +1,276 @@
+"""Further forms of a model's ONNX files, by `<precision>-<form>`; each is written only where a plan asks for it.
+
+opset17   what TensorRT 8.6 reads: an older operator set, by the exporter that still writes it; in int8, symmetric QDQ
+fused     a transformer's layers as ONNX Runtime's own operators (onnx_variants.py), which no other library reads
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from harness.core.errors import ExportError
+from harness.core.extensions import reason
+from harness.core.host import limits
+from harness.core.layout import ModelFolder
+from harness.core.schemas import Precision
+from harness.zoo.export_request import Options
+from harness.zoo.loaded import Arrays, Inputs, Loaded
+from harness.zoo.onnx import int8, write
+from harness.zoo.onnx.reference_run import open_session, run_session
+from harness.zoo.onnx.write import save
+from harness.zoo.quiet import quiet
+from harness.zoo.reference import relative_l2
+
+MASK = "attention_mask"
+_MASKED = -10_000.0
+"""Added to scores that the mask hides: exp() of it is 0 in fp32 and fp16 alike, and unlike fp32's lowest number it is
+finite in fp16."""
+
+
+def read_masks(graph: Any) -> int:
+    """Write what is added to attention scores as a choice between -10000 and 0; how many additions there were.
+
+    Only what comes from the attention mask and constants alone is touched, and what computed it stays as it was. That
+    it means the same is to be checked by running both files on inputs with padding (onnx_variants.check_padding).
+    """
+    made_by = {name: node for node in graph.node for name in node.output}
+    inputs = {entry.name for entry in graph.input}
+    found = [(node, _mask_operand(node, made_by, inputs)) for node in _score_additions(graph, made_by)]
+    masked = [(node, operand) for node, operand in found if operand is not None]
+    if not masked:
+        return 0
+    masks, constants = _mask_nodes()
+    graph.initializer.extend(constants)
+    for node, operand in masked:
+        node.input[operand] = masks[-1].output[0]
+    # In front of everything: nodes stand behind what they read, and these read an input of the graph.
+    others = list(graph.node)
+    del graph.node[:]
+    graph.node.extend([*masks, *others])
+    return len(masked)
+
+
+def _score_additions(graph: Any, made_by: Mapping[str, Any]) -> Iterator[Any]:
+    """The Add in front of each Softmax."""
+    for node in graph.node:
+        before = made_by.get(node.input[0]) if node.op_type == "Softmax" else None
+        if before is not None and before.op_type == "Add":
+            yield before
+
+
+def _mask_operand(addition: Any, made_by: Mapping[str, Any], inputs: set[str]) -> int | None:
+    """Which operand of an Add comes from the mask alone."""
+    for index, name in enumerate(addition.input):
+        if _sources(name, made_by, inputs) == {MASK}:
+            return index
+    return None
+
+
+def _sources(name: str, made_by: Mapping[str, Any], inputs: set[str]) -> set[str]:
+    """Inputs of the graph that a value depends on; one whose shape alone it takes does not count."""
+    found, seen, waiting = set(), set(), [name]
+    while waiting:
+        current = waiting.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        if current in inputs:
+            found.add(current)
+        elif current in made_by and made_by[current].op_type != "Shape":
+            waiting += made_by[current].input
+    return found
+
+
+def _mask_nodes() -> tuple[list[Any], list[Any]]:
+    """mask (batch, sequence) → (batch, 1, 1, sequence), 0 where it is 1 and -10000 where it is 0.
+
+    In the very steps that the optimizer looks for: it tells a mask from the scores' own factor by its Where.
+    """
+    steps: list[tuple[str, list[str], dict[str, Any]]] = [
+        ("Unsqueeze", [MASK, "fused_axis_1"], {}),
+        ("Unsqueeze", ["fused_mask_0", "fused_axis_2"], {}),
+        ("Expand", ["fused_mask_1", "fused_no_shape"], {}),
+        ("Sub", ["fused_one", "fused_mask_2"], {}),
+        ("Cast", ["fused_mask_3"], {"to": onnx.TensorProto.BOOL}),
+        ("Where", ["fused_mask_4", "fused_masked", "fused_seen"], {}),
+    ]
+    nodes = [
+        helper.make_node(kind, inputs, [f"fused_mask_{index}"], f"fused_mask_{index}", **attributes)
+        for index, (kind, inputs, attributes) in enumerate(steps)
+    ]
+    constants = {
+        "fused_axis_1": np.array([1], np.int64),
+        "fused_axis_2": np.array([2], np.int64),
+        "fused_no_shape": np.array([1, 1, 1, 1], np.int64),
+        "fused_one": np.array(1, np.int64),
+        "fused_masked": np.array(_MASKED, np.float32),
+        "fused_seen": np.array(0, np.float32),
+    }
+    return nodes, [numpy_helper.from_array(values, name) for name, values in constants.items()]
+
+
+_DOMAIN = "com.microsoft"
+_LEAVE_OUT = "Leave `fused+graph` out of its settings (SETTINGS=…; `settings:` in the configuration), and `tune`."
+_WANTED = ("Attention", "SkipLayerNormalization", "BiasGelu", "EmbedLayerNormalization", "FastGelu")
+_PADDING_GATE = 1e-4
+"""Relative L2 between the file and its fused form where part of each row is padding, both in fp32."""
+
+
+def write_fused(source: Path, target: Path, loaded: Loaded) -> str:
+    """Write the fp32 file with the layers of a BERT-like encoder fused; returns what was found, in words.
+
+    The Attention operator takes the number of tokens of each row: padding must be on the right, as tokenizers of these
+    models put it. Raises ExportError where the model has no attention heads or no attention was found.
+    """
+    # Imports much, and only this needs it.
+    from onnxruntime.transformers.fusion_options import FusionOptions  # noqa: PLC0415
+    from onnxruntime.transformers.optimizer import optimize_model  # noqa: PLC0415
+
+    heads, hidden = _heads_of(loaded)
+    model = onnx.load(source)
+    try:
+        with quiet():
+            read_masks(model.graph)
+            fused = optimize_model(
+                model,
+                model_type="bert",
+                num_heads=heads,
+                hidden_size=hidden,
+                optimization_options=FusionOptions("bert"),
+                opt_level=0,
+            )
+            fused.topological_sort()
+    except Exception as error:  # the optimizer raises whatever its passes raise
+        raise ExportError(f"{source} could not be fused: {reason(error)}", _LEAVE_OUT) from error
+    found = count_fused(fused.model.graph)
+    if "Attention" not in found:
+        raise ExportError(
+            f"ONNX Runtime's optimizer found no attention in {source} (found: {found or 'nothing'}).", _LEAVE_OUT
+        )
+    if _DOMAIN not in {entry.domain for entry in fused.model.opset_import}:
+        fused.model.opset_import.append(onnx.helper.make_opsetid(_DOMAIN, 1))
+    save(fused.model, target)
+    return ", ".join(f"{number} {name}" for name, number in found.items())
+
+
+def count_fused(graph: Any) -> dict[str, int]:
+    """Fused operators of a graph by name, those that are there."""
+    names = [node.op_type for node in graph.node]
+    return {name: names.count(name) for name in _WANTED if name in names}
+
+
+def check_padding(plain: Path, fused: Path, inputs: Arrays, threads: int) -> float:
+    """Run both files with the last third of every row masked; relative L2 of their outputs over the other tokens.
+
+    The inputs that are measured have no padding, so that nothing else would show a mask that is not obeyed. Raises
+    ExportError where the two are not the same, or where the mask makes no difference to either.
+    """
+    mask = np.ones_like(inputs[MASK])
+    kept = mask.shape[1] - max(1, mask.shape[1] // 3)
+    mask[:, kept:] = 0
+    padded = {**inputs, MASK: mask}
+    answers = [_rows(run_session(open_session(path, threads), padded), kept) for path in (plain, fused)]
+    unmasked = _rows(run_session(open_session(fused, threads), inputs), kept)
+    distance, effect = relative_l2(answers[1], answers[0]), relative_l2(unmasked, answers[0])
+    if not distance <= _PADDING_GATE < effect:
+        raise ExportError(
+            f"{fused.name} does not obey the attention mask: {distance:.1e} away from the plain file on padded inputs "
+            f"(allowed {_PADDING_GATE:g}; without the mask {effect:.1e}).",
+            _LEAVE_OUT,
+        )
+    return distance
+
+
+def _rows(outputs: Arrays, kept: int) -> Any:
+    """The first output without what belongs to padding, whose values mean nothing."""
+    first = next(iter(outputs.values()))
+    return first[:, :kept] if first.ndim == 3 else first
+
+
+def _heads_of(loaded: Loaded) -> tuple[int, int]:
+    """Attention heads and hidden size. ExportError where the model has none."""
+    if loaded.heads is None or loaded.hidden_size is None or MASK not in loaded.input_names:
+        raise ExportError("Only text models of the transformers library have attention to fuse.", _LEAVE_OUT)
+    return loaded.heads, loaded.hidden_size
+
+
+Step = Callable[[str], AbstractContextManager[None]]
+"""Adds the seconds of the block that it surrounds to a step's name."""
+
+Attempt = Callable[[str], AbstractContextManager[None]]
+"""Takes the name of a file; what fails inside is put down as the reason why there is none."""
+
+_OLD_OPSET = 17
+
+
+def precision_of(name: str) -> Precision:
+    """`fp16-fused` → fp16."""
+    found = name.partition("-")[0]
+    return found if found in ("fp16", "int8") else "fp32"  # type: ignore[return-value]
+
+
+def write_all(
+    names: Sequence[str],
+    loaded: Loaded,
+    examples: Arrays,
+    folder: ModelFolder,
+    options: Options,
+    step: Step,
+    attempt: Attempt,
+    calibration: Callable[[], Inputs],
+) -> dict[str, str]:
+    """Write the named forms' files, and the fp32 file of each; how each was made, in words.
+
+    attempt: surrounds the making of a file, and of those that are made from it. calibration: makes the inputs that int8
+    scales are found from; called only where int8 is asked for.
+    """
+    made: dict[str, str] = {}
+    for form in dict.fromkeys(name.partition("-")[2] for name in names):
+        fp32, fp16, int8_ = (f"{precision}-{form}" for precision in ("fp32", "fp16", "int8"))
+        with step(f"onnx-{form}"), attempt(fp32):
+            made[fp32] = _WRITERS[form](loaded, examples, folder, options)
+            if fp16 in names:
+                with attempt(fp16):
+                    write.write_fp16(folder.onnx(fp32), folder.onnx(fp16))
+                    made[fp16] = made[fp32] + ", onnxruntime.transformers.float16"
+            if int8_ in names and loaded.quantised is not None:
+                shutil.copyfile(folder.onnx(fp32), folder.onnx(int8_))
+                made[int8_] = made[fp32]
+            elif int8_ in names:
+                with attempt(int8_):
+                    how = int8.write_symmetric(folder.onnx(fp32), folder.onnx(int8_), calibration())
+                    made[int8_] = f"{made[fp32]}, onnxruntime.quantization: {how}"
+    return made
+
+
+def _opset17(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: Options) -> str:
+    return write.write_fp32(loaded, examples, folder.onnx("fp32-opset17"), _older(options))
+
+
+def _older(options: Options) -> Options:
+    return dataclasses.replace(options, exporter="torchscript", opset=_OLD_OPSET)
+
+
+def _fused(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: Options) -> str:
+    """From the older export: there the optimiser finds the embeddings as well, which it does not in the one at opset 20
+    (ONNX Runtime 1.32, MiniLM and BERT)."""
+    fused = folder.onnx("fp32-fused")
+    how = write.write_fp32(loaded, examples, fused, _older(options))
+    found = write_fused(fused, fused, loaded)
+    check_padding(folder.onnx("fp32"), fused, examples, limits.threads())
+    return f"{how}, fused by onnxruntime.transformers: {found}"
+
+
+_WRITERS: Mapping[str, Callable[[Loaded, Arrays, ModelFolder, Options], str]] = {
+    "opset17": _opset17,
+    "fused": _fused,
+}

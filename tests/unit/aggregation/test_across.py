@@ -1,0 +1,65 @@
+"""What only several rows together show."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.aggregation.across_rows import nonmonotone
+from harness.aggregation.flags import finding
+from harness.aggregation.row import Context, Draft, build_row
+from harness.core.schemas import Interval, Row
+from tests.synthetic_results import EFFICIENTNET, Synthetic, matrix, voided
+
+ROWS = Synthetic(models=(EFFICIENTNET,), cases=matrix((EFFICIENTNET,), backends=("noop", "openvino"))).summary().rows
+
+DRAFT = Draft(ROWS[-1].model_copy(update={"grade": None, "flags": (), "checks": {}}))
+
+
+def row(batch: int, low: float, high: float, backend: str = "openvino", **changes: Any) -> Row:
+    """A row with a given interval in ms."""
+    found = next(one for one in ROWS if (one.backend, one.precision, one.batch_size) == (backend, "fp32", batch))
+    assert found.latency_ns is not None
+    ends = Interval(low=low * 1e6, high=high * 1e6)
+    latency = found.latency_ns.model_copy(update={"median": (low + high) / 2 * 1e6, "ci95": ends})
+    return found.model_copy(update={"latency_ns": latency, **changes})
+
+
+def flagged(*rows: Row) -> list[str]:
+    return list(nonmonotone(rows))
+
+
+def test_rows_that_grow_with_the_batch_are_left_alone() -> None:
+    assert flagged(*ROWS) == []
+
+
+def test_a_small_batch_that_is_slower_than_a_larger_one_is_flagged() -> None:
+    rows = [row(1, 6.1, 6.2), row(4, 3.8, 3.9), row(16, 9.0, 9.1)]
+    found = nonmonotone(rows)
+    assert list(found) == [rows[0].case_id]
+    flag = found[rows[0].case_id].flag
+    assert (flag.name, flag.detail) == ("NONMONOTONE", "batch 1 takes 6.15 ms and batch 4 only 3.85 ms")
+    assert build_row(DRAFT, Context(slower=found[rows[0].case_id])).grade == "B"
+
+
+@pytest.mark.parametrize("larger", [(5.9, 6.15), (6.1, 6.2)])
+def test_intervals_that_overlap_prove_nothing(larger: tuple[float, float]) -> None:
+    assert flagged(row(1, 6.1, 6.2), row(4, *larger)) == []
+
+
+def test_other_rows_are_not_compared() -> None:
+    slow, fast = row(1, 6.1, 6.2), row(4, 3.8, 3.9)
+    for change in ({"grade": "F"}, {"boundary": "e2e"}, {"mode": "offline"}, {"precision": "bf16"}, {"model": "x"}):
+        assert flagged(slow, voided(fast.model_copy(update=change))) == []
+    one_round = fast.latency_ns and fast.latency_ns.model_copy(update={"ci95": None})
+    assert flagged(slow, fast.model_copy(update={"latency_ns": one_round})) == []
+    assert flagged(row(1, 6.1, 6.2, "noop"), row(4, 3.8, 3.9, "noop")) == []
+
+
+def test_a_worse_grade_stays() -> None:
+    slower = nonmonotone([row(1, 6.1, 6.2), row(4, 3.8, 3.9)])[row(1, 6.1, 6.2).case_id]
+    disturbed = replace(DRAFT, findings=(finding("C", "DRIFT", "", ""),))
+    found = build_row(disturbed, Context(slower=slower))
+    assert (found.grade, [flag.name for flag in found.flags]) == ("C", ["DRIFT", "NONMONOTONE"])

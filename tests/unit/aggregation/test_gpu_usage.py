@@ -1,0 +1,103 @@
+"""Looks at a card → what it did while a case was timed, by round and over the rounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.aggregation import usage
+from harness.core.schemas import GpuSample, GpuUsage, UsageSample
+from tests.synthetic_results import usage_of, usage_sample
+
+MS = 1_000_000
+
+
+def look(**changes: Any) -> GpuSample:
+    usual = {
+        "sm_mhz": 1_980,
+        "memory_mhz": 2_619,
+        "temperature_c": 50,
+        "power_w": 300.0,
+        "utilisation_percent": 90,
+        "memory_used_bytes": 3 << 30,
+        "reasons": (),
+        "other_processes": 0,
+    }
+    return GpuSample(**{**usual, **changes})
+
+
+def seen(*looks: GpuSample, before: int | None = 1 << 30) -> GpuUsage:
+    found = usage.gpu_usage_of(looks, before)
+    assert found is not None
+    return found
+
+
+def test_one_window() -> None:
+    found = seen(
+        look(sm_mhz=1_980, power_w=300.0, temperature_c=50),
+        look(sm_mhz=1_740, power_w=400.0, temperature_c=58, memory_used_bytes=4 << 30, reasons=("sw_power_cap",)),
+        look(sm_mhz=1_740, power_w=500.0, temperature_c=55, other_processes=1),
+        look(sm_mhz=1_740, power_w=600.0, utilisation_percent=50),
+    )
+    assert (found.sm_mhz_min, found.sm_mhz_mean, found.sm_mhz_max) == (1_740, 1_800, 1_980)
+    assert (found.power_w_mean, found.power_w_max, found.temperature_c_max) == (450, 600, 58)
+    assert (found.utilisation_percent_mean, found.memory_mhz_mean) == (80, 2_619)
+    assert (found.memory_peak_bytes, found.memory_before_bytes) == (3 << 30, 1 << 30)
+    assert (found.reasons, found.other_processes_max, found.samples) == ({"sw_power_cap": 0.25}, 1, 4)
+
+
+def test_what_no_look_tells_is_unknown() -> None:
+    dark = {name: None for name in GpuSample.model_fields if name != "reasons"}
+    found = seen(look(**dark))
+    assert {getattr(found, name) for name in GpuUsage.model_fields if name not in ("reasons", "samples")} == {
+        None,
+        1 << 30,
+    }
+    assert seen(look(), before=None).memory_peak_bytes is None
+
+
+def test_memory_that_others_gave_back_is_no_negative_growth() -> None:
+    assert seen(look(memory_used_bytes=1), before=2).memory_peak_bytes == 0
+
+
+def test_rounds_count_by_their_looks() -> None:
+    one = seen(look(sm_mhz=1_500, reasons=("sw_thermal",)), before=0)
+    three = seen(*[look(sm_mhz=1_900, other_processes=None)] * 3, before=1 << 30)
+    found = usage.gpu_usage_over([one, three])
+    assert found is not None
+    assert (found.sm_mhz_min, found.sm_mhz_mean, found.sm_mhz_max) == (1_500, 1_800, 1_900)
+    assert (found.reasons, found.samples, found.other_processes_max) == ({"sw_thermal": 0.25}, 4, 0)
+    assert (found.memory_peak_bytes, found.memory_before_bytes) == (3 << 30, 1 << 30)
+    assert usage.gpu_usage_over([]) is None
+
+
+def sample(at_ms: int, phase: str, card: GpuSample | None) -> UsageSample:
+    return usage_sample(at_ms * MS, phase).model_copy(update={"gpu": card})
+
+
+def test_only_looks_of_the_timed_phase_count() -> None:
+    samples = [
+        sample(250, "load", look(sm_mhz=345)),
+        sample(500, "measure", look(sm_mhz=1_980)),
+        sample(600, "measure", None),
+        sample(700, "outputs check", look(sm_mhz=1_000)),
+    ]
+    found = usage.timed(usage_of("a-case", 1, samples, gpu_memory_before_bytes=0))
+    assert found is not None
+    assert found.gpu is not None
+    assert (found.gpu.sm_mhz_min, found.gpu.sm_mhz_max, found.gpu.samples) == (1_980, 1_980, 1)
+    merged = usage.merged([found, found])
+    assert merged is not None
+    assert merged.gpu == usage.gpu_usage_over([found.gpu, found.gpu])
+
+
+def test_a_cpu_has_no_card() -> None:
+    found = usage.timed(usage_of("a-case", 1, [sample(250, "measure", None)]))
+    assert found is not None
+    assert found.gpu is None
+
+
+@pytest.mark.parametrize("name", sorted(GpuUsage.model_fields))
+def test_every_figure_is_made(name: str) -> None:
+    assert getattr(seen(look(reasons=("gpu_idle",), other_processes=1)), name)

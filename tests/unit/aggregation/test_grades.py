@@ -1,0 +1,337 @@
+"""Each finding at its threshold: one side passes, the other is flagged, and the grade follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+import pytest
+
+from harness.aggregation import flags as grades
+from harness.aggregation import row
+from harness.aggregation.flags import Checks, Finding
+from harness.core.schemas import (
+    FIXED_WHEN_TRACED,
+    NO_FLOATS,
+    Block,
+    Clock,
+    ColdCosts,
+    Flag,
+    Gate,
+    Grade,
+    Interval,
+    Measured,
+)
+from tests.synthetic_results import EFFICIENTNET, Synthetic, case_of, measured, parity_of
+
+CASE = case_of(EFFICIENTNET, "onnxruntime", "fp32", 1)
+ROW = Synthetic(models=(EFFICIENTNET,), cases=[CASE], rounds=2, samples=20).summary().rows[0]
+GATE = Gate(relative_l2=1e-4, top1_agreement=0.995)
+CHECKS = Checks(gate=GATE, judge_top1=True, target_ci=0.01, calibration=False)
+
+
+def record(round_number: int = 1, **changes: Any) -> Measured:
+    return measured(CASE, EFFICIENTNET, round_number, 200, **changes)
+
+
+def steady_record(round_number: int, median_ns: int) -> Measured:
+    """A round without any noise."""
+    blocks = tuple(Block(iterations=50, wall_ns=50 * median_ns) for _ in range(4))
+    return record(round_number, latency_ns=(median_ns,) * 200, blocks=blocks)
+
+
+def findings(records: Sequence[Measured], checks: Checks = CHECKS) -> dict[str, Finding]:
+    latency = row.latency_of(records)
+    parity = row.worst_parity(records)
+    return {found.flag.name: found for found in grades.flags_for(CASE, records, latency, parity, checks)}
+
+
+def quiet(**changes: Any) -> list[Measured]:
+    return [steady_record(number, 10_000_000).model_copy(update=changes) for number in (1, 2, 3)]
+
+
+def test_a_quiet_right_case_has_no_flags_and_grade_a() -> None:
+    found = findings(quiet())
+    assert found == {}
+    assert grades.grade(found.values()) == "A"
+
+
+def test_the_worst_finding_decides() -> None:
+    marks = [grades.finding(caps, "X", "", "") for caps in ("B", "F", "C", "A")]
+    assert grades.grade(marks) == "F"
+    assert grades.grade(marks[2:]) == "C"
+
+
+def test_every_flag_says_what_was_seen_and_what_to_do() -> None:
+    parity = parity_of(CASE, EFFICIENTNET, relative_l2=1.0)
+    noisy = [record(n, parity_timed=parity, steady=False, stop="time limit", blocks=()) for n in (1, 2, 3)]
+    found = findings(noisy)
+    assert set(found) >= {"PARITY_FAIL", "NOT_STEADY", "CI_NOT_MET"}
+    assert all(one.flag.detail and one.flag.remedy.endswith(".") for one in found.values())
+
+
+@pytest.mark.parametrize(("distance", "grade"), [(0.99e-4, "A"), (1.01e-4, "F")])
+def test_parity_gate(distance: float, grade: str) -> None:
+    found = findings(quiet(parity_timed=parity_of(CASE, EFFICIENTNET, relative_l2=distance)))
+    assert grades.grade(found.values()) == grade
+    assert ("PARITY_FAIL" in found) == (grade == "F")
+
+
+def test_parity_of_one_round_before_timing_is_enough_to_void() -> None:
+    records = quiet()
+    records[1] = records[1].model_copy(update={"parity_before": parity_of(CASE, EFFICIENTNET, relative_l2=0.5)})
+    assert "5.00e-01" in findings(records)["PARITY_FAIL"].flag.detail
+
+
+def test_the_worst_item_is_held_against_the_gate() -> None:
+    wrong = parity_of(CASE, EFFICIENTNET).model_copy(update={"item_relative_l2": 1.4, "item_cosine": 0.1})
+    detail = findings(quiet(parity_before=wrong, parity_timed=wrong))["PARITY_FAIL"].flag.detail
+    assert detail == "relative L2 distance of the worst item 1.40e+00 is above the tolerance of 1e-04"
+
+
+@pytest.mark.parametrize(("hit", "void"), [((), False), ((2,), True), ((1, 2, 3), True)])
+def test_a_compiler_that_ran_eagerly_is_void_on_any_device(hit: tuple[int, ...], void: bool) -> None:
+    records = [
+        one.model_copy(update={"placement": one.placement.model_copy(update={"ran_eagerly": "2 graph breaks"})})
+        if one.round in hit
+        else one
+        for one in quiet()
+    ]
+    found = findings(records)
+    assert ("EAGER_FALLBACK" in found) is void
+    if void:
+        assert found["EAGER_FALLBACK"].caps_at == "F"
+        assert "2 graph breaks" in found["EAGER_FALLBACK"].flag.detail
+        assert "TORCH_LOGS" in found["EAGER_FALLBACK"].flag.remedy
+
+
+@pytest.mark.parametrize(("judged", "flagged"), [(True, True), (False, False)])
+def test_top1_is_judged_only_where_it_means_something(judged: bool, flagged: bool) -> None:
+    checks = Checks(gate=GATE, judge_top1=judged, target_ci=0.01, calibration=False)
+    parity = parity_of(CASE, EFFICIENTNET, top1_agreement=0.99)
+    assert ("PARITY_FAIL" in findings(quiet(parity_timed=parity), checks)) == flagged
+
+
+@pytest.mark.parametrize(("cosine", "flagged"), [(0.969, True), (0.97, False)])
+def test_cosine_gate(cosine: float, flagged: bool) -> None:
+    parity = parity_of(CASE, EFFICIENTNET, relative_l2=0.2, cosine=cosine)
+    gate = Gate(relative_l2=0.3, cosine=0.97)
+    found = findings(quiet(parity_timed=parity), Checks(gate=gate, judge_top1=False, target_ci=0.01, calibration=False))
+    assert ("PARITY_FAIL" in found) == flagged
+    if flagged:
+        assert "0.9690" in found["PARITY_FAIL"].flag.detail
+    without = Checks(gate=Gate(relative_l2=0.3), judge_top1=False, target_ci=0.01, calibration=False)
+    assert "PARITY_FAIL" not in findings(quiet(parity_timed=parity), without)
+
+
+def test_nonfinite_outputs_void() -> None:
+    parity = parity_of(CASE, EFFICIENTNET, relative_l2=None, nonfinite=3)
+    found = findings(quiet(parity_timed=parity))
+    assert found["NONFINITE"].caps_at == "F"
+    assert found["NONFINITE"].flag.detail.startswith("3 ")
+
+
+def test_outputs_that_were_never_compared_are_not_ranked() -> None:
+    assert findings(quiet(parity_timed=None))["PARITY_UNCHECKED"].caps_at == "C"
+    without_gate = Checks(gate=None, judge_top1=True, target_ci=0.01, calibration=False)
+    assert findings(quiet(), without_gate)["PARITY_UNCHECKED"].caps_at == "C"
+
+
+def test_outputs_of_a_trace_that_fixed_values_say_so() -> None:
+    fixed = "Converting a tensor to a Python boolean (mine.py:7)"
+    one = steady_record(1, 10_000_000)
+    placement = one.placement.model_copy(update={"settings": {FIXED_WHEN_TRACED: fixed}})
+    wrong = one.parity_timed.model_copy(update={"relative_l2": 0.5}) if one.parity_timed else None
+    traced = one.model_copy(update={"placement": placement})
+    assert "PARITY_FAIL" not in findings([traced]), "of shapes it is right"
+    flag = findings([traced.model_copy(update={"parity_timed": wrong})])["PARITY_FAIL"].flag
+    assert flag.detail.endswith(f"tracing fixed for all inputs what the first one gave: {fixed}")
+    assert "torch.where" in flag.remedy
+
+
+@pytest.mark.parametrize(("field", "ran"), [("precision", "bf16"), ("device", "cuda:0")])
+def test_placement_elsewhere_voids_even_in_one_round(field: str, ran: str) -> None:
+    records = quiet()
+    records[2] = records[2].model_copy(update={"placement": records[2].placement.model_copy(update={field: ran})})
+    found = findings(records)["PLACEMENT"]
+    assert found.caps_at == "F"
+    assert ran.partition(":")[0] in found.flag.detail
+
+
+def test_a_model_without_floating_point_numbers_has_no_wrong_precision() -> None:
+    integers = {"precision": NO_FLOATS}
+    records = [r.model_copy(update={"placement": r.placement.model_copy(update=integers)}) for r in quiet()]
+    assert "PLACEMENT" not in findings(records)
+    elsewhere = {"precision": NO_FLOATS, "device": "cuda"}
+    records = [r.model_copy(update={"placement": r.placement.model_copy(update=elsewhere)}) for r in quiet()]
+    assert findings(records)["PLACEMENT"].caps_at == "F"
+
+
+def test_int8_that_ran_in_fp32_says_what_to_leave_out() -> None:
+    case = CASE.model_copy(update={"precision": "int8"})
+    records = quiet()
+    latency, parity = row.latency_of(records), row.worst_parity(records)
+    (found,) = grades.flags_for(case, records, latency, parity, CHECKS)
+    assert found.flag.detail == "fp32 on cpu ran where the label says int8 on cpu"
+    assert "leave int8 out" in found.flag.remedy
+
+
+def test_a_numbered_device_is_the_device() -> None:
+    case = CASE.model_copy(update={"device": "cuda"})
+    records = [r.model_copy(update={"placement": r.placement.model_copy(update={"device": "cuda:1"})}) for r in quiet()]
+    flags = grades.flags_for(case, records, row.latency_of(records), row.worst_parity(records), CHECKS)
+    assert flags == []
+
+
+@pytest.mark.parametrize(("unsteady", "grade"), [({1}, "B"), ({1, 2}, "C")])
+def test_unsteady_warm_up(unsteady: set[int], grade: str) -> None:
+    records = [r.model_copy(update={"steady": r.round not in unsteady}) for r in quiet()]
+    found = findings(records)
+    assert grades.grade(found.values()) == grade
+    assert f"{len(unsteady)} of 3" in found["NOT_STEADY"].flag.detail
+
+
+def test_stopping_at_the_limit_counts_only_where_the_width_was_not_reached() -> None:
+    assert "CI_NOT_MET" not in findings(quiet(stop="time limit"))
+    jumpy = [10_000_000] * 50 + [11_000_000] * 50 + [10_000_000] * 50 + [11_000_000] * 50
+    found = findings(quiet(stop="time limit", latency_ns=tuple(jumpy)))["CI_NOT_MET"]
+    assert found.caps_at == "B"
+    assert "at ±8.7%" in found.flag.detail
+
+
+def test_too_few_blocks_to_tell_is_not_met() -> None:
+    one_block = (Block(iterations=200, wall_ns=2_000_000_000),)
+    assert "too few blocks" in findings(quiet(stop="time limit", blocks=one_block))["CI_NOT_MET"].flag.detail
+
+
+def over_processes(low: float, high: float, rounds: int = 3) -> list[Finding]:
+    """Findings about a median of 100 with this interval, of processes that stopped where they should."""
+    records = quiet()
+    update = {"median": 100.0e6, "ci95": Interval(low=low * 1e6, high=high * 1e6), "rounds": rounds}
+    latency = row.latency_of(records).model_copy(update=update)
+    return grades.flags_for(CASE, records, latency, row.worst_parity(records), CHECKS)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "names"),
+    [
+        (95.1, 104.9, []),
+        (94.9, 104.0, ["WIDE_INTERVAL"]),
+        (90.1, 109.9, ["WIDE_INTERVAL"]),
+        (89.9, 104.0, ["UNCERTAIN"]),
+        (54.0, 146.0, ["UNCERTAIN"]),  # was B, ranked and drawn in colour
+        (99.9, 105.1, ["WIDE_INTERVAL"]),  # half of both sides is 2.6%: the end further away counts
+        (99.9, 110.1, ["UNCERTAIN"]),
+        (101.0, 112.0, ["UNCERTAIN"]),  # a median outside its own interval
+    ],
+)
+def test_intervals_over_processes(low: float, high: float, names: list[str]) -> None:
+    found = over_processes(low, high)
+    assert [one.flag.name for one in found] == names
+    assert grades.grade(found) == {"WIDE_INTERVAL": "B", "UNCERTAIN": "C"}.get("".join(names), "A")
+
+
+@pytest.mark.parametrize(("rounds", "more"), [(3, 5), (5, 10)])
+def test_a_wide_interval_asks_for_more_rounds_than_there_are(rounds: int, more: int) -> None:
+    (found,) = over_processes(80, 120, rounds)
+    assert found.flag.remedy.endswith(f"`make bench ROUNDS={more}`.")
+
+
+def test_between_processes_and_within_one_are_two_flags() -> None:
+    jumpy = tuple([10_000_000] * 50 + [11_000_000] * 50) * 2
+    records = [r.model_copy(update={"latency_ns": jumpy, "stop": "time limit"}) for r in quiet()]
+    records[2] = steady_record(3, 13_000_000)
+    found = findings(records)
+    assert {name: one.caps_at for name, one in found.items()} == {"CI_NOT_MET": "B", "UNCERTAIN": "C"}
+    assert "within one process" in found["CI_NOT_MET"].flag.detail
+    assert "over 3 processes" in found["UNCERTAIN"].flag.detail
+
+
+def test_one_process_has_no_interval_and_is_not_grade_a() -> None:
+    found = findings([steady_record(1, 10_000_000)])
+    assert {name: one.caps_at for name, one in found.items()} == {"ONE_PROCESS": "B"}
+    assert found["ONE_PROCESS"].flag.remedy.endswith("`make bench ROUNDS=3`.")
+
+
+def test_processes_without_an_interval_are_not_one_process() -> None:
+    records = quiet()
+    latency = row.latency_of(records).model_copy(update={"ci95": None})
+    (found,) = grades.flags_for(CASE, records, latency, row.worst_parity(records), CHECKS)
+    assert (found.flag.name, found.caps_at) == ("UNCERTAIN", "C")
+
+
+def test_absurd_widths_are_not_spelled_out() -> None:
+    found = findings([steady_record(1, 10_000_000), steady_record(2, 55_000_000)])
+    assert "beyond ±50%" in found["UNCERTAIN"].flag.detail
+
+
+def test_a_row_that_is_only_uncertain_may_still_be_compared() -> None:
+    flags = {caps: grades.finding(caps, "X", "", "").flag for caps in get_args(Grade)}
+    uncertain = grades.finding("C", grades.UNCERTAIN, "", "").flag
+
+    def only(*names: Flag, grade: Grade = "C") -> bool:
+        return grades.only_uncertain(ROW.model_copy(update={"flags": names, "grade": grade}))
+
+    assert only(uncertain)
+    assert only(uncertain, flags["A"], flags["B"])
+    assert not only(uncertain, flags["C"])
+    assert not only(uncertain, Flag(name="OLD", detail="", remedy=""))  # what it costs is not on record
+    assert not only(flags["C"])
+    assert not only(uncertain, grade="F")
+
+
+@pytest.mark.parametrize(("median_ns", "flagged"), [(4_099, True), (4_100, False)])
+def test_below_the_timer(median_ns: int, flagged: bool) -> None:
+    clock = Clock(name="perf_counter_ns", resolution_ns=1.0, overhead_ns=41)
+    records = [steady_record(number, median_ns).model_copy(update={"clock": clock}) for number in (1, 2, 3)]
+    found = findings(records)
+    assert ("BELOW_TIMER" in found) == flagged
+    assert grades.grade(found.values()) == ("C" if flagged else "A")
+
+
+@pytest.mark.parametrize(
+    ("medians", "flagged"),
+    [
+        ((1000, 1030, 1061), True),
+        ((1061, 1030, 1000), True),
+        ((100, 102, 103, 105, 106), True),
+        ((100, 103, 102, 105, 104, 107, 106, 109), True),  # up on the whole
+        ((100, 101, 102, 103, 104), False),  # not far enough
+        ((100, 106, 103), False),
+        ((100, 120, 170), False),  # in order, as three that scatter are in one case of three
+        ((726, 835, 1037, 850), False),
+    ],
+)
+def test_drift_is_a_trend_and_large(medians: tuple[int, ...], flagged: bool) -> None:
+    records = [steady_record(number, median * 100_000) for number, median in enumerate(medians, 1)]
+    found = findings(records)
+    assert ("DRIFT" in found) == flagged
+    if flagged:
+        assert found["DRIFT"].caps_at == "C"
+
+
+def test_two_rounds_cannot_drift() -> None:
+    assert "DRIFT" not in findings([steady_record(1, 10_000_000), steady_record(2, 12_000_000)])
+
+
+@pytest.mark.parametrize(("cached", "flagged"), [((True, True), True), ((False, True), False), ((None, None), False)])
+def test_compile_cache_is_told_and_costs_no_grade(cached: tuple[bool | None, ...], flagged: bool) -> None:
+    records = []
+    for number, hit in enumerate(cached, 1):
+        cold = ColdCosts(load=1, compile=None if hit is None else 5, compile_cached=hit, first_inference=1)
+        records.append(steady_record(number, 10_000_000).model_copy(update={"cold_ns": cold}))
+    found = findings(records)
+    assert ("COMPILE_CACHED" in found) == flagged
+    assert grades.grade(found.values()) == "A"
+
+
+def test_a_backend_that_computes_nothing_is_never_ranked_and_never_void() -> None:
+    checks = Checks(gate=GATE, judge_top1=True, target_ci=0.01, calibration=True)
+    found = findings(quiet(parity_before=None, parity_timed=None), checks)
+    assert set(found) == {grades.CALIBRATION}
+    assert found[grades.CALIBRATION].caps_at == "A"
+
+
+def test_what_was_slowed_on_purpose_says_so() -> None:
+    found = findings(quiet(notes=("every inference was stretched by 1.05 on purpose",)))
+    assert "stretched by 1.05" in found["ON_PURPOSE"].flag.detail

@@ -1,0 +1,140 @@
+"""Answers from memory and work left to outputs(), at each threshold; and what was never looked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.aggregation import checks as judged
+from harness.aggregation.checks import repeat_interval, skipped_work
+from harness.aggregation.flags import Finding
+from harness.core.schemas import Check, Measured, OutputsTime, Repeats
+from tests import synthetic_results as made
+
+CASE = made.case_of(made.RESNET, "onnxruntime", "fp32", 1)
+MS = 1_000_000
+HONEST = Repeats(fresh_ns=(10 * MS,) * 16, repeated_ns=(10 * MS,) * 16, compared=8)
+COPIES = OutputsTime(outputs_ns=(20_000,) * 8, copy_ns=(10_000,) * 8, arrays=1)
+
+
+def record(number: int, **changes: Any) -> Measured:
+    fields = {"repeats": HONEST, "outputs_time": COPIES, "latency_ns": (10 * MS,) * 50, **changes}
+    return made.measured(CASE, made.RESNET, number, **fields)
+
+
+def found(*records: Measured, boundary: str = "compute") -> dict[str, Finding]:
+    findings, _ = skipped_work(CASE.model_copy(update={"boundary": boundary}), records)
+    assert all(one.flag.detail and one.flag.remedy.endswith(".") for one in findings)
+    return {one.flag.name: one for one in findings}
+
+
+def checks(*records: Measured, boundary: str = "compute") -> Any:
+    return skipped_work(CASE.model_copy(update={"boundary": boundary}), records)[1]
+
+
+def times(ratio: float, pairs: int = 16, scatter: float = 0.0, seed: int = 0) -> Repeats:
+    random = np.random.default_rng(seed)
+    repeated = 10 * MS * np.exp(scatter * random.normal(size=pairs))
+    fresh = 10 * MS * ratio * np.exp(scatter * random.normal(size=pairs))
+    return Repeats(
+        fresh_ns=tuple(int(one) for one in fresh), repeated_ns=tuple(int(one) for one in repeated), compared=8
+    )
+
+
+def test_honest_rounds_have_no_finding_and_say_that_they_were_looked_at() -> None:
+    records = [record(number) for number in (1, 2, 3)]
+    assert found(*records) == {}
+    whole = Check(rounds=3, of=3, missing=None)
+    assert checks(*records) == {"REPEATS_FASTER": whole, "LAZY_OUTPUTS": whole}
+
+
+@pytest.mark.parametrize(("ratio", "flagged"), [(0.9, False), (1.0, False), (1.009, False), (1.02, True), (40.0, True)])
+def test_new_inputs_may_take_one_per_cent_longer(ratio: float, flagged: bool) -> None:
+    flags = found(*[record(number, repeats=times(ratio)) for number in (1, 2, 3)])
+    assert ("REPEATS_FASTER" in flags) is flagged
+    assert not flagged or flags["REPEATS_FASTER"].caps_at == "C"
+
+
+def test_the_interval_decides_and_not_the_middle() -> None:
+    wide = [record(number, repeats=times(1.02, scatter=0.2, seed=number)) for number in (1, 2, 3)]
+    assert found(*wide) == {}
+    narrow = [record(number, repeats=times(1.05, scatter=0.01, seed=number)) for number in (1, 2, 3)]
+    assert set(found(*narrow)) == {"REPEATS_FASTER"}
+
+
+def test_thirty_honest_rows_rarely_raise_an_alarm() -> None:
+    tables = 200
+    alarms = 0
+    for table in range(tables):
+        rows = [
+            [record(1, repeats=times(1.0, scatter=0.05, seed=1000 * table + 10 * row + number)) for number in range(3)]
+            for row in range(3)
+        ]
+        alarms += any(found(*row) for row in rows)
+    assert alarms / tables * 10 <= 0.05  # a tenth of thirty rows a table
+
+
+@pytest.mark.parametrize(("pairs", "rank"), [(0, 0), (10, 0), (11, 1), (16, 2), (24, 4), (48, 13)])
+def test_ranks_are_those_of_the_binomial(pairs: int, rank: int) -> None:
+    assert judged._lower_rank(pairs) == rank
+    ratios = tuple(range(1, pairs + 1))
+    interval = repeat_interval([Repeats(fresh_ns=ratios, repeated_ns=(1,) * pairs)])
+    assert interval is None if rank == 0 else (interval is not None and interval.low == rank)
+
+
+def test_the_same_answer_to_a_new_input_is_an_answer_from_memory() -> None:
+    stuck = HONEST.model_copy(update={"unchanged": 8})
+    flags = found(record(1, repeats=stuck))
+    assert flags["REPEATS_FASTER"].caps_at == "C"
+    assert "refresh()" in flags["REPEATS_FASTER"].flag.remedy
+    by_chance = HONEST.model_copy(update={"unchanged": 7})
+    few = HONEST.model_copy(update={"compared": 7, "unchanged": 7})
+    assert found(record(1, repeats=by_chance)) == found(record(1, repeats=few)) == {}
+
+
+def test_what_was_not_looked_for_is_said_with_its_reason() -> None:
+    older = record(1, repeats=None, outputs_time=None)
+    refused = record(2, repeats=Repeats(missing="it cannot"))
+    found_checks = checks(older, refused, record(3))
+    assert found_checks["REPEATS_FASTER"] == Check(
+        rounds=1, of=3, missing="measured before there was this check; it cannot"
+    )
+    assert found_checks["LAZY_OUTPUTS"] == Check(rounds=2, of=3, missing="measured before there was this check")
+    few = checks(record(1, repeats=times(1.0, pairs=8)))["REPEATS_FASTER"]
+    assert few == Check(rounds=0, of=1, missing="8 pairs are too few: measure more rounds")
+
+
+def time(outputs_ns: int, copy_ns: int, arrays: int = 1) -> OutputsTime:
+    return OutputsTime(outputs_ns=(outputs_ns,) * 5, copy_ns=(copy_ns,) * 5, arrays=arrays)
+
+
+@pytest.mark.parametrize(
+    ("latency_ns", "cost", "flagged"),
+    [
+        (50_000, time(5 * MS, 2_000), True),  # computes there: 50 µs in the clock
+        (10 * MS, time(1_250_000, 10_000), True),  # 1.05 ms beyond copying is more than 10% of the median
+        (10 * MS, time(1_190_000, 10_000), False),
+        (MS, time(8 * MS, 2 * MS), False),  # 25 MB off a GPU at 3 GB/s
+        (MS, time(MS, 1_000, arrays=24), False),  # many small ones
+        (20_000, time(60_000, 1_000), False),  # a small model: reading its answer takes longer than it
+    ],
+)
+def test_outputs_may_copy_and_not_compute(latency_ns: int, cost: OutputsTime, flagged: bool) -> None:
+    records = [record(number, latency_ns=(latency_ns,) * 50, outputs_time=cost) for number in (1, 2, 3)]
+    flags = found(*records)
+    assert ("LAZY_OUTPUTS" in flags) is flagged
+    assert not flagged or flags["LAZY_OUTPUTS"].caps_at == "C"
+
+
+def test_a_minority_of_rounds_cannot_move_the_headline_far() -> None:
+    slow = time(50 * MS, 1_000)
+    assert found(record(1, outputs_time=slow), record(2), record(3))["LAZY_OUTPUTS"].caps_at == "B"
+
+
+def test_the_e2e_boundary_has_outputs_in_the_clock() -> None:
+    records = [record(number, outputs_time=time(50 * MS, 1_000)) for number in (1, 2, 3)]
+    assert found(*records, boundary="e2e") == {}
+    older = [record(1, outputs_time=None)]
+    assert checks(*older, boundary="e2e")["LAZY_OUTPUTS"] == Check(rounds=1, of=1, missing=None)

@@ -1,0 +1,96 @@
+"""Energy of one inference: idle power taken off, windows long enough, every cell once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.aggregation.energy_pass import (
+    EnergySpent,
+    Meter,
+    energy_of,
+    metered_cases,
+    settings_for,
+)
+from harness.core.errors import CaseError
+from harness.core.host.gpu import Card, facts_of
+from harness.core.schemas import Block, Case, Measured, Measurement, Stops
+from tests.fixtures.nvml import FakeNvml
+from tests.synthetic_results import EFFICIENTNET, case_of, measured
+
+CASE = case_of(EFFICIENTNET, "onnxruntime", "fp32", 4)
+GPU = facts_of(Card(FakeNvml(), "the card"))
+S = 1_000_000_000
+IDLE = EnergySpent(energy_j=350.0, window_ns=5 * S)  # 70 W
+
+
+def record(batches: int) -> Measured:
+    blocks = (Block(iterations=batches, wall_ns=6 * S),)
+    return measured(CASE, EFFICIENTNET, 1, 10).model_copy(update={"latency_ns": (), "blocks": blocks})
+
+
+def test_the_counter_is_in_millijoules() -> None:
+    spent = EnergySpent.between(Meter(1_000_000, 2 * S), Meter(4_000_000, 8 * S))
+    assert (spent.energy_j, spent.window_ns, spent.watts) == (3_000, 6 * S, 500)
+
+
+def test_idle_power_is_taken_off_over_the_whole_window() -> None:
+    found = energy_of(record(1_000), 4, EnergySpent(energy_j=3_000.0, window_ns=6 * S), IDLE, GPU)
+    assert found.joules_per_inference == pytest.approx((3_000 - 70 * 6) / 1_000)
+    assert found.joules_per_item == pytest.approx(found.joules_per_inference / 4)
+    assert (found.idle_w, found.energy_j, found.batches, found.busy_ns) == (70, 3_000, 1_000, 6 * S)
+    assert (found.gpu, found.uuid, found.case_id) == (GPU.name, GPU.uuid, CASE.case_id)
+
+
+@pytest.mark.parametrize(
+    ("spent", "words"),
+    [
+        (EnergySpent(energy_j=3_000.0, window_ns=4_900_000_000), "4.9 s only"),
+        (EnergySpent(energy_j=420.0, window_ns=6 * S), "something else ran there"),
+    ],
+)
+def test_what_cannot_be_trusted_is_no_energy(spent: EnergySpent, words: str) -> None:
+    with pytest.raises(CaseError, match=words):
+        energy_of(record(1_000), 4, spent, IDLE, GPU)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"stops": Stops(continued=("measure",))}, "stopped and continued"),
+        ({"stops": Stops(suspended_ns=S)}, "suspended for 1.0 s"),
+        ({"blocks": (Block(iterations=500, wall_ns=4 * S),)}, "2.0 s of 6.0 s lie between its blocks"),
+        ({"blocks": (*[Block(iterations=100, wall_ns=S)] * 3, Block(iterations=100, wall_ns=3 * S))}, "took 50%"),
+    ],
+)
+def test_a_case_that_was_held_up_has_no_energy(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(CaseError, match=words):
+        energy_of(
+            record(1_000).model_copy(update=changes), 4, EnergySpent(energy_j=3_000.0, window_ns=6 * S), IDLE, GPU
+        )
+
+
+def case(**changes: Any) -> Case:
+    return CASE.model_copy(update=changes)
+
+
+def test_a_cell_in_two_modes_is_measured_once_and_back_to_back() -> None:
+    cases = [
+        case(case_id="one"),
+        case(case_id="one-offline", mode="offline"),
+        case(case_id="two", batch_size=8),
+        case(case_id="copies", boundary="transfer"),
+        case(case_id="skipped", precision="bf16", skip_reason="it cannot"),
+        case(case_id="empty", backend="computes-nothing"),
+    ]
+    found = metered_cases(cases, ["onnxruntime"])
+    assert [name for name, _ in found] == ["one", "two"]
+    assert [(one.case_id, one.mode) for _, one in found] == [("one", "offline"), ("two", "offline")]
+
+
+def test_a_pass_ends_by_its_time_and_keeps_the_warm_up_of_the_plan() -> None:
+    plan = Measurement(warmup_min_s=0.7, parity_samples=16)
+    found = settings_for(plan, 6.0)
+    assert (found.warmup_min_s, found.parity_samples, found.max_s) == (0.7, 16, 6.0)
+    assert Measurement.model_validate(found.model_dump()) == found

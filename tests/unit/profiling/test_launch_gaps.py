@@ -1,0 +1,154 @@
+"""Gaps between kernels, from the events of a trace as torch.profiler writes them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.core.schemas.profile_record import LaunchGaps, OperatorRow, PartsProfile
+from harness.profiling import launch_gaps
+from harness.profiling.launch_gaps import (
+    busy_in_a_pass,
+    idle,
+    idle_in_a_pass,
+    idle_share,
+    overlap,
+    waited,
+)
+from harness.profiling.load_profiles import with_launch_gaps
+
+Event = dict[str, Any]
+
+
+def event(category: str, start_us: float, duration_us: float, correlation: int | None = None) -> Event:
+    args = {} if correlation is None else {"correlation": correlation}
+    return {"ph": "X", "cat": category, "name": "n", "ts": start_us, "dur": duration_us, "pid": 0, "args": args}
+
+
+def launch_gaps_of(events: list[Event], *operators: OperatorRow) -> LaunchGaps | None:
+    return launch_gaps.launch_gaps_of(events, operators)
+
+
+def test_overlapping_work_counts_once_and_copies_count_as_work() -> None:
+    found = launch_gaps_of(
+        [event("kernel", 100, 10), event("kernel", 105, 10), event("gpu_memcpy", 120, 5), event("gpu_memset", 140, 10)]
+    )
+    assert found is not None
+    assert (found.window_ns, found.busy_ns, found.work_ns) == (50_000, 30_000, 35_000)
+    assert idle(found) == pytest.approx(0.4)
+
+
+def test_work_inside_longer_work_on_another_stream_is_no_gap() -> None:
+    found = launch_gaps_of([event("kernel", 0, 100), event("kernel", 10, 5), event("kernel", 100, 20)])
+    assert found is not None
+    assert idle(found) == 0
+
+
+def test_what_was_launched_in_time_is_no_waiting_for_the_host() -> None:
+    found = launch_gaps_of(
+        [
+            *(event("cuda_runtime", 0, 5, 1), event("kernel", 10, 10, 1)),
+            *(event("cuda_runtime", 6, 2, 2), event("kernel", 25, 5, 2)),  # launched before the gap of 5 began
+            *(event("cuda_driver", 31, 7, 3), event("kernel", 40, 10, 3)),  # 8 of the gap's 10 until it was launched
+        ]
+    )
+    assert found is not None
+    assert (found.window_ns, found.busy_ns, found.waited_ns) == (40_000, 25_000, 8_000)
+    assert waited(found) == pytest.approx(0.2)
+
+
+def test_a_kernel_that_starts_before_its_launch_returns_waited_until_it_started() -> None:
+    found = launch_gaps_of(
+        [
+            *(event("cuda_runtime", 0, 1, 1), event("kernel", 0, 10, 1)),
+            *(event("cuda_runtime", 12, 20, 2), event("kernel", 16, 4, 2)),
+        ]
+    )
+    assert found is not None
+    assert found.waited_ns == 6_000
+
+
+def test_without_launches_nobody_tells_for_whom_it_waited() -> None:
+    found = launch_gaps_of([event("kernel", 0, 10, 7), event("kernel", 20, 10, 8)])
+    assert found is not None
+    assert idle(found) == pytest.approx(1 / 3)
+    assert waited(found) is None
+
+
+def test_a_trace_of_a_cpu_has_no_gaps() -> None:
+    assert launch_gaps_of([event("cpu_op", 0, 10), {"ph": "M", "name": "process_name", "args": {"name": "x"}}]) is None
+    assert launch_gaps_of([]) is None
+
+
+def test_work_that_took_no_time_tells_no_gaps() -> None:
+    assert launch_gaps_of([event("kernel", 0, 0), event("kernel", 20, 0)]) is None
+    assert launch_gaps_of([event("kernel", 0, 0)]) is None
+
+
+def test_the_idle_share_of_a_latency_leaves_out_what_the_profiler_adds() -> None:
+    region = {**event("gpu_user_annotation", 0, 100), "name": "region"}
+    # 35 µs of work are 30 µs of a busy GPU. A region is no work.
+    told = (operator("n", 35_000), operator("region", 90_000))
+    events = [event("kernel", 0, 10), event("kernel", 5, 10), event("kernel", 85, 15), region]
+    found = launch_gaps_of(events, *told)
+    assert found is not None
+    assert idle(found) == pytest.approx(0.7)
+    assert (found.kernels_ns, overlap(found)) == (35_000, pytest.approx(35 / 30))
+    parts = of(*told).model_copy(update={"launch_gaps": found, "plain_ns": 40_000})
+    assert busy_in_a_pass(parts) == pytest.approx(30_000)
+    assert idle_in_a_pass(found) == pytest.approx(70_000)
+    # Of the measured latency where there is one, else of the plain one; and it says of which.
+    shares = [idle_share(parts, measured_ns) for measured_ns in (None, 60_000, 20_000)]
+    assert [(one.share, one.of) for one in shares if one] == [
+        (pytest.approx(0.25), "plain latency"),
+        (pytest.approx(0.5), "measured latency"),
+        (0, "measured latency"),
+    ]
+    assert idle_share(of(), 20_000) is None
+
+
+def test_idle_time_of_a_pass_does_not_depend_on_how_many_were_traced() -> None:
+    one = [event("kernel", 0, 10), event("kernel", 30, 10)]
+    two = [*one, event("kernel", 60, 10), event("kernel", 90, 10)]
+    kernel = operator("n", 20_000)  # of one inference
+    found, more = launch_gaps_of(one, kernel), launch_gaps_of(two, kernel)
+    assert found is not None
+    assert more is not None
+    assert idle_in_a_pass(found) == pytest.approx(20_000)
+    assert idle_in_a_pass(more) == pytest.approx(30_000)  # half of three gaps
+
+
+def operator(name: str, device_ns: int) -> OperatorRow:
+    return OperatorRow(name=name, shapes="", calls=1, self_cpu_ns=0, self_device_ns=device_ns)
+
+
+def of(*operators: OperatorRow, traces: tuple[str, ...] = ()) -> PartsProfile:
+    return PartsProfile(layers=(), operators=operators, traces=traces, window_ns=40_000, plain_ns=20_000)
+
+
+def test_gaps_are_read_from_the_trace_that_has_kernels_and_kept(tmp_path: Path) -> None:
+    parts = of(operator("n", 20_000), traces=("modules.trace.json", "operators.pt.trace.json"))
+    (tmp_path / "modules.trace.json").write_text(json.dumps({"traceEvents": [event("module", 0, 100)]}))
+    trace = tmp_path / "operators.pt.trace.json"
+    events = [event("kernel", 0, 10), event("kernel", 30, 10)]
+    trace.write_text(json.dumps({"traceEvents": events, "schemaVersion": 1}))
+    warnings: list[str] = []
+    found = with_launch_gaps(parts, tmp_path, warnings.append)
+    assert found.launch_gaps is not None
+    assert idle(found.launch_gaps) == pytest.approx(0.5)
+    trace.unlink()
+    assert with_launch_gaps(found, tmp_path, warnings.append) == found
+    on_a_cpu = of(OperatorRow(name="n", shapes="", calls=1, self_cpu_ns=5, self_device_ns=None), traces=parts.traces)
+    assert with_launch_gaps(on_a_cpu, tmp_path, warnings.append) == on_a_cpu
+    assert warnings == []
+
+
+def test_a_trace_that_cannot_be_read_is_said_with_what_to_type(tmp_path: Path) -> None:
+    parts, warnings = of(operator("n", 20_000), traces=("cut-off.json", "absent.json")), list[str]()
+    (tmp_path / "cut-off.json").write_text('{"traceEvents": [')
+    assert with_launch_gaps(parts, tmp_path, warnings.append) == parts
+    assert len(warnings) == 2
+    assert all("is no trace that can be read" in text and "make profile FORCE=1" in text for text in warnings)

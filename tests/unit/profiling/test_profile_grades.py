@@ -1,0 +1,184 @@
+"""What a profile's grade says: how often it was repeated, what was seen meanwhile, and what is concluded from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.core.schemas import GpuUsage, Usage
+from harness.core.schemas.profile_record import OperatorRow, PartsProfile
+from harness.profiling import grades
+from harness.profiling.grades import (
+    agree,
+    doubt,
+    flags_of,
+    grade_of,
+    graded,
+    spread,
+    until_steady,
+)
+from tests.synthetic_results import environment, usage_of, usage_sample
+from tests.unit.profiling.test_profile_parts_sums import profile
+
+ROOT = Path(__file__).parents[3]
+TWO = environment(threads=2)
+"""A machine with two CPUs."""
+WHOLE = profile(100, 105, 100)
+
+
+def repeated(sums: Sequence[int], seconds: float = 1.0) -> tuple[PartsProfile, list[int]]:
+    """The profile that is kept of repeats with these sums, of a plain latency of 100; and which repeats were taken."""
+    taken: list[int] = []
+
+    def take(repeat: int) -> PartsProfile:
+        taken.append(repeat)
+        return profile(sums[repeat - 1], 105, 100)
+
+    return until_steady(take, False, lambda: seconds * len(taken)), taken
+
+
+@pytest.mark.parametrize(
+    ("sums", "ratios", "steady"),
+    [
+        ((100, 103), (1.0, 1.03), True),
+        ((104, 100), (1.04, 1.0), True),
+        ((130, 101, 99), (1.3, 1.01, 0.99), True),
+        # Two that agree must follow one another: what the first was like is no witness for the third.
+        ((100, 120, 100, 120, 118), (1.0, 1.2, 1.0, 1.2, 1.18), True),
+        ((100, 120, 100, 120, 100, 100), (1.0, 1.2, 1.0, 1.2, 1.0), False),
+        # Steady says nothing about adding up.
+        ((20, 20), (0.2, 0.2), True),
+    ],
+)
+def test_it_is_repeated_until_two_in_a_row_agree(sums: Sequence[int], ratios: tuple[float, ...], steady: bool) -> None:
+    found, taken = repeated(sums)
+    assert (found.ratios, found.steady) == (ratios, steady)
+    assert taken == list(range(1, len(ratios) + 1))
+    # The last is kept, whatever it says.
+    assert found.layers[0].self_ns == sums[len(ratios) - 1]
+
+
+def test_a_time_limit_ends_the_repeats_and_two_are_always_taken() -> None:
+    found, taken = repeated((100, 120, 140, 160, 180), seconds=50.0)
+    assert (taken, found.steady) == ([1, 2, 3], False)
+    found, taken = repeated((100, 120), seconds=1_000.0)
+    assert (taken, found.steady) == ([1, 2], False)
+
+
+def test_a_profile_without_parts_is_not_repeated() -> None:
+    none = PartsProfile(layers=(), operators=(), traces=(), window_ns=1, plain_ns=1)
+    assert until_steady(lambda _: none, False, lambda: 0.0) == none
+
+
+def test_parts_that_took_no_time_agree_with_their_like_alone() -> None:
+    assert repeated((0, 0))[0].steady
+    assert not agree((0.0, 0.5))
+    assert (spread((0.0, 0.5)), spread((1.0,)), spread(())) == (None, None, None)
+    assert spread((1.0, 1.2, 0.96)) == pytest.approx(0.25)
+
+
+def usage(seconds: float = 2.0, **changes: Any) -> Usage:
+    every = int(seconds * 125_000_000)
+    samples = [usage_sample(every * number, **changes) for number in range(1, 9)]
+    return usage_of("a-case", 1, samples)
+
+
+def test_one_that_was_watched_and_not_disturbed_has_grade_a() -> None:
+    found = graded(WHOLE.model_copy(update={"ratios": (1.0, 1.0), "steady": True}), usage(), 2, False, TWO)
+    assert (found.grade, found.flags) == ("A", ())
+    assert found.usage is not None
+    assert found.usage.watched_ns == 2_000_000_000
+    assert doubt(found, False) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"others_percent": 100.0}, "COTENANT"),
+        ({"steal_percent": 40.0}, "STEAL"),
+        ({"throttled_periods": 3}, "CPU_QUOTA"),
+        ({"thermal_events": 2}, "THERMAL"),
+    ],
+)
+def test_one_beside_a_busy_machine_says_so_and_shows_nothing(changes: dict[str, Any], name: str) -> None:
+    found = graded(WHOLE, usage(**changes), 2, False, TWO)
+    assert (found.grade, [flag.name for flag in found.flags]) == ("C", [name])
+    assert doubt(found, False) == f"its profile has grade C ({name})"
+    assert "make run" not in found.flags[0].remedy
+
+
+def test_others_count_where_they_take_what_the_profile_wants() -> None:
+    beside = usage(others_percent=100.0)
+    assert graded(WHOLE, beside, threads=1, on_gpu=False, environment=TWO).grade == "A"
+    on_gpu = graded(WHOLE, beside, threads=2, on_gpu=True, environment=TWO)
+    assert "COTENANT" not in {flag.name for flag in on_gpu.flags}  # there one thread submits
+    assert graded(WHOLE, usage(others_percent=150.0), threads=2, on_gpu=True, environment=TWO).grade == "C"
+
+
+def test_what_else_uses_the_card_counts_on_a_gpu() -> None:
+    fields: dict[str, Any] = dict.fromkeys(GpuUsage.model_fields)
+    busy = GpuUsage(**{**fields, "reasons": {"hw_thermal": 0.5}, "other_processes_max": 1, "samples": 8})
+    watched = grades.utilisation.timed(usage())
+    assert watched is not None
+    of_the_card = watched.model_copy(update={"gpu": busy})
+    found, unmade = grades.flags_host.of_a_pass(of_the_card, 2, True, TWO)
+    assert [(one.flag.name, one.caps_at) for one in found] == [("THERMAL", "C"), ("COTENANT", "C")]
+    assert unmade == {}
+    assert grades.flags_host.of_a_pass(of_the_card, 2, False, TWO) == ([], {})
+
+
+def test_missing_evidence_never_improves_a_grade() -> None:
+    unwatched = graded(WHOLE, None, 2, False, TWO)
+    assert (unwatched.grade, [flag.name for flag in unwatched.flags]) == ("C", ["UNWATCHED"])
+    nothing_timed = usage_of("a-case", 1, [usage_sample(250_000_000, "load")])
+    assert graded(WHOLE, nothing_timed, 2, False, TWO).flags == unwatched.flags
+
+
+def test_one_too_short_to_be_judged_is_capped_and_names_the_checks() -> None:
+    found = graded(WHOLE, usage(0.2, others_percent=90.0), 2, False, TWO)
+    assert (found.grade, [flag.name for flag in found.flags]) == ("B", ["UNCHECKED"])
+    assert found.flags[0].detail.startswith("COTENANT, STEAL not judged (")
+    assert "PROFILE_RUNS=200" in found.flags[0].remedy
+    assert doubt(found, False) is None
+
+
+def test_repeats_that_do_not_agree_show_nothing() -> None:
+    found = graded(repeated((100, 120, 100, 120, 100))[0], usage(), 2, False, TWO)
+    assert (found.grade, [flag.name for flag in found.flags]) == ("C", ["NOT_STEADY"])
+    assert found.flags[0].detail == (
+        "after 5 repeats the parts sum to 1.00 of the plain latency, in the repeat before to 1.20: more than 5% apart"
+    )
+
+
+def test_parts_that_do_not_explain_the_latency_show_nothing_whatever_the_grade() -> None:
+    found = graded(profile(20, 100, 100).model_copy(update={"steady": True}), usage(), 2, False, TWO)
+    assert grade_of(found) == "A"
+    assert doubt(found, False) == (
+        "its parts are 0.20 of the plain latency, and nothing measured covers the difference"
+    )
+    alone = PartsProfile(
+        layers=(),
+        operators=(OperatorRow(name="mm", shapes="", calls=1, self_cpu_ns=95, self_device_ns=None),),
+        traces=(),
+        window_ns=100,
+        plain_ns=100,
+        grade="A",
+    )
+    assert doubt(alone, False) is None
+
+
+def published() -> list[Path]:
+    return sorted((ROOT / "results" / "published").glob("*/*/profiles/*/parts.json"))
+
+
+@pytest.mark.parametrize("path", published(), ids=lambda path: path.parent.name)
+def test_published_profiles_stay_readable_and_count_as_not_watched_where_they_were_not(path: Path) -> None:
+    found = PartsProfile.model_validate_json(path.read_bytes())
+    if "grade" in json.loads(path.read_bytes()):
+        return
+    assert (grade_of(found), [flag.name for flag in flags_of(found)]) == ("B", ["UNWATCHED"])
+    assert (found.ratios, found.steady, found.usage, found.launch_gaps) == ((), None, None, None)

@@ -1,0 +1,322 @@
+"""The same model under several backends: every column adds up, and so do the gains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.backends.profile_tree import ROOT
+from harness.core.schemas import Flag
+from harness.core.schemas.profile_record import LayerRow, OperatorRow, PartsProfile
+from harness.profiling.groups import group_of_operator
+from harness.profiling.load_profiles import Profiled
+from harness.profiling.side_by_side import (
+    MODEL,
+    NOT_TOLD,
+    Column,
+    SideBySide,
+    alike,
+    by_group,
+    by_module,
+    folded,
+    gain_of,
+    not_compared,
+    shared_modules,
+)
+from tests.synthetic_results import RESNET, case_of
+from tests.unit.aggregation.test_roofline import BASE
+from tests.unit.profiling.test_profile_model_achieved import profile
+
+COTENANT = Flag(name="COTENANT", detail="others ran", remedy="Stop them.")
+
+
+def row(name: str, self_ns: int, parent: str | None = None, depth: int = 0, **more: Any) -> LayerRow:
+    return LayerRow(
+        name=name, kind=more.pop("kind", "X"), parent=parent, depth=depth, self_ns=self_ns, total_ns=self_ns, **more
+    )
+
+
+def parts(*layers: LayerRow, operators: tuple[OperatorRow, ...] = ()) -> PartsProfile:
+    spent = sum(one.self_ns for one in layers) + sum(max(one.self_cpu_ns, one.self_device_ns or 0) for one in operators)
+    plain_ns = spent + spent // 20
+    return PartsProfile(
+        layers=layers, operators=operators, traces=(), window_ns=plain_ns + 10, plain_ns=plain_ns, grade="A"
+    )
+
+
+def column(name: str, found: PartsProfile, latency_ns: float | None = None) -> Column:
+    return Column(name, name, found, latency_ns)
+
+
+def block(number: int, scale: int = 1) -> tuple[LayerRow, ...]:
+    """One encoder layer of a module tree: 100 ns."""
+    at = f"layer.{number}"
+    return (
+        row(at, 1 * scale, MODEL, 1),
+        row(f"{at}.attn", 9 * scale, at, 2, group="attention"),
+        row(f"{at}.attn.q", 10 * scale, f"{at}.attn", 3, group="attention"),
+        row(f"{at}.attn.k", 10 * scale, f"{at}.attn", 3, group="attention"),
+        row(f"{at}.attn.dropout", 2 * scale, f"{at}.attn", 3, kind="Dropout", group="attention"),
+        row(f"{at}.out", 3 * scale, at, 2, group="mlp"),
+        row(f"{at}.out.dense", 45 * scale, f"{at}.out", 3, group="mlp"),
+        row(f"{at}.out.norm", 20 * scale, f"{at}.out", 3, group="normalisation"),
+    )
+
+
+EAGER = parts(row(MODEL, 5), row("embed", 15, MODEL, 1, group="embedding"), *block(0), *block(1))
+GRAPH = parts(
+    row("gather", 10, "embed", group="embedding"),
+    row("copy", 4, group="layout"),
+    *(
+        node
+        for number in (0, 1)
+        for node in (
+            row(f"q{number}", 5, f"layer.{number}.attn.q", group="attention"),
+            row(f"k{number}", 5, f"layer.{number}.attn.k", group="attention"),
+            row(f"softmax{number}", 4, f"layer.{number}.attn", group="attention"),
+            row(f"dense+norm{number}", 30, f"layer.{number}.out.dense", group="mlp"),
+        )
+    ),
+)
+FUSED = parts(
+    row("gather", 10, "embed", group="embedding"),
+    row("qk0", 6, "layer.0.attn", group="attention"),
+    row("out0", 20, "layer.0.out.dense", group="mlp"),
+    row("region", 25, "layer", group="other"),
+)
+
+
+def columns(*, latencies: tuple[float | None, ...] = (None, None, None)) -> list[Column]:
+    names = ("eager", "graph", "fused")
+    return [column(*one) for one in zip(names, (EAGER, GRAPH, FUSED), latencies, strict=True)]
+
+
+def adds_up(found: SideBySide) -> None:
+    for place, one in enumerate(found.columns):
+        assert sum(line.times_ns[place] or 0 for line in found.lines) == one.parts_ns
+    assert sum(gain_of(line) for line in found.lines) == found.gain_ns
+
+
+def times(found: SideBySide) -> dict[str, tuple[int | None, ...]]:
+    return {line.name: line.times_ns for line in found.lines}
+
+
+def test_groups_add_up_and_stand_by_what_they_gain() -> None:
+    found = by_group(columns())
+    assert found is not None
+    adds_up(found)
+    assert [one.name for one in found.columns] == ["fused", "graph", "eager"]
+    assert times(found) == {
+        "mlp": (20, 60, 96),
+        "attention": (6, 28, 62),
+        "normalisation": (None, None, 40),
+        "embedding": (10, 10, 15),
+        "layout": (None, 4, None),
+        "other": (25, None, 7),
+    }
+    assert [line.name for line in found.lines] == ["mlp", "attention", "normalisation", "embedding", "layout", "other"]
+
+
+def test_what_a_graph_fused_stands_in_one_line_with_what_it_was_fused_into() -> None:
+    found = by_module(columns()[:2])
+    assert found is not None
+    adds_up(found)
+    assert times(found)["layer.0.out"] == (30, 68)
+    assert times(found)["layer.0.attn.q"] == (5, 10)
+    assert times(found)["layer.0.attn"] == (4, 11)  # a dropout that nobody runs fuses nothing
+    assert times(found)[NOT_TOLD] == (4, None)
+    assert times(found)[MODEL] == (None, 5)
+    assert {line.name: line.modules for line in found.lines}["layer.0.out"] == (
+        "layer.0.out", "layer.0.out.dense", "layer.0.out.norm",
+    )  # fmt: skip
+
+
+def test_a_region_over_several_modules_takes_them_all_and_leaves_those_it_left() -> None:
+    found = by_module(columns())
+    assert found is not None
+    adds_up(found)
+    assert times(found)["layer"] == (25, 44, 100)  # all of layer 1, of which the third backend has nothing apart
+    assert times(found)["layer.0.attn"] == (6, 14, 31)
+    assert times(found)["layer.0.out"] == (20, 30, 68)
+    assert times(found)["layer.0"] == (None, None, 1)
+
+
+def test_blocks_fold_into_one_line_and_still_add_up() -> None:
+    found = by_module(columns()[:2])
+    assert found is not None
+    adds_up(folded(found))
+    assert times(folded(found))["layer.*.out"] == (60, 136)
+    assert times(folded(found))["embed"] == (10, 15)
+    assert "layer.0.out" not in times(folded(found))
+    assert "layer.0.out" in times(folded(by_module(columns()) or found))  # alone in its kind, it keeps its number
+
+
+def test_the_measured_latency_decides_who_is_faster_where_all_have_one() -> None:
+    found = by_group(columns(latencies=(90.0, 100.0, 300.0)))
+    assert found is not None
+    assert [one.name for one in found.columns] == ["eager", "graph", "fused"]
+    assert (found.gain_ns, found.measured_gain_ns) == (61 - 220, 210.0)
+    adds_up(found)
+    assert found.fastest.factor == pytest.approx(220 / 90)
+    partly = by_group(columns(latencies=(90.0, None, 300.0)))
+    assert partly is not None
+    assert [one.name for one in partly.columns] == ["fused", "graph", "eager"]
+    assert partly.columns[1].factor is None
+
+
+def operator(name: str, cpu: int, device: int | None = None) -> OperatorRow:
+    return OperatorRow(name=name, shapes="", calls=1, self_cpu_ns=cpu, self_device_ns=device)
+
+
+def test_a_backend_with_operators_alone_is_grouped_as_far_as_names_tell() -> None:
+    told = parts(operators=(operator("aten::addmm", 80), operator("aten::native_layer_norm", 9), operator("x", 0)))
+    found = by_group([column("eager", EAGER), column("script", told)])
+    assert found is not None
+    adds_up(found)
+    assert times(found)["operators"] == (80, None)
+    assert times(found)["normalisation"] == (9, 40)
+    assert by_module([column("eager", EAGER), column("script", told)]) is None
+
+
+def test_kernels_are_counted_by_the_device() -> None:
+    told = parts(operators=(operator("aten::mm", 500, 0), operator("ampere_sgemm", 0, 70)))
+    found = by_group([column("eager", EAGER), column("ort", told)])
+    assert found is not None
+    adds_up(found)
+    assert times(found)["matmul"] == (None, 70)
+
+
+@pytest.mark.parametrize(
+    ("name", "in_blocks", "group"),
+    [
+        ("aten::mkldnn_convolution", True, "convolution"),
+        ("sm80_xmma_fprop_implicit_gemm", True, "convolution"),
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16", True, "operators"),
+        ("aten::batch_norm", True, "normalisation"),
+        ("triton_per_fused_native_layer_norm_3", True, "normalisation"),
+        ("aten::normal_", True, "operators"),
+        ("aten::embedding", True, "embedding"),
+        ("void cudnn::nchwToNhwcKernel", True, "layout"),
+        ("Memcpy DtoD (Device -> Device)", True, "layout"),
+        ("aten::addmm", True, "operators"),
+        ("aten::addmm", False, "linear"),
+        ("aten::relu_", True, "operators"),
+        ("aten::relu_", False, "activation"),
+        ("aten::max_pool2d_with_indices", False, "pooling"),
+        ("aten::view", False, "operators"),
+        # kernels seen on an H200, torch 2.11 and ONNX Runtime 1.31
+        ("nvjet_sm90_hsh_128x192_64x5_2x1_v_bz_coopB_TNN", False, "matmul"),
+        ("nvjet_sm90_hsh_64x8_64x16_4x1_v_bz_bias_TNT", True, "matmul"),
+        ("void cutlass__5x_cudnn::Kernel<cutlass_tensorop_f16_s16816fprop_optimized_f16>", False, "convolution"),
+        ("void convolve_common_engine_float_NHWC<__half, __half, 128, 5, 5, 3, 3, 3>", False, "convolution"),
+        ("void op_generic_tensor_kernel<4, __half, float, __half, 256, (cudnnGenericOp_t)0>", False, "elementwise"),
+        ("void onnxruntime::cuda::_BinaryElementWiseSimple<true, onnxruntime::cuda::OP_Add>", True, "elementwise"),
+        ("void onnxruntime::cuda::_UnaryElementWise<__half, onnxruntime::cuda::OP_Relu>", False, "activation"),
+        ("void onnxruntime::cuda::_UnaryElementWise<__half, onnxruntime::cuda::OP_Relu>", True, "elementwise"),
+        ("void onnxruntime::cuda::Transpose3DKernel<short, 32u>", False, "layout"),
+        ("triton_poi_fused__native_batch_norm_legit_no_training_add_relu_8", False, "normalisation"),
+        ("triton_poi_fused_gelu_3", True, "elementwise"),
+        ("void cudnn::pooling_fw_kernel_max_nhwc<__half, float, 3>", False, "pooling"),
+    ],
+)
+def test_groups_that_operator_names_tell(name: str, in_blocks: bool, group: str) -> None:
+    assert group_of_operator(name, in_blocks) == group
+
+
+def test_the_model_itself_has_the_name_that_profilers_give_it() -> None:
+    assert MODEL == ROOT
+
+
+def test_one_backend_alone_is_no_comparison() -> None:
+    assert by_group(columns()[:1]) is None
+    assert by_module([]) is None
+    assert by_group([column("a", EAGER), column("nothing", parts())]) is None
+    assert shared_modules([]) == {}
+
+
+def profiled(backend: str, found: PartsProfile | None, **changes: Any) -> Profiled:
+    case = case_of(RESNET, backend, "fp32", 1)
+    model = profile(case, BASE)
+    latency = changes.pop("latency_ns", None)
+    achieved = model.achieved.model_copy(update={"latency_ns": latency})
+    facts = {"case_id": f"{backend}-{len(changes)}-{changes.get('setting')}", "backend": backend, **changes}
+    return Profiled(BASE.model_copy(update=facts), model.model_copy(update={"achieved": achieved}), found)
+
+
+def test_only_cases_that_differ_in_the_backend_alone_are_compared() -> None:
+    found = alike(
+        [
+            profiled("torch-eager", EAGER),
+            profiled("onnxruntime", GRAPH),
+            profiled("onnxruntime", GRAPH, batch_size=8),
+            profiled("openvino", FUSED, precision="bf16"),
+            profiled("tensorrt", None),
+        ]
+    )
+    assert [[one.backend for one in together.rows] for together in found] == [["torch-eager", "onnxruntime"]]
+    assert found[0].modules is not None
+    assert found[0].shape == "resnet50, fp32, batch 1"
+
+
+def test_of_several_settings_the_fastest_measured_one_stands_for_its_backend() -> None:
+    (found,) = alike(
+        [
+            profiled("torch-eager", EAGER, latency_ns=200.0),
+            profiled("tensorrt", FUSED, setting="slow", latency_ns=90.0),
+            profiled("tensorrt", FUSED, setting="quick", latency_ns=60.0),
+            profiled("tensorrt", FUSED, setting="unmeasured"),
+        ]
+    )
+    assert [one.name for one in found.groups.columns] == ["tensorrt quick", "torch-eager"]
+
+
+def test_a_profile_that_shows_nothing_stands_beside_no_other_and_says_why() -> None:
+    disturbed = GRAPH.model_copy(update={"grade": "C", "flags": (COTENANT,)})
+    covers_a_fifth = FUSED.model_copy(update={"plain_ns": 305})
+    cases = [
+        profiled("torch-eager", EAGER),
+        profiled("onnxruntime", disturbed),
+        profiled("tensorrt", covers_a_fifth),
+        profiled("openvino", FUSED),
+    ]
+    (found,) = alike(cases)
+    assert [one.name for one in found.groups.columns] == ["openvino", "torch-eager"]
+    assert found.modules is not None
+    assert [one.name for one in found.modules.columns] == ["openvino", "torch-eager"]
+    left_out = (
+        ("onnxruntime", "its profile has grade C (COTENANT)"),
+        ("tensorrt", "its parts are 0.20 of the plain latency, and nothing measured covers the difference"),
+    )
+    assert found.left_out == left_out
+    assert not_compared(cases) == []
+    assert alike(cases[:3]) == []
+    assert [(one.shape, one.left_out) for one in not_compared(cases[:3])] == [("resnet50, fp32, batch 1", left_out)]
+    # One backend alone would stand beside no other, whatever its profile shows.
+    assert not_compared(cases[1:2]) == []
+    assert not_compared(cases[:1]) == []
+
+
+def test_another_setting_stands_in_for_one_that_shows_nothing() -> None:
+    covers_a_fifth = FUSED.model_copy(update={"plain_ns": 305})
+    (found,) = alike(
+        [
+            profiled("torch-eager", EAGER, latency_ns=200.0),
+            profiled("tensorrt", covers_a_fifth, setting="quick", latency_ns=60.0),
+            profiled("tensorrt", FUSED, setting="slow", latency_ns=90.0),
+        ]
+    )
+    assert [one.name for one in found.groups.columns] == ["tensorrt slow", "torch-eager"]
+    assert found.left_out == ()
+
+
+def test_the_time_without_a_kernel_is_taken_of_the_measured_latency() -> None:
+    told = parts(operators=(operator("gemm", 0, 70),)).model_copy(update={"plain_ns": 100})
+    measured, plain = column("ort", told, 140.0), column("ort", told)
+    assert (measured.idle_ns, plain.idle_ns) == (70, 30)
+    shares = [one.idle_share for one in (measured, plain)]
+    assert [(one.share, one.of) for one in shares if one] == [
+        (pytest.approx(0.5), "measured latency"),
+        (pytest.approx(0.3), "plain latency"),
+    ]
+    assert column("eager", EAGER).idle_share is None

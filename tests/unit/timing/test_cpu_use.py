@@ -1,0 +1,66 @@
+"""What a process counts of its own CPUs, with made-up counters and with the kernel's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.timing import clock, session
+from harness.timing.session import CpuWatch, waited_ns
+
+
+def task(folder: Path, thread: int, waited: str) -> None:
+    (folder / str(thread)).mkdir(parents=True, exist_ok=True)
+    (folder / str(thread) / "schedstat").write_text(waited)
+
+
+def test_threads_that_come_and_go(tmp_path: Path) -> None:
+    task(tmp_path, 1, "5000 100 7")
+    task(tmp_path, 2, "5000 200 7")
+    watch = CpuWatch(tmp_path)
+    task(tmp_path, 1, "6000 150 9")
+    task(tmp_path, 3, "1000 30 1")  # began meanwhile
+    (tmp_path / "2/schedstat").unlink()  # ended meanwhile
+    found = watch.end()
+    assert (found.waited_ns, found.threads, found.threads_ended) == (80, 2, 1)
+
+
+def test_a_kernel_that_does_not_count_waiting_is_not_one_without_waiting(tmp_path: Path) -> None:
+    task(tmp_path, 1, "")
+    assert waited_ns(tmp_path) == {}
+    assert CpuWatch(tmp_path).end().waited_ns is None
+
+
+def test_affinity_and_quota_are_read_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    affinities, quotas = iter([(0, 1), (0,)]), iter([None, 1.5])
+    monkeypatch.setattr(session.limits, "affinity", lambda: next(affinities))
+    monkeypatch.setattr(session.limits, "cpu_quota", lambda: next(quotas))
+    found = CpuWatch().end()
+    assert (found.affinity_start, found.affinity_end) == ((0, 1), (0,))
+    assert (found.quota_start, found.quota_end) == (None, 1.5)
+
+
+def test_this_very_process() -> None:
+    watch = CpuWatch()
+    for _ in range(3):
+        watch.time_work()
+    found = watch.end()
+    assert found.wall_ns > 0
+    assert found.cpu_ns > 0
+    assert len(found.work_ns) == 3
+    if Path("/proc/self/schedstat").exists():
+        assert found.waited_ns is not None
+
+
+def test_the_fixed_work_is_the_least_of_its_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = iter([30, 10, *[20] * 100])
+    now = [0]
+
+    def digest(data: bytes) -> None:
+        assert len(data) == 16 << 10
+        now[0] += next(lengths)
+
+    monkeypatch.setattr(clock, "now_ns", lambda: now[0])
+    monkeypatch.setattr(clock.hashlib, "sha256", digest)
+    assert clock.work_ns() == 10

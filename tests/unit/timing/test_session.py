@@ -1,0 +1,289 @@
+"""One case from load to close, seen by a backend that writes down every call."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.core.schemas import Clock, DeviceSamples, Placement
+from harness.timing import (
+    clock,
+    loop,
+    repeat_check,
+    session,
+)
+from harness.timing.modes import Sync
+from harness.timing.session import KEPT_OUTPUTS, Measurements, run_session
+from tests.fixtures.loops import settings
+
+MS = 1_000_000
+BATCHES = 8
+PLACEMENT = Placement(device="cpu", precision="fp32", provider="fake", settings={}, dtype_census={})
+
+pytestmark = pytest.mark.usefixtures("collector")
+
+
+def reference(index: int) -> dict[str, np.ndarray[Any, Any]]:
+    """Outputs that no two batches share."""
+    return {"logits": np.random.default_rng(index).normal(size=(2, 5)).astype(np.float32)}
+
+
+def inputs() -> list[dict[str, np.ndarray[Any, Any]]]:
+    return [{"x": np.random.default_rng(index).normal(size=(2, 3)).astype(np.float32)} for index in range(BATCHES)]
+
+
+class Recording:
+    """Right answers by default; every call costs time on its own clock and is written down."""
+
+    def __init__(self, compiles: bool = False, answer: Callable[[int, int], Any] | None = None) -> None:
+        self.compiles = compiles
+        self.calls: list[str] = []
+        self.now_ns = 0
+        self.index = -1
+        self.inferences = 0
+        self.collector: set[tuple[str, bool]] = set()
+        self._phase = ""
+        self._answer = answer or (lambda index, number: reference(index))
+
+    def note(self, call: str, cost_ns: int = 0) -> None:
+        self.calls.append(call)
+        self.now_ns += cost_ns
+
+    def refresh(self, index: int) -> None:
+        self.note("refresh")
+
+    def enter(self, phase: str) -> None:
+        self._phase = phase
+        self.note(f"[{phase}]")
+
+    def load(self) -> None:
+        self.note("load", 100 * MS)
+
+    def compile(self) -> None:
+        self.note("compile", 2_000 * MS)
+
+    def compile_cached(self) -> bool | None:
+        self.note("cached?", 3 * MS)
+        return False
+
+    def select(self, index: int) -> None:
+        self.index = index
+        self.note("select", MS)
+
+    def infer(self) -> None:
+        self.collector.add((self._phase, gc.isenabled()))
+        self.note("infer", 5 * MS)
+        self.inferences += 1
+
+    def synchronize(self) -> None:
+        self.note("sync", 2 * MS)
+
+    def outputs(self) -> Any:
+        self.note("outputs")
+        return self._answer(self.index, self.inferences)
+
+    def placement(self) -> Placement:
+        self.note("placement")
+        return PLACEMENT
+
+    def close(self) -> None:
+        self.note("close")
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Measurements]:
+    def call(backend: Recording, **changes: float) -> Measurements:
+        for module in (loop, session, repeat_check, clock):
+            monkeypatch.setattr(module, "now_ns", lambda: backend.now_ns)
+        mode = Sync(backend, BATCHES)
+        return run_session(backend, mode, reference, True, settings(**changes), backend.enter, inputs())
+
+    return call
+
+
+def test_the_first_round_compares_all_batches_and_later_ones_others_each() -> None:
+    assert list(session.batches_to_check(64, 1)) == list(range(64))
+    later = [list(session.batches_to_check(64, number)) for number in range(2, 10)]
+    assert [len(batches) for batches in later] == [8] * 8
+    assert sorted(index for batches in later for index in batches) == list(range(64))
+    assert len(session.batches_to_check(20, 2)) == 10
+    assert list(session.batches_to_check(15, 2)) == list(range(15))
+
+
+Run = Callable[..., Measurements]
+ONE = "select infer sync "
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+def test_the_order_of_calls_is_exactly_the_contract(run: Run, compiles: bool) -> None:
+    backend = Recording(compiles)
+    run(backend)
+    compiled = r"\[compile\] cached\? compile " if compiles else ""
+    order = (
+        rf"\[load\] load {compiled}\[first inference\] {ONE}"
+        rf"\[reference check\] ({ONE}outputs ){{{BATCHES}}}"
+        rf"\[warm-up\] ({ONE})+"
+        rf"\[measure\] (({ONE})+outputs )+"
+        rf"\[outputs check\] placement \[repeat check\] refresh {ONE}"
+        rf"((refresh {ONE}outputs ){{2}}refresh select ){{{repeat_check.LEAST_PAIRS}}}"
+        rf"((refresh {ONE}){{2}}refresh select )*"
+        r"close "
+    )
+    assert re.fullmatch(order, " ".join(backend.calls) + " ")
+
+
+def test_cold_costs_are_the_calls_own_time(run: Run) -> None:
+    cold = run(Recording(compiles=True)).cold_ns
+    assert (cold.load, cold.first_inference, cold.compile_cached) == (100 * MS, 7 * MS, False)
+    assert cold.compile == 2_000 * MS
+
+
+def test_a_backend_that_compiles_nothing_has_no_compile_cost(run: Run) -> None:
+    cold = run(Recording(compiles=False)).cold_ns
+    assert (cold.compile, cold.compile_cached) == (None, None)
+
+
+def test_right_answers_have_no_distance_before_and_while_timing(run: Run) -> None:
+    found = run(Recording())
+    for parity, batches in ((found.parity_before, BATCHES), (found.parity_timed, len(found.timed.blocks))):
+        assert parity is not None
+        assert (parity.relative_l2, parity.nonfinite, parity.top1_agreement) == (0.0, 0, 1.0)
+        assert parity.samples == 2 * min(batches, KEPT_OUTPUTS)
+
+
+def test_large_answers_are_kept_for_the_check_one_at_a_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = reference(0)["logits"].nbytes
+    for room, batches in ((2 * size, 2), (2 * size - 1, 1), (0, 1)):
+        monkeypatch.setattr(session, "KEPT_BYTES", room)
+        found = run(Recording())
+        assert found.parity_timed is not None
+        assert len(found.timed.blocks) > 2
+        assert found.parity_timed.samples == 2 * batches
+
+
+def after_check(wrong: Callable[[int], Any]) -> Callable[[int, int], Any]:
+    """Right until every batch has been checked, wrong from then on."""
+    return lambda index, number: reference(index) if number <= 1 + BATCHES else wrong(index)
+
+
+def test_an_answer_that_goes_wrong_while_timing_is_found(run: Run) -> None:
+    found = run(Recording(answer=after_check(lambda index: {"logits": -reference(index)["logits"]})))
+    assert found.parity_before is not None
+    assert found.parity_timed is not None
+    assert found.parity_before.relative_l2 == 0.0
+    assert found.parity_timed.relative_l2 == pytest.approx(2.0)
+
+
+def test_nan_that_only_the_timed_path_shows_is_found(run: Run) -> None:
+    found = run(Recording(answer=after_check(lambda index: {"logits": np.full((2, 5), np.nan)})))
+    assert found.parity_before is not None
+    assert found.parity_timed is not None
+    assert found.parity_before.nonfinite == 0
+    assert found.parity_timed.nonfinite > 0
+    assert found.parity_timed.relative_l2 is None
+
+
+def test_the_answer_to_another_batch_is_wrong(run: Run) -> None:
+    stuck = run(Recording(answer=after_check(lambda index: reference(0))))
+    assert stuck.parity_timed is not None
+    assert stuck.parity_timed.relative_l2 is not None
+    assert stuck.parity_timed.relative_l2 > 0.1
+    always = run(Recording(answer=lambda index, number: reference(0)))
+    assert always.parity_before is not None
+    assert always.parity_before.relative_l2 is not None
+    assert always.parity_before.relative_l2 > 0.1
+
+
+def test_an_output_of_another_shape_or_name_is_an_error(run: Run) -> None:
+    for wrong in ({"logits": np.zeros((2, 4))}, {"other": np.zeros((2, 5))}):
+        with pytest.raises(ValueError, match="logits"):
+            run(Recording(answer=after_check(lambda index, wrong=wrong: wrong)))
+
+
+def test_a_backend_that_computes_nothing_has_no_parity(run: Run) -> None:
+    found = run(Recording(answer=lambda index, number: {}))
+    assert (found.parity_before, found.parity_timed) == (None, None)
+
+
+def test_nothing_is_collected_inside_the_loop(run: Run) -> None:
+    gc.enable()
+    backend = Recording()
+    run(backend)
+    assert {enabled for phase, enabled in backend.collector if phase in ("warm-up", "measure")} == {False}
+    assert gc.get_freeze_count() > 0
+
+
+def test_samples_come_from_the_loop_and_memory_from_the_kernel(run: Run) -> None:
+    found = run(Recording())
+    assert set(found.timed.samples_ns) == set(found.warm_up.samples_ns) == {7 * MS}
+    assert found.memory.baseline_rss_bytes > 1 << 20
+    assert found.memory.peak_rss_bytes > found.memory.baseline_rss_bytes - (4 << 20)  # the kernel's counters lag
+    assert found.placement == PLACEMENT
+
+
+@pytest.mark.parametrize("name", ["load", "compile", "infer", "outputs", "placement"])
+def test_an_error_leaves_the_phase_that_it_happened_in(run: Run, name: str) -> None:
+    backend = Recording(compiles=True)
+
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    setattr(backend, name, fail)
+    with pytest.raises(ZeroDivisionError):
+        run(backend)
+    entered = [call for call in backend.calls if call.startswith("[")]
+    expected = {"infer": "[first inference]", "outputs": "[reference check]", "placement": "[outputs check]"}
+    assert entered[-1] == expected.get(name, f"[{name}]")
+
+
+def test_the_gpus_clock_is_asked_before_its_context_goes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = Recording()
+    clock_of_events = Clock(name="CUDA events", resolution_ns=500.0, overhead_ns=1)
+
+    def device(mode: Sync, used: int) -> DeviceSamples:
+        backend.note("device")
+        return DeviceSamples(clock=clock_of_events, device_ns=(MS,) * used, enqueue_ns=(MS,) * used)
+
+    monkeypatch.setattr(Sync, "device", device)
+    found = run(backend)
+    assert backend.calls.index("device") < backend.calls.index("[repeat check]")
+    assert backend.calls[-1] == "close"
+    assert found.device is not None
+    assert len(found.device.device_ns) == len(found.timed.samples_ns)
+
+
+def test_what_outputs_took_is_kept_beside_what_a_copy_takes(run: Run) -> None:
+    class Lazy(Recording):
+        def outputs(self) -> Any:
+            self.now_ns += 30 * MS
+            return super().outputs()
+
+    found = run(Lazy())
+    assert found.outputs_time is not None
+    assert set(found.outputs_time.outputs_ns) == {30 * MS}
+    assert len(found.outputs_time.outputs_ns) == len(found.timed.blocks)
+    assert (set(found.outputs_time.copy_ns), found.outputs_time.arrays) == ({0}, 1)
+    assert set(found.timed.samples_ns) == {7 * MS}
+
+
+def test_a_backend_that_answers_from_memory_is_seen_after_the_loop(run: Run) -> None:
+    honest = run(Recording(answer=lambda index, number: reference(number if number > 200 else index)))
+    assert honest.repeats is not None
+    assert set(honest.repeats.fresh_ns) == set(honest.repeats.repeated_ns) == {7 * MS}
+    stuck = run(Recording()).repeats
+    assert stuck is not None
+    assert stuck.unchanged == stuck.compared == repeat_check.LEAST_PAIRS
+
+
+def test_what_computes_nothing_has_no_repeat_check(run: Run) -> None:
+    found = run(Recording(answer=lambda index, number: {}))
+    assert (found.repeats, found.outputs_time) == (None, None)
+
+
+def test_a_cpu_has_no_device_samples(run: Run) -> None:
+    assert run(Recording()).device is None
