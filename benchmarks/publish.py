@@ -71,14 +71,14 @@ def main() -> None:
 
 
 def copy(results: Path, models: Path, summary: Summary, target: Path) -> None:
-    """Make `target` anew from a results folder; records of engines are those that the summary's rows loaded."""
+    """Make `target` again from a results folder, its charts as PNG alone; records of engines are those that the summary's rows loaded."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for name in FILES:
         if (results / name).is_file():
             shutil.copy(results / name, target / name)
     for name in FOLDERS:
-        shutil.copytree(results / name, target / name)
+        shutil.copytree(results / name, target / name, ignore=shutil.ignore_patterns("*.svg"))
     for path in (results / "energy").glob("*.json"):
         _copy(path, target / "energy" / path.name)
     for engine in map(PurePosixPath, summary.engines):
@@ -98,7 +98,7 @@ def again(folder: Path) -> None:
         for name in ("plan.json", "summary.json", "summary.csv", "report.md", "report-details.md"):
             shutil.copy(results / name, folder / name)
         shutil.rmtree(folder / "charts")
-        shutil.copytree(results / "charts", folder / "charts")
+        shutil.copytree(results / "charts", folder / "charts", ignore=shutil.ignore_patterns("*.svg"))
         if (results / PROFILES).is_dir():
             shutil.copytree(results / PROFILES, folder / PROFILES, dirs_exist_ok=True)
     place = folder.relative_to(ROOT)
