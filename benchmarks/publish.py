@@ -71,7 +71,10 @@ def main() -> None:
 
 
 def copy(results: Path, models: Path, summary: Summary, target: Path) -> None:
-    """Make `target` again from a results folder, its charts as PNG alone; records of engines are those that the summary's rows loaded."""
+    """Make `target` again from a results folder, its charts as PNG alone.
+
+    Records of engines are those that the rows of the summary loaded.
+    """
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for name in FILES:
