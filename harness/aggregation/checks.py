@@ -130,8 +130,8 @@ STOPPED = Rule("STOPPED", _always, flags_host.stopped_unmade, flags_host.stopped
 RULES: tuple[Rule, ...] = (
     Rule("PARITY", _always, _no_parity, _elsewhere),
     Rule("PLACEMENT", _always, _made, _elsewhere),
-    Rule("COTENANT", _always, flags_host.cotenant_unmade, in_usage(flags_host.cotenant), flags_host.QUIET),
-    Rule("COTENANT", _on_card, needs_usage(_no_card_company), of_card(flags_gpu.company), flags_gpu.SHARED),
+    Rule("CPU_SHARED", _always, flags_host.cotenant_unmade, in_usage(flags_host.cotenant), flags_host.QUIET),
+    Rule("GPU_SHARED", _on_card, needs_usage(_no_card_company), of_card(flags_gpu.company), flags_gpu.SHARED),
     Rule("STEAL", _always, needs_usage(flags_host.steal_unmade), in_usage(flags_host.steal), flags_host.STOLEN),
     Rule("CPU_QUOTA", _always, flags_host.quota_unmade, in_usage(flags_host.quota), flags_host.QUOTA),
     Rule(

@@ -244,7 +244,7 @@ def _steady(records: Sequence[Measured]) -> list[Finding]:
     detail = f"warm-up ended before three windows agreed in {len(unsteady)} of {len(records)} rounds"
     remedy = "Close other programs, or raise `measurement.warmup_max_s`; `make run FORCE=1` measures again."
     # The headline is the median of the rounds: a minority of restless ones cannot move it far.
-    return [finding("C" if 2 * len(unsteady) >= len(records) else "B", "NOT_STEADY", detail, remedy)]
+    return [finding("C" if 2 * len(unsteady) >= len(records) else "B", "NOT_WARMED_UP", detail, remedy)]
 
 
 def _intervals(records: Sequence[Measured], latency: Latency, target: float) -> list[Finding]:
@@ -260,7 +260,7 @@ def _within_a_process(records: Sequence[Measured], target: float) -> list[Findin
     reached = f"at {_width(max(known))}" if known else "with too few blocks for an interval"
     rounds = f"{len(wide)} of {len(records)} rounds"
     detail = f"ran out of time in {rounds}, {reached} within one process (goal ±{target:.1%})"
-    return [finding("B", "CI_NOT_MET", detail, "Close other programs, or raise `measurement.max_s`.")]
+    return [finding("B", "NOT_CONVERGED", detail, "Close other programs, or raise `measurement.max_s`.")]
 
 
 def _over_processes(latency: Latency) -> list[Finding]:
@@ -372,6 +372,11 @@ class GroupKey(NamedTuple):
         """The key of the larger group whose rows may differ in these fields, too."""
         kept = (None if name in fields else value for name, value in zip(self._fields, self, strict=True))
         return GroupKey(*kept)  # type: ignore[arg-type] # model, weights and device are in every key
+
+
+def flag_names(row: Row) -> list[str]:
+    """The flags that cost the row its grade, each once; notes are left out."""
+    return list(dict.fromkeys(flag.name for flag in row.flags if not flag.is_note))
 
 
 def is_calibration(row: Row) -> bool:

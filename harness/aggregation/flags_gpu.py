@@ -57,7 +57,7 @@ def foreign_memory(rounds: Sequence[GpuUsage]) -> list[Finding]:
     if most <= MAX_FOREIGN_BYTES:
         return []
     held = f"{most / (1 << 20):,.0f} MiB of the GPU were in use before the case started"
-    return [finding("B", "COTENANT", f"{held}; it is unknown whether another program computed there", SHARED)]
+    return [finding("B", "GPU_SHARED", f"{held}; it is unknown whether another program computed there", SHARED)]
 
 
 def power_cap(rounds: Sequence[GpuUsage]) -> list[Finding]:

@@ -413,18 +413,18 @@ def of_a_pass(
     one = Pass(1 if on_gpu else threads, environment.machine.logical_cpus, environment.limits.cpu_quota)
     gpu = usage.gpu if on_gpu else None
     hits = [
-        ("COTENANT", cotenant(one, usage), QUIET),
+        ("CPU_SHARED", cotenant(one, usage), QUIET),
         ("STEAL", steal(one, usage), STOLEN),
         ("CPU_QUOTA", quota(one, usage), QUOTA),
         ("THERMAL", thermal(one, usage), HOT),
         ("THERMAL", gpu and flags_gpu.thermal(gpu), flags_gpu.HOT),
         ("HW_SLOWDOWN", gpu and flags_gpu.slowdown(gpu), flags_gpu.SLOWED),
-        ("COTENANT", gpu and flags_gpu.company(gpu), flags_gpu.SHARED),
+        ("GPU_SHARED", gpu and flags_gpu.company(gpu), flags_gpu.SHARED),
     ]
     found = [finding("C", name, detail, remedy) for name, detail, remedy in hits if detail]
     found += flags_gpu.foreign_memory([gpu]) + flags_gpu.power_cap([gpu]) if gpu else []
     held = seen_stopped(usage)
     found += [] if held is None else [finding("C", "STOPPED", held, STOPPED)]
     short, blind = short_window(usage), _monitor_held(usage) if held is None else None
-    unmade = {} if short is None else dict.fromkeys(("COTENANT", "STEAL"), short)
+    unmade = {} if short is None else dict.fromkeys(("CPU_SHARED", "STEAL"), short)
     return found, unmade if blind is None else {**unmade, "STOPPED": blind}

@@ -41,8 +41,17 @@ MIN_COMMON = 3
 
 DISTURBANCES = frozenset(
     {
-        *("AFFINITY_CHANGED", "CLOCK_DRIFT", "COTENANT", "CPU_QUOTA", "DRIFT", "HW_SLOWDOWN", "LONG_ITERATIONS"),
-        *("MAJOR_FAULTS", "NOT_STEADY", "STARVED", "STEAL", "THERMAL", flags.UNCERTAIN),
+        *(
+            "AFFINITY_CHANGED",
+            "CLOCK_DRIFT",
+            "CPU_QUOTA",
+            "CPU_SHARED",
+            "DRIFT",
+            "GPU_SHARED",
+            "HW_SLOWDOWN",
+            "LONG_ITERATIONS",
+        ),
+        *("MAJOR_FAULTS", "NOT_WARMED_UP", "STARVED", "STEAL", "THERMAL", flags.UNCERTAIN),
     }
 )
 """Flags of what a restless machine does to a row. Where rounds of two states alternate it meets both, in random order:

@@ -122,7 +122,7 @@ def _unsteady(parts: PartsProfile) -> list[Finding]:
         f"after {len(parts.ratios)} repeats the parts sum to {last} of the plain latency, in the repeat before to "
         f"{before}: more than {STEADY_TOLERANCE:.0%} apart"
     )
-    return [finding("C", "NOT_STEADY", detail, f"Stop what else runs on this machine, then {_AGAIN}.")]
+    return [finding("C", "NOT_WARMED_UP", detail, f"Stop what else runs on this machine, then {_AGAIN}.")]
 
 
 def _unchecked(unmade: Mapping[str, str]) -> list[Finding]:

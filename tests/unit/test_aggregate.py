@@ -434,7 +434,7 @@ def test_a_neighbour_in_most_rounds_costs_the_rank(tmp_path: Path) -> None:
 
     row = Folder(tmp_path, watch=crowded).row()
     assert row.grade == "C"
-    assert "other processes used 0.60 CPUs" in flags(row)["COTENANT"]
+    assert "other processes used 0.60 CPUs" in flags(row)["CPU_SHARED"]
 
 
 def test_csv_has_a_line_a_row_and_empty_cells_where_nothing_is_known(tmp_path: Path) -> None:

@@ -530,7 +530,7 @@ def test_what_is_withheld_void_or_failed_does_not_pass() -> None:
     assert {one.value for one in found.values()} == {None}
     assert (found["resnet50-torch-script"].reason or "").startswith("failed: load: the process was killed")
     assert (found["resnet50-torch-eager"].reason or "").startswith("grade F: PARITY_FAIL")
-    assert found["resnet50-torch-compile"].reason == "grade C: NOT_STEADY"
+    assert found["resnet50-torch-compile"].reason == "grade C: NOT_WARMED_UP"
     assert (found["resnet50-openvino"].reason or "").startswith("withheld: 300 samples, 662 needed")
     assert judged(current, "resnet50/openvino:speedup>1")["resnet50-openvino-cpu-fp32-b1"].outcome == "UNKNOWN"
 

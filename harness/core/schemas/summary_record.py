@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Literal
+import re
+from typing import Annotated, Any, Literal
 
-from pydantic import SerializerFunctionWrapHandler, field_serializer, model_validator
+from pydantic import AfterValidator, SerializerFunctionWrapHandler, field_serializer, model_validator
 
 from harness.core.safe_paths import RelativePath
 from harness.core.schemas.energy_record import Energy
@@ -223,14 +224,41 @@ class Roofline(Record):
     """Some operators were not counted: flops and flops_share are a part of all, and a low share bounds nothing."""
 
 
+OLD_FLAGS = {"CI_NOT_MET": "NOT_CONVERGED", "COTENANT": "CPU_SHARED", "NOT_STEADY": "NOT_WARMED_UP"}
+"""Names of older versions. COTENANT was of CPUs and of GPUs; the detail of a flag says of which."""
+
+
+def _flag_of(name: str) -> str:
+    return OLD_FLAGS.get(name, name)
+
+
+FlagName = Annotated[str, AfterValidator(_flag_of)]
+
+
 class Flag(Record):
     """Why a row is not grade A, and what to do about it."""
 
-    name: str
+    name: FlagName
     detail: str
     remedy: str
     caps_at: Grade | None = None
     """Best grade of a row that has it; None in summaries that were written before it was recorded."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_a_gpu(cls, found: Any) -> Any:
+        if (
+            isinstance(found, dict)
+            and found.get("name") == "COTENANT"
+            and re.search("card|GPU", str(found.get("detail")))
+        ):
+            return {**found, "name": "GPU_SHARED"}
+        return found
+
+    @property
+    def is_note(self) -> bool:
+        """True where it costs no grade: a fact to know, no reason for doubt."""
+        return self.caps_at == "A"
 
 
 class Check(Record):
@@ -301,7 +329,7 @@ class Row(Record):
     artifacts: dict[str, str] = {}
     """sha256 by file name of what was loaded: tells rows apart later, and which ones needed an ONNX export."""
     flags: tuple[Flag, ...] = ()
-    checks: dict[str, Check] = {}
+    checks: dict[FlagName, Check] = {}
     """By the name of the flag: every check that applies to the row; empty where nothing was measured."""
     usage: UsageSummary | None = None
     """None where nobody watched."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from harness.aggregation.flags import MAX_PRINTED_FACTOR
+from harness.aggregation.flags import MAX_PRINTED_FACTOR, flag_names
 from harness.core.schemas import Interval, Row
 from harness.reporting import ranking, units
 from harness.reporting import ranking as series
@@ -197,7 +197,7 @@ def hover(row: Row) -> str:
         lines.append(f"{ranking.speedup(row)}× baseline {units.interval(row.speedup.ci95)}{doubt}")
     if beside := accuracy([row]):
         lines.append(f"accuracy: {beside}")
-    flags = ", ".join(dict.fromkeys(escape(flag.name) for flag in row.flags))
+    flags = ", ".join(map(escape, flag_names(row)))
     lines.append(f"grade {row.grade}{': ' if flags else ''}{flags}")
     return "<br>".join(lines)
 

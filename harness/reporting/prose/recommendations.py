@@ -454,7 +454,7 @@ MAX_NAMED = 4
 """Rows that are named one by one; the others are those of the batch sizes and backends that the text names."""
 
 DISTURBANCES = (
-    *("COTENANT", "STEAL", "CPU_QUOTA", "OVERSUBSCRIBED", "THERMAL", "HW_SLOWDOWN", "POWER_CAP"),
+    *("CPU_SHARED", "GPU_SHARED", "STEAL", "CPU_QUOTA", "OVERSUBSCRIBED", "THERMAL", "HW_SLOWDOWN", "POWER_CAP"),
     *("CLOCK_DRIFT", "MAJOR_FAULTS", "STARVED", "STOPPED", "AFFINITY_CHANGED", "UNWATCHED"),
 )
 

@@ -27,10 +27,11 @@ MEANINGS: Mapping[str, str] = {
     "ABOVE_ROOF": "faster than the measured limit of the device: work was skipped, or done in a lower precision",
     "AFFINITY_CHANGED": "the CPUs or the CPU quota that it may use changed while it ran",
     "BELOW_TIMER": "so short that reading the clock is more than 1% of it",
-    "CI_NOT_MET": "a process stopped at its limit before its own interval was as narrow as asked",
+    "NOT_CONVERGED": "a process stopped at its limit before its own interval was as narrow as asked",
     "CLOCK_DRIFT": "the mean clock was not the same in all rounds",
     "COMPILE_CACHED": "every process found a compile cache: a first start takes longer than shown",
-    "COTENANT": "other processes used what this row needed",
+    "CPU_SHARED": "other processes used CPUs that this row needed",
+    "GPU_SHARED": "other processes computed on the GPU, or held its memory",
     "CPU_QUOTA": "the cgroup's CPU quota held its processes back",
     "DAMAGED_FILE": "a record cannot be read and was left out",
     "DEVICE_BELOW_TIMER": "so short on the device that the event clock is more than 1% of it",
@@ -44,7 +45,7 @@ MEANINGS: Mapping[str, str] = {
     "MAJOR_FAULTS": "parts of the process were read from disk while it was timed",
     "NONFINITE": "outputs contain NaN or infinite values",
     "NONMONOTONE": "a larger batch takes less time",
-    "NOT_STEADY": "timing began before the warm-up was steady",
+    "NOT_WARMED_UP": "timing began before the warm-up was steady",
     "OFF_STREAM": "work ran elsewhere than on the stream that was timed",
     "ONE_PROCESS": "one process: how far another would differ is not known",
     "ON_PURPOSE": "made to test the harness",
@@ -74,7 +75,7 @@ MEANINGS: Mapping[str, str] = {
 
 def flags_table(rows: Sequence[Row]) -> Table[Sequence[str]] | None:
     """Flags of one table: what each means, how many rows have it and what to do, then the numbers behind each; None
-    without any."""
+    without any. Notes, which cost no grade, are named so."""
     groups: dict[tuple[str, str], dict[str, list[tuple[Row, Flag]]]] = {}
     for row in rows:
         for flag in row.flags:
@@ -82,12 +83,19 @@ def flags_table(rows: Sequence[Row]) -> Table[Sequence[str]] | None:
     ordered = sorted(groups.items())
     if not ordered:
         return None
-    lines = [[name, str(len(found)), MEANINGS.get(name, ABSENT), remedy] for (name, remedy), found in ordered]
+    lines = [
+        [f"{name} (note)" if _is_note(found) else name, str(len(found)), MEANINGS.get(name, ABSENT), remedy]
+        for (name, remedy), found in ordered
+    ]
     seen: dict[str, list[tuple[Row, Flag]]] = {}
     for (name, _), found in ordered:
         seen.setdefault(name, []).extend(pair for pairs in found.values() for pair in pairs)
     note = "\n".join(_numbers(name, found) for name, found in seen.items())
     return replace(texts(_HEADERS, lines), note=note)
+
+
+def _is_note(found: Mapping[str, Sequence[tuple[Row, Flag]]]) -> bool:
+    return all(flag.is_note for pairs in found.values() for _, flag in pairs)
 
 
 _HEADERS: Sequence[tuple[str, Align]] = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from harness.aggregation.flags import flag_names
 from harness.aggregation.roofline import CPU_CLEARLY_SHORTER, MIN_SHARE
 from harness.core.schemas import ExportRecord, Latency, Part, Row, Split, Summary
 from harness.reporting import ranking, units
@@ -130,7 +131,7 @@ def _terminal_columns(rows: Sequence[Row], unit: TimeUnit, winners: set[str]) ->
         *device_columns(rows, unit)[:1],
         Column("items/s", lambda row: _rate(row, 1)),
         Column("speedup", lambda row: VOID if row.grade == "F" else ranking.speedup(row)),
-        words("grade", lambda row: " ".join([row.grade or ABSENT, *dict.fromkeys(flag.name for flag in row.flags)])),
+        words("grade", lambda row: " ".join([row.grade or ABSENT, *flag_names(row)])),
     ]
 
 
@@ -251,8 +252,7 @@ def _top1(row: Row) -> str:
 
 
 def _grade(row: Row) -> str:
-    names = ", ".join(dict.fromkeys(flag.name for flag in row.flags))
-    return f"{row.grade or ABSENT} {names}".strip()
+    return f"{row.grade or ABSENT} {', '.join(flag_names(row))}".strip()
 
 
 def latency_lines(summary: Summary) -> list[Line]:

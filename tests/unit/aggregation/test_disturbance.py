@@ -83,17 +83,17 @@ def test_others_count_where_they_take_what_the_case_wants(
     others: float, threads: int, cpus: int, flagged: bool
 ) -> None:
     flags = found(*[usage(others_percent=others)] * 3, threads=threads, cpus=cpus)
-    assert ("COTENANT" in flags) == flagged
+    assert ("CPU_SHARED" in flags) == flagged
 
 
 @pytest.mark.parametrize(("rounds", "caps"), [(1, "B"), (2, "C"), (3, "C")])
 def test_a_minority_of_rounds_cannot_move_the_median_far(rounds: int, caps: str) -> None:
     disturbed = [usage(others_percent=90.0)] * rounds + [usage()] * (3 - rounds)
-    assert found(*disturbed)["COTENANT"].caps_at == caps
+    assert found(*disturbed)["CPU_SHARED"].caps_at == caps
 
 
 def test_the_numbers_stand_in_the_detail() -> None:
-    one = found(usage(), usage(others_percent=48.0), usage())["COTENANT"].flag
+    one = found(usage(), usage(others_percent=48.0), usage())["CPU_SHARED"].flag
     assert one.detail == "round 2: other processes used 0.48 CPUs with all 2 CPUs wanted: 24% lost, 5% allowed"
     assert one.remedy.endswith(".")
 
@@ -102,10 +102,10 @@ def test_a_short_window_is_not_judged_by_ticks_and_says_so() -> None:
     short = usage(others_percent=90.0, steal_percent=90.0).model_copy(update={"watched_ns": 940_000_000})
     findings, made = judged(short, short, usage())
     assert findings == {}
-    assert {name for name, check in made.items() if check.rounds == 1} == {"COTENANT", "STEAL"}
+    assert {name for name, check in made.items() if check.rounds == 1} == {"CPU_SHARED", "STEAL"}
     (lacking,) = checks.unchecked(made)
     assert lacking.caps_at == "B"
-    assert lacking.flag.detail.startswith("COTENANT, STEAL not made in 2 of 3 rounds (warm-up and timed part lasted")
+    assert lacking.flag.detail.startswith("CPU_SHARED, STEAL not made in 2 of 3 rounds (warm-up and timed part lasted")
 
 
 def test_warm_up_and_timed_part_are_one_window() -> None:
@@ -114,7 +114,7 @@ def test_warm_up_and_timed_part_are_one_window() -> None:
     ]
     window = utilisation.timed(usage_of(CASE.case_id, 1, samples))
     assert window is not None
-    assert "COTENANT" in found(window, window, window)
+    assert "CPU_SHARED" in found(window, window, window)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_others_count_on_the_cpus_that_the_process_may_use_and_on_their_siblings
         allowed_cores=cores,
         siblings_percent=siblings,
     )
-    assert ("COTENANT" in found(seen, seen, seen, threads=1, cpus=64)) == flagged
+    assert ("CPU_SHARED" in found(seen, seen, seen, threads=1, cpus=64)) == flagged
 
 
 def test_an_old_record_of_a_pinned_process_cannot_show_who_else_was_on_its_cpus() -> None:
@@ -210,7 +210,7 @@ def test_an_old_record_of_a_pinned_process_cannot_show_who_else_was_on_its_cpus(
     pinned = where.model_copy(update={"limits": where.limits.model_copy(update={"affinity": (0,)})})
     for place, rounds in ((where, 1), (pinned, 0)):
         _, made = checks.judge(CASE, checks.rounds_of(records, {1: usage()}, {}, place))
-        assert made["COTENANT"].rounds == rounds
+        assert made["CPU_SHARED"].rounds == rounds
 
 
 @pytest.mark.parametrize(("cpu_ns", "flagged"), [(1_049_000_000, False), (1_051_000_000, True), (2_000_000_000, True)])
@@ -302,8 +302,8 @@ def test_no_witness_is_a_finding(unseen: int, caps: str | None) -> None:
 
 
 def test_a_round_without_a_witness_may_have_been_hit_as_well() -> None:
-    assert found(usage(others_percent=90.0), usage(), usage())["COTENANT"].caps_at == "B"
-    assert found(usage(others_percent=90.0), None, usage())["COTENANT"].caps_at == "C"
+    assert found(usage(others_percent=90.0), usage(), usage())["CPU_SHARED"].caps_at == "B"
+    assert found(usage(others_percent=90.0), None, usage())["CPU_SHARED"].caps_at == "C"
 
 
 SEEN = st.builds(
@@ -334,9 +334,9 @@ def test_deleting_what_the_monitor_wrote_never_improves_a_grade(
 def test_the_other_program_is_named_without_what_would_steer_a_terminal_or_a_page() -> None:
     busy = BusyProcess(pid=4711, name="<b>|cc1*plus", cpu_percent=87.0)
     disturbed = usage(others_percent=180.0).model_copy(update={"busiest": (busy,)})
-    detail = found(disturbed, disturbed, disturbed, cpus=2)["COTENANT"].flag.detail
+    detail = found(disturbed, disturbed, disturbed, cpus=2)["CPU_SHARED"].flag.detail
     assert detail.endswith("; mostly ?b??cc1?plus (process 4711), 0.87 CPUs")
-    unseen = found(*[usage(others_percent=180.0)] * 3, cpus=2)["COTENANT"].flag.detail
+    unseen = found(*[usage(others_percent=180.0)] * 3, cpus=2)["CPU_SHARED"].flag.detail
     assert "mostly" not in unseen
 
 

@@ -56,14 +56,14 @@ def test_a_quiet_card_has_nothing_to_say() -> None:
     findings, made = judged(card(), card(), card())
     assert findings == {}
     assert checks.unchecked(made) == []
-    assert made.keys() >= {*ON_CARD, "COTENANT"}
+    assert made.keys() >= {*ON_CARD, "GPU_SHARED"}
     assert "THREADS" not in made  # the card decides how fast such a row is
 
 
 def test_a_card_that_was_not_seen_was_not_checked() -> None:
     findings, made = judged(None, card(), card())
     assert findings == {}
-    assert {name for name, check in made.items() if check.rounds == 2} == {*ON_CARD, "COTENANT"}
+    assert {name for name, check in made.items() if check.rounds == 2} == {*ON_CARD, "GPU_SHARED"}
 
 
 def test_a_set_clock_and_an_idle_card_are_no_disturbance() -> None:
@@ -141,8 +141,8 @@ def test_the_clock_of_the_processor_does_not_decide_a_row_on_a_card() -> None:
 @pytest.mark.parametrize(("rounds", "caps"), [(1, "B"), (3, "C")])
 def test_company_on_the_card(rounds: int, caps: str) -> None:
     flags = found(*[card(other_processes=2)] * rounds, *[card()] * (3 - rounds))
-    assert flags["COTENANT"].caps_at == caps
-    assert "2 other processes" in flags["COTENANT"].flag.detail
+    assert flags["GPU_SHARED"].caps_at == caps
+    assert "2 other processes" in flags["GPU_SHARED"].flag.detail
 
 
 MIB = 1 << 20
@@ -162,16 +162,16 @@ def test_memory_betrays_company_where_processes_cannot_be_told_apart(
 ) -> None:
     one = card(other_processes=others, before=before)
     flags = found(one, one, one)
-    assert set(flags) == ({"COTENANT"} if flagged else set())
+    assert set(flags) == ({"GPU_SHARED"} if flagged else set())
     if flagged:
-        assert flags["COTENANT"].caps_at == "B"
+        assert flags["GPU_SHARED"].caps_at == "B"
 
 
 @pytest.mark.parametrize(
     ("changes", "flag"),
     [
         ({"others_percent": 1_490.0}, None),  # 15 of 16 CPUs are not needed
-        ({"others_percent": 1_510.0}, "COTENANT"),
+        ({"others_percent": 1_510.0}, "CPU_SHARED"),
         ({"steal_percent": 4.9, "cpu_percent": 95.0, "others_percent": 0.0}, None),
         ({"steal_percent": 5.1, "cpu_percent": 95.0, "others_percent": 0.0}, "STEAL"),
     ],

@@ -66,7 +66,7 @@ def test_every_flag_says_what_was_seen_and_what_to_do() -> None:
     parity = parity_of(CASE, EFFICIENTNET, relative_l2=1.0)
     noisy = [record(n, parity_timed=parity, steady=False, stop="time limit", blocks=()) for n in (1, 2, 3)]
     found = findings(noisy)
-    assert set(found) >= {"PARITY_FAIL", "NOT_STEADY", "CI_NOT_MET"}
+    assert set(found) >= {"PARITY_FAIL", "NOT_WARMED_UP", "NOT_CONVERGED"}
     assert all(one.flag.detail and one.flag.remedy.endswith(".") for one in found.values())
 
 
@@ -188,20 +188,20 @@ def test_unsteady_warm_up(unsteady: set[int], grade: str) -> None:
     records = [r.model_copy(update={"steady": r.round not in unsteady}) for r in quiet()]
     found = findings(records)
     assert grades.grade(found.values()) == grade
-    assert f"{len(unsteady)} of 3" in found["NOT_STEADY"].flag.detail
+    assert f"{len(unsteady)} of 3" in found["NOT_WARMED_UP"].flag.detail
 
 
 def test_stopping_at_the_limit_counts_only_where_the_width_was_not_reached() -> None:
-    assert "CI_NOT_MET" not in findings(quiet(stop="time limit"))
+    assert "NOT_CONVERGED" not in findings(quiet(stop="time limit"))
     jumpy = [10_000_000] * 50 + [11_000_000] * 50 + [10_000_000] * 50 + [11_000_000] * 50
-    found = findings(quiet(stop="time limit", latency_ns=tuple(jumpy)))["CI_NOT_MET"]
+    found = findings(quiet(stop="time limit", latency_ns=tuple(jumpy)))["NOT_CONVERGED"]
     assert found.caps_at == "B"
     assert "at ±8.7%" in found.flag.detail
 
 
 def test_too_few_blocks_to_tell_is_not_met() -> None:
     one_block = (Block(iterations=200, wall_ns=2_000_000_000),)
-    assert "too few blocks" in findings(quiet(stop="time limit", blocks=one_block))["CI_NOT_MET"].flag.detail
+    assert "too few blocks" in findings(quiet(stop="time limit", blocks=one_block))["NOT_CONVERGED"].flag.detail
 
 
 def over_processes(low: float, high: float, rounds: int = 3) -> list[Finding]:
@@ -242,8 +242,8 @@ def test_between_processes_and_within_one_are_two_flags() -> None:
     records = [r.model_copy(update={"latency_ns": jumpy, "stop": "time limit"}) for r in quiet()]
     records[2] = steady_record(3, 13_000_000)
     found = findings(records)
-    assert {name: one.caps_at for name, one in found.items()} == {"CI_NOT_MET": "B", "UNCERTAIN": "C"}
-    assert "within one process" in found["CI_NOT_MET"].flag.detail
+    assert {name: one.caps_at for name, one in found.items()} == {"NOT_CONVERGED": "B", "UNCERTAIN": "C"}
+    assert "within one process" in found["NOT_CONVERGED"].flag.detail
     assert "over 3 processes" in found["UNCERTAIN"].flag.detail
 
 

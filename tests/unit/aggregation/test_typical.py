@@ -67,8 +67,8 @@ def test_an_offline_process_that_stopped_early_is_judged_by_its_blocks() -> None
         return offline(case, made.RESNET, record.round, *blocks).model_copy(update={"stop": "time limit"})
 
     flags = {flag.name: flag.detail for flag in the_row(summary("offline", "compute", uneven)).flags}
-    assert "ran out of time in 3 of 3 rounds" in flags["CI_NOT_MET"]
-    assert "too few blocks" not in flags["CI_NOT_MET"]
+    assert "ran out of time in 3 of 3 rounds" in flags["NOT_CONVERGED"]
+    assert "too few blocks" not in flags["NOT_CONVERGED"]
 
 
 def test_blocks_of_a_process_with_latencies_are_their_medians() -> None:

@@ -102,7 +102,7 @@ def test_a_case_that_cannot_run_is_refused_before_the_export(tmp_path: Path, mon
 
 def test_hints_of_rows_are_arguments_of_the_api() -> None:
     summary = Synthetic().summary()
-    flag = Flag(name="COTENANT", detail="busy", remedy="Stop it, then `make run FORCE=1`.")
+    flag = Flag(name="CPU_SHARED", detail="busy", remedy="Stop it, then `make run FORCE=1`.")
     missing = summary.rows[0].model_copy(update={"flags": (flag,), "hint": "`make bench ROUNDS=5` measures it."})
     (row,) = runs.with_typed_hints(summary.model_copy(update={"rows": (missing,)})).rows
     assert (row.flags[0].remedy, row.hint) == ("Stop it, then `force=True`.", "`rounds=5` measures it.")

@@ -178,7 +178,7 @@ def test_a_disturbed_row_has_no_figure() -> None:
         return record.model_copy(update={"steady": False})
 
     row = judged(claim(), summary(change=event))["eager"]
-    assert (row.verdict, row.measured, row.reason) == ("NOT COMPARABLE", None, "grade C: NOT_STEADY")
+    assert (row.verdict, row.measured, row.reason) == ("NOT COMPARABLE", None, "grade C: NOT_WARMED_UP")
 
 
 def test_one_round_is_not_comparable() -> None:

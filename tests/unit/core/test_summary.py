@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
-from harness.core.schemas import Row
+import pytest
+
+from harness.core.schemas import Flag, Row
 from tests.synthetic_results import Synthetic
 
 
@@ -28,3 +30,23 @@ def test_counts_and_digits_that_matter_are_kept() -> None:
         assert after.latency_ns.rounds == before.latency_ns.rounds
         assert math.isclose(after.latency_ns.median, before.latency_ns.median, rel_tol=1e-11)
         assert isinstance(after, Row)
+
+
+@pytest.mark.parametrize(
+    ("old", "detail", "new"),
+    [
+        ("CI_NOT_MET", "", "NOT_CONVERGED"),
+        ("NOT_STEADY", "", "NOT_WARMED_UP"),
+        ("COTENANT", "others used 0.9 CPUs", "CPU_SHARED"),
+        ("COTENANT", "2 other processes on the card", "GPU_SHARED"),
+        ("STEAL", "", "STEAL"),
+    ],
+)
+def test_flags_of_older_summaries_have_the_names_of_this_version(old: str, detail: str, new: str) -> None:
+    assert Flag.model_validate({"name": old, "detail": detail, "remedy": ""}).name == new
+
+
+def test_a_flag_that_costs_no_grade_is_a_note() -> None:
+    assert Flag(name="TWO_SPEEDS", detail="", remedy="", caps_at="A").is_note
+    assert not Flag(name="STEAL", detail="", remedy="", caps_at="B").is_note
+    assert not Flag(name="STEAL", detail="", remedy="").is_note

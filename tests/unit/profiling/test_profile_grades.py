@@ -98,7 +98,7 @@ def test_one_that_was_watched_and_not_disturbed_has_grade_a() -> None:
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
-        ({"others_percent": 100.0}, "COTENANT"),
+        ({"others_percent": 100.0}, "CPU_SHARED"),
         ({"steal_percent": 40.0}, "STEAL"),
         ({"throttled_periods": 3}, "CPU_QUOTA"),
         ({"thermal_events": 2}, "THERMAL"),
@@ -115,7 +115,7 @@ def test_others_count_where_they_take_what_the_profile_wants() -> None:
     beside = usage(others_percent=100.0)
     assert graded(WHOLE, beside, threads=1, on_gpu=False, environment=TWO).grade == "A"
     on_gpu = graded(WHOLE, beside, threads=2, on_gpu=True, environment=TWO)
-    assert "COTENANT" not in {flag.name for flag in on_gpu.flags}  # there one thread submits
+    assert "CPU_SHARED" not in {flag.name for flag in on_gpu.flags}  # there one thread submits
     assert graded(WHOLE, usage(others_percent=150.0), threads=2, on_gpu=True, environment=TWO).grade == "C"
 
 
@@ -126,7 +126,7 @@ def test_what_else_uses_the_card_counts_on_a_gpu() -> None:
     assert watched is not None
     of_the_card = watched.model_copy(update={"gpu": busy})
     found, unmade = grades.flags_host.of_a_pass(of_the_card, 2, True, TWO)
-    assert [(one.flag.name, one.caps_at) for one in found] == [("THERMAL", "C"), ("COTENANT", "C")]
+    assert [(one.flag.name, one.caps_at) for one in found] == [("THERMAL", "C"), ("GPU_SHARED", "C")]
     assert unmade == {}
     assert grades.flags_host.of_a_pass(of_the_card, 2, False, TWO) == ([], {})
 
@@ -141,14 +141,14 @@ def test_missing_evidence_never_improves_a_grade() -> None:
 def test_one_too_short_to_be_judged_is_capped_and_names_the_checks() -> None:
     found = graded(WHOLE, usage(0.2, others_percent=90.0), 2, False, TWO)
     assert (found.grade, [flag.name for flag in found.flags]) == ("B", ["UNCHECKED"])
-    assert found.flags[0].detail.startswith("COTENANT, STEAL not judged (")
+    assert found.flags[0].detail.startswith("CPU_SHARED, STEAL not judged (")
     assert "PROFILE_RUNS=200" in found.flags[0].remedy
     assert doubt(found, False) is None
 
 
 def test_repeats_that_do_not_agree_show_nothing() -> None:
     found = graded(repeated((100, 120, 100, 120, 100))[0], usage(), 2, False, TWO)
-    assert (found.grade, [flag.name for flag in found.flags]) == ("C", ["NOT_STEADY"])
+    assert (found.grade, [flag.name for flag in found.flags]) == ("C", ["NOT_WARMED_UP"])
     assert found.flags[0].detail == (
         "after 5 repeats the parts sum to 1.00 of the plain latency, in the repeat before to 1.20: more than 5% apart"
     )

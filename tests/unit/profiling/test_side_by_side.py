@@ -28,7 +28,7 @@ from tests.synthetic_results import RESNET, case_of
 from tests.unit.aggregation.test_roofline import BASE
 from tests.unit.profiling.test_profile_model_achieved import profile
 
-COTENANT = Flag(name="COTENANT", detail="others ran", remedy="Stop them.")
+CPU_SHARED = Flag(name="CPU_SHARED", detail="others ran", remedy="Stop them.")
 
 
 def row(name: str, self_ns: int, parent: str | None = None, depth: int = 0, **more: Any) -> LayerRow:
@@ -272,7 +272,7 @@ def test_of_several_settings_the_fastest_measured_one_stands_for_its_backend() -
 
 
 def test_a_profile_that_shows_nothing_stands_beside_no_other_and_says_why() -> None:
-    disturbed = GRAPH.model_copy(update={"grade": "C", "flags": (COTENANT,)})
+    disturbed = GRAPH.model_copy(update={"grade": "C", "flags": (CPU_SHARED,)})
     covers_a_fifth = FUSED.model_copy(update={"plain_ns": 305})
     cases = [
         profiled("torch-eager", EAGER),
@@ -285,7 +285,7 @@ def test_a_profile_that_shows_nothing_stands_beside_no_other_and_says_why() -> N
     assert found.modules is not None
     assert [one.name for one in found.modules.columns] == ["openvino", "torch-eager"]
     left_out = (
-        ("onnxruntime", "its profile has grade C (COTENANT)"),
+        ("onnxruntime", "its profile has grade C (CPU_SHARED)"),
         ("tensorrt", "its parts are 0.20 of the plain latency, and nothing measured covers the difference"),
     )
     assert found.left_out == left_out

@@ -163,7 +163,7 @@ def test_a_profile_bounds_what_fusing_and_layout_can_bring() -> None:
     assert layout.gain == pytest.approx(1 / 0.9)
 
 
-COTENANT = Flag(name="COTENANT", detail="others ran", remedy="Stop them.")
+CPU_SHARED = Flag(name="CPU_SHARED", detail="others ran", remedy="Stop them.")
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ COTENANT = Flag(name="COTENANT", detail="others ran", remedy="Stop them.")
             "its parts are 2.93 of the plain latency, 1.46 with what was measured, and nothing measured covers the "
             "difference",
         ),
-        (parts(TREE, 20.5, grade="C", flags=(COTENANT,)), "its profile has grade C (COTENANT)"),
+        (parts(TREE, 20.5, grade="C", flags=(CPU_SHARED,)), "its profile has grade C (CPU_SHARED)"),
     ],
 )
 def test_a_profile_that_shows_nothing_bounds_nothing_and_the_list_says_why(odd: PartsProfile, why: str) -> None:

@@ -65,7 +65,7 @@ def cpu(summary: Summary) -> dict[str, list[dict[str, str]]]:
 @pytest.fixture(scope="module")
 def on_gpu() -> Summary:
     rows = [row for row in cuda_summary().rows if row.status == "measured"]
-    checks = {"STEAL": Check(rounds=3, of=3), "COTENANT": Check(rounds=2, of=3, missing="one look in round 2")}
+    checks = {"STEAL": Check(rounds=3, of=3), "CPU_SHARED": Check(rounds=2, of=3, missing="one look in round 2")}
     checked = tuple(row.model_copy(update={"checks": checks}) for row in cuda_summary().rows)
     energies = {row.case_id: metered(row) for row in rows}
     return cuda_summary().model_copy(update={"energies": energies, "rows": checked})
@@ -193,9 +193,9 @@ def test_checks_are_told_row_by_row(gpu: dict[str, list[dict[str, str]]], on_gpu
     case_id = gpu["results"][0]["case_id"]
     told = [line for line in gpu["checks"] if line["case_id"] == case_id]
     found = [(line["check"], line["rounds"], line["of"], line["missing"]) for line in told]
-    assert found == [("STEAL", "3", "3", ""), ("COTENANT", "2", "3", "one look in round 2")]
+    assert found == [("STEAL", "3", "3", ""), ("CPU_SHARED", "2", "3", "one look in round 2")]
     (flat_line,) = [line for line in lines(summary_text(on_gpu)) if line["case_id"] == case_id]
-    assert flat_line["checks"] == "STEAL 3/3 COTENANT 2/3"
+    assert flat_line["checks"] == "STEAL 3/3 CPU_SHARED 2/3"
 
 
 def test_a_gpus_figures(gpu: dict[str, list[dict[str, str]]], on_gpu: Summary) -> None:

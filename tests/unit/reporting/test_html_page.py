@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.aggregation.flags import flag_names
 from harness.core import store
 from harness.core.schemas import Check, Flag, Row, Summary
 from harness.reporting import ranking
@@ -124,7 +125,7 @@ def test_every_case_stands_there_with_the_figures_of_the_other_report(path: Path
         columns = latency_columns(rows, summary.exports.get(rows[0].model), summary.engines)
         columns = [column for column in columns if column.header != "grade"]
         for row in rows:
-            flags = ", ".join(dict.fromkeys(flag.name for flag in row.flags))
+            flags = ", ".join(flag_names(row))
             expected[row.case_id] = [row.grade, *(plain(column.cell(row)) for column in columns), flags]
     assert expected
     assert found == expected

@@ -93,16 +93,16 @@ def test_what_was_measured_beside_the_parts_stands_with_what_it_makes_of_them() 
 
 
 def test_a_profile_that_shows_nothing_is_marked_wherever_its_times_stand() -> None:
-    flag = Flag(name="COTENANT", detail="others used 0.9 CPUs", remedy="Stop them.")
+    flag = Flag(name="CPU_SHARED", detail="others used 0.9 CPUs", remedy="Stop them.")
     disturbed = EAGER.model_copy(update={"grade": "C", "flags": (flag,)})
     a_fifth = EAGER.model_copy(update={"plain_ns": 100_000_000, "window_ns": 100_000_000})
     assert profile_text(disturbed, on_gpu=False).startswith(
-        "Grade C, so that nothing is concluded from its times. COTENANT: others used 0.9 CPUs. Stop them.\n\n"
+        "Grade C, so that nothing is concluded from its times. CPU_SHARED: others used 0.9 CPUs. Stop them.\n\n"
     )
     assert [mark(one) for one in (EAGER, disturbed, a_fifth)] == ["", " (grade C)", " (unexplained)"]
     rows = lines(table_text(groups_table({"a": EAGER, "b": disturbed, "c": a_fifth})))
     assert rows[0] == ["group", "a ms", "b (grade C) ms", "c (unexplained) ms"]
-    assert terminal_layers("case", disturbed).startswith("case: layers, grade C (COTENANT), ")
+    assert terminal_layers("case", disturbed).startswith("case: layers, grade C (CPU_SHARED), ")
     assert "0.20 of the plain latency: unexplained" in terminal_layers("case", a_fifth).splitlines()[0]
 
 

@@ -231,10 +231,10 @@ def test_no_start_up_rule_without_a_ranked_baseline() -> None:
 
 
 def test_disturbances_are_counted_once_a_cause() -> None:
-    flag = Flag(name="COTENANT", detail="", remedy="Stop it.")
+    flag = Flag(name="CPU_SHARED", detail="", remedy="Stop it.")
     rows = [row("openvino", 1, 10, grade="C", flags=(flag,)), row("openvino", 4, 20)]
     (found,) = recommendations.disturbed(rows)
-    assert (found.about, found.rule, found.text) == ("The machine", "COTENANT", "in 1 of 2 rows. Stop it.")
+    assert (found.about, found.rule, found.text) == ("The machine", "CPU_SHARED", "in 1 of 2 rows. Stop it.")
     assert found.case_ids == (rows[0].case_id,)
     assert list(recommendations.disturbed(rows[1:])) == []
     twice = rows[0].model_copy(update={"flags": (flag, flag.model_copy(update={"detail": "on the GPU"}))})

@@ -23,7 +23,7 @@ from harness.reporting.tables.side_by_side import (
     title_of,
 )
 from harness.reporting.writers.markdown import table_text
-from tests.unit.profiling.test_side_by_side import COTENANT, EAGER, FUSED, GRAPH, parts, profiled, row
+from tests.unit.profiling.test_side_by_side import CPU_SHARED, EAGER, FUSED, GRAPH, parts, profiled, row
 from tests.unit.reporting.test_profile_layers import lines
 
 MS = 1_000_000
@@ -204,7 +204,7 @@ def test_profiles_that_show_nothing_are_named_below_the_sentence_and_stand_in_a_
 
 def test_every_profile_stands_in_the_report_with_its_grade_and_how_it_adds_up() -> None:
     repeated = EAGER.model_copy(update={"ratios": (0.96, 0.94), "steady": True})
-    disturbed = GRAPH.model_copy(update={"grade": "C", "flags": (COTENANT,), "ratios": (1.2, 0.96), "steady": False})
+    disturbed = GRAPH.model_copy(update={"grade": "C", "flags": (CPU_SHARED,), "ratios": (1.2, 0.96), "steady": False})
     kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=60)
     gaps = LaunchGaps(window_ns=200, busy_ns=60, waited_ns=None, work_ns=60, kernels_ns=60)
     waits = FUSED.model_copy(update={"plain_ns": 100, "operators": (kernel,), "launch_gaps": gaps, "grade": None})
@@ -218,11 +218,11 @@ def test_every_profile_stands_in_the_report_with_its_grade_and_how_it_adds_up() 
     table = text[text.index("| model    | backend     | precision   |   batch | grade") :]
     assert lines(table.partition("\n\n")[0])[2:] == [
         ["resnet50", "torch-eager", "fp32", "1", "A", "0.95", "adds up", "2", "2.1%"],
-        ["resnet50", "onnxruntime", "fp32", "1", "C COTENANT", "0.95", "adds up", "2", "25.0%"],
+        ["resnet50", "onnxruntime", "fp32", "1", "C CPU_SHARED", "0.95", "adds up", "2", "25.0%"],
         ["resnet50", "tensorrt", "fp32", "1", "B UNWATCHED", "0.61", "explained, 1.01", "–", "–"],
     ]
     case_id = cases[1].model.case_id
-    assert f"- `{case_id}`: COTENANT: others ran. Stop them." in text
+    assert f"- `{case_id}`: CPU_SHARED: others ran. Stop them." in text
     assert "taken before profiles were watched" not in text  # its flag says so, and each parts.md what to do
 
 

@@ -167,23 +167,23 @@ def test_export_counts_only_for_rows_that_loaded_onnx(summary: Summary, rows: RO
 
 
 def test_long_lists_of_flags_are_cut(summary: Summary) -> None:
-    row = next(row for row in summary.rows if any(flag.name == "NOT_STEADY" for flag in row.flags))
+    row = next(row for row in summary.rows if any(flag.name == "NOT_WARMED_UP" for flag in row.flags))
     text = table_text(
         flags_table([row.model_copy(update={"case_id": f"{row.case_id}-{number}"}) for number in range(50)])
     )
     listed = text.splitlines()
     assert sum(line.startswith("  - ") for line in listed) == flags.MAX_LISTED + 1
     assert "… and 30 more in summary.json" in text
-    assert cells(text, "NOT_STEADY")[0][1] == "50"
+    assert cells(text, "NOT_WARMED_UP")[0][1] == "50"
 
 
 def test_flags_count_rows(rows: ROWS) -> None:
     same = (
-        Flag(name="COTENANT", detail="a CPU", remedy="Stop it."),
-        Flag(name="COTENANT", detail="GPU", remedy="Stop it."),
+        Flag(name="CPU_SHARED", detail="a CPU", remedy="Stop it."),
+        Flag(name="CPU_SHARED", detail="GPU", remedy="Stop it."),
     )
     text = table_text(flags_table([row.model_copy(update={"flags": same}) for row in (rows[NAME], rows[BASELINE])]))
-    assert cells(text, "COTENANT") == [["COTENANT", "2", flags.MEANINGS["COTENANT"], "Stop it."]]
+    assert cells(text, "CPU_SHARED") == [["CPU_SHARED", "2", flags.MEANINGS["CPU_SHARED"], "Stop it."]]
     assert text.count("  - ") == 4
     assert table_text(flags_table([])) == ""
 
@@ -200,11 +200,11 @@ def test_every_flag_has_a_meaning() -> None:
 def test_checks_say_in_how_many_rounds_they_were_made(rows: ROWS) -> None:
     whole, part = Check(rounds=3, of=3), Check(rounds=2, of=3, missing="one look in round 2")
     none = Check(rounds=0, of=3, missing="nobody watched")
-    first = rows[NAME].model_copy(update={"checks": {"STEAL": whole, "COTENANT": whole}})
-    second = rows[BASELINE].model_copy(update={"checks": {"STEAL": part, "COTENANT": none}})
+    first = rows[NAME].model_copy(update={"checks": {"STEAL": whole, "CPU_SHARED": whole}})
+    second = rows[BASELINE].model_copy(update={"checks": {"STEAL": part, "CPU_SHARED": none}})
     text = table_text(checks_table([first, second]))
     assert cells(text, "STEAL") == [["STEAL", "2", "1", "1", "0", "5 of 6", "one look in round 2"]]
-    assert cells(text, "COTENANT") == [["COTENANT", "2", "1", "0", "1", "3 of 6", "nobody watched"]]
+    assert cells(text, "CPU_SHARED") == [["CPU_SHARED", "2", "1", "0", "1", "3 of 6", "nobody watched"]]
     assert table_text(checks_table([rows[NAME].model_copy(update={"checks": {}})])) == ""
 
 
