@@ -25,7 +25,7 @@ from harness.core.store import load
 pytestmark = pytest.mark.stages
 
 ROOT = Path(__file__).parents[2]
-MODULES = ("request", "latest", "regressions", "profiler")
+MODULES = ("configuration", "latest", "regressions", "profiler")
 """Those with examples, in reading order."""
 
 

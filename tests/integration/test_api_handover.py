@@ -122,7 +122,7 @@ def test_inputs_by_name_follow_forward() -> None:
     [
         ((torch.ones(2, 3), torch.ones(3, 3)), "no batch axis in common"),
         (torch.tensor(1.0), "no batch axis in common"),
-        (torch.ones(0, 3), "no item"),
+        (torch.ones(0, 3), "no sample"),
         ((object(),), "An input is a object"),
     ],
 )

@@ -202,7 +202,7 @@ def test_a_library_that_tells_no_memory_has_none_and_the_reason(folder: Folder) 
     (path,) = folder.results.root.glob("profiles/*/model.json")
     found = store.load(path, ModelProfile, "")
     assert found.activation_measured_bytes is None
-    assert "does not tell" in found.activation_measured_by
+    assert "does not report" in found.activation_measured_by
 
 
 @pytest.mark.slow

@@ -292,4 +292,4 @@ def test_every_profiler_of_the_table_names_a_function_that_is_there() -> None:
         if info.profiler is not None:
             module, _, function = info.profiler.partition(":")
             source = (ROOT / f"{module.replace('.', '/')}.py").read_text()
-            assert f"def {function}(job: Job, batches: Sequence[Batch], folder: Path, runs: int)" in source, name
+            assert f"def {function}(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int)" in source, name

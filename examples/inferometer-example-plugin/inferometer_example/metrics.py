@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from harness.measure.custom import Metric
-
+from harness.aggregation.plugin_metrics import Metric
 from harness.core.schemas import Row, Unavailable
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from harness.backends.ran import floating_precision
 from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
 from harness.backends.base import Array, Backend, Batch
+from harness.backends.precision import floating_precision
 from harness.core.schemas import Placement
 
 
