@@ -1,1 +1,1 @@
-"""What every stage stands on: errors, schemas, file layout, store, environment, command line."""
+"""The modules that every stage uses: errors, schemas, file layout, store, environment, command line."""

@@ -1,7 +1,7 @@
-"""A .tar.xz whose bytes depend on nothing but its files, and the only way that we take one apart.
+"""Packs and unpacks a .tar.xz archive whose bytes depend only on its files; no other module unpacks one.
 
 Reading trusts nothing: the whole archive is unpacked in memory within limits, every member has to be an ordinary file
-below one folder, and what was read has to pack into the very same tar again. Nothing is written by tarfile.
+below one folder, and packing the content again has to give the very same tar. Nothing is written by tarfile.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from harness.core.safe_paths import relative
 
 MAX_PACKED_BYTES = int(Limit.BUNDLE)
 MAX_UNPACKED_BYTES = 1 << 30
-"""What may lie in memory at once; a run of a thousand cases and five rounds has about half of it (100 kB a record)."""
+"""Most bytes in memory at once; a run of a thousand cases and five rounds has about half of it (100 kB a record)."""
 MAX_MEMBER_BYTES = int(Limit.RECORD)
 MAX_MEMBERS = 100_000
 _DECODER_BYTES = 128 << 20
@@ -29,7 +29,7 @@ ASK_AGAIN = "Do not use it; ask for it again where it came from."
 def pack(files: Mapping[str, bytes], folder: str) -> bytes:
     """The files by name, below one folder, as .tar.xz: sorted, mode 644, owner 0, time 0.
 
-    Raises ValueError for a name that is no path below a folder, and UsageError for more than `unpack` takes.
+    Raises ValueError for a name that is not a path below a folder, and UsageError for more than `unpack` accepts.
     """
     largest = max(files, key=lambda name: len(files[name]), default="")
     _require(len(files) <= MAX_MEMBERS, f"It has {len(files):,} files, and {MAX_MEMBERS:,} are the most.")

@@ -1,12 +1,10 @@
-"""From what a stage writes back to what it read: sums of its sources, lists of the tables that it wrote.
+"""The chain from each output of a stage back to its input files: their checksums, recorded and compared later.
 
-The chain from a summary back to the files that it was computed from: their sums, listed in it and compared later.
+A summary lists the sums of the files that it was computed from. A sum is the sha256 of a record without its seal
+(core/seal.py), so that it also covers a file of an older version, which has no seal.
 
-A sum is the sha256 of a record without its seal (core/seal.py), so that a file of an older version, which has none, is
-held to it as well.
-
-Files that have no room for a seal (tables, charts, pages): the stage that writes them lists their sums in a record,
-and the stage that reads them compares.
+For files that cannot hold a seal (tables, charts, pages), the stage that writes them lists their sums in a record, and
+the stage that reads them compares.
 """
 
 from __future__ import annotations
@@ -24,15 +22,15 @@ from harness.core.schemas import Plan, Summary, Written
 from harness.core.seal import UNSEALED
 
 MODELS = "models/"
-"""Before the path of a file below the models folder; the others are paths below the results folder."""
+"""Prefix of the path of a file below the models folder; paths without it are below the results folder."""
 
 
 def inputs_of(sums: Mapping[Path, str], results: Results, models: Models) -> dict[str, str]:
-    """Summary.inputs from the sums that store.load and store.load_raw took.
+    """Summary.inputs from the sums that store.load and store.load_raw computed.
 
-    A file whose name no stage of ours would choose is left out: no record could name it.
+    A file whose name no stage of Inferometer would choose is left out: no record could name it.
     """
-    # Either folder may lie in the other: a file belongs to the inner one.
+    # Either folder may lie in the other: a file belongs to the inner folder.
     roots = sorted([(results.root, ""), (models.root, MODELS)], key=lambda root: -len(root[0].parts))
     found = {}
     for path, digest in sorted(sums.items()):
@@ -43,20 +41,20 @@ def inputs_of(sums: Mapping[Path, str], results: Results, models: Models) -> dic
 
 
 def load_summary(path: Path, made_by: str = "make aggregate") -> Summary:
-    """A summary, held against what it was computed from as far as that lies beside it. Raises as store.load does, and
+    """A summary, checked against those of its input files that are in its folder. Raises as store.load does, and
     MalformedFileError where a file has changed since."""
     summary = store.load(path, Summary, made_by)
-    # Another name is a copy that somebody keeps: what lies beside it need not be its own.
+    # A summary with another name is a copy: the files beside it may belong to another summary.
     if path.name == Results(path.parent).summary.name:
         check_inputs(summary, Results(path.parent))
     return summary
 
 
 def check_inputs(summary: Summary, results: Results, models: Models | None = None, complete: bool = False) -> None:
-    """Raise MalformedFileError naming a file that is not what the summary was computed from.
+    """Raise MalformedFileError naming a file that changed since the summary was computed from it.
 
-    models: None leaves the exports out. complete: a file that is missing is refused too (MissingInputError), and a plan
-    that was made again, which is only warned of else: it is the next run's.
+    models: None leaves the exports out. complete: also refuse a missing file (MissingInputError) and a plan that was
+    made again; otherwise a new plan causes only a warning, because it belongs to the next run.
     """
     for name, digest in summary.inputs.items():
         if name.startswith(MODELS):
@@ -80,13 +78,13 @@ def check_inputs(summary: Summary, results: Results, models: Models | None = Non
 
 
 def _planned_anew(summary: Summary, results: Results) -> bool:
-    """Whether the plan is whole and another one. A changed digit is no new plan: its seal would be broken."""
+    """Whether the plan is intact and another plan. A plan with a changed digit is not: its seal is broken."""
     UNSEALED.pop(results.plan, None)
     return store.load(results.plan, Plan, "make plan").plan_id != summary.plan_id and results.plan not in UNSEALED
 
 
 def save(results: Results, stage: str, files: Mapping[Path, bytes]) -> None:
-    """Write the files of a stage, which lie below the results folder, and the record of their sums."""
+    """Write the files of a stage, all below the results folder, and the record of their sums."""
     for path, content in files.items():
         store.save_bytes(path, content)
     sums = {_name(results, path): hashlib.sha256(content).hexdigest() for path, content in sorted(files.items())}
@@ -94,9 +92,9 @@ def save(results: Results, stage: str, files: Mapping[Path, bytes]) -> None:
 
 
 def check(results: Results, stage: str, paths: Iterable[Path], made_by: str) -> None:
-    """Raise MalformedFileError naming a file that is not what the stage wrote.
+    """Raise MalformedFileError naming a file that changed since the stage wrote it.
 
-    Paths that do not exist are passed over. Files of older versions, which have no such record, count as unsealed.
+    Paths that do not exist are ignored. Files of older versions, which have no such record, count as unsealed.
     """
     there = [path for path in paths if path.is_file()]
     try:

@@ -1,4 +1,4 @@
-"""The shell around every stage: start, fail, print. Only this module prints and exits."""
+"""The command-line shell of every stage: start, errors, output. Only this module prints and exits."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from harness.core.host import limits
 from harness.core.seal import UNSEALED
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C: 128 + SIGINT, as shells have it."""
+"""Exit code after Ctrl-C: 128 + SIGINT, as in shells."""
 CRASHED = 70
-"""Exit code after an exception that nobody expected: EX_SOFTWARE of sysexits.h. Python's own 1 is a regression here."""
+"""Exit code after an unexpected exception: EX_SOFTWARE of sysexits.h. Python's own 1 means a regression here."""
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, with errors in the project's form: problem, then the next thing to type."""
+    """argparse with errors in the project's form: the problem, then the next thing to type."""
 
     def error(self, message: str) -> NoReturn:
-        """Print the two lines and leave with argparse's own exit code."""
+        """Print the two lines and exit with argparse's own code."""
         self.exit(2, f"Error: {message}\nHint:  {self.prog} --help\n")
 
 
@@ -48,7 +48,7 @@ def parser(module: str, docstring: str | None) -> Parser:
 
 
 def add_folders(target: argparse.ArgumentParser, models: bool = True) -> None:
-    """The `--results` option and, of stages that need exports, `--models-dir`: the same in every stage."""
+    """Add the `--results` option and, for stages that need exports, `--models-dir`: the same in every stage."""
     if models:
         target.add_argument("--models-dir", type=_folder, default=Path("models"), help="folder of exports (models)")
     target.add_argument("--results", type=_folder, default=Path("results"), help="folder of results (results)")
@@ -63,17 +63,17 @@ def _folder(text: str) -> Path:
 
 
 def path(text: str) -> Path:
-    """A path of the command line; `~` is the home folder, as command.txt may have it."""
+    """A path of the command line; `~`, which command.txt may contain, is the home folder."""
     return Path(text).expanduser()
 
 
 def add_models(target: argparse.ArgumentParser) -> None:
-    """The `--models` option: a part of the plan."""
+    """Add the `--models` option, which selects a part of the plan."""
     target.add_argument("--models", nargs="+", metavar="NAME", help="only these models of the plan")
 
 
 def add_interpreters(target: argparse.ArgumentParser) -> None:
-    """The `--python` option, the same in every stage that starts backends or stages that do."""
+    """Add the `--python` option: the same in every stage that starts backends, or other stages that start them."""
     target.add_argument(
         "--python",
         action="append",
@@ -84,8 +84,8 @@ def add_interpreters(target: argparse.ArgumentParser) -> None:
 
 
 def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
-    """Run a stage: two lines and an exit code for a user's mistake, a traceback for ours."""
-    # ONNX Runtime (1.29 and later) reports model names and hashes over the network unless told before its import.
+    """Run a stage: two lines and an exit code for a user's mistake, a traceback for an error of Inferometer."""
+    # ONNX Runtime (1.29 and later) sends model names and hashes over the network unless this is set before its import.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     write_anything()
     words = sys.argv[1:] if arguments is None else arguments
@@ -101,11 +101,11 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
         print("\nStopped. What was measured is kept; the same command goes on from there.", file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None
     except BrokenPipeError:
-        # `make models | head` is no error: leave quietly, and keep Python from flushing into the closed pipe.
+        # `make models | head` is not an error: exit silently, and keep Python from flushing into the closed pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
     except Exception as error:
-        # Files are written where this is told in more words (store.py); what is left is mostly output into a file.
+        # store.py reports errors of its own files in more detail; the rest is mostly output redirected to a file.
         if (refused := of_limits(error)) is not None:
             _fail(refused)
         with suppress(OSError):
@@ -116,7 +116,7 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
 
 
 def check_limits() -> None:
-    """Leave with two lines where a limit of this process is too narrow for any stage."""
+    """Exit with two lines where a limit of this process is too low for any stage."""
     if found := limits.too_narrow():
         _fail(UnavailableError(*found))
 
@@ -140,11 +140,11 @@ _REFUSED: Mapping[int, tuple[type[InferometerError], str, str]] = {
         ),
     ),
 }
-"""By errno: the kind of error, its problem, and its remedy."""
+"""By errno: the class of the error, its problem, and its remedy."""
 
 
 def of_limits(error: BaseException) -> InferometerError | None:
-    """What the system refused for want of space, files, processes or memory; None of any other exception."""
+    """The error to show where the system lacked space, files, processes or memory; None for any other exception."""
     again = "and run the same command again; what was measured is kept."
     if isinstance(error, MemoryError):
         return UnavailableError("Memory ran out.", f"Free memory or raise its limit (ulimit -v), {again}")
@@ -158,11 +158,11 @@ def of_limits(error: BaseException) -> InferometerError | None:
 
 
 _PLAIN = str.maketrans({"×": "x", "±": "+-", "…": "...", "·": "-", "–": "-", "µ": "u", "≥": ">=", "≤": "<=", "→": "->"})
-"""What stands for a character of ours on a terminal that has only ASCII."""
+"""ASCII replacements for the characters of our messages, for a terminal that has only ASCII."""
 
 
 def write_anything() -> None:
-    """Let no character fail on a terminal or in a file that is not UTF-8: those that it lacks are written otherwise."""
+    """Let no character fail on a terminal or in a file that is not UTF-8: a missing character is replaced."""
     codecs.register_error("plain", _plain)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -177,7 +177,7 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 
 
 def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """The hook for what happens before `main` is called: Ctrl-C is a line there, too, and no traceback."""
+    """The hook for exceptions before `main` is called: Ctrl-C prints one line there, too, and no traceback."""
     if issubclass(kind, KeyboardInterrupt):
         print("\nStopped before it began.", file=sys.stderr)
     elif (refused := error if isinstance(error, InferometerError) else of_limits(error)) is not None:
@@ -187,14 +187,14 @@ def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackTy
 
 
 def _fail(error: InferometerError) -> NoReturn:
-    # Where the error stream cannot be written, the exit code still has to tell.
+    # Where the error stream cannot be written, the exit code still has to show the error.
     with suppress(OSError):
         show(error)
     raise SystemExit(error.exit_code) from None
 
 
 def progress(text: str) -> None:
-    """Show a line in place of the last one, on a terminal or in a notebook; an empty one takes it away."""
+    """Replace the progress line on a terminal or in a notebook; an empty text removes it."""
     kernel = _kernel()
     if sys.stderr.isatty():
         width = shutil.get_terminal_size().columns - 1
@@ -204,14 +204,14 @@ def progress(text: str) -> None:
 
 
 def _kernel() -> Any:
-    """The notebook's kernel that this process is; None for any other process."""
+    """The notebook kernel, where this process is one; else None."""
     shell = sys.modules.get("IPython")
     found = shell.get_ipython() if shell is not None else None
     return found if hasattr(found, "kernel") else None
 
 
 def _warn_of_unsealed() -> None:
-    """Say which files were read that carry no seal: in these a change would not have been noticed."""
+    """Warn of the files that were read and have no seal: a change in them is not detected."""
     if not UNSEALED:
         return
     first, *others = UNSEALED
@@ -220,7 +220,7 @@ def _warn_of_unsealed() -> None:
 
 
 def told(output: str) -> tuple[str, str] | None:
-    """(problem, hint) of the last error that a stage printed, in what it left on its error stream."""
+    """(problem, hint) of the last error that a stage printed; output: the text of its error stream."""
     lines = output.splitlines()
     pairs = [
         (line, hint) for line, hint in pairwise(lines) if line.startswith("Error: ") and hint.startswith("Hint:  ")
@@ -229,13 +229,13 @@ def told(output: str) -> tuple[str, str] | None:
 
 
 class _Reader:
-    """Whom this process talks to."""
+    """The reader of this process's output: the interface in use and the notebook's cell."""
 
     context = hints.Context()
     cell: tuple[int, Any] | None = None
 
     def show_in_cell(self, number: int, text: str) -> None:
-        """Replace the progress of the notebook's cell, and begin one where it has none."""
+        """Replace the progress line of the notebook's cell, or start it."""
         content = {"text/plain": text}
         if self.cell is not None and self.cell[0] == number:
             self.cell[1].update(content, raw=True)
@@ -247,7 +247,7 @@ _reader = _Reader()
 
 
 def typed(text: str) -> str:
-    """A text with its commands as the user of this process can type them."""
+    """A text whose commands the user of this process can type."""
     return hints.typed(text, _reader.context)
 
 
@@ -263,10 +263,10 @@ def show(error: InferometerError) -> None:
 
 
 def _one_line(text: str) -> str:
-    """Messages of libraries, which ours may hold, have several: `told` looks for two lines."""
+    """A message on one line. It may contain a library's message of several lines, and `told` looks for two lines."""
     return " ".join(filter(None, map(str.strip, sanitize.lines(text).splitlines())))
 
 
 def warn(text: str) -> None:
-    """Print one line that the user should not miss."""
+    """Print a warning of one line."""
     print(f"Warning: {sanitize.one_line(typed(text))}", file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
-"""Folders that are named by a hash of their files: written apart, then renamed, and never changed afterwards.
+"""Folders named by a hash of their files: written under a temporary name, then renamed, and never changed afterwards.
 
-A reader of such a folder needs no lock, and two writers of the same content end up with one folder.
+A reader of such a folder needs no lock, and two writers of the same content produce a single folder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STAGED = ".exporting-"
 
 @contextmanager
 def staging(home: Path) -> Iterator[Path]:
-    """A new folder below home for the life of the block. What killed processes left of theirs is removed first."""
+    """A new folder below home for the life of the block. First removes the staging folders of killed processes."""
     with translate_storage_errors(home):
         home.mkdir(parents=True, exist_ok=True)
         for path in home.glob(f"{_STAGED}*"):
@@ -62,14 +62,14 @@ def _locked(folder: Path) -> Iterator[bool]:
 
 
 def name_of(folder: Path, *besides: str) -> str:
-    """The name that a folder gets: a hash of its files by path, and of the words besides."""
+    """The name of a folder: a hash of its files by path, and of the words in `besides`."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     lines = [f"{path.relative_to(folder).as_posix()} {sha256_file(path)}" for path in files]
     return hashlib.sha256("\n".join([*besides, *lines]).encode()).hexdigest()[:DIGITS]
 
 
 def publish(staged: Path, target: Path) -> None:
-    """Give a staged folder its name. Raises FileExistsError where there is such a folder already."""
+    """Rename a staged folder to its final name. Raises FileExistsError where that folder already exists."""
     with translate_storage_errors(target):
         try:
             staged.rename(target)
@@ -80,7 +80,7 @@ def publish(staged: Path, target: Path) -> None:
 
 
 def share_equal_files(staged: Path, others: Iterable[Path]) -> None:
-    """Make one file of each that another folder has under the same name with the same content, to save its space.
+    """Hard-link each file that another folder has with the same name and content, to save space.
 
     Where the file system has no hard links, the copies stay.
     """

@@ -1,14 +1,14 @@
 """Every error that a user can cause or meet, each with a hint (the next thing to type) and an exit code.
 
-    InferometerError           70   anything below; never raised itself
-    ├── UsageError              2   an option or a combination of options that cannot be
+    InferometerError           70   base of the errors below; never raised itself
+    ├── UsageError              2   an option or a combination of options that is not possible
     │   ├── ConfigError         2   a configuration file that cannot be used: file, key path, problem
     │   └── NotComparableError  2   two summaries without a row that can be compared
-    ├── MissingInputError       3   a stage's input is not there: an earlier stage has to run first
-    ├── FormatError             4   a file that is there and cannot be used
+    ├── MissingInputError       3   a stage's input is missing: an earlier stage has to run first
+    ├── FormatError             4   a file that exists and cannot be used
     │   ├── OlderFormatError    4   written by an older Inferometer
     │   ├── NewerFormatError    4   written by a newer Inferometer
-    │   └── MalformedFileError  4   damaged, or not one of ours
+    │   └── MalformedFileError  4   damaged, or not a file of Inferometer
     ├── UnavailableError        5   a device, library or model that this machine does not have
     │   └── HubError            5   pretrained weights that could not be fetched
     ├── StorageError            6   disk full, folder not writable
@@ -19,8 +19,8 @@
     └── SelfTestError          12   a self-test in which the harness missed a target
 
 `CasesFailedError` (exit 10) ends a run that is complete but has failed rows, `NotReproducedError` (exit 11) one that
-does not show what was published. 1 is a regression alone, so that a gate can tell it from a crash: an exception that
-is none of these ends with 70, EX_SOFTWARE of sysexits.h (core/cli.py).
+does not confirm a published result. Code 1 means only a regression, so that CI can distinguish it from a crash: any
+other exception ends with 70, EX_SOFTWARE of sysexits.h (core/cli.py).
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class InferometerError(Exception):
         self.hint = hint
 
     def __reduce__(self) -> tuple[type[InferometerError], tuple[str, str]]:
-        # Exception's own pickling passes only args, which would lose the hint between processes.
+        # Exception's own pickling passes only args and would lose the hint between processes.
         return type(self), (self.problem, self.hint)
 
 
 class UsageError(InferometerError):
-    """An option, or a combination of options, that cannot be."""
+    """An option, or a combination of options, that is not possible."""
 
     exit_code = 2
 
@@ -132,6 +132,6 @@ class CasesFailedError(InferometerError):
 
 
 class NotReproducedError(InferometerError):
-    """A claim was measured here, and something of it did not come out as published."""
+    """A claim was measured here, and at least one of its results differs from the published one."""
 
     exit_code = 11

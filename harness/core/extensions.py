@@ -1,4 +1,4 @@
-"""What installed packages add to Inferometer: their entry points of one group, found without importing anything.
+"""Lists the plugins of installed packages: their entry points of one group, found without importing anything.
 
 https://packaging.python.org/en/latest/specifications/entry-points/
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Extension:
-    """One entry point. load: imports its module and gives its object; raises whatever that module raises."""
+    """One entry point. load: imports its module and returns its object; raises what that module raises."""
 
     name: str
     distribution: str
@@ -23,7 +23,7 @@ class Extension:
 
     @property
     def origin(self) -> str:
-        """Distribution and version, as they stand in records."""
+        """Distribution and version, as records have them."""
         return f"{self.distribution} {self.version}"
 
 
@@ -32,7 +32,7 @@ def installed(group: str) -> tuple[list[Extension], list[str]]:
     found: list[Extension] = []
     unreadable: list[str] = []
     seen: set[str] = set()
-    # metadata.entry_points() would end at the first file that is not well formed, whoever it belongs to.
+    # metadata.entry_points() would stop at the first malformed file, even one of an unrelated package.
     for distribution in metadata.distributions():
         if group not in _entry_points_of(distribution):
             continue
@@ -57,17 +57,17 @@ def _entry_points_of(distribution: metadata.Distribution) -> str:
 
 
 def _is_shadowed(distribution: metadata.Distribution, name: str) -> bool:
-    """Whether another copy, perhaps without such entry points, stands before it on the path: Python imports that."""
+    """Whether another copy, perhaps without these entry points, comes earlier on the path: Python imports that copy."""
     first = next(iter(metadata.distributions(name=name)), distribution)
     return first.locate_file("") != distribution.locate_file("")
 
 
 def reason(error: BaseException) -> str:
-    """`ImportError: no module named x`, on one line, and what it was raised from.
+    """`ImportError: no module named x` on one line, with the exception that caused it.
 
-    All of the message but colours and line breaks: libraries open with what failed and end with why. The middle of a
-    very long one is left out. Of an exception that was raised from another, its first line and the whole other one are
-    said, unless it repeats that one shortly.
+    The whole message without colours and line breaks: messages of libraries often begin with the failure and end with
+    its reason. The middle of a very long message is left out. Where an exception has a cause, the result has the first
+    line of the exception and all of the cause, unless the exception already repeats the cause in short.
     """
     cause = error
     seen = {id(error)}
@@ -81,15 +81,15 @@ def reason(error: BaseException) -> str:
 
 
 _COLOURS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)?|[\x00-\x08\x0b-\x1f\x7f]")
-"""ECMA-48 control sequences (colours, links) and other control characters, line breaks and tabs apart."""
+"""ECMA-48 control sequences (colours, links) and other control characters, except line breaks and tabs."""
 
 _LONGEST = 1200
-"""Characters of a message of a library. torch.onnx explains itself in several thousand, with the cause in the middle of
-the exception that it was raised from."""
+"""Longest message of a library, in characters. A message of torch.onnx has several thousand, with the reason in the
+middle of the exception that caused it."""
 
 
 def _message(error: BaseException, lines: int | None = None) -> str:
-    """The message on one line; its first lines where only some are wanted."""
+    """The message on one line; lines: only so many of its first lines."""
     found = [" ".join(line.split()) for line in _COLOURS.sub("", str(error)).splitlines()]
     return " ".join([line for line in found if line][:lines])
 

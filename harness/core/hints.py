@@ -1,7 +1,7 @@
-"""Hints that can be typed: commands in a text get the choices of their run, in the words of its interface (pure).
+"""Completes the commands in hints, so that a user can type them: with the options of the run, for its interface (pure).
 
-Code names the next command as short as it can, `make run FORCE=1`. Where a text is printed or written, that command
-gets the folders and choices of the run that it is about; for the command `inferometer` it becomes `inferometer run
+Code names the next command in its short form, `make run FORCE=1`. When a text is printed or written, this command gets
+the folders and options of the run that it belongs to; for the command `inferometer` it becomes `inferometer run
 --force`, and for the Python API `force=True`.
 """
 
@@ -23,30 +23,30 @@ from harness.pipeline import BY_NAME, VARIABLES
 
 Front = Literal["make", "inferometer", "api"]
 FRONT = "INFEROMETER_FRONT"
-"""Environment variable: what the user typed that started this stage."""
+"""Environment variable: the interface from which the user started this stage."""
 _API_MARK = "# harness.api"
 
 
 @dataclass(frozen=True)
 class Context:
-    """The run that a hint is about. planned: Make's variables that plan the same again, and its folders."""
+    """The run that a hint belongs to. planned: Make's variables that make the same plan again, and its folders."""
 
     front: Front = "make"
     planned: Mapping[str, str] = field(default_factory=dict)
 
 
 def front() -> Front:
-    """What started this process, by its environment."""
+    """The interface that started this process, by its environment."""
     value = os.environ.get(FRONT)
     return next((name for name in get_args(Front) if name == value), "make")
 
 
 _OF_ONE_COMMAND = ("FORCE", "MAX_ROUNDS", "INTERVAL", "BUDGET")
-"""How long to measure, and what again: said of one command, and not of the next."""
+"""Options for how long to measure and what to measure again: valid for one command, not for the next."""
 
 
 def choices_in(words: Sequence[str]) -> dict[str, str]:
-    """Make's variables in the arguments of a stage; those without a value, and those that are as usual, are left out.
+    """Make's variables in the arguments of a stage, without those that are empty or have their default value.
 
     >>> choices_in(["--models", "resnet18", "--backends", "", "--results=results", "--tune"])
     {'MODELS': 'resnet18', 'TUNE': '1'}
@@ -66,20 +66,20 @@ def choices_in(words: Sequence[str]) -> dict[str, str]:
 
 
 def of_command(text: str | None) -> Context:
-    """The context of a run by its command.txt, the command line of its plan stage; None: there is none."""
+    """The context of a run from its command.txt, the command line of its plan stage; None: there is no such file."""
     words = shlex.split((text or "").partition(_API_MARK)[0])
     by: Front = "api" if text and _API_MARK in text else "inferometer" if words[:1] == ["inferometer"] else "make"
     return Context(by, choices_in(words))
 
 
 def command_line(by: Front, arguments: Sequence[str]) -> str:
-    """The text of command.txt: the command line of the plan stage, by which it can be planned again."""
+    """The text of command.txt: the command line of the plan stage, which makes the same plan again."""
     program = ("inferometer", "plan") if by == "inferometer" else ("python", "-m", "harness.plan")
     return f"{shlex.join([*program, *arguments])}{f'  {_API_MARK}' if by == 'api' else ''}\n"
 
 
 def of_stage(stage: str, words: Sequence[str], by: Front) -> Context:
-    """The context of a stage that runs: its own arguments, over how the plan in its folder was made."""
+    """The context of a running stage: its own arguments override those that made the plan in its folder."""
     own = choices_in(words)
     if stage in ("plan", "bench", "profile"):
         return Context(by, own)
@@ -89,7 +89,7 @@ def of_stage(stage: str, words: Sequence[str], by: Front) -> Context:
     except (OSError, ValueError, MalformedFileError):  # the stage itself says so
         planned = {}
     folders: dict[str, str] = {name: own[name] for name in ("RESULTS", "MODELS_DIR") if name in own}
-    # Where a stage takes no folder of exports, the plan's own is meant.
+    # Where a stage has no option for the folder of exports, the plan's folder applies.
     named = {"RESULTS", *(("MODELS_DIR",) if BY_NAME["MODELS_DIR"].option in " ".join(words) else ())}
     return Context(by, {**{name: value for name, value in planned.items() if name not in named}, **folders})
 
@@ -111,12 +111,12 @@ _KEYWORDS: Mapping[str, Callable[[str], str]] = {
     "SEQ_LENGTHS": "sequence_length={}".format,
     "MAX_ROUNDS": 'measurement={{"max_rounds": {}}}'.format,
 }
-"""How the API says a choice."""
+"""The API's keyword for each option."""
 _OF_API = {*pipeline.PIPELINES, *pipeline.ALIASES, *pipeline.stages_of("bench"), *pipeline.stages_of("profile")}
 
 
 def typed(text: str, context: Context) -> str:
-    """The text, with each command in it as its reader can type it.
+    """The text, with each command in the form that its reader can type.
 
     >>> typed("Measure again: `make run FORCE=1`.", Context(planned={"RESULTS": "results/x", "MODELS": "resnet18"}))
     'Measure again: `make run RESULTS=results/x FORCE=1`.'
@@ -134,7 +134,7 @@ def typed(text: str, context: Context) -> str:
 
 
 def typed_html(page: str, context: Context) -> str:
-    """The same for a page: its text and not its scripts and styles."""
+    """The same for the text of an HTML page; its scripts and styles stay unchanged."""
     parts = re.split(r"(<(script|style)\b.*?</\2>)", page, flags=re.DOTALL)
     planned = {name: html.escape(value, quote=False) for name, value in context.planned.items()}
     text = Context(context.front, planned)
@@ -153,7 +153,7 @@ def _again(match: re.Match[str], context: Context) -> str:
 
 
 def _command(targets: Sequence[str], given: Mapping[str, str], context: Context) -> str:
-    """One command line. given: as they stand in the text; they are quoted there where they must be."""
+    """One command line. given: the variables as the text has them, already quoted where necessary."""
     taken = pipeline.options_of([stage for target in targets for stage in pipeline.stages_of(target)])
     names = {variable.name for variable in taken}
     own = {name: shlex.quote(value) for name, value in context.planned.items() if name in names and name not in given}

@@ -1,37 +1,35 @@
-"""Where every file lives: the only module that spells a directory.
-
-Where every file lives: with model_files.py, the only module that spells a directory.
+"""The path of every file: the only module that contains names of folders.
 
 models/<slug>/<export>/{model.onnx, model-fp16.onnx, model-int8.onnx, weights.safetensors, inputs*.npz, reference*.npz,
                export.json}                   never changed once there; <export> is a hash of the files
 models/<slug>/<export>/{raw-inputs*.npz, reference*-e2e.npz, tokenizer/}     for the e2e boundary
-models/<slug>/export.json                     of the latest export
+models/<slug>/export.json                     record of the latest export
 models/<slug>/engines/<name>.{plan,json}      models/timing-cache/<TensorRT>-<GPU>.cache
-models/<slug>/module.pkl                      of a module that harness.api was given
+models/<slug>/module.pkl                      a module that was passed to harness.api
 results/plan.json
 results/command.txt                           command line of the plan stage
-results/exports/<slug>/export.json            of the export that is measured; or export-failed.{json,log}
+results/exports/<slug>/export.json            record of the measured export; or export-failed.{json,log}
 results/environments/<environment_id>.json
-results/raw/<case_id>/<round>.usage.json      what the monitor saw meanwhile
+results/raw/<case_id>/<round>.usage.json      the monitor's record of that process
 results/raw/<case_id>/<round>.json            and <round>.log while a case runs or after it failed
-results/written/<stage>.json                   sums of the files of a stage that carry no seal
-results/running.json                          what a run measures just now; gone when it ends
-results/exporting.json                        the same of an export
+results/written/<stage>.json                  sums of a stage's files that have no seal
+results/running.json                          the case that a run measures now; deleted when the run ends
+results/exporting.json                        the same for an export
 results/summary.json  summary.csv  report.md  report-details.md  report.html  charts/*.{png,svg}
 results/tables/*.csv  metrics.prom            the report's tables and the rows' figures, for other programs
-results/roof.json                             what the plan's device can do at most
-results/energy/<case_id>.json                 energy/runs/… the timings of that pass
+results/roof.json                             measured limits of the plan's device
+results/energy/<case_id>.json                 and energy/runs/…, the timings of that pass
 results/profiles/<case_id>/{model,parts,memory}.json  parts.md  memory.png  memory.pickle  *.trace.json
-                              <repeat>.usage.json, what the monitor saw meanwhile
-                              <level>.log of one that failed; events.out.tfevents.profile for TensorBoard
-results/profile.md  profile.html  profiles/charts/*.{png,svg}  the same report of the profiled cases alone
-results/cards/<card>/…    a results folder a card while models are spread over several
+                              <repeat>.usage.json, the monitor's record of that repeat
+                              <level>.log of a failed level; events.out.tfevents.profile for TensorBoard
+results/profile.md  profile.html  profiles/charts/*.{png,svg}  the same report for only the profiled cases
+results/cards/<card>/…    a results folder for each GPU while models are spread over several
 results/selftest.json  selftest.md  selftest/<trial>/…
 results/comparison.json  comparison.md  pr-comment.md  junit.xml
-results/ab/…                                  a results folder for the state here of an A/B run, with states.json
-results/ab/against/…                          and one for the state that it is held against
+results/ab/…                                  results folder of an A/B run for the state here, with states.json
+results/ab/against/…                          and for the state that it is compared with
 results/<plan_id>.tar.xz                      the whole run in one archive, with manifest.json
-results/reproduce/<claim>/…    a results folder a claim, with config.yaml, reproduction.json and reproduction.md
+results/reproduce/<claim>/…    a results folder for each claim: config.yaml, reproduction.json and reproduction.md
 """
 
 from __future__ import annotations
@@ -42,29 +40,29 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Models:
-    """The folders below one models folder."""
+    """The files and folders below one models folder."""
 
     root: Path
 
     def folder(self, slug: str, export: str | None = None) -> ModelFolder:
-        """The files of one export of a model; without its name the model's own folder, as of earlier versions."""
+        """The files of one export of a model; without `export` the model's own folder, as in earlier versions."""
         home = self.root / slug
         return ModelFolder(home) if export is None else ModelFolder(home / export, home)
 
     def exports(self, slug: str) -> list[ModelFolder]:
-        """Every export of a model that is there, the latest first."""
+        """Every existing export of a model, the latest first."""
         home = self.root / slug
         records = sorted(home.glob("*/export.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
         return [ModelFolder(path.parent, home) for path in records if not path.parent.name.startswith(".")]
 
     def timing_cache(self, tensorrt: str, gpu: str) -> Path:
-        """What TensorRT learned about kernels; it belongs to a version and a type of GPU."""
+        """TensorRT's timings of kernels, valid for one version and one type of GPU."""
         return self.root / "timing-cache" / f"{tensorrt}-{gpu.replace(' ', '-')}.cache"
 
 
 @dataclass(frozen=True)
 class ExportFiles:
-    """What an export says of itself: in a model's folder, and in each results folder that is measured on it."""
+    """The records of an export: in a model's folder, and in each results folder that is measured on it."""
 
     root: Path
 
@@ -78,19 +76,19 @@ class ExportFiles:
 
     @property
     def failure_log(self) -> Path:
-        """The stack of what went wrong in the last export."""
+        """The traceback of the last failed export."""
         return self.root / "export-failed.log"
 
 
 @dataclass(frozen=True)
 class ModelFolder(ExportFiles):
-    """The files of one export. shared: the model's own folder, where exports lie beside each other."""
+    """The files of one export. shared: the model's own folder, which contains its exports."""
 
     shared: Path | None = None
 
     @property
     def home(self) -> Path:
-        """Where what belongs to no single export lies: engines, and the module that harness.api was given."""
+        """Folder of the files that all exports share: engines, and the module that was passed to harness.api."""
         return self.root if self.shared is None else self.shared
 
     @property
@@ -146,7 +144,7 @@ def _suffix(sequence_length: int | None) -> str:
 __all__ = ["BUNDLE_MANIFEST", "ExportFiles", "ModelFolder", "Models", "Results"]
 
 BUNDLE_MANIFEST = "manifest.json"
-"""Of a bundle, at the top of its folder."""
+"""File at the top of a bundle's folder."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +180,7 @@ class Results:
         return self.root / "exports"
 
     def export(self, slug: str) -> ExportFiles:
-        """Of a model: the record of the export that these results are measured on, or why there is none."""
+        """For a model: the record of the export that these results are measured on, or why there is none."""
         return ExportFiles(self.exports / slug)
 
     @property
@@ -238,12 +236,12 @@ class Results:
 
     @property
     def ab(self) -> Results:
-        """A results folder of its own for the state here of an A/B run (harness/ab.py)."""
+        """A separate results folder for the state here of an A/B run (harness/ab.py)."""
         return Results(self.root / "ab")
 
     @property
     def against(self) -> Results:
-        """Within that, one for the state that it is held against."""
+        """Inside `ab`, the results folder of the state that it is compared with."""
         return Results(self.root / "against")
 
     @property
@@ -321,15 +319,15 @@ class Results:
         return self.root / "profiles" / "charts"
 
     def card(self, index: int) -> Results:
-        """A results folder of its own for each card while models are spread over several (harness/spread.py)."""
+        """A separate results folder for each GPU while models are spread over several (harness/spread.py)."""
         return Results(self.root / "cards" / str(index))
 
     def cards(self) -> list[Results]:
-        """Those that are there."""
+        """The existing results folders of GPUs."""
         return [Results(folder) for folder in sorted((self.root / "cards").glob("*"))]
 
     def claim(self, name: str) -> Results:
-        """A results folder of its own for what stands beside a published claim (harness/reproduce.py)."""
+        """A separate results folder for measurements that check a published claim (harness/reproduce.py)."""
         return Results(self.root / "reproduce" / name)
 
     @property

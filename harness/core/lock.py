@@ -1,4 +1,4 @@
-"""One run at a time in a results folder, and whether the process that a file names still lives."""
+"""Lets only one run at a time use a results folder, and checks whether a process that a file names still runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harness.core.store import translate_storage_errors
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock file for the life of the block. Raises BusyError naming the process that holds it."""
+    """Hold the lock file during the block. Raises BusyError naming the process that holds it."""
     with translate_storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = open_to_write(path, os.O_RDWR)
@@ -45,7 +45,7 @@ _ROUNDED_S = 2.0
 
 
 def place() -> str:
-    """Names this boot and this pid namespace; empty where the system does not tell."""
+    """Identifies this boot and this pid namespace; empty where the system does not report them."""
     try:
         return f"{_BOOT.read_text().strip()} {os.readlink(_NAMESPACE)}"  # noqa: PTH115 - a magic link, no path
     except OSError:
@@ -53,7 +53,7 @@ def place() -> str:
 
 
 def lives(pid: int, where: str, started_at: str) -> bool | None:
-    """Whether a process that was alive at `started_at` (ISO 8601) lives here; None where that cannot be told."""
+    """Whether a process that ran at `started_at` (ISO 8601) still runs here; None where that is unknown."""
     if not where or where != place():
         return None
     try:

@@ -1,4 +1,4 @@
-"""Texts without folders of this machine: what is reported or passed on must not tell where its owner keeps things."""
+"""Removes folders of this machine from texts: a published text must not show where its owner keeps files."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from harness.core.schemas import Failed
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _END = r"(?![\w.-])"
-"""A path ends here, or goes on below: /home/me is no part of /home/me2."""
+"""A path ends here or continues below: /home/me is not a parent of /home/me2."""
 _BEGIN = r"(?<![\w.~/-])"
 
 
 def portable(text: str) -> str:
-    """The text with paths below the working directory and the checkout as relative ones, and the home folder as `~`."""
+    """The text with paths below the working directory and the checkout made relative, and the home folder as `~`."""
     for root, instead in _roots():
         path = re.escape(root)
         text = re.sub(f"{_BEGIN}{path}/", f"{instead}/" if instead else "", text)
@@ -23,9 +23,9 @@ def portable(text: str) -> str:
 
 
 def portable_path(path: str) -> str:
-    """A path of a user's as it can be written down: below the working directory `./…`, below home `~/…`, else as it is.
+    """A user's path for a record: below the working directory `./…`, below home `~/…`, else unchanged.
 
-    `Path.expanduser` reads both back.
+    `Path.expanduser` reads both forms.
     """
     given, here, home = Path(path), _here(), _home()
     if not given.is_absolute():
@@ -36,14 +36,14 @@ def portable_path(path: str) -> str:
 
 
 def portable_failure(record: Failed) -> Failed:
-    """A failed record whose words name no folder of this machine."""
+    """A failed record whose texts name no folder of this machine."""
     return record.model_copy(
         update={name: portable(getattr(record, name)) for name in ("error", "hint", "stderr_tail")}
     )
 
 
 def _roots() -> list[tuple[str, str]]:
-    """(folder, its replacement), inner ones first."""
+    """(folder, its replacement), inner folders first."""
     found = {str(root): "" for root in (_here(), _CHECKOUT) if root}
     if home := _home():
         found.setdefault(str(home), "~")

@@ -1,4 +1,4 @@
-"""What a run, its workers and its monitor say to each other: one JSON line each way."""
+"""Messages between a run, its workers and its monitor: one JSON line each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.core.schemas import Case, EngineOptions, Measurement, Record, Setti
 
 
 class Job(Record):
-    """One case in one round, to be measured by one fresh process."""
+    """One case in one round, to be measured by one new process."""
 
     case: Case
     round: int
@@ -20,17 +20,17 @@ class Job(Record):
     results: str
     models: str
     export: str | None = None
-    """Path of the record of the export to be measured; None: of the latest one of the model."""
+    """Path of the record of the export to be measured; None: the model's latest export."""
     engines: EngineOptions = EngineOptions()
 
 
 class Ready(Record):
-    """The server has imported its libraries; `threads` of its own run (1: safe to fork)."""
+    """The server has imported its libraries; `threads` of its own threads run (1: safe to fork)."""
 
     event: Literal["ready"] = "ready"
     threads: int
     absent: tuple[str, ...] = ()
-    """Modules that the backend requires and this interpreter does not have."""
+    """Modules that the backend requires and that this interpreter lacks."""
 
 
 class Started(Record):
@@ -39,14 +39,14 @@ class Started(Record):
 
 
 class Entered(Record):
-    """The case's process has come to a phase."""
+    """The case's process has reached a phase."""
 
     event: Literal["entered"] = "entered"
     phase: str
 
 
 class Ended(Record):
-    """The case's process is gone: exit code, or minus the signal that killed it."""
+    """The case's process has ended: its exit code, or minus the signal that killed it."""
 
     event: Literal["ended"] = "ended"
     code: int
@@ -57,7 +57,7 @@ EVENT: TypeAdapter[Ready | Started | Entered | Ended] = TypeAdapter(Event)
 
 
 class Watch(Record):
-    """A case's process has begun."""
+    """A case's process has started."""
 
     say: Literal["watch"] = "watch"
     pid: int
@@ -66,18 +66,18 @@ class Watch(Record):
     settings_id: SettingsId
     results: str
     record: str | None = None
-    """Where its record goes, if not beside the samples of its round."""
+    """Path of its record, if not beside the samples of its round."""
 
 
 class Phase(Record):
-    """It has come to a phase."""
+    """The process has reached a phase."""
 
     say: Literal["phase"] = "phase"
     phase: str
 
 
 class End(Record):
-    """It has ended; the monitor writes what it saw."""
+    """The process has ended; the monitor writes its record."""
 
     say: Literal["end"] = "end"
 

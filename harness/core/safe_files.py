@@ -1,5 +1,4 @@
-"""Opening files that may lie in a shared folder: ordinary ones only, up to a size, and for logs and locks never through
-a link."""
+"""Opens files in possibly shared folders: only ordinary files up to a size, and logs and locks never through a link."""
 
 from __future__ import annotations
 
@@ -14,21 +13,21 @@ from harness.core.errors import MalformedFileError, StorageError
 
 
 class Limit(IntEnum):
-    """Most bytes that are read of a file, by its kind: a larger one is refused before it fills the memory. What is
-    written is held to the same limit, so that no stage writes what the next one refuses."""
+    """Most bytes that are read of a file, by its kind: a larger file is refused before it fills the memory. Files that
+    are written have the same limit, so that no stage writes a file that the next stage refuses."""
 
     TEXT = 1_000_000
     """A configuration, a claim, the line of command.txt, a setting in a model's folder: a page of text."""
     RECORD = 64 << 20
     """A record, or a report, table, page or chart. A raw record of 20,000 samples has 160 kB."""
     BUNDLE = 256 << 20
-    """A bundle as it is packed; core/archive.py limits what comes out of it."""
+    """A packed bundle; core/archive.py limits its unpacked size."""
     TRACE = 1 << 30
     """A profiler's trace, TensorRT's timing cache."""
     ARRAYS = 8 << 30
     """Inputs and reference outputs, unpacked."""
     MODULE = 16 << 30
-    """A module that harness.api pickled. Other files of a model have the size in its record, else they are refused."""
+    """A module that harness.api pickled. Other files of a model must have the size in its record."""
 
 
 _FOLDER = "a folder"
@@ -45,12 +44,12 @@ _REFUSED = {
     errno.ENXIO: "a named pipe or a socket",
     errno.EISDIR: _FOLDER,
 }
-"""What is in the place of a file, by the answer to opening it for writing without following links or waiting."""
+"""What is at the path instead of a file, by the error of opening it for writing without following links or waiting."""
 
 
 def open_to_read(path: Path) -> IO[bytes]:
-    """An ordinary file. Raises OSError as open does, of a folder too, and MalformedFileError for what only looks like a
-    file: a pipe would be waited for, and a device may have no end."""
+    """Open an ordinary file. Raises OSError as open does, for a folder too, and MalformedFileError for a pipe, which
+    would block, or a device, which may have no end."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
@@ -70,7 +69,7 @@ def open_to_read(path: Path) -> IO[bytes]:
 
 
 def read(path: Path, limit: Limit) -> bytes:
-    """The content of an ordinary file. Raises as open_to_read, and MalformedFileError for one that is too large."""
+    """The content of an ordinary file. Raises as open_to_read, and MalformedFileError for a file that is too large."""
     with open_to_read(path) as file:
         content = at_most(file, limit)
     if content is None:
@@ -81,19 +80,19 @@ def read(path: Path, limit: Limit) -> bytes:
 
 
 def at_most(file: IO[bytes], most: int) -> bytes | None:
-    """The content of an ordinary file, as large as it is now; None where it has more than `most` bytes."""
+    """The content of an ordinary file at its current size; None where it has more than `most` bytes."""
     size = os.fstat(file.fileno()).st_size
     return file.read(size) if size <= most else None
 
 
 def read_text(path: Path, limit: Limit) -> str:
-    """The same, of UTF-8. Raises ValueError where it is none."""
+    """The content of a UTF-8 file. Raises as `read`, and ValueError where it is not UTF-8."""
     return read(path, limit).decode()
 
 
 def open_to_write(path: Path, flags: int = os.O_WRONLY | os.O_TRUNC) -> int:
-    """The descriptor of a log or a lock, made where there is none. Raises StorageError where a link or something else
-    that is no ordinary file is in its place, and OSError as open does."""
+    """The descriptor of a log or a lock, which is created if missing. Raises StorageError where its path is a link or
+    anything else but an ordinary file, and OSError as open does."""
     try:
         handle = os.open(path, flags & ~os.O_TRUNC | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError as error:
@@ -111,7 +110,7 @@ def open_to_write(path: Path, flags: int = os.O_WRONLY | os.O_TRUNC) -> int:
 
 
 def kind_of(handle: int) -> str | None:
-    """What an open file is, in words; None of an ordinary one."""
+    """The kind of an open file, in words; None for an ordinary file."""
     mode = os.fstat(handle).st_mode
     if stat.S_ISREG(mode):
         return None

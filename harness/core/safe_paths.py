@@ -1,4 +1,4 @@
-"""Names from records and archives, kept below the folder that they belong to."""
+"""Keeps names from records and archives below the folder that they belong to."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _NAME = r"[A-Za-z0-9_+][A-Za-z0-9._+=-]*"
 
 
 def relative(name: str) -> str:
-    """The name, where it can only mean a file below the folder that it is joined to; ValueError where it cannot.
+    """The name, if it can only mean a file below the folder that it is joined to; else raises ValueError.
 
-    A drive, a backslash or a control character has no place in a name that we write, so none is tolerated.
+    Names that Inferometer writes have no drive, backslash or control character, so these are refused.
     """
     parts = name.split("/")
     if not name.isprintable() or "\\" in name or ":" in name or any(part in ("", ".", "..") for part in parts):
@@ -26,11 +26,11 @@ def relative(name: str) -> str:
 FileName = Annotated[str, StringConstraints(pattern=rf"^{_NAME}$", max_length=200)]
 """One component of a path: ASCII letters, digits and `._+=-`, never beginning with a dot or a dash."""
 RelativePath = Annotated[str, StringConstraints(max_length=400), AfterValidator(relative)]
-"""A path with `/` that stays below the folder it is joined to, as far as its text tells; `inside` follows links."""
+"""A path with `/` whose text stays below the folder that it is joined to; `inside` follows links."""
 
 
 def inside(folder: Path, name: str) -> Path:
-    """folder/name. Raises MalformedFileError where the name or a link on the way leads out of the folder."""
+    """folder/name. Raises MalformedFileError where the name, or a link in its path, leads out of the folder."""
     try:
         path = folder / PurePosixPath(relative(name))
     except ValueError as error:

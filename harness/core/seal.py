@@ -6,8 +6,8 @@
       "seal": "<64 hex digits>"
     }
 
-It covers every byte, spaces too, so that no rule of equal JSON texts is needed: what is not byte for byte what was
-written is refused. It is a checksum and no signature: who edits a file on purpose can make its seal again
+It covers every byte, spaces included, so that no rule for equal JSON texts is needed: a file that differs in a single
+byte is refused. It is a checksum, not a signature: a person who edits a file on purpose can compute its seal again
 (docs/security.md).
 """
 
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 UNSEALED: dict[Path, None] = {}
-"""Files without a seal that this process has read, in order: older versions wrote none. The shell around every stage
-says so at its end (core/cli.py)."""
+"""Files without a seal that this process has read, in order: older versions wrote none. Each stage warns of them at its
+end (core/cli.py)."""
 
 _PRETTY = re.compile(rb',\n  "seal": "([0-9a-f]{64})"\n}\n\Z')
 _PLAIN = re.compile(rb',"seal":"([0-9a-f]{64})"}\n\Z')
@@ -28,8 +28,8 @@ _PLAIN = re.compile(rb',"seal":"([0-9a-f]{64})"}\n\Z')
 
 @dataclass(frozen=True)
 class Opened:
-    """A file's content without its seal. digest: sha256 of that, which is the seal that it owes; seal: the one that it
-    has, None where it has none."""
+    """A file's content without its seal. digest: sha256 of that, the expected seal; seal: the file's actual seal, None
+    without one."""
 
     content: bytes
     digest: str
@@ -50,7 +50,7 @@ def sealed(content: bytes) -> bytes:
 
 
 def opened(content: bytes) -> Opened:
-    """Take the seal off. A seal that is not exactly in its place is left in, where readers of records refuse it."""
+    """Remove the seal. A seal that is not exactly in its place stays, and readers of records refuse it."""
     if found := _PRETTY.search(content, max(0, len(content) - 128)):
         body = content[: found.start()] + b"\n}\n"
     elif found := _PLAIN.search(content, max(0, len(content) - 128)):

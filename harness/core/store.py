@@ -1,4 +1,4 @@
-"""Reading and writing records: atomic, checked, with a message for each way that a file can be wrong."""
+"""Reads and writes records: atomically, checked, with a message for each way that a file can be wrong."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ R = TypeVar("R", bound=BaseModel)
 _RAW: TypeAdapter[Measured | Failed] = TypeAdapter(RawRecord)
 MAX_RECORD_BYTES: int = Limit.RECORD
 MAX_LOG_BYTES = 1 << 20
-"""Of the log of a failed case; its end says most."""
+"""Longest log of a failed case; its end is the most useful part."""
 TAIL_BYTES = 64 << 10
 STALE_S = 3600.0
-"""Age at which a temporary file belongs to no writer any more: none takes an hour."""
+"""Age from which a temporary file has no writer any more: no write takes an hour."""
 _TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}")
-"""As mkstemp names them in save_bytes."""
+"""Names that mkstemp gives in save_bytes."""
 _SEAL_HEAD = b'{"sha256":"'
 _SEAL_JOIN = b'","record":'
 _SEAL_TAIL = b"}\n"
@@ -51,11 +51,11 @@ _AGAIN = "Run `make run`: damaged files are measured again."
 
 
 def save(path: Path, record: BaseModel, indent: int | None = 2) -> bool:
-    """Write a record with its seal (core/seal.py); return False when the file already holds exactly this, so that its
-    date stays true.
+    """Write a record with its seal (core/seal.py); return False, without writing, when the file already has this very
+    content, so that its date stays true.
 
-    Raises StorageError when the disk is full or the folder is not writable, and UsageError where no stage could read
-    the file.
+    Raises StorageError when the disk is full or the folder is not writable, and UsageError where the file would be too
+    large for any stage to read.
     """
     content = encoded(record, indent)
     _check_fits(path, len(content))
@@ -71,7 +71,7 @@ def _check_fits(path: Path, size: int) -> None:
 
 
 def check_size(record: BaseModel, remedy: str) -> None:
-    """Raise CaseError where a record is larger than its reader takes."""
+    """Raise CaseError where a record is larger than its reader accepts."""
     size = len(record.model_dump_json())
     if size > MAX_RECORD_BYTES - (1 << 10):
         raise CaseError(f"Its record has {size:,} bytes, and {MAX_RECORD_BYTES:,} are the most that is read.", remedy)
@@ -90,7 +90,7 @@ def save_bytes(path: Path, content: bytes) -> bool:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
-            # By the clock of the folder's own disk, which may be another machine's.
+            # The time is from the clock of the folder's disk, which may belong to another machine.
             sweep_temporary(path.parent, before=os.fstat(handle).st_mtime - STALE_S)
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
@@ -105,10 +105,10 @@ def save_bytes(path: Path, content: bytes) -> bool:
 
 
 def sweep_temporary(folder: Path, before: float = math.inf) -> None:
-    """Delete temporary files that a killed process left in a folder. before: the time of change, in seconds since 1970,
-    from which on they may be another writer's."""
+    """Delete temporary files that a killed process left in a folder. before: files changed at this time or later, in
+    seconds since 1970, may belong to another writer and stay."""
     for path in folder.glob(".*"):
-        # It may be renamed or deleted while we look.
+        # It may be renamed or deleted meanwhile.
         with suppress(OSError):
             found = path.lstat()
             if _TEMPORARY.fullmatch(path.name) and stat.S_ISREG(found.st_mode) and found.st_mtime < before:
@@ -118,8 +118,8 @@ def sweep_temporary(folder: Path, before: float = math.inf) -> None:
 def load(path: Path, kind: type[R], made_by: str, sums: dict[Path, str] | None = None) -> R:
     """Read a record of the given kind and check its seal.
 
-    `made_by` names the command that writes the file, for the hint. sums: takes the sha256 of the record without its
-    seal, for what is computed from it. Raises MissingInputError, OlderFormatError, NewerFormatError or
+    made_by: the command that writes the file, for the hint. sums: receives the sha256 of the record without its seal,
+    for the files that are computed from it. Raises MissingInputError, OlderFormatError, NewerFormatError or
     MalformedFileError.
     """
     return parse(path, read_bytes(path, made_by), kind, made_by, sums)
@@ -143,7 +143,7 @@ def parse(path: Path, content: bytes, kind: type[R], made_by: str, sums: dict[Pa
 
 
 def content_sum(path: Path, made_by: str) -> str:
-    """sha256 of a record without its seal, which is checked: what `sums` of load and load_raw take. Raises as they."""
+    """sha256 of a record without its seal, which is checked, as in `sums` of load and load_raw. Raises as they do."""
     content = read_bytes(path, made_by)
     if content.startswith(_SEAL_HEAD):
         return _passed_on(*_opened_raw(path, content))
@@ -178,7 +178,7 @@ def read_bytes(path: Path, made_by: str) -> bytes:
 
 
 def save_raw(path: Path, record: Measured | Failed) -> None:
-    """Write a raw record sealed with the sha256 of its own bytes, so that damage is found later. Raises as save."""
+    """Write a raw record sealed with the sha256 of its own bytes, to detect later damage. Raises as save."""
     content = encoded_raw(record)
     _check_fits(path, len(content))
     save_bytes(path, content)
@@ -193,7 +193,7 @@ def encoded_raw(record: Measured | Failed) -> bytes:
 
 
 def load_raw(path: Path, sums: dict[Path, str] | None = None) -> Measured | Failed:
-    """Read a raw record; MalformedFileError names what is damaged. sums: as of load."""
+    """Read a raw record. sums: as in load. Raises MalformedFileError, which names the damage."""
     digest, payload = _opened_raw(path, read_bytes(path, "make run"))
     _check_version(path, payload, _versions_of(RawBase), "make run")
     try:
@@ -206,10 +206,10 @@ def load_raw(path: Path, sums: dict[Path, str] | None = None) -> Measured | Fail
 
 
 def _opened_raw(path: Path, content: bytes) -> tuple[str, bytes]:
-    """(sha256, record). Raises MalformedFileError where the one is not that of the other."""
+    """(sha256, record). Raises MalformedFileError where the sha256 is not that of the record."""
     start = len(_SEAL_HEAD) + 64 + len(_SEAL_JOIN)
     digest, payload = content[len(_SEAL_HEAD) : len(_SEAL_HEAD) + 64], content[start : -len(_SEAL_TAIL)]
-    # Every byte around digest and payload is compared too: a damaged file must never pass for a whole one.
+    # Every byte around digest and payload is compared too: a damaged file must never pass the check.
     if content[: len(_SEAL_HEAD)] + content[start - len(_SEAL_JOIN) : start] != _SEAL_HEAD + _SEAL_JOIN or not (
         content.endswith(_SEAL_TAIL)
     ):
@@ -220,7 +220,7 @@ def _opened_raw(path: Path, content: bytes) -> tuple[str, bytes]:
 
 
 def _passed_on(digest: str, payload: bytes) -> str:
-    """The sum of a raw record as a bundle has it: of a failed one without folders of this machine, which earlier
+    """The sum of a raw record as a bundle contains it: a failed record loses the folders of this machine, which earlier
     versions wrote."""
     if b'"status":"failed"' not in payload:
         return digest
@@ -250,15 +250,15 @@ def check_artifacts(folder: Path, export: ExportRecord) -> None:
 def check_artifact(folder: Path, file: Artifact, made_by: str) -> None:
     """Raise MalformedFileError when a file is missing, has changed since it was made or lies outside the folder."""
     path = inside(folder, file.path)
-    # The size first: a file that has grown is not read to its end.
+    # The size first: a file that has grown is not read completely.
     if not path.is_file() or path.stat().st_size != file.size_bytes or sha256_file(path) != file.sha256:
         state = "has changed since it was made" if path.is_file() else "is missing"
         raise MalformedFileError(f"{path} {state}.", f"Run `{made_by}`: it makes the file again.")
 
 
 def tail(log: Path, lines: int = 40) -> str:
-    """The last lines of a log, fit for a terminal; empty where there is none. Read from its end, however long it is. A
-    crash's list of loaded modules is left out: it is longer than its stack."""
+    """The last lines of a log, safe for a terminal; empty without a log. Reads only its end, whatever its length. A
+    crash's list of loaded modules is left out: it is longer than the stack."""
     try:
         with open_to_read(log) as file:
             size = file.seek(0, os.SEEK_END)
@@ -271,7 +271,7 @@ def tail(log: Path, lines: int = 40) -> str:
 
 
 def shorten_log(log: Path) -> None:
-    """Cut a log that is longer than MAX_LOG_BYTES to its end, with a note of what was left out."""
+    """Keep only the end of a log longer than MAX_LOG_BYTES, with a note about the removed part."""
     with translate_storage_errors(log):
         if not log.is_file() or log.stat().st_size <= MAX_LOG_BYTES:
             return
@@ -282,26 +282,26 @@ def shorten_log(log: Path) -> None:
 
 
 def digest_of(*parts: Any) -> str:
-    """Twelve hex digits that stand for JSON-able values: the same values give the same digits everywhere."""
+    """Twelve hex digits that identify JSON-able values: the same values give the same digits everywhere."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first of pydantic's findings as `field: reason`."""
+    """The first of pydantic's errors as `field: reason`."""
     found = error.errors()[0]
     where = ".".join(str(part) for part in found["loc"]) or "(whole file)"
     return f"{where}: {found['msg']}"
 
 
 def _anew(made_by: str) -> str:
-    # The file may be somebody's own, named by mistake: the hint must not be a mere order to delete it.
+    # The file may be a user's own, named by mistake: the hint must not only say to delete it.
     return f"If it is a damaged one of ours, delete it and run `{made_by}` again; else name another file."
 
 
 @contextmanager
 def translate_storage_errors(path: Path) -> Iterator[None]:
-    """Turn the operating system's answers about disks and permissions into StorageError."""
+    """Turn the operating system's errors about disks and permissions into StorageError."""
     try:
         yield
     except OSError as error:
@@ -324,8 +324,8 @@ def translate_storage_errors(path: Path) -> Iterator[None]:
 
 
 def _is_about(error: OSError, path: Path) -> bool:
-    """Whether the operating system refused this path, its neighbours or a folder above it, and no file elsewhere, which
-    a model's own code may have asked for meanwhile."""
+    """Whether the error is about this path, its neighbours or a folder above it, and not about a file elsewhere that a
+    model's own code may have opened meanwhile."""
     if not isinstance(error.filename, str | bytes | os.PathLike):
         return True
     refused, ours = Path(os.fsdecode(error.filename)).absolute(), path.absolute()
@@ -333,20 +333,20 @@ def _is_about(error: OSError, path: Path) -> bool:
 
 
 def let_others_read(path: Path) -> None:
-    """Give a file the permissions of any new one: results are read by the caller of a container and by CI."""
+    """Give a file the usual permissions of a new file: the caller of a container and CI read results."""
     mask = os.umask(0)
     os.umask(mask)
     path.chmod(0o666 & ~mask)
 
 
 def _versions_of(kind: type[BaseModel]) -> tuple[int, ...]:
-    """Those that its reader takes; the last is the one that is written."""
+    """The versions that its reader accepts; the last is the version that is written."""
     return tuple(sorted(get_args(kind.model_fields["schema_version"].annotation)))
 
 
 def _check_version(path: Path, content: bytes, known: tuple[int, ...], made_by: str) -> None:
-    """Tell older and newer formats apart before validation would drown them in field errors."""
-    # The version stands near the start of every file that we write: no need to parse 100 kB of samples twice.
+    """Detect older and newer formats before validation, which would only show many field errors."""
+    # The version is near the start of every file that Inferometer writes: no need to parse 100 kB of samples twice.
     head = content[:64].replace(b" ", b"").replace(b"\n", b"")
     prefix = b'{"schema_version":'
     if not head.startswith(prefix):

@@ -1,4 +1,4 @@
-"""Texts that people read: without control characters, with short names of models."""
+"""Prepares texts that people read: no control characters, short names of models."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections import Counter
 from collections.abc import Iterable
 
 CUT = " […] "
-"""Where the middle of a text was left out."""
+"""Mark in place of the middle of a text that was left out."""
 
 
 def one_line(text: str) -> str:
-    """Without line breaks, control characters and marks that reorder text; each of them is a space."""
+    """The text with a space for each line break, control character and mark that reorders text."""
     return text if text.isprintable() else "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def lines(text: str) -> str:
-    """The same line by line: line feeds and tabs stay, and a carriage return ends a line, too."""
+    """The same for each line: line feeds and tabs stay, and a carriage return ends a line, too."""
     if text.isprintable():
         return text
     whole = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
@@ -35,14 +35,14 @@ _NAME_LENGTH = 40
 
 
 def plain_name(text: str) -> str:
-    """A name that another program gave itself, safe in a terminal, in Markdown and in HTML: letters, digits, spaces and
-    `._-+:@/`; control characters are dropped, others become `?`."""
+    """A name that another program chose, made safe for a terminal, Markdown and HTML: letters, digits, spaces and
+    `._-+:@/` stay, control characters are dropped, others become `?`."""
     seen = "".join(one for one in text if one.isprintable())[:_NAME_LENGTH]
     return "".join(one if one.isalnum() or one in " ._-+:@/" else "?" for one in seen).strip() or "?"
 
 
 def unknown_name(what: str, given: str, known: Iterable[str]) -> tuple[str, str]:
-    """(problem, hint) for a name that is not among the known ones: the nearest, else the list."""
+    """(problem, hint) for an unknown name: the hint has the nearest known name, else the list."""
     names = sorted(known)
     near = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
     hint = f"Did you mean `{near[0]}`? " if near else ""
@@ -50,11 +50,11 @@ def unknown_name(what: str, given: str, known: Iterable[str]) -> tuple[str, str]
 
 
 _DIGITS = 16
-"""Of the hash at the end of a pickle's name."""
+"""Length of the hash at the end of a pickle's name."""
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
-    """By whole name its short one; of names that would be short alike, each gets the least that distinguishes them.
+    """The short name by full name; where short names would be equal, each gets the shortest form that differs.
 
     >>> short_names(["onnx:/data/a/net.onnx", "onnx:/data/b/net.onnx", "hf:./bert"])
     {'onnx:/data/a/net.onnx': 'a/net.onnx', 'onnx:/data/b/net.onnx': 'b/net.onnx', 'hf:./bert': 'bert'}
@@ -72,7 +72,7 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def _names(name: str) -> list[str]:
-    """The ways to write a name, the shortest first, the whole one last."""
+    """The ways to write a name, the shortest first, the full name last."""
     prefix, colon, reference = name.partition(":")
     if not colon:
         return [name]

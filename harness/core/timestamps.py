@@ -1,4 +1,4 @@
-"""Dates in records: when something was measured, never how long it took."""
+"""Dates in records: the time of a measurement, never its duration."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from datetime import datetime, timezone
 
 
 def utc_now() -> str:
-    """This second in UTC, as ISO 8601."""
+    """The current second in UTC, as ISO 8601."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")  # noqa: UP017 - the TensorRT side also runs under 3.10
 
 
 def seconds_between(earlier: str, later: str) -> float:
-    """From one date to another; negative where they stand the other way round."""
+    """Seconds from the earlier date to the later; negative where they are in the opposite order."""
     return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
 
 

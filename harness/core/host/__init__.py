@@ -1,1 +1,1 @@
-"""What this machine is and allows."""
+"""Facts about this machine: environment, GPU, limits, processes, version control."""

@@ -1,4 +1,4 @@
-"""The environment record: enough to distinguish two runs later. What cannot be read gives its reason."""
+"""Collects the environment record, which distinguishes runs later; an unreadable fact has its reason instead."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ VARIABLES = "runtime variables"
 """Name of the build fact."""
 
 _LIBRARIES = ("ATEN_", "DNNL_", "GOMP_", "KMP_", "MKL_", "OMP_", "ONEDNN_", "OPENBLAS_", "ORT_", "TORCHINDUCTOR_")
-"""OpenMP's and its two implementations' (OpenMP 5.2, chapter 21; libgomp's and LLVM's manuals), MKL's, oneDNN's under
-both of its names, PyTorch's, Inductor's, ONNX Runtime's."""
+"""Prefixes of the variables of OpenMP and its two implementations (OpenMP 5.2, chapter 21; manuals of libgomp and
+LLVM), MKL, oneDNN under both of its names, PyTorch, Inductor and ONNX Runtime."""
 
 _ALONE = frozenset({"CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE"})
-"""Of CUDA's, those that change times; others choose a card, which the record names, or say where files lie."""
+"""CUDA's variables that change times. Others choose a GPU, which the record names, or name folders of files."""
 
 _OWN = frozenset(
     {
@@ -39,11 +39,11 @@ _OWN = frozenset(
         "TORCHINDUCTOR_CACHE_DIR",
     }
 )
-"""Set by the harness or by a library itself, whatever the shell has."""
+"""Variables that the harness or a library sets itself, independent of the shell."""
 
 
 def runtime_variables(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """{VARIABLES: settings as the shell has them}; empty where none is set."""
+    """{VARIABLES: settings of the shell}; empty where none is set."""
     names = (name for name in sorted(variables) if name.startswith(_LIBRARIES) or name in _ALONE)
     told = [f"{name}={portable(variables[name])}" for name in names if name not in _OWN]
     return {VARIABLES: ", ".join(told)} if told else {}
@@ -56,7 +56,7 @@ _PRELOADED = ("jemalloc", "tcmalloc", "mimalloc")
 
 
 def allocator_settings(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """{ALLOCATOR: settings as the shell has them}; empty where the C library's own allocator runs as it is.
+    """{ALLOCATOR: settings of the shell}; empty where the C library's own allocator runs with its defaults.
 
     Source: mallopt(3) for MALLOC_…, the GNU C library's manual for GLIBC_TUNABLES.
     """
@@ -90,10 +90,10 @@ LIBRARIES = (
     "nvidia-ml-py",
     "numpy",
 )
-"""Distributions whose versions decide a number or how it was taken; only those that are installed are recorded."""
+"""Distributions whose versions affect a number or its measurement; only installed distributions are recorded."""
 
 _SHARED_MODULES = {"onnxruntime": "onnxruntime", "onnxruntime-gpu": "onnxruntime"}
-"""Distributions that bring one and the same module."""
+"""Distributions that contain the same module."""
 
 _FEATURES = (
     "avx2",
@@ -107,34 +107,34 @@ _FEATURES = (
     "amx_int8",
 )
 PLUGIN = "backend's plugin"
-"""Name of a build fact that is no library's own."""
+"""Name of a build fact that does not come from a library."""
 
 _SYS_CPU = Path("/sys/devices/system/cpu")
 
 
 def collect(build: dict[str, str], device: Device = "cpu", also: Iterable[str] = ()) -> Environment:
-    """Read the environment of this process; `build` adds facts that only a backend's library can tell.
+    """Read the environment of this process; `build` adds facts that only a backend's library knows.
 
-    also: distributions whose versions decide a number besides LIBRARIES.
-    On a GPU this starts CUDA's driver in the process and raises UnavailableError where NVML cannot name the card.
+    also: distributions, besides LIBRARIES, whose versions affect a number.
+    On a GPU this starts CUDA's driver in the process and raises UnavailableError where NVML cannot identify the GPU.
     """
     card = gpu.facts() if device == "cuda" else None
     return Environment(machine=_machine(), limits=_limits(), software=_software(build, also), gpu=card)
 
 
 def environment_id(environment: Environment) -> str:
-    """The hash under which an environment is stored."""
+    """The hash that names the file of an environment."""
     return digest_of(environment.model_dump(mode="json"))
 
 
 def cpu_flags() -> frozenset[str]:
-    """Instruction sets and other features of the processor, by the kernel's names; empty where it tells none."""
+    """Instruction sets and other features of the processor, by the kernel's names; empty where it lists none."""
     info = _cpuinfo()
     return frozenset(info.get("flags", info.get("Features", "")).split())
 
 
 def last_level_cache_bytes(cpus: Path = _SYS_CPU) -> int | None:
-    """All last-level caches of the machine together; None where the kernel does not list them."""
+    """Total size of all last-level caches of the machine; None where the kernel does not list them."""
     found: dict[tuple[int, str], int] = {}
     try:
         for cache in cpus.glob("cpu[0-9]*/cache/index*"):
@@ -196,13 +196,13 @@ def _software(build: dict[str, str], also: Iterable[str]) -> Software:
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:
-    """Installed versions by distribution name; what is not installed is left out."""
+    """Installed versions by distribution name; distributions that are not installed are left out."""
     found = {name: version(name) for name in names}
     return {name: text for name, text in found.items() if text is not None and not _hidden(name)}
 
 
 def _hidden(name: str) -> bool:
-    """True where the distribution's module is found elsewhere first, so that Python imports another one's."""
+    """True where another distribution's module of the same name comes first, so that Python imports that module."""
     module = _SHARED_MODULES.get(name)
     spec = importlib.util.find_spec(module) if module else None
     if spec is None or spec.origin is None:
@@ -219,7 +219,7 @@ def version(name: str) -> str | None:
 
 
 def plugin_fact(distribution: str | None) -> dict[str, str]:
-    """The build fact of a backend that a plugin brought: its distribution and version; empty for a built-in one."""
+    """The build fact of a plugin's backend: its distribution and version; empty for a built-in backend."""
     return {PLUGIN: f"{distribution} {version(distribution)}"} if distribution else {}
 
 
@@ -282,7 +282,7 @@ def _os_name() -> str:
 
 
 def _container() -> str | None:
-    # Podman's --read-only lays an empty /run over its marker; the variable, as in systemd's container interface, stays.
+    # Podman's --read-only hides its marker file under an empty /run; the variable of systemd's interface stays set.
     if named := os.environ.get("container"):  # noqa: SIM112 - that is its name
         return named
     for marker, name in (("/.dockerenv", "docker"), ("/run/.containerenv", "podman")):
@@ -298,9 +298,9 @@ _RUNTIME = re.compile(r"lib(gomp|iomp5|omp|tbb|mkl_(rt|core|\w*thread)|\w*openbl
 
 
 def loaded_runtimes(maps: Path = Path("/proc/self/maps")) -> dict[str, str]:
-    """OpenMP, TBB and BLAS libraries that this process has loaded, by file: two of a kind fight over its threads.
+    """OpenMP, TBB and BLAS libraries that this process has loaded, by file: two of a kind compete for its threads.
 
-    What a wheel was built with says little: which file the loader took decides. Empty where the kernel does not tell.
+    How a wheel was built says little: the file that the loader chose decides. Empty where the kernel lists none.
     """
     try:
         lines = maps.read_text().splitlines()
@@ -312,7 +312,7 @@ def loaded_runtimes(maps: Path = Path("/proc/self/maps")) -> dict[str, str]:
 
 
 def _without_place(path: str) -> str:
-    """The end of a library's path that says whose copy it is. Results are published: no folder of this machine."""
+    """The end of a library's path, which shows whose copy it is. No folder of this machine: results are published."""
     _, site, below = path.rpartition("/site-packages/")
     if site:
         return below

@@ -1,4 +1,4 @@
-"""What git says of a folder, and which commit of Inferometer runs here."""
+"""Runs git in a folder, and reads which commit of Inferometer runs here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def commit() -> tuple[str | None, bool | None]:
-    """Commit and whether tracked files differ from it; (None, None) outside a checkout."""
+    """The commit, and whether tracked files differ from it; (None, None) outside a checkout."""
     folder = Path(__file__).resolve().parents[2]
     if not (folder / ".git").exists():
         return None, None
@@ -17,7 +17,7 @@ def commit() -> tuple[str | None, bool | None]:
 
 
 def git(folder: Path, *words: str, timeout_s: float = 10) -> subprocess.CompletedProcess[str] | None:
-    """Run git in a folder; None where it is missing or does not end in time."""
+    """Run git in a folder; None where git is missing or does not end in time."""
     command = ["git", "-C", str(folder), *words]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s)  # noqa: S603 - a list of words
@@ -26,6 +26,6 @@ def git(folder: Path, *words: str, timeout_s: float = 10) -> subprocess.Complete
 
 
 def printed_by_git(folder: Path, *words: str, timeout_s: float = 10) -> str | None:
-    """What git prints; None where it fails, too."""
+    """The output of git; None where it fails, too."""
     done = git(folder, *words, timeout_s=timeout_s)
     return done.stdout if done is not None and done.returncode == 0 else None

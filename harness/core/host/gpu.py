@@ -1,15 +1,13 @@
-"""The GPU as the driver and NVML report it: whether there is one, and what does not change during a run.
+"""The GPU as the driver and NVML report it: whether there is a GPU, and its facts that do not change during a run.
 
-NVML through nvidia-ml-py, which is imported only where a case runs on a GPU. Reads, and never sets anything.
+The CUDA driver, through ctypes, reports whether there is a GPU, which GPU is CUDA's device 0 and which CUDA version it
+supports. NVML, through nvidia-ml-py, which is imported only where a case runs on a GPU, reports the rest. This module
+reads and never sets anything. Every query returns the value, or `Unavailable` with NVML's own reason.
 
-Every question has one answer: the value, or `Unavailable` with NVML's own reason.
+NVML counts GPUs by PCI bus and ignores CUDA_VISIBLE_DEVICES; CUDA counts the fastest first, unless CUDA_DEVICE_ORDER
+changes that. Only the driver knows which GPU is device 0; the UUID is the only name that both use.
 
-What the CUDA driver itself tells: whether there is a GPU, which one CUDA calls device 0, what it serves (ctypes).
-
-NVML counts cards by PCI bus and knows nothing of CUDA_VISIBLE_DEVICES; CUDA counts the fastest first, unless
-CUDA_DEVICE_ORDER says otherwise. Only the driver knows which card device 0 is; its UUID is the one name that both use.
-
-A process that started the driver cannot give CUDA to children that it forks: never call this in the worker's server.
+After a process has started the driver, its forked children cannot use CUDA: never call this in the worker's server.
 """
 
 from __future__ import annotations
@@ -30,13 +28,13 @@ NO_GPU_HINT = "Run with DEVICE=cpu, or on a machine with an NVIDIA GPU (in a con
 
 @dataclass(frozen=True)
 class Driver:
-    """The driver's library, started."""
+    """The driver's library, initialised."""
 
     library: Any
 
     @classmethod
     def start(cls) -> Driver:
-        """Load and initialise it. Raises UnavailableError where there is none, it does not start, or sees no GPU."""
+        """Load and initialise it. Raises UnavailableError where it is missing, does not start, or sees no GPU."""
         try:
             library = ctypes.CDLL("libcuda.so.1")
         except OSError:
@@ -49,18 +47,18 @@ class Driver:
         return cls(library)
 
     def cuda_version(self) -> tuple[int, int]:
-        """(major, minor) of the newest CUDA that it serves."""
+        """(major, minor) of the newest CUDA version that it supports."""
         number = ctypes.c_int()
         if code := self.library.cuDriverGetVersion(ctypes.byref(number)):
             raise _unavailable(f"the NVIDIA driver does not report its version (cuDriverGetVersion returned {code})")
         return number.value // 1000, number.value % 1000 // 10
 
     def first_uuid(self) -> UUID:
-        """Of the card, or of the MIG instance of a card, that CUDA calls device 0 in this process."""
+        """UUID of CUDA's device 0 in this process: a GPU or a MIG instance of a GPU."""
         device, found = ctypes.c_int(), (ctypes.c_ubyte * 16)()
         if code := self.library.cuDeviceGet(ctypes.byref(device), 0):
             raise _unavailable(f"the NVIDIA driver does not give its first GPU (cuDeviceGet returned {code})")
-        # The first version of the call names the whole card where MIG is on; drivers before CUDA 11.4 have no second.
+        # Where MIG is on, version 1 of the call names the whole GPU; drivers before CUDA 11.4 have no version 2.
         ask = getattr(self.library, "cuDeviceGetUuid_v2", None) or self.library.cuDeviceGetUuid
         if code := ask(ctypes.byref(found), device):
             raise _unavailable(
@@ -74,13 +72,13 @@ def _unavailable(reason: str) -> UnavailableError:
 
 
 LEAST_CUDA = 12
-"""Major version that the pinned set needs at least: its libraries are built for CUDA 12 or 13."""
+"""Lowest CUDA major version for the pinned packages: their libraries are built for CUDA 12 or 13."""
 
 FIRST_DRIVERS = {12: "525", 13: "580"}
-"""Oldest driver by the CUDA major version that it serves (CUDA release notes, minor version compatibility)."""
+"""Oldest driver by the CUDA major version that it supports (CUDA release notes, minor version compatibility)."""
 
 _RUNTIME = "nvidia-cuda-runtime"
-"""Distribution of the CUDA runtime from CUDA 13 on, which libraries bring along; before, its name ended in `-cu12`."""
+"""Distribution of the CUDA runtime from CUDA 13 on, a dependency of libraries; before, its name ended in `-cu12`."""
 
 
 def require(device: Device) -> None:
@@ -99,7 +97,7 @@ def require(device: Device) -> None:
 
 
 def _needed() -> tuple[int, str]:
-    """(major version of CUDA, who needs it). Within a major version every runtime runs on every driver."""
+    """(major version of CUDA, the software that needs it). Within a major version every runtime runs on every driver."""
     try:
         version = metadata.version(_RUNTIME)
     except metadata.PackageNotFoundError:
@@ -109,9 +107,9 @@ def _needed() -> tuple[int, str]:
 
 @dataclass(frozen=True)
 class Card:
-    """One card. Where MIG is on, the card that the instance is a part of, since only a whole card has clocks and power.
+    """One GPU. Where MIG is on, the whole GPU of the instance, since only a whole GPU has clocks and power.
 
-    instance: UUID of the MIG instance that CUDA works on; None where it works on a whole card.
+    instance: UUID of the MIG instance that CUDA uses; None where it uses a whole GPU.
     """
 
     library: Any
@@ -119,15 +117,15 @@ class Card:
     instance: str | None = None
 
     def ask(self, function: str, *arguments: Any) -> Any | Unavailable:
-        """The answer of `nvml<function>(card, *arguments)`."""
+        """The result of `nvml<function>(card, *arguments)`."""
         return self._call(f"nvml{function}", self.handle, *arguments)
 
     def ask_system(self, function: str) -> Any | Unavailable:
-        """The answer of `nvmlSystem<function>()`, which is about no card."""
+        """The result of `nvmlSystem<function>()`, which takes no GPU."""
         return self._call(f"nvmlSystem{function}")
 
     def constant(self, name: str) -> Any:
-        """One of nvidia-ml-py's constants."""
+        """A constant of nvidia-ml-py."""
         return getattr(self.library, name)
 
     def _call(self, name: str, *arguments: Any) -> Any | Unavailable:
@@ -141,9 +139,9 @@ class Card:
 
 
 def first_card() -> Card:
-    """The card that CUDA calls device 0 in this process. NVML stays started until the process ends.
+    """The GPU that is CUDA's device 0 in this process. NVML stays initialised until the process ends.
 
-    Starts the CUDA driver (harness/core/host/gpu.py says where that may not be). Raises UnavailableError.
+    Starts the CUDA driver (this module's docstring says where that is not allowed). Raises UnavailableError.
     """
     uuid = Driver.start().first_uuid()
     try:
@@ -169,12 +167,12 @@ def first_card() -> Card:
 
 
 def facts() -> Gpu:
-    """Of the card that CUDA calls device 0 here. Raises UnavailableError where NVML does not even name it."""
+    """Facts of the GPU that is CUDA's device 0 here. Raises UnavailableError where NVML cannot identify it."""
     return facts_of(first_card())
 
 
 def facts_of(card: Card) -> Gpu:
-    """Of one card. Current clocks and the current PCIe speed are left out: both sink while the card is idle."""
+    """Facts of one GPU, without its current clocks and PCIe speed: both fall while the GPU is idle."""
     return Gpu(
         name=_owed(card.ask("DeviceGetName")),
         uuid=_owed(card.ask("DeviceGetUUID")),
@@ -196,7 +194,7 @@ def facts_of(card: Card) -> Gpu:
 
 
 def _owed(answer: Any | Unavailable) -> Any:
-    """What every card tells: without it a number could not be said to be of any GPU."""
+    """A required value: every GPU reports it, and without it a number has no known GPU."""
     if isinstance(answer, Unavailable):
         raise UnavailableError(
             f"NVML does not describe the GPU ({answer.unavailable}).",
@@ -222,7 +220,7 @@ def _on_off(state: int) -> str:
 
 
 def _current(modes: list[int]) -> str:
-    """Of [current, pending]: the other one waits for a reset."""
+    """The current mode of [current, pending]: the pending mode needs a reset."""
     return _on_off(modes[0])
 
 
@@ -235,7 +233,7 @@ def _watts(milliwatts: int) -> float:
 
 
 def _pcie(generation: int | Unavailable, width: int | Unavailable) -> str | Unavailable:
-    """The best link that this card and this system can have together."""
+    """The best PCIe link that this GPU and this system support together."""
     if isinstance(generation, Unavailable):
         return generation
     return width if isinstance(width, Unavailable) else f"gen{generation} x{width}"

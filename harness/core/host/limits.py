@@ -1,4 +1,4 @@
-"""What this process may use: CPUs by affinity, cores and memory by cgroup, and so how many threads."""
+"""Resource limits of this process: CPUs by affinity, cores and memory by cgroup, and the number of threads from them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 MIN_FILES = 64
-"""Open files at once: a stage has a dozen, and its libraries as many while they load."""
+"""Open files at once: a stage has about a dozen, and its libraries as many while they load."""
 MIN_FILE_BYTES = 64 << 20
 """The largest record that is read (core/store.py)."""
 MIN_ADDRESS_BYTES = 1 << 30
-"""Address space: the libraries of a stage that computes nothing map half of it."""
+"""Address space: the libraries of a stage without computation map half of it."""
 
 
 def too_narrow() -> tuple[str, str] | None:
-    """(problem, hint) of the first limit of this process (`ulimit`) under which no stage can work; None without one."""
+    """(problem, hint) of the first limit of this process (`ulimit`) that is too low for any stage; else None."""
     for kind, least, what, remedy in (
         (resource.RLIMIT_NOFILE, MIN_FILES, "open files", "-n 4096"),
         (resource.RLIMIT_FSIZE, MIN_FILE_BYTES, "bytes in a file", "-f unlimited"),
@@ -42,18 +42,18 @@ def affinity() -> tuple[int, ...]:
 
 
 def cpu_quota(cgroup: Path = _CGROUP, membership: Path = _MEMBERSHIP) -> float | None:
-    """Cores by cgroup quota, the smallest of this process's cgroup and its ancestors; None where there is no quota."""
+    """Cores by cgroup quota, the smallest of this process's cgroup and its ancestors; None without a quota."""
     return min(filter(None, map(_quota, _folders("cpu", cgroup, membership))), default=None)
 
 
 def memory_limit_bytes(cgroup: Path = _CGROUP, membership: Path = _MEMBERSHIP) -> int | None:
-    """Memory limit, the smallest of this process's cgroup and its ancestors; None where there is none."""
+    """Memory limit, the smallest of this process's cgroup and its ancestors; None without a limit."""
     return min(filter(None, map(_memory, _folders("memory", cgroup, membership))), default=None)
 
 
 def throttled_periods(cgroup: Path = _CGROUP, membership: Path = _MEMBERSHIP) -> int | None:
-    """Periods in which a CPU quota held back this process's cgroup or one above it; None where nobody counts them."""
-    # A quota higher up holds back what is below it and is counted there alone: the most of any level is enough.
+    """Periods in which a CPU quota throttled this process's cgroup or an ancestor; None where they are not counted."""
+    # An ancestor's quota also throttles the cgroups below but is counted only there: the largest count is enough.
     counts = map(_throttled, _folders("cpu", cgroup, membership))
     return max((count for count in counts if count is not None), default=None)
 
@@ -69,7 +69,7 @@ def threads(cpus: int | None = None, quota: float | None = None) -> int:
 
 
 def _folders(controller: str, cgroup: Path, membership: Path) -> Iterator[Path]:
-    """Where a limit may stand: the mount, and without a cgroup namespace the process's own path below it as well."""
+    """Folders that may hold a limit: the mount and, without a cgroup namespace, also the process's path below it."""
     yield from (cgroup, cgroup / controller)  # version 2, version 1
     for line in (_read(membership) or "").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -82,7 +82,7 @@ def _folders(controller: str, cgroup: Path, membership: Path) -> Iterator[Path]:
 
 
 def _quota(folder: Path) -> float | None:
-    """Version 2 has `cpu.max` with quota and period or the word max, version 1 a file for each and -1."""
+    """Version 2 has `cpu.max` with quota and period, or the word max; version 1 has a file for each, -1: no quota."""
     unified = _read(folder / "cpu.max")
     split = (_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us"))
     quota, period = unified.split() if unified else split
@@ -96,7 +96,7 @@ def _throttled(folder: Path) -> int | None:
 
 def _memory(folder: Path) -> int | None:
     text = _read(folder / "memory.max") or _read(folder / "memory.limit_in_bytes")
-    # Version 1 says "no limit" as a number near 2**63.
+    # Version 1 writes "no limit" as a number near 2**63.
     return int(text) if text and text != "max" and int(text) < 2**60 else None
 
 

@@ -1,9 +1,9 @@
-"""No process outlives the one that started it, however that one ends and whatever session it moved to (Linux).
+"""Ends every process with its parent, however the parent ends and whatever session the process moved to (Linux).
 
     python -I -S harness/core/host/orphans.py <command>…
 
-is a guard: a process between a stage and a command that runs a user's code. It ends with everything that the command
-left, also where the stage is killed, which can then sweep no more. It needs the standard library alone.
+is a guard: a process between a stage and a command that runs a user's code. When it ends, it kills every process that
+the command left, also where the stage was killed and cannot do so. It needs only the standard library.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from typing import NoReturn
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _ROUNDS = 500
-"""Passes over the children: each one may have started others before it was killed."""
+"""Passes over the children: each child may have started others before it was killed."""
 _PAUSE_S = 0.01
 
 
 def die_with_parent(parent: int | None = None, by: signal.Signals = signal.SIGKILL) -> None:
-    """Ask the kernel (Linux) to send this process a signal when its parent dies; elsewhere there is no such request.
+    """Ask the kernel (Linux) to send this process a signal when its parent dies; other systems have no such request.
 
-    `parent`: the process that should be the parent, where it may have died before the kernel was asked.
+    `parent`: the expected parent, which may have died before this request.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, by)
@@ -40,17 +40,17 @@ def die_with_parent(parent: int | None = None, by: signal.Signals = signal.SIGKI
 
 
 def adopt() -> None:
-    """Become the parent of every descendant whose own parent ends, instead of process 1: `sweep` then finds it, also
-    where it began a session of its own."""
+    """Become the parent of every descendant whose own parent ends, instead of process 1: `sweep` then finds it, even
+    where it started a session of its own."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def children() -> frozenset[int]:
-    """Process ids of the children of this process, those that ended and wait to be reaped as well."""
+    """Process ids of the children of this process, including ended children that are not reaped yet."""
     own, found = os.getpid(), set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        # It may end while we look. A name may hold spaces and parentheses: count from its end (proc(5)).
+        # It may end meanwhile. A name may contain spaces and parentheses: count from its end (proc(5)).
         with suppress(OSError, IndexError, ValueError):
             if int(stat.read_text().rpartition(")")[2].split()[1]) == own:
                 found.add(int(stat.parent.name))
@@ -58,9 +58,9 @@ def children() -> frozenset[int]:
 
 
 def sweep(keep: Collection[int] = ()) -> int:
-    """Kill and reap every child but those, and what comes to this process as its child thereby; how many there were.
+    """Kill and reap every child not in `keep`, and the children that this process adopts thereby; returns their number.
 
-    A live child in `keep` keeps its own children. Meant for a process that has called `adopt`.
+    A live child in `keep` keeps its own children. For a process that has called `adopt`.
     """
     ended = 0
     for _ in range(_ROUNDS):
@@ -78,8 +78,8 @@ def sweep(keep: Collection[int] = ()) -> int:
 
 
 def end_all_with(parent: int) -> None:
-    """End this process and all its children when its parent dies or SIGTERM comes. For a process that has called
-    `adopt` and runs no code of a user itself, which could keep the signal waiting."""
+    """End this process and all its children when its parent dies or SIGTERM arrives. For a process that has called
+    `adopt` and does not run a user's code itself, which could delay the signal."""
 
     def end(_signal: int, _frame: FrameType | None) -> NoReturn:
         sweep()
@@ -90,9 +90,9 @@ def end_all_with(parent: int) -> None:
 
 
 def fork_guarded(parent: int) -> None:
-    """Go on in a fork, in a session of its own; the calling process stays as its guard and ends as the fork does.
+    """Continue in a fork with its own session; the calling process stays as its guard and ends as the fork does.
 
-    parent: the process that should be the parent of the guard.
+    parent: the expected parent of the guard.
     """
     os.setsid()  # Ctrl-C is for the stage alone, which then ends both
     adopt()
@@ -107,7 +107,7 @@ def fork_guarded(parent: int) -> None:
 
 
 def guarded(command: Sequence[str], announced: bool = False) -> list[str]:
-    """The words that start a command under a guard, in a session of its own and with the guard's standard streams.
+    """The arguments that start a command under a guard, in its own session and with the guard's standard streams.
 
     announced: the first line of standard output is a `Started` of core/protocol.py with the process id of the command.
     """
@@ -144,7 +144,7 @@ def _run_guarded(words: Sequence[str]) -> NoReturn:
         os._exit(127)
     if announced:
         os.write(1, b'{"event":"started","pid":%d}\n' % process.pid)
-    # Who reads from the command sees its end, and not that of its guard.
+    # A reader of the command's output then sees the command's end, not that of its guard.
     for number in (0, 1):
         handle = os.open(os.devnull, os.O_RDWR)
         os.dup2(handle, number)
@@ -153,7 +153,7 @@ def _run_guarded(words: Sequence[str]) -> NoReturn:
 
 
 def end_group(pid: int) -> None:
-    """Kill a process that was not reaped yet and its group; without a group, before its setsid(), it alone."""
+    """Kill a process that is not reaped yet, with its group; before its setsid(), when it has no group, only itself."""
     try:
         os.killpg(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
