@@ -1,7 +1,7 @@
 """The table of backends: everything that must be known before a backend's libraries are imported.
 
-Adding a backend: its file with one class (base.py says what it owes), an entry here, a test, a line in a config. An
-installed package may bring one as well (plugins.py).
+Adding a backend: its file with one class (its duties: base.py), an entry here, a test, a line in a config. An
+installed package may provide a backend as well (plugins.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from harness.core.text import unknown_name
 __all__ = ["BACKENDS", "BUILT_IN", "BackendInfo", "backend_info"]
 
 _MODEL_CODE = ("torchvision", "transformers.modeling_utils", "transformers.models.auto.modeling_auto")
-"""What models are written with. Imported by every case alone it would take seconds, and stand in its load time."""
+"""Libraries that models are written with. If each case imported them, that would add seconds to its load time."""
 
 _CUDA_FLOATS: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16")
 _TF32_CPU = "TF32 is a GPU's way to multiply"
@@ -28,7 +28,7 @@ _TORCH_INT8 = "int8 is measured through quantised ONNX files, which PyTorch does
 _FP16_CPU = "CPU kernels compute fp16 by way of fp32 on most processors; use bf16"
 
 _ASK_NVML = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-"""What asks for a GPU while the case server imports must not start CUDA in it: CUDA does not survive a fork."""
+"""A library that looks for a GPU at import must not start CUDA in the case server: CUDA does not survive a fork."""
 
 _torch = partial(
     BackendInfo,
@@ -41,7 +41,7 @@ _torch = partial(
     one_stream=None,
     allocations="harness.backends.torch.profile_memory:memory_profile",
 )
-"""What PyTorch's three backends have in common."""
+"""Common fields of PyTorch's three backends."""
 
 BUILT_IN: Mapping[str, BackendInfo] = {
     "noop": BackendInfo(
@@ -156,7 +156,7 @@ BACKENDS = Table(BUILT_IN)
 
 
 def backend_info(name: str) -> BackendInfo:
-    """The entry of a backend. ConfigError with the nearest known name, or with what is wrong with its plugin."""
+    """The entry of a backend. ConfigError with the nearest known name, or with the fault of its plugin."""
     try:
         return BACKENDS[name]
     except KeyError:

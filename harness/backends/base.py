@@ -1,4 +1,4 @@
-"""What every backend owes the harness. A backend never reads a clock: measure/ times all of them with one loop."""
+"""The interface of every backend. A backend never reads a clock: measure/ times all of them with one loop."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class BackendJob:
     """Everything a backend needs to run one case.
 
     folder: the model's folder below models/.
-    batches: the different input batches, each of case.batch_size items, that rotate while timing.
+    batches: the different input batches, each of case.batch_size samples, that rotate while timing.
     threads: intra-op threads to use, the same for every backend.
     cache: a folder where compiled code may be kept between processes.
     options: of the case's setting (harness.backends.Setting).
-    engine: what `build_engine` made for the case; None where the backend loads none.
+    engine: the engine built for the case; None where the backend loads none.
     engine_folder: where the path of its file begins; None: in `folder`.
-    process: names this process among all of a run.
+    process: name of this process among all processes of a run.
     """
 
     case: Case
@@ -49,9 +49,9 @@ class BackendJob:
 
     @property
     def slots(self) -> int:
-        """Sets of inputs and outputs at the transfer boundary, one a batch in flight; select() takes them in turn.
+        """Sets of inputs and outputs at the transfer boundary, one per batch in flight; select() takes them in turn.
 
-        Above one, copies run on streams of their own.
+        Above 1, copies run on streams of their own.
         """
         return IN_FLIGHT if (self.case.boundary, self.case.mode) == ("transfer", "pipelined") else 1
 
@@ -60,13 +60,12 @@ class Backend(ABC):
     """One way to run a model.
 
     Order of calls: load → compile → (select → infer → synchronize → outputs)… → placement → (refresh → select → infer →
-    synchronize → outputs)… → close. At the e2e boundary
-    feed stands in place of select; in pipelined mode on a CPU submit and wait in place of infer and synchronize; at the
-    transfer boundary upload and download surround infer.
+    synchronize → outputs)… → close. At the e2e boundary feed replaces select; in pipelined mode on a CPU submit and
+    wait replace infer and synchronize; at the transfer boundary upload and download surround infer.
     """
 
     compiles = False
-    """True when compile() does work whose time is a cold cost of its own."""
+    """True when the time of compile() is a separate part of the cold start."""
 
     stream: Any = None
     """On a GPU, from load() on: the pycuda Stream that infer(), upload() and download() enqueue on, so that one event
@@ -99,9 +98,9 @@ class Backend(ABC):
         """Enqueue exactly one forward pass of the selected batch: builds nothing, copies nothing back."""
 
     def refresh(self, index: int) -> None:  # noqa: B027 - who reads the arrays themselves has nothing to do
-        """The arrays of batch `index` of the job have changed in place: bring up to date what infer() reads of them.
+        """The arrays of batch `index` of the job have changed in place: update the data that infer() reads of them.
 
-        Outside the clock. Owed by a backend that copied them in load(); else a changed input gets the old answer.
+        Outside the clock. Required of a backend that copied them in load(); else a changed input gets the old answer.
         """
 
     def feed(self, batch: Batch) -> None:
@@ -124,7 +123,7 @@ class Backend(ABC):
         raise CaseError(f"{self.job.case.backend} runs one request at a time.", "Leave `modes: [pipelined]` out.")
 
     def wait(self) -> None:
-        """Wait until the oldest pass in flight is done; outputs() are then that one's."""
+        """Wait until the oldest pass in flight is done; outputs() are then those of that pass."""
         raise CaseError(f"{self.job.case.backend} runs one request at a time.", "Leave `modes: [pipelined]` out.")
 
     def synchronize(self) -> None:  # noqa: B027 - on a CPU infer() returns when the work is done
@@ -136,18 +135,18 @@ class Backend(ABC):
 
     @abstractmethod
     def placement(self) -> Placement:
-        """What really ran, from the session, graph or module; never from the request."""
+        """The devices and precision that really ran, from the session, graph or module; never from the request."""
 
     def build_facts(self) -> dict[str, str]:
         """Facts about the library's build that change numbers, for the environment record."""
         return {}
 
     def on_purpose(self) -> str | None:
-        """What it does for the sake of a test of the harness; None for all real work."""
+        """A description of behaviour that only serves a test of the harness; None for all real work."""
         return None
 
     def close(self) -> None:  # noqa: B027 - most backends hold nothing that outlives the process
-        """Give back what outlives the process."""
+        """Release resources that outlive the process."""
 
 
 def construct(target: str, job: BackendJob) -> Backend:
@@ -159,7 +158,7 @@ def construct(target: str, job: BackendJob) -> Backend:
 
 
 def _give_batch_first(backend: Backend, axes: Mapping[str, int]) -> None:
-    """Let outputs() of this object have the batch as first axis, as the stored references do; axes: where it is."""
+    """Make outputs() of this object move the batch to the first axis, as in the stored references; axes: its place."""
     if not axes:
         return
     outputs = backend.outputs
@@ -171,11 +170,11 @@ def _give_batch_first(backend: Backend, axes: Mapping[str, int]) -> None:
 
 
 _WORDS = re.compile(r"out ?of ?memory|failed to allocate|MemoryAllocation|ALLOC_FAILED|bad.alloc", re.IGNORECASE)
-"""How torch, CUDA, ONNX Runtime and TensorRT say it; each has an exception type of its own."""
+"""The messages of torch, CUDA, ONNX Runtime and TensorRT; each has an exception type of its own."""
 
 
 def tells_full_memory(text: str) -> bool:
-    """True where a library's message says that memory is over."""
+    """True where a library's message reports that memory is full."""
     return _WORDS.search(text) is not None
 
 

@@ -28,7 +28,7 @@ MIN_BATCHES = 8
 
 @dataclass(frozen=True)
 class BatchSet:
-    """The batches of a case: inputs[i] are arrays of shape (batch, …), or with the batch where the model has it;
+    """The batches of a case: inputs[i] are arrays of shape (batch, …), or with the batch on the model's axis;
     reference(i) the fp32 outputs for them."""
 
     inputs: tuple[Batch, ...]
@@ -39,8 +39,8 @@ class BatchSet:
 class RawBatchSet:
     """The batches of an e2e case.
 
-    items: texts or JPEG files of each batch; prepare: items → input arrays; answer: (outputs, input arrays) → what a
-    caller wants; reference(i): the fp32 outputs for batch i as prepare() prepares it.
+    items: texts or JPEG files of each batch; prepare: items → input arrays; answer: (outputs, input arrays) → the
+    caller's answer; reference(i): the fp32 outputs for batch i as prepare() prepares it.
     """
 
     items: tuple[Sequence[Item], ...]
@@ -50,7 +50,7 @@ class RawBatchSet:
 
 
 NO_BATCHES = BatchSet(inputs=({},) * MIN_BATCHES, reference=lambda index: {})
-"""For a backend that loads nothing: as many empty batches as others have at least."""
+"""For a backend that loads nothing: the least number of batches, all empty."""
 
 
 def nothing_exported(case: Case) -> ExportRecord:
@@ -78,7 +78,7 @@ def nothing_exported(case: Case) -> ExportRecord:
 def load_batches(folder: Path, export: ExportRecord, case: Case, samples: int) -> BatchSet:
     """Read the inputs of the case's sequence length.
 
-    Raises MissingInputError when the export has none of that length, or fewer than `samples`.
+    Raises MissingInputError when the export has no inputs of that length, or fewer than `samples`.
     """
     found = _input_set(export, case, samples)
     samples = min(samples, found.samples)
@@ -115,7 +115,7 @@ def load_raw_batches(folder: Path, export: ExportRecord, case: Case, samples: in
 def batch_starts(samples: int, batch_size: int) -> list[int]:
     """First sample of each batch: together they cover all samples, and there are at least MIN_BATCHES.
 
-    Small batches partition the samples. Large ones overlap, each starting an eighth of the samples later; samples
+    Small batches partition the samples. Large batches overlap, each starting an eighth of the samples later; samples
     wrap around at the end.
     """
     partition = math.ceil(samples / batch_size)

@@ -1,4 +1,4 @@
-"""What a CPU can do at most: matrix products and copies of one thread, by each library that a backend may use.
+"""The measured limits of a CPU: matrix products and copies of one thread, by each library that a backend may use.
 
 A limit that is measured too low would call sound rows impossible, and which library has the fastest kernel differs from
 CPU to CPU: each is tried. Imported in a process whose thread pools have one thread (harness/processes/cpu_roof.py).
@@ -20,14 +20,14 @@ Work = Callable[[], object]
 
 SIZES = (256, 512, 1024)
 """Edges of the square matrices. The small ones stay in a core's own cache and end before a busy machine's scheduler
-takes the core away; beside the large ones, calling a library is nothing even where a core has a matrix unit (AMX)."""
+takes the core away; for the large ones a call costs next to nothing, even where a core has a matrix unit (AMX)."""
 
 
 def _library(name: str) -> Any:
     """The module; None where it is not installed or cannot be loaded."""
     try:
         return importlib.import_module(name)
-    except Exception:  # a broken installation raises what it likes
+    except Exception:  # a broken installation may raise anything
         return None
 
 
@@ -35,14 +35,14 @@ onnx, openvino, onnxruntime, torch = map(_library, ("onnx", "openvino", "onnxrun
 
 
 PIECE_BYTES = 4 << 20
-"""Of one copy: some hundred microseconds, beside which calling it is nothing, and too few for a busy machine's
-scheduler to take the core away. A source is larger than caches: none still holds a piece when its turn comes again."""
+"""Size of one copy: some hundred microseconds, long compared with the cost of the call, and too short for a busy
+machine's scheduler to take the core away. A source is larger than caches: no piece is still cached at its next turn."""
 
 
 def product(name: str, size: int) -> Work:
     """A call that multiplies two square matrices of that edge once, on one thread; `name` is one of PRODUCTS.
 
-    Raises UnavailableError where its library is not at hand, and what the library raises where it cannot do it here.
+    Raises UnavailableError where its library is missing, and the library's own error where it cannot compute this here.
     """
     make: Callable[[int], Work]
     make, *libraries = PRODUCTS[name]
@@ -158,5 +158,5 @@ PRODUCTS: Mapping[str, tuple[Any, ...]] = {
     "torch._int_mm": (_torch_int8, torch),
     "ONNX Runtime MatMulInteger": (_onnxruntime_int8, onnxruntime, onnx),
 }
-"""By name, what makes the call from the edge, and the libraries that it needs. Which precision each is of stands in
+"""By name, the function that makes the call from the edge, and the libraries that it needs. The precision of each is in
 harness/processes/cpu_roof.py, which must not import them."""

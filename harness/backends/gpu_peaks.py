@@ -1,4 +1,4 @@
-"""What a GPU can do at most, measured with PyTorch: matrix products, copies, and one kernel behind the other.
+"""The measured limits of a GPU, with PyTorch: matrix products, copies, and kernels one after the other.
 
 Every figure is the best of several calls, each between two events on the device's own clock. A limit that is measured
 too low would call sound rows impossible, so each is tried in the ways that libraries may choose.
@@ -23,7 +23,7 @@ COPY_BYTES = 1 << 30
 """Twenty times the L2 cache of an H100 (50 MB), so that a copy has to go through memory."""
 
 LINK_BYTES = 256 << 20
-"""Copies over PCIe: 5 ms on a fast link, beside which starting one is nothing."""
+"""Copies over PCIe: 5 ms on a fast link, long compared with the start of a copy."""
 
 LAUNCHES = 1000
 """Kernels in the shorter of two graphs; the longer has twice as many, and starting a graph cancels out."""
@@ -43,7 +43,7 @@ _WAYS: Mapping[Precision, tuple[torch.dtype, tuple[tuple[str, bool], ...]]] = {
 
 
 def require() -> None:
-    """Start CUDA in PyTorch; UnavailableError where that cannot be."""
+    """Start CUDA in PyTorch; UnavailableError where that fails."""
     if torch.version.cuda is None:
         raise UnavailableError(
             "This PyTorch was built without CUDA.", "Install a CUDA build: `pip install -e .[cuda]`."
@@ -58,7 +58,7 @@ def require() -> None:
 
 
 def build_facts() -> dict[str, str]:
-    """What decides these figures besides the versions of libraries."""
+    """The facts that decide these figures, besides the versions of libraries."""
     return {"torch_cuda_runtime": str(torch.version.cuda)}
 
 
@@ -87,7 +87,7 @@ def link_bytes_per_s() -> tuple[float, float]:
 
 
 def launch_ns() -> float:
-    """Device time of one more kernel in a CUDA graph that has to wait for the one before and does next to nothing."""
+    """Device time of one more kernel in a CUDA graph. It waits for the kernel before it and does next to nothing."""
     short, long = _graph_ns(LAUNCHES), _graph_ns(2 * LAUNCHES)
     return (long - short) / LAUNCHES
 
@@ -97,7 +97,7 @@ def _best_product(precision: Precision) -> float:
     dtype, switches = _WAYS[precision]
     best = 0.0
     for size in SIZES:
-        # Random: zeros cost less power, so that the clock would stay higher than any real pass has it.
+        # Random: zeros cost less power, so that the clock would stay higher than in any real pass.
         left, right = (torch.randn(size, size, device=_DEVICE).to(dtype) for _ in range(2))
         answer = torch.empty_like(left)
         for (name, position), second in itertools.product(switches, (right, right.t())):
@@ -108,7 +108,7 @@ def _best_product(precision: Precision) -> float:
 
 @contextmanager
 def _switched(name: str, position: bool) -> Iterator[None]:
-    """One of PyTorch's switches for matrix products in that position, and then as it was."""
+    """One of PyTorch's switches for matrix products in that position; restored afterwards."""
     before = getattr(torch.backends.cuda.matmul, name)
     setattr(torch.backends.cuda.matmul, name, position)
     try:

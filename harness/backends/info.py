@@ -1,4 +1,4 @@
-"""What the table of backends says of each: everything that must be known before its libraries are imported."""
+"""An entry of the table of backends: everything that must be known before the backend's libraries are imported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Artifact = Literal["module", "onnx", "engine", "none"]
 Target = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 """`module:name`."""
 TopLevel = Annotated[str, StringConstraints(pattern=r"^\w+$")]
-"""A module without a dot: whether a dotted one is there can only be told by importing its parents."""
+"""A module without a dot: to check that a dotted module exists, its parents would have to be imported."""
 Line = Annotated[str, StringConstraints(min_length=1, pattern=r"^.*$")]
 
 
@@ -28,29 +28,28 @@ class BackendInfo:
     target: `module:Class`, imported only in the process that runs it; targets: by device, where there are several.
     requires: importable modules whose absence makes the backend unavailable (said, never hidden).
     preload: modules that the case server imports once, where they are installed, before it forks a process per case.
-    precisions: what can truly run, by device.
-    artifact: what it loads: "module" (weights and Python code), "onnx", "engine" (built from ONNX on this very GPU), or
-        "none".
+    precisions: the precisions that can truly run, by device.
+    artifact: its files: "module" (weights and Python code), "onnx", "engine" (built from ONNX on this GPU), or "none".
     not_offered: why a precision is missing, shown in the report of a plan that asks for it.
     not_quantised: why int8 files of one kind of quantisation are not run.
     computes: False for a backend that only measures the harness; such rows are never ranked.
-    environment: variables set before its libraries are imported. Both telemetry switches stand here: ONNX Runtime from
-        1.29 and OpenVINO start a thread at import that reports over the network, in the very process that measures.
+    environment: variables set before its libraries are imported. Both telemetry switches are here: ONNX Runtime from
+        1.29 and OpenVINO start a thread at import that reports over the network, in the process that measures.
     modes: how it can run; each mode needs its calls of base.py.
     modes_not_offered: why a mode is missing, shown in the report of a plan that asks for it.
-    compile_cache: True when compiling takes so long that later processes reuse the first one's work.
-    settings: named ways to run it, by device; the first is what a case gets whose configuration names none.
+    compile_cache: True when compiling takes so long that later processes reuse the work of the first process.
+    settings: named ways to run it, by device; the first is the default of a case whose configuration names none.
     transfers: True where it can copy inputs and outputs as part of a sample on a GPU: the transfer boundary.
     one_stream: why these copies cannot run beside the passes of other batches (that boundary in pipelined mode), shown
         in the report of a plan that asks for it; None where they can.
-    profiler: `module:function` that tells where the time of a case goes, layer by layer or operator by operator; called
-        `(job, batches, folder, runs)` in a process of its own, returns a PartsProfile. None where nobody can tell.
-    allocations: `module:function` that tells what one pass allocates and frees, as its library knows it; called
-        `(job, make, folder)`, returns a MemoryProfile. None where the library does not tell.
-    peak: `module:function` of a library that tells only how much a pass holds at most; called `(job)`, returns (bytes,
-        how), UnavailableError where it does not tell. None where it never does.
+    profiler: `module:function` that measures the time of each layer or operator of a case; called
+        `(job, batches, folder, runs)` in a process of its own, returns a PartsProfile. None where that is unknown.
+    allocations: `module:function` that lists what one pass allocates and frees, as reported by its library; called
+        `(job, make, folder)`, returns a MemoryProfile. None where the library reports nothing.
+    peak: `module:function` of a library that reports only the peak memory of a pass; called `(job)`, returns (bytes,
+        how), UnavailableError where it reports nothing. None where it never does.
     distributions: whose versions decide its numbers, besides those that every environment records.
-    plugin: distribution that brought it, filled in by whoever found it there; None for a built-in one.
+    plugin: distribution that provides it, filled in when the plugin is read; None for a built-in backend.
     """
 
     target: Target
@@ -80,7 +79,7 @@ class BackendInfo:
 
     @property
     def recorded(self) -> tuple[str, ...]:
-        """Distributions whose versions stand in the environment of its samples, besides those of every environment."""
+        """Distributions whose versions its samples' environment records, besides those of every environment."""
         return self.distributions if self.plugin is None else (self.plugin, *self.distributions)
 
     def target_on(self, device: Device) -> str:
@@ -88,15 +87,15 @@ class BackendInfo:
         return self.targets.get(device, self.target)
 
     def settings_on(self, device: Device) -> Mapping[str, Setting]:
-        """Its named settings on a device, the usual one first."""
+        """Its named settings on a device, the default first."""
         return self.settings.get(device, settings.PLAIN)
 
     def has_setting(self, device: Device, name: str) -> bool:
-        """Whether a name stands for a way to run it there."""
+        """Whether it has a setting of that name there."""
         return self._setting(device, name) is not None
 
     def setting(self, device: Device, name: str) -> Setting:
-        """What a name stands for there. Raises ConfigError where it has no such setting."""
+        """Its setting of that name there. Raises ConfigError where it has no such setting."""
         found = self._setting(device, name)
         if found is None:
             raise ConfigError(f"No setting `{name}` of this backend on {device}.", "Write the plan again: `make plan`.")

@@ -1,4 +1,4 @@
-"""What a case loads: all that its backend is given, its engine, and the hashes of all its files for the record."""
+"""Loading of a case: the job for its backend, its engine, and the hashes of all its files for the record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.core.schemas import SOURCES, Case, EngineRecord, ExportRecord, Onnx
 
 
 def onnx_of(export: ExportRecord, precision: Precision, variant: str | None = None) -> OnnxArtifact:
-    """The file of a precision, in the form that a setting asks for. MissingInputError where it was not exported.
+    """The file of a precision, in the form that a setting requires. MissingInputError where it was not exported.
 
     fp32, tf32 and bf16 arithmetic start from the same fp32 file.
     """
@@ -34,7 +34,7 @@ def onnx_of(export: ExportRecord, precision: Precision, variant: str | None = No
 
 
 def job_of(job: Job, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> BackendJob:
-    """What the backend of a job is given. Raises FormatError or MissingInputError for an engine that it needs."""
+    """A job as its backend gets it. Raises FormatError or MissingInputError for an engine that it needs."""
     case, info = job.case, backend_info(job.case.backend)
     options = info.setting(case.device, case.setting).told()
     needs_engine = info.artifact == "engine"
@@ -74,7 +74,7 @@ def engine_of(case: Case, options: Options, export: ExportRecord, folder: ModelF
 
 
 def artifacts(export: ExportRecord, case: Case, engine: EngineRecord | None = None) -> dict[str, str]:
-    """sha256 by file name of what the case loads: model file or engine, inputs, reference."""
+    """sha256 by file name of the files that the case loads: model file or engine, inputs, reference."""
     kind = backend_info(case.backend).artifact
     files = [
         file

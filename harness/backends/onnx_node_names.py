@@ -1,8 +1,8 @@
-"""From names in an exported ONNX file to the modules that they came from, and from kernels to the nodes they fused.
+"""Maps names in an exported ONNX file to modules of the model, and kernels to the nodes that they fused.
 
 PyTorch's exporter writes the stack of modules into each node's metadata (`pkg.torch.onnx.name_scopes` and
 `pkg.torch.onnx.class_hierarchy`, lists that end with the operator itself). Rewriting may leave a convolution with the
-scope of the normalisation that was folded into it; the name of its weight is then nearer to the truth. The older
+scope of the normalisation that was folded into it; the name of its weight is then more reliable. The older
 exporter writes the scopes into the names alone: `/layer1/layer1.0/conv1/Conv`.
 """
 
@@ -26,15 +26,15 @@ _SCOPES, _CLASSES = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarch
 _ABOUT_SHAPES = frozenset({"Shape", "Size", "Constant", "ConstantOfShape", "Range"})
 _PRODUCTS = ("Conv", "Gemm", "MatMul", "Attention")
 _AGAIN = re.compile(r"_\d+$")
-"""The older exporter numbers what stands in one scope several times: `Add`, `Add_1`."""
+"""The older exporter numbers repeated operators of one scope: `Add`, `Add_1`."""
 
 
 @dataclass(frozen=True)
 class Node:
     """One node of an exported file.
 
-    module: path of the module that it came from, ROOT for the model itself; None where the file does not tell.
-    around: names and class names of that module and of those that it stands in.
+    module: path of the module that it came from, ROOT for the model itself; None where the file does not have it.
+    around: names and class names of that module and of the modules around it.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Node:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Its operator and its module's class: what it is, for group_of()."""
+        """Its operator and its module's class, for group_of()."""
         return (self.operator, *self.around[-1:])
 
 
@@ -73,7 +73,7 @@ def read_graph(file: Path) -> NodeIndex:
 
 
 def named(name: str) -> Node | None:
-    """What the older exporter's name of a node tells: scopes and operator; None for any other name."""
+    """Scopes and operator from the older exporter's name of a node; None for any other name."""
     if not name.startswith("/"):
         return None
     *scopes, operator = name[1:].split("/")
@@ -83,13 +83,13 @@ def named(name: str) -> Node | None:
             path.pop()
         path.append(scope)
     around = tuple(word for scope in path for word in scope.split("."))
-    # Classes are not told: `layer.0.output` stands for BertOutput.
+    # These names have no classes: `layer.0.output` means BertOutput.
     pairs = (f"{outer}.{inner}" for outer, inner in pairwise(path))
     return Node(name, _AGAIN.sub("", operator), (), (), ".".join(path) or ROOT, (*around, *pairs))
 
 
 def exported_graph(job: BackendJob) -> tuple[NodeIndex, tuple[str, ...]]:
-    """The graph that a case's file was made from, and why it is empty where it is.
+    """The graph that a case's file was made from, and the reason where it is empty.
 
     The fp32 file's for every precision: the others are made from it and keep the names of nodes, not all metadata.
     """
@@ -103,7 +103,7 @@ def exported_graph(job: BackendJob) -> tuple[NodeIndex, tuple[str, ...]]:
 
 
 def _file_of(job: BackendJob) -> Artifact | None:
-    """The fp32 file of the form that the case's library reads; None where only another form has one."""
+    """The fp32 file of the form that the case's library reads; None where only another form has an fp32 file."""
     forms, variant = job.export.onnx_variants, job.options.get("variant")
     used = f"{job.case.precision}-{variant}"
     if job.engine is not None:
@@ -119,7 +119,7 @@ def _node(found: Any, weights: Collection[str]) -> Node:
     weighing = [name.removesuffix(".weight") for name in found.input if name in weights and name.endswith(".weight")]
     module = weighing[0] if weighing else scopes[-2] or ROOT if len(scopes) > 1 and not scopes[0] else None
     around = tuple(word for name in scopes[:-1] for word in name.split(".")[-1:] if word)
-    # What a library fused has its own name, and its output's is the last member's.
+    # A fused kernel has its own name, and its output has the name of the last member's.
     by_name = None if scopes else named(found.name) or named("".join(found.output[:1]).removesuffix("_output_0"))
     return Node(
         name=found.name,
@@ -138,16 +138,16 @@ def _listed(text: str | None) -> list[str]:
 def fused(original: NodeIndex, kernels: NodeIndex) -> dict[str, tuple[Node, ...]]:
     """Name of each kernel of an optimised graph → the original nodes that it computes, in their order.
 
-    Backwards from the tensors that a kernel makes, as far as tensors that other kernels make or a node that is what the
-    kernel is; then each node that no kernel claimed goes to the kernel that made the latest of its inputs, as a sum or
-    an activation that was fused behind a convolution without a tensor name of its own.
+    Backwards from the tensors that a kernel makes, up to tensors that other kernels make or to a node that is the
+    kernel itself; then each node that no kernel claimed goes to the kernel that made the latest of its inputs, such as
+    a sum or an activation that was fused after a convolution without a tensor name of its own.
     """
     made = {kernel.name: _tensors_of(kernel, original) for kernel in kernels.nodes}
     boundary = {tensor for tensors in made.values() for tensor in tensors}
     owner: dict[str, str] = {}
     for kernel in kernels.nodes:
         if group_of((kernel.operator,)) == "layout":
-            continue  # it hands on what another kernel computed
+            continue  # it passes on another kernel's result
         for node in _behind(original, kernel.operator, made[kernel.name], boundary):
             owner.setdefault(node.name, kernel.name)
     order = {kernel.name: place for place, kernel in enumerate(kernels.nodes)}
@@ -166,7 +166,7 @@ def fused(original: NodeIndex, kernels: NodeIndex) -> dict[str, tuple[Node, ...]
 
 
 def told_by_themselves(kernels: NodeIndex) -> dict[str, tuple[Node, ...]]:
-    """The same for kernels whose own names tell where they stand, with nothing else of what they fused."""
+    """The same for kernels whose own names contain their module; the other nodes that they fused are unknown."""
     return {kernel.name: (kernel,) for kernel in kernels.nodes if kernel.module is not None}
 
 
@@ -194,8 +194,8 @@ def _behind(original: NodeIndex, operator: str, tensors: Sequence[str], boundary
 
 
 def main_of(members: Sequence[Node], operator: str = "") -> Node | None:
-    """The member that says what a kernel is: a product before all others, then one that the kernel is named after,
-    then the last. None of none."""
+    """The member that identifies a kernel: a product before all others, then the member that the kernel is named after,
+    then the last. None where there are no members."""
     named = [node for node in members if node.operator in operator]
     for candidates in ([node for node in members if _is_product(node)][:1], named, members):
         if candidates:
@@ -204,15 +204,15 @@ def main_of(members: Sequence[Node], operator: str = "") -> Node | None:
 
 
 def _is_product(node: Node) -> bool:
-    """Also the bias that is added to one, which keeps the module's name where a product was rewritten."""
+    """Also the bias added to a product: it keeps the module's name where the product was rewritten."""
     return node.operator in _PRODUCTS or node.around[-1:] == ("Linear",)
 
 
 def place_of(members: Sequence[Node], operator: str) -> tuple[str | None, Group]:
-    """(module, group) of a kernel from what it fused; its own operator counts where it fused nothing known.
+    """(module, group) of a kernel from the nodes that it fused; its own operator counts where these are unknown.
 
-    A kernel that fused the products of several modules stands in what those have in common, and in their group if
-    that is one.
+    A kernel that fused the products of several modules belongs to the module that contains them all, and to their group
+    if it is the same.
     """
     main = main_of(members, operator)
     if main is None:
@@ -227,7 +227,7 @@ def place_of(members: Sequence[Node], operator: str) -> tuple[str | None, Group]
 
 
 def _common(modules: Collection[str]) -> str:
-    """The module that all of these stand in."""
+    """The module that contains all of these."""
     shared = []
     for names in zip(*(module.split(".") for module in modules), strict=False):
         if len(set(names)) > 1:

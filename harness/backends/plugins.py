@@ -1,7 +1,7 @@
 """Backends of installed packages (docs/plugins.md): their entries for the table, checked before they are used.
 
 An entry point of the group `inferometer.backends` has the backend's name and gives a BackendInfo, or a function without
-arguments that returns one. Stages import its module, so it must not import what does the computing.
+arguments that returns it. Stages import its module, so it must not import the libraries that compute.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class PluginRefused:
 class Table(Mapping[str, BackendInfo]):
     """The built-in entries, then those of plugins, by name.
 
-    A plugin is read when somebody first asks for its name or for all: its module imports harness.backends itself, and a
-    process that measures one backend has no use for what others bring.
+    A plugin is read when its name, or the whole table, is first used: its module imports harness.backends itself, and a
+    process that measures one backend does not need the plugins of others.
     """
 
     def __init__(self, built_in: Mapping[str, BackendInfo]) -> None:
@@ -59,12 +59,12 @@ class Table(Mapping[str, BackendInfo]):
         return sum(1 for _ in self)
 
     def refused(self, name: str) -> list[PluginRefused]:
-        """Plugins of that name that were found and cannot be used."""
+        """Installed plugins of that name that cannot be used."""
         found = self._plugin(name)
         return found if isinstance(found, list) else []
 
     def all_refused(self) -> list[PluginRefused]:
-        """Every plugin that was found and cannot be used."""
+        """Every installed plugin that cannot be used."""
         problem = "cannot be used: its entry_points.txt is not readable"
         unreadable = [PluginRefused(f"The plugin {origin} {problem}.") for origin in self._installed[1]]
         return [*(one for name in self._points for one in self.refused(name)), *unreadable]
@@ -87,7 +87,7 @@ class Table(Mapping[str, BackendInfo]):
 
 
 def _read(name: str, points: list[Extension], built_in: Mapping[str, BackendInfo]) -> BackendInfo | list[PluginRefused]:
-    """The entry of the one package that brings a backend, or what is wrong with each that does."""
+    """The entry of the only package that provides a backend, or the fault of each package that does."""
     problem = _taken(name, points, built_in)
     found = [(point, problem or _entry(point, built_in)) for point in points]
     for _, entry in found:
@@ -105,12 +105,12 @@ def _taken(name: str, points: list[Extension], built_in: Mapping[str, BackendInf
 
 
 def _entry(point: Extension, built_in: Mapping[str, BackendInfo]) -> BackendInfo | str:
-    """The entry that an entry point gives, or in words what is wrong with it."""
+    """The entry that an entry point gives, or a description of its fault."""
     before = set(sys.modules)
     try:
         given: Any = point.load()
         given = given() if callable(given) else given
-    except (Exception, SystemExit) as error:  # whatever a package of somebody else's does, the others go on
+    except (Exception, SystemExit) as error:  # a fault of a foreign package must not stop the others
         return extensions.reason(error)
     if not isinstance(given, BackendInfo):
         return f"it gives {type(given).__name__} and no BackendInfo"

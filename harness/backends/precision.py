@@ -12,7 +12,7 @@ def precision_of(layers: Mapping[str, int]) -> str:
     """`layers`: number of computing layers by precision (fp32, bf16, int8, …) → the precision that the whole ran in.
 
     An int8 model is one with most of its layers in int8: products of two activations and sensitive layers stay in
-    fp32 by design. Any other mixture is named with all its parts, `bf16+fp32`, and so never passes for one of them.
+    fp32 by design. Any other mixture is named with all its parts, `bf16+fp32`, and so is never taken for one of them.
     """
     if 2 * layers.get("int8", 0) > sum(layers.values()):
         return "int8"
@@ -22,7 +22,7 @@ def precision_of(layers: Mapping[str, int]) -> str:
 _NOT_COMPUTED = frozenset(
     {"Const", "Input", "Output", "Parameter", "Result", "Reorder", "Convert", "ShapeOf", "Range", "Broadcast"}
 )
-"""Layers of OpenVINO's execution graph that hold, carry, convert or shape what others compute."""
+"""Layers of OpenVINO's execution graph that hold, carry, convert or shape the results of others."""
 
 _INTEGER = frozenset({"i8", "u8"})
 """In a layer that multiplies these are a quantised network, elsewhere pixels and masks."""
@@ -42,7 +42,7 @@ def computing_layers(layers: Iterable[tuple[str, str]], products: Collection[str
 
 
 def floating_precision(*evidence: Mapping[str, int]) -> str:
-    """The floating type that most elements have, of the first evidence that knows one.
+    """The floating type of most elements, from the first evidence that has floating types.
 
     evidence, best first: numbers of elements or tensors by type, in the words of ONNX (`float16`), of ONNX Runtime
     (`tensor(float)`), of OpenVINO (`f32`) or of PyTorch (`torch.bfloat16`). Weights come first; a model without any is
@@ -62,7 +62,7 @@ def floating_precision(*evidence: Mapping[str, int]) -> str:
 
 
 def file_precision(file: OnnxArtifact, inputs: Iterable[str], outputs: Iterable[str]) -> str:
-    """The floating type of an ONNX file: of its weights, or without any, of what its nodes give, takes or answers.
+    """The floating type of an ONNX file: of its weights, or without any, of its nodes' results, inputs or outputs.
 
     inputs, outputs: their types in ONNX Runtime's words.
     """

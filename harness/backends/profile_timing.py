@@ -1,4 +1,4 @@
-"""Inferences by the clock, with a profiler and without one, mixed so that both see the same machine."""
+"""Timed inferences with and without a profiler, mixed so that both see the same machine."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from harness.timing.clock import now_ns
 WARM_UP_RUNS = 5
 
 Listener = Callable[[str], None]
-"""Is given the phase that a profiled process has come to."""
+"""Called with the phase that a profiled process has reached."""
 
 _listeners: list[Listener] = []
 
 
 def listen(listener: Listener) -> None:
-    """From here on, say which phase begins: what compilers do in processes of their own is nobody's disturbance."""
+    """From here on, report each phase that begins: compiler processes of the case itself are no disturbance."""
     _listeners.append(listener)
 
 
@@ -37,7 +37,7 @@ def span_of(backend: Backend, index: int) -> int:
 
 
 def ready(backend: Backend) -> None:
-    """Load, compile, warm up; what follows is timed."""
+    """Load, compile, warm up; the inferences after that are timed."""
     entered("load")
     backend.load()
     entered("compile")
@@ -48,7 +48,7 @@ def ready(backend: Backend) -> None:
 
 
 def warm_up(backend: Backend) -> None:
-    """Some inferences that nobody times, and their answers, as they are checked before any is timed."""
+    """Some inferences without timing, and their answers, which are checked before any inference is timed."""
     for index in range(WARM_UP_RUNS):
         span_of(backend, index)
         backend.outputs()
@@ -62,7 +62,7 @@ def plain_ns(backend: Backend, runs: int) -> int:
 def spans_alone(backend: Backend, runs: int) -> list[int]:
     """Wall times in ns of `runs` inferences of a backend that is made ready for them and closed after.
 
-    For libraries with threads of their own: those of a second session would spin beside the ones that are timed.
+    For libraries with threads of their own: the threads of a second session would spin beside the timed ones.
     """
     ready(backend)
     spans = [span_of(backend, index) for index in range(runs)]
@@ -71,6 +71,6 @@ def spans_alone(backend: Backend, runs: int) -> list[int]:
 
 
 def in_turns(plain: Callable[[int], int], watched: Callable[[int], int], runs: int) -> tuple[list[int], list[int]]:
-    """Wall times in ns of `runs` inferences without a profiler, and of as many with one, of the same session."""
+    """Wall times in ns of `runs` inferences without a profiler, and of as many with it, of the same session."""
     spans = [(plain(index), watched(index)) for index in range(runs)]
     return [without for without, _ in spans], [with_it for _, with_it in spans]

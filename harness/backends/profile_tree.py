@@ -13,7 +13,7 @@ ROOT = "(model)"
 
 @dataclass(frozen=True)
 class Mark:
-    """A part begins or ends. at_ns: on whichever clock; a part that stands in another one ends before it."""
+    """A part begins or ends. at_ns: on any clock; a part inside another part ends before it."""
 
     part: str
     begins: bool
@@ -22,7 +22,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Times:
-    """Of one part: calls a run, time in it and in what it calls, and time in it alone, in ns."""
+    """Of one part: calls per run, time in it and in the parts that it calls, and time in it alone, in ns."""
 
     calls: float
     total_ns: int
@@ -61,7 +61,7 @@ def times_of_run(marks: Iterable[Mark]) -> dict[str, Times]:
 
 
 def means(runs: Sequence[Mapping[str, Times]]) -> dict[str, Times]:
-    """Part → its mean times over runs; one that a run did without took none there. Self times add up to the whole."""
+    """Part → its mean times over runs, 0 in a run without the part. Self times add up to the whole."""
     parts = dict.fromkeys(part for run in runs for part in run)
     return {part: _mean([run.get(part, _NONE) for run in runs]) for part in parts}
 
@@ -75,7 +75,7 @@ def _mean(times: Sequence[Times]) -> Times:
 
 
 def spans_of_run(marks: Iterable[Mark]) -> list[Span]:
-    """The marks of one run, which nest, as spans of a trace that starts with the first one."""
+    """The marks of one run, which nest, as spans of a trace that starts with the first mark."""
     spans: list[Span] = []
     opened: list[Mark] = []
     for mark in marks:

@@ -1,4 +1,4 @@
-"""Named ways to run a backend (docs/decisions/0010-settings.md). The first of each table is its usual one."""
+"""Named ways to run a backend (docs/decisions/0010-settings.md). The first of each table is its default."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from harness.core.schemas import Kind
 
 @dataclass(frozen=True)
 class Setting:
-    """A named way to run a backend; the name stands in every row that was measured with it.
+    """A named way to run a backend; the name appears in every row that was measured with it.
 
-    options: what the backend's class is told (base.Job.options).
-    variant: which form of the ONNX file it loads (ExportRecord.onnx_variants); None: the plain one.
+    options: options for the backend's class (base.Job.options).
+    variant: which form of the ONNX file it loads (ExportRecord.onnx_variants); None: the plain file.
     kinds: models that it makes a difference for.
     tried: whether `tune: true` measures it beside the others.
     threads: how many the backend gets; None: as many as the plan gives every backend.
@@ -28,7 +28,7 @@ class Setting:
     threads: int | None = None
 
     def told(self) -> Mapping[str, str | int | bool]:
-        """Everything that the backend's class is to know of it."""
+        """All its options for the backend's class."""
         return self.options if self.variant is None else {**self.options, "variant": self.variant}
 
 
@@ -38,7 +38,7 @@ _THREADS = re.compile(r"1-thread|(?!1-)[1-9]\d{0,3}-threads")
 
 
 def of_threads(name: str) -> Setting | None:
-    """What `1-thread`, `2-threads`, … stand for on a CPU, where every backend has them; None for other names."""
+    """The setting of a name `1-thread`, `2-threads`, …, which every backend has on a CPU; None for other names."""
     if not _THREADS.fullmatch(name):
         return None
     return Setting("so many threads", tried=False, threads=int(name.partition("-")[0]))

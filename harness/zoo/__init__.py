@@ -1,7 +1,7 @@
 """The table of models: everything that must be known about a model before a library is imported.
 
 Adding a model: one entry in MODELS. A family is a module of this package that loads and rebuilds models of one origin;
-it offers `load` (for export) and `architecture` (for build.py), and is imported only where it is used.
+it offers `load` (for export) and `architecture` (for construct.py), and is imported only where it is used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ModelInfo:
     """One model.
 
     slug: name of its folder below models/.
-    weights: what can be asked for; default_weights is what a configuration gets that does not say.
+    weights: the possible choices; default_weights is used where a configuration names none.
     has_module: False where no PyTorch code exists, so that the PyTorch backends do not apply.
     classifier: True where output 0 is (batch, classes) logits. For hf: and module: the export decides.
     parameters: number of parameters; None where only the loaded model knows.
@@ -38,8 +38,8 @@ class ModelInfo:
     package: the pip package that holds the pretrained weights; None where they come from a hub or a file.
     family: the module of this package that loads it.
     exportable: False for work that is no model at all (known_duration.py).
-    reference: what the family needs to find it: a name, hub id, folder, file or `module:function`.
-    preprocessing: True where we know how text or pictures become its inputs, and so what its e2e boundary is.
+    reference: how the family finds it: by a name, hub id, folder, file or `module:function`.
+    preprocessing: True where the steps from text or pictures to inputs are known; the e2e boundary needs them.
     """
 
     name: str
@@ -178,13 +178,13 @@ PREFIXES: Mapping[str, str] = {
     "pt2:<file>": "a program that torch.export.save wrote",
     "onnx:<file>": "an ONNX file of yours; the PyTorch backends are skipped",
 }
-"""How a model that is not in the table is named, and what that means."""
+"""Names of models that are not in the table, with their meaning."""
 
 
 def model_info(name: str) -> ModelInfo:
-    """The entry of a model, or one made from a prefixed name. Reads no file but the configuration of an `hf:` model.
+    """The entry of a model, or a new entry for a prefixed name. Reads only the configuration file of an `hf:` model.
 
-    Raises ConfigError for an unknown name (with the nearest known one) and for a malformed source.
+    Raises ConfigError for an unknown name (with the nearest known name) and for a malformed source.
     """
     if name in MODELS:
         return MODELS[name]
@@ -223,7 +223,7 @@ def _spin(name: str) -> ModelInfo:
 
 
 def _own(name: str, prefix: str, slug: str, reference: str) -> ModelInfo:
-    """The entry of an hf:, module: or onnx: source; kind, counts and outputs are found at export."""
+    """The entry of an hf:, module: or onnx: source; kind, counts and outputs are known after the export."""
     hub = prefix == "hf"
     media = media_of(reference) if hub else "text"
     family, input_spec, weight_source = _OWN[prefix]
@@ -259,4 +259,4 @@ _OWN: Mapping[str, tuple[str, str, str]] = {
         "your file",
     ),
 }
-"""prefix: (family, input spec, what the weight source is)."""
+"""prefix: (family, input spec, description of the weight source)."""

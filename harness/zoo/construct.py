@@ -33,8 +33,7 @@ def build_module(record: ExportRecord, folder: Path) -> nn.Module:
     """The exported model with its weights: fp32, eval, no gradients.
 
     Its forward takes tensors positionally in the order of record.inputs, and the tensors of its answer (reference.py)
-    are in the order of record.outputs. Reads no network. Raises CaseError where the folder does not hold what the
-    record says.
+    are in the order of record.outputs. Reads no network. Raises CaseError where the folder does not match the record.
     """
     if record.module is None:
         raise CaseError(f"{record.model} is an ONNX file without a PyTorch module.", "Choose ONNX backends for it.")
@@ -66,12 +65,12 @@ class OwnInputs(nn.Module):
         self.written = written
 
     def forward(self, *inputs: torch.Tensor) -> Any:
-        """Copy what the module writes to, and call it."""
+        """Copy the inputs that the module writes to, and call it."""
         return self.module(*(one.clone() if place in self.written else one for place, one in enumerate(inputs)))
 
 
 def with_own_inputs(module: nn.Module, names: Sequence[str], written: Collection[str]) -> nn.Module:
-    """The module itself, or one around it that keeps the named inputs as they are for the next call."""
+    """The module itself, or a wrapper that leaves the named inputs unchanged for the next call."""
     if not written:
         return module
     return OwnInputs(module, tuple(place for place, name in enumerate(names) if name in written)).eval()
@@ -117,7 +116,7 @@ _SAMPLES = 8
 def seeded(
     build: Callable[[], nn.Module], seed: int, inputs: Callable[[int], NDArray[np.generic]]
 ) -> tuple[nn.Module, str]:
-    """The module with weights from `seed`, and what was done in words. `inputs` gives that many samples."""
+    """The module with random weights from `seed`, and how they were made. `inputs` gives that many samples."""
     torch.manual_seed(seed)
     module = build()
     for part in module.modules():
@@ -137,7 +136,7 @@ def _fit_batch_norms(module: nn.Module, inputs: Callable[[int], NDArray[np.gener
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.train()
-        norm.momentum = None  # the statistics of this one pass, not a running average with the initial ones
+        norm.momentum = None  # the statistics of this pass alone, not a running average with the initial values
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # sums depend on how they are split between threads
     with torch.no_grad():

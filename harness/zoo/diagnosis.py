@@ -1,7 +1,7 @@
-"""What may be wrong with a model itself, found on its reference before any exporter or backend is blamed for it.
+"""Checks of a model's reference, made before any exporter or backend is blamed for an error of the model itself.
 
-A reference must give the same answer twice, numbers that can be compared, one answer an item, and the same answer
-whatever else is in the batch. Each of these is asked here, with a few items, and named by the output that breaks it.
+A reference must give the same answer twice, numbers that can be compared, one answer for each sample, and the same
+answer whatever else is in the batch. Each is checked here with a few samples; the error names the output that fails.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from harness.zoo.reference import Answer
 Compare = Callable[[Arrays, Arrays, bool], Parity]
 
 ITEMS = 3
-"""Of the batch that is asked about. Not 2, which many a fixed axis has."""
+"""Size of the batch for these checks. Not 2: many fixed axes have that extent."""
 
 _LIMITS: Mapping[str, float] = {"float16": 2e-2}
 _LIMIT = 1e-4
-"""Relative L2 up to which two answers are one, for half precision and else: what an exported file is allowed."""
+"""Largest relative L2 of two equal answers, in half precision and otherwise: the same limits as for exported files."""
 _LIMIT_QUANTISED = 1e-1
-"""Of a file whose scales are found while running, over the whole batch."""
+"""The limit for a file whose scales are computed while running, over the whole batch."""
 
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
@@ -42,7 +42,7 @@ def diagnosed(name: str, loaded: Loaded, answer: Answer, inputs: Arrays, compare
     """The axis of each output that is the batch. `answer`: the reference, its outputs as the model gives them.
 
     Raises ExportError where an output cannot be compared, differs from call to call, has no batch axis, or depends on
-    the other items of its batch.
+    the other samples of its batch.
     """
     count = loaded.fixed_batch or ITEMS
     items = {key: values[:count] for key, values in inputs.items()}
@@ -103,7 +103,7 @@ def _check_repeats(name: str, loaded: Loaded, answer: Answer, items: Arrays, fir
 
 
 def _check_apart(name: str, loaded: Loaded, alone: Arrays, together: Arrays, compare: Compare) -> None:
-    """alone, together: the answer to one item by itself, and in its batch."""
+    """alone, together: the answer to one sample by itself, and in its batch."""
     found = _difference(loaded, alone, together, compare)
     if found is None:
         return
@@ -139,7 +139,7 @@ def _seeded(answer: Answer, items: Arrays) -> Arrays:
 
 
 def _culprits(loaded: Loaded) -> str:
-    """What in the model is known for such answers, as a sentence; empty where nothing is."""
+    """A sentence on the parts of the model that are known to cause such answers; empty where there are none."""
     if loaded.onnx_file is not None:
         found = _random_nodes(loaded.onnx_file)
         return f"In the file: {', '.join(found)}. " if found else ""

@@ -1,4 +1,4 @@
-"""What an export was asked for, as one hash, and whether the files on disk are still the answer."""
+"""The request of an export as one hash, and whether the files on disk still answer it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from harness.zoo import ModelInfo, identity
 
 _LIBRARIES = ("torch", "torchvision", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy")
 _FORMAT = 6
-"""Raised when the code of an export changes what it writes, so that old files are made anew."""
+"""Increased when the export code writes other files than before, so that old files are made again."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line adds to the plan; the same for every model of one call.
+    """Options that the command line adds to the plan; the same for every model of one call.
 
     attention: how a transformer's attention is written into ONNX, `eager` or `sdpa`.
     """
@@ -41,10 +41,10 @@ def request_digest(
     options: Options,
     built: Mapping[str, str] | None = None,
 ) -> str:
-    """Hash of everything that decides what the files hold.
+    """Hash of everything that decides the content of the files.
 
     Sequence lengths and precisions are left out: a record that covers more than a plan asks for still serves it.
-    built: what a user's module is, known once it is built (identity.py).
+    built: the identity of a user's module, known once it is built (identity.py).
     """
     asked = [planned.name, planned.slug, planned.weights, seed, samples, *(one.sha256 for one in planned.inputs)]
     how = [options.exporter, options.opset, options.output_name, options.max_length, options.attention]
@@ -66,7 +66,7 @@ def covers(record: ExportRecord, planned: PlannedModel) -> bool:
     """True where a record holds every sequence length and precision, and the raw inputs, that the plan asks for."""
     lengths = {entry.sequence_length for entry in record.input_sets}
     raw = not planned.raw_inputs or all(entry.raw is not None for entry in record.input_sets)
-    # What was refused would be refused again: the digest covers code, libraries and options.
+    # A refused file would be refused again: the digest covers code, libraries and options.
     files = set(planned.onnx_precisions) <= {*record.onnx, *record.refused}
     variants = set(planned.onnx_variants) <= {*record.onnx_variants, *record.refused}
     return raw and files and variants and set(planned.sequence_lengths or (None,)) <= lengths

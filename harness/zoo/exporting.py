@@ -66,8 +66,8 @@ def raw_inputs(
 ) -> dict[int | None, RawInputs]:
     """Write raw inputs and their reference for every sequence length. Nothing where the preprocessing is not known.
 
-    Raises ExportError where preparing the items does not give the inputs that the other boundaries use: exactly those
-    for text, those but for JPEG's loss for pictures.
+    Raises ExportError where the prepared items differ from the inputs of the other boundaries: text must be equal,
+    pictures may differ by JPEG's loss.
     """
     found: dict[int | None, RawInputs] = {}
     for length, made in inputs.items():
@@ -91,7 +91,7 @@ def _one(loaded: Loaded, raw: Raw, made: Inputs, folder: ModelFolder, length: in
 
 
 def _is_exact(how: Preparation) -> bool:
-    """Whether the items become exactly the stored inputs: JPEG alone loses something."""
+    """Whether the items become exactly the stored inputs: only JPEG is lossy."""
     return how.kind == "text" or (how.kind == "processor" and how.media == "audio")
 
 
@@ -114,7 +114,7 @@ def _check(prepared: Arrays, stored: Arrays, exact: bool) -> None:
 
 def _reference(loaded: Loaded, raw: Raw, prepared: Arrays, folder: ModelFolder, length: int | None) -> Artifact:
     if _is_exact(raw.preparation):
-        # The inputs are the very same, so the outputs are as well.
+        # The inputs are the same, so the outputs are the same too.
         return artifact(folder.reference(length))
     outputs = in_chunks(reference_of(loaded, limits.threads()), prepared, loaded.fixed_batch)
     check_comparable(folder.root.name, outputs)
@@ -123,7 +123,7 @@ def _reference(loaded: Loaded, raw: Raw, prepared: Arrays, folder: ModelFolder, 
 
 
 _EXAMPLES = 2
-"""Samples of the exporter's example; torch.export would take an axis of extent 1 for a fixed one."""
+"""Samples of the exporter's example; torch.export would take an axis of extent 1 for a fixed axis."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +140,7 @@ class ExportJob:
 
     @property
     def lengths(self) -> tuple[int | None, ...]:
-        """Sequence lengths of the input sets; one set without a length where the model reads no text."""
+        """Sequence lengths of the input sets; a single set without a length where the model reads no text."""
         return self.planned.sequence_lengths or (None,)
 
 
@@ -154,7 +154,7 @@ class LoadedRequest:
 
 
 def identify(job: ExportJob, step: Step) -> LoadedRequest:
-    """Load the model and say what it is. Raises HubError, ConfigError, UsageError, ExportError or StorageError."""
+    """Load the model and identify it. Raises HubError, ConfigError, UsageError, ExportError or StorageError."""
     with store.translate_storage_errors(job.folder.root), step("load"):
         _bring_pickled(job)
         before = frozenset(sys.modules)
@@ -171,7 +171,7 @@ def identify(job: ExportJob, step: Step) -> LoadedRequest:
 
 
 def _bring_pickled(job: ExportJob) -> None:
-    """Copy the module that harness.api left beside the exports: an export has all that rebuilds it."""
+    """Copy the module that harness.api left beside the exports: an export has all files that rebuild its model."""
     pickled = job.folder.pickled.name
     if job.folder.home != job.folder.root and (job.folder.home / pickled).is_file():
         shutil.copyfile(inside(job.folder.home, pickled), job.folder.pickled)
@@ -182,7 +182,7 @@ def export_model(
 ) -> ExportRecord:
     """Write the model's files and return their record, which the caller saves.
 
-    The reason why an ONNX file cannot be made, or is not what the model is, goes into the record: PyTorch needs none.
+    Where an ONNX file cannot be made, or differs from the model, the record has the reason: PyTorch needs no file.
 
     `step` fills `seconds`. Raises HubError, ConfigError, UsageError, ExportError or StorageError.
     """
@@ -292,7 +292,7 @@ def _real_inputs(job: ExportJob, loaded: Loaded, length: int | None) -> Inputs:
 
 
 def _whole_batches(made: Inputs, fixed_batch: int | None) -> Inputs:
-    """Items that a file with a fixed batch can take: the first ones again until the last batch is full."""
+    """Samples for a file with a fixed batch: the first samples are repeated until the last batch is full."""
     count = len(next(iter(made.arrays.values())))
     if fixed_batch is None or count % fixed_batch == 0:
         return made
@@ -301,7 +301,7 @@ def _whole_batches(made: Inputs, fixed_batch: int | None) -> Inputs:
 
 
 def _diagnosed(job: ExportJob, loaded: Loaded, inputs: Arrays, compare: Compare) -> Loaded:
-    """The model with the batch axis of each output. Raises ExportError for what is wrong with the model itself."""
+    """The model with the batch axis of each output. Raises ExportError for an error of the model itself."""
     answer = reference_of(loaded, limits.threads())
     return dataclasses.replace(loaded, batch_axes=diagnosed(job.info.name, loaded, answer, inputs, compare))
 
@@ -329,8 +329,8 @@ def examples(arrays: Arrays, fixed_batch: int | None = None) -> Arrays:
 
 
 class _Refusals:
-    """Why ONNX files are not there, by name. Nothing is refused of a model that has nothing but its ONNX file: there an
-    error of its fp32 file is the export's.
+    """Why ONNX files are missing, by name. For a model that has nothing but its ONNX file nothing is refused: an error
+    of its fp32 file is the error of the export.
     """
 
     def __init__(self, job: ExportJob, only_onnx: bool) -> None:
@@ -340,7 +340,7 @@ class _Refusals:
 
     @contextmanager
     def attempt(self, name: str) -> Iterator[None]:
-        """What fails inside is the reason why there is no such file, and none of those that are made from it."""
+        """An error inside is the reason why this file, and every file that is made from it, is missing."""
         try:
             yield
         except ExportError as error:
@@ -351,7 +351,7 @@ class _Refusals:
             self.found = {**dict.fromkeys((name, *made_from_it), failure), **self.found}
 
     def advise(self, name: str, hint: str) -> None:
-        """Another hint for a file, and for those that fail for its reason."""
+        """Another hint for a file, and for the files that fail for the same reason."""
         former = self.found[name]
         better = ExportFailure(error=former.error, hint=hint)
         self.found = {other: better if failure == former else failure for other, failure in self.found.items()}
@@ -366,8 +366,8 @@ def _source_of(name: str) -> str:
 def _onnx_files(
     job: ExportJob, loaded: Loaded, example: Arrays, step: Step, refusals: _Refusals
 ) -> dict[Precision, OnnxArtifact]:
-    """The fp32 file, which every other one is made from, and those the plan asks for besides. A user's file that is
-    quantised already is taken as it is."""
+    """The fp32 file, from which all others are made, and the other files of the plan. A user's file that is already
+    quantised is used unchanged."""
     fp32 = job.folder.onnx("fp32")
     files: dict[Precision, OnnxArtifact] = {}
     with refusals.attempt("fp32"):

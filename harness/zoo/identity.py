@@ -1,8 +1,9 @@
-"""What a model is: the bytes that it is made of, whatever its name. Two exports of one name are one network only where
-these agree.
+"""The identity of a model: hashes of its bytes, whatever its name.
 
-Files are read before anything is built. A user's module has to be built: it is its weights, its classes with their
-plain attributes, and the sources that it was imported from.
+Two exports of one name are the same network only where these agree.
+
+Files are read before anything is built. A user's module must be built first: its identity is its weights, its classes
+with their plain attributes, and the sources that it was imported from.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ _INSTALLED = frozenset(("site-packages", "dist-packages"))
 
 
 def is_built(info: ModelInfo) -> bool:
-    """True where the model has to be built to know what it is: a user's own code."""
+    """True where the model must be built before its identity is known: a user's own code."""
     return info.name.partition(":")[0] in ("module", "pickle")
 
 
 def files(info: ModelInfo, cache: Path | None = None) -> dict[str, str]:
     """sha256 by name of the files that a model is read from: an ONNX file and those it keeps weights in, a saved
-    folder, a package of weights; of a hub's model the revision that lies in the cache.
+    folder, a package of weights; for a hub's model the revision in the cache.
 
-    What cannot be read is left out: loading the model says why.
+    A file that cannot be read is left out: loading the model reports why.
     """
     prefix = info.name.partition(":")[0]
     if prefix == "onnx":
@@ -62,7 +63,7 @@ def _onnx(path: Path) -> list[Path]:
 
     try:
         beside = sorted(external_locations(path)) if path.is_file() else []
-    except InferometerError:  # not an ONNX file, which the export says
+    except InferometerError:  # not an ONNX file; the export reports it
         beside = []
     return [path, *(path.parent / location for location in beside)]
 
@@ -103,14 +104,14 @@ def built(module: nn.Module, origin: str, before: Collection[str]) -> tuple[dict
 
 
 def changed_sources(sources: Mapping[str, str]) -> list[str]:
-    """Names of recorded modules whose source is not what it was."""
+    """Names of recorded modules whose source has changed."""
     return [name for name, digest in sources.items() if _source_digest(name) != digest]
 
 
 def state_digest(module: nn.Module) -> str:
     """Hash of a module's parts: class, plain attributes, parameters, buffers and other tensors of each.
 
-    What is hidden in closures or in objects of other types is not seen.
+    Values hidden in closures or in objects of other types are not seen.
     """
     digest = hashlib.sha256()
     for name, part in module.named_modules():
@@ -151,7 +152,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _reached(roots: Iterable[str]) -> list[str]:
-    """Names of the modules outside installed packages that the roots lead to: parents, and what their globals hold."""
+    """Names of the modules outside installed packages that the roots lead to: parents, and modules in their globals."""
     waiting, seen = list(roots), set[str]()
     found = []
     while waiting:
@@ -173,7 +174,7 @@ def _reached(roots: Iterable[str]) -> list[str]:
 
 
 def is_own(name: str, module: ModuleType) -> bool:
-    """True for a module of the user: one from a file that is in no installed package and not of Inferometer."""
+    """True for a module of the user: its file belongs neither to an installed package nor to Inferometer."""
     file = getattr(module, "__file__", None)
     if not isinstance(file, str) or name.partition(".")[0] in (_OURS, "__main__", "__mp_main__"):
         return False

@@ -1,4 +1,4 @@
-"""What a family of models hands to the export: a module, what its tensors are called, and its real inputs."""
+"""A model as its family hands it to the export: a module, the names of its tensors, and its real inputs."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Raw:
-    """The same inputs as a caller has them (texts in UTF-8, or JPEG files), how they become arrays, and outputs an
-    answer."""
+    """The same inputs as a caller has them (texts in UTF-8, or JPEG files), and how to make arrays from them and an
+    answer from the outputs."""
 
     items: tuple[bytes, ...]
     preparation: Preparation
@@ -46,21 +46,21 @@ class Loaded:
         that of output_names; None for a user's ONNX file, which is onnx_file.
     make_inputs: (samples, sequence length or None) → that many different inputs.
     make_raw: the same, as a caller has them; None where the model's preprocessing is not known.
-    input_axes: axis of each input that is the batch, where it is not the first; None where all items share the input.
+    input_axes: batch axis of each input, where it is not the first; None where all samples share the input.
     input_types: element types of the inputs, where they are known without making any.
-    kind: what an item is, where only the loaded model says so.
+    kind: the kind of a sample, where only the loaded model has it.
     own_inputs: whether make_inputs gives the user's own, however few.
     lengths: the only sequence lengths that make_inputs has; empty where it has any.
-    free_axes: further axes of inputs whose extent is free, by input and axis; those of one name go together.
+    free_axes: further axes of inputs whose extent is free, by input and axis; axes of one name go together.
     sequence_inputs: names of the inputs whose axis 1 is the sequence; empty where nothing has a sequence.
     max_sequence: longest sequence the model has positions for.
     fixed_batch: the only batch size that a user's file takes; None where it is free.
-    batch_axes: axis of each output that is the batch, where it is not the first (harness/zoo/diagnosis.py).
+    batch_axes: batch axis of each output, where it is not the first (harness/zoo/diagnosis.py).
     quantised: how a user's ONNX file is quantised already; None where it is not.
-    nested_outputs: whether the module answers otherwise than with a tensor or a tuple of tensors.
-    written_inputs: those that the module works on in place; every call gets copies of them.
+    nested_outputs: whether the module returns anything but a tensor or a tuple of tensors.
+    written_inputs: inputs that the module changes in place; every call gets copies of them.
     heads, hidden_size: of a transformer's attention, as its configuration has them; None for other models.
-    attention: what PyTorch computes the attention by; set_attention chooses it. None where there is no choice.
+    attention: PyTorch's implementation of the attention; set_attention chooses it. None where there is no choice.
     """
 
     module: nn.Module | None
@@ -94,7 +94,7 @@ class Loaded:
         return replace(self, fixed_batch=batch)
 
     def require_module(self) -> nn.Module:
-        """The module, where the caller knows that there is one: a family gives a module or an ONNX file."""
+        """The module, where the caller knows that it exists: a family gives a module or an ONNX file."""
         if self.module is None:
             raise TypeError("this model is an ONNX file and has no module")
         return self.module
@@ -102,7 +102,7 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Request:
-    """What to load: weights, the seed of `seeded` ones, where downloads are kept, and the model's own folder.
+    """What to load: weights, the seed of `seeded` weights, the folder of downloads, and the model's own folder.
 
     A family writes into `folder` whatever `architecture` needs to rebuild the model without a network.
     """
@@ -115,7 +115,7 @@ class Request:
 
 
 class Family(Protocol):
-    """What a family module offers."""
+    """The functions of a family module."""
 
     def load(self, request: Request) -> Loaded:
         """Load or make the weights. Raises HubError, ConfigError or ExportError."""
@@ -125,7 +125,7 @@ class Family(Protocol):
 
 
 Axes = Mapping[str, int | None]
-"""The batch axis by name, where it is not the first; None for an input that all items share."""
+"""The batch axis by name, where it is not the first; None for an input that all samples share."""
 
 Shape = Sequence[int | str | None]
 """Extents as an ONNX file has them: a number, a symbol, or None for an axis without a name."""
@@ -141,7 +141,7 @@ def batch_first(outputs: Arrays, axes: Axes) -> Arrays:
 
 
 def as_taken(items: Arrays, axes: Axes) -> Arrays:
-    """Arrays with the item first as the model takes them: the batch where it has it, and shared inputs once."""
+    """Arrays with the sample axis first → as the model takes them: the batch on its axis, shared inputs once."""
     found: Arrays = {}
     for name, values in items.items():
         axis = axes.get(name, 0)
@@ -153,7 +153,7 @@ def as_taken(items: Arrays, axes: Axes) -> Arrays:
 
 
 def item_first(taken: Arrays, axes: Axes) -> Arrays:
-    """The opposite of as_taken(): a shared input is there once for each item."""
+    """The opposite of as_taken(): a shared input is repeated for each sample."""
     count = items_of(taken, axes)
     found: Arrays = {}
     for name, values in taken.items():
@@ -164,7 +164,7 @@ def item_first(taken: Arrays, axes: Axes) -> Arrays:
 
 
 def items_of(taken: Arrays, axes: Axes) -> int:
-    """How many items a batch has."""
+    """The number of samples in a batch."""
     own = next(name for name in taken if axes.get(name, 0) is not None)
     return int(taken[own].shape[axes.get(own, 0) or 0])
 
@@ -172,8 +172,8 @@ def items_of(taken: Arrays, axes: Axes) -> int:
 def axes_of_examples(shapes: Mapping[str, Sequence[int]]) -> dict[str, int | None]:
     """The batch axis of each input of a module, where it is not the first, by the shapes of its examples.
 
-    The first axis of the first input that has one says how many items there are. Another input has its batch where it
-    has that extent; one that has it nowhere is shared by all items.
+    The first axis of the first input that has axes gives the number of samples. Another input has its batch on the axis
+    with that extent; an input without such an axis is shared by all samples.
 
     >>> axes_of_examples({"x": (16, 8), "state": (2, 16, 4), "scale": ()})
     {'state': 1, 'scale': None}

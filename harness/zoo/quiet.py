@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Swallow what Python code prints, logs or warns; exceptions pass."""
+    """Discard prints, logs and warnings of Python code; exceptions pass."""
     sink = io.StringIO()
     before = logging.root.manager.disable
     with warnings.catch_warnings(), contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):

@@ -1,4 +1,4 @@
-"""The fp32 reference: what eager PyTorch answers, or for a user's ONNX file what unoptimised ONNX Runtime answers."""
+"""The fp32 reference: outputs of eager PyTorch, or for a user's ONNX file those of unoptimised ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def forward(module: nn.Module, arguments: Sequence[torch.Tensor]) -> tuple[torch
 
 
 def call(module: nn.Module, arguments: Sequence[torch.Tensor]) -> Any:
-    """What a module answers, as it answers. Raises ConfigError where its forward raises."""
+    """The answer of a module, unchanged. Raises ConfigError where its forward raises."""
     try:
         return module(*arguments)
     except (Exception, SystemExit) as error:  # whatever the module's own code raises
@@ -35,15 +35,15 @@ def call(module: nn.Module, arguments: Sequence[torch.Tensor]) -> Any:
 
 
 def flat(answer: Any) -> tuple[Any, ...]:
-    """The tensors of an answer in the order of torch.export: of a dictionary, a tuple of tuples, what a library
-    registered with PyTorch. None is no output."""
+    """The tensors of an answer in the order of torch.export: of a dictionary, a tuple of tuples, or a type that a
+    library registered with PyTorch. None is no output."""
     if isinstance(answer, torch.Tensor):
         return (answer,)
     return tuple(leaf for leaf in tree_leaves(answer) if leaf is not None)
 
 
 def output_names(answer: Any) -> tuple[str, ...]:
-    """What the tensors of flat() are called: by their keys, or `output_<place>`."""
+    """The names of flat()'s tensors: their keys, or `output_<place>`."""
     found = [path for path, leaf in tree_flatten_with_path(answer)[0] if leaf is not None]
     if found == [()]:
         return ("output",)
@@ -63,7 +63,7 @@ def is_plain(answer: Any) -> bool:
 
 
 class Flat(nn.Module):
-    """A module whose answer is a tuple of tensors, for what takes no other."""
+    """A module whose answer is a tuple of tensors, for libraries that accept nothing else."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Flat(nn.Module):
 
 
 Answer = Callable[[Arrays], Arrays]
-"""Inputs of any batch size, the item first → outputs, by name."""
+"""Inputs of any batch size, sample axis first → outputs, by name."""
 
 _CHUNK = 8
 """Samples at a time: enough to occupy the cores, little memory."""
@@ -94,7 +94,7 @@ def reference_of(loaded: Loaded, threads: int) -> Answer:
 
 
 def _compute_exactly() -> None:
-    """Undo what the code of a model may have lowered."""
+    """Restore the precision that a model's code may have lowered."""
     torch.set_float32_matmul_precision("highest")
     kinds: list[Any] = [getattr(torch.backends.mkldnn, name, None) for name in ("conv", "rnn")]
     for kind in kinds:
@@ -130,6 +130,6 @@ def relative_l2(values: NDArray[np.generic], reference: NDArray[np.generic]) -> 
 def _torch_outputs(module: nn.Module, arrays: Arrays, loaded: Loaded) -> Arrays:
     taken = as_taken(arrays, loaded.input_axes)
     with torch.inference_mode():
-        # Copies: a module that works on its inputs in place must not change what others are given after it.
+        # Copies: a module that changes its inputs in place must not change the inputs of later calls.
         outputs = forward(module, [torch.from_numpy(taken[name].copy()) for name in loaded.input_names])
     return {name: output.numpy() for name, output in zip(loaded.output_names, outputs, strict=True)}

@@ -38,7 +38,7 @@ _OF_SUFFIX = {".onnx": "onnx", ".pt2": "pt2"}
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A checked source: prefix, the reference after it, and a folder name that no other source has."""
+    """A checked source: prefix, reference, and a folder name that no other source has."""
 
     prefix: str
     reference: str
@@ -91,16 +91,16 @@ def require_files(name: str) -> None:
 
 
 def _near(path: Path) -> str:
-    """What to type for a path that is not there."""
+    """The hint for a path that does not exist."""
     names = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
     close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.6)
     return f"Did you mean {path.parent / close[0]}?" if close else "Check the path; it is taken from this folder on."
 
 
 def parse_source(name: str) -> ModelSource | None:
-    """Take `prefix:reference` apart; None where the prefix is none of ours.
+    """Take `prefix:reference` apart; None where the prefix is not ours.
 
-    Raises ConfigError where the reference cannot be one (control characters, wrong form).
+    Raises ConfigError where the reference is not valid (control characters, wrong form).
     """
     prefix, colon, reference = name.partition(":")
     if not colon or prefix not in _FORMS:
@@ -113,7 +113,7 @@ def parse_source(name: str) -> ModelSource | None:
 
 
 def portable_name(name: str) -> str:
-    """The name of a model without folders of this machine: its path, where it has one, as portable_path has it."""
+    """The name of a model without folders of this machine: a path in it becomes portable_path's form."""
     prefix, colon, reference = name.partition(":")
     return f"{prefix}:{portable_path(reference)}" if colon and prefix in ("hf", *_OF_SUFFIX.values()) else name
 

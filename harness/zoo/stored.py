@@ -21,11 +21,11 @@ UNREADABLE = (
     *(OSError, EOFError, ValueError, TypeError, MemoryError, NotImplementedError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error, MalformedFileError),
 )
-"""What a file that is damaged, made to mislead or no file of arrays raises in zipfile and NumPy."""
+"""Errors of zipfile and NumPy for a file that is damaged, malicious or not a file of arrays."""
 
 
 def arrays_in(path: Path) -> Arrays:
-    """Every array of a file, by name. Raises one of UNREADABLE, also where they are larger than Limit.ARRAYS."""
+    """Every array of a file, by name. Raises an error of UNREADABLE, also where they are larger than Limit.ARRAYS."""
     with open_to_read(path) as file:
         with zipfile.ZipFile(file) as archive:
             size = sum(member.file_size for member in archive.infolist())

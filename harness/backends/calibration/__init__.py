@@ -1,1 +1,1 @@
-"""Backends of known duration, which prove the harness itself."""
+"""Backends of known duration, which validate the harness."""

@@ -1,4 +1,4 @@
-"""noop: one infer() is one empty call. Its row is the harness's own cost per inference, on the same loop as all."""
+"""noop: one infer() is one empty call. Its row is the harness overhead per inference, in the loop of all backends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Noop(Backend):
     """Does nothing; excludes everything."""
 
     def __new__(cls, job: BackendJob) -> Noop:
-        """The form for the case's device, chosen here: to ask for it in each call would make CPU rows longer."""
+        """The form for the case's device, chosen here: a check in each call would make CPU rows longer."""
         return super().__new__(NoopOnGpu if job.case.device == "cuda" else cls)
 
     def load(self) -> None:
@@ -34,7 +34,7 @@ class Noop(Backend):
 
 
 class NoopOnGpu(Noop):
-    """Has a stream, enqueues nothing on it, and waits for that: what the clock's events and the waiting cost."""
+    """Has a stream, enqueues nothing on it, and waits for it: the cost of the clock's events and of waiting."""
 
     _cuda: Any
 
@@ -46,7 +46,7 @@ class NoopOnGpu(Noop):
         self.stream = self._cuda.stream
 
     def synchronize(self) -> None:
-        """Wait for what the clock enqueued."""
+        """Wait for the events that the clock enqueued."""
         self.stream.synchronize()
 
     def placement(self) -> Placement:
@@ -54,5 +54,5 @@ class NoopOnGpu(Noop):
         return Placement(device="cuda", precision="none", provider="pycuda", settings={}, dtype_census={})
 
     def close(self) -> None:
-        """Give the GPU back."""
+        """Release the GPU."""
         self._cuda.close()

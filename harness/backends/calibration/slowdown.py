@@ -1,4 +1,4 @@
-"""A backend made slower on purpose, so that a test can see whether a slow-down is found.
+"""A backend made slower on purpose, so that a test can check that a slow-down is detected.
 
 Set INFEROMETER_SLOWDOWN=<backend>:<factor>, such as `onnxruntime:1.05`. Each record says so in its notes and the row is
 flagged: a number made this way can never pass for a measurement.
@@ -16,7 +16,7 @@ VARIABLE = "INFEROMETER_SLOWDOWN"
 
 
 def slowdown_of(backend: str) -> float | None:
-    """The factor asked for this backend, None where there is none. Raises CaseError for a value that is none."""
+    """The factor requested for this backend, None without one. Raises CaseError for a value that is not a factor."""
     text = os.environ.get(VARIABLE, "")
     name, _, factor = text.partition(":")
     if name != backend:

@@ -1,4 +1,4 @@
-"""spin: one infer() is a busy wait of a known duration. What the harness reports for it is its own error."""
+"""spin: one infer() is a busy wait of a known duration. The deviation of its row is the error of the harness."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from harness.timing.clock import now_ns
 from harness.zoo.families import known_duration
 
 KERNEL = Path(__file__).with_name("spin.ptx")
-"""Made of spin.cu, where the command stands. The driver compiles it for its GPU; no compiler is needed to measure."""
+"""Made from spin.cu, which has the command. The driver compiles it for its GPU; no compiler is needed to measure."""
 
 
 class Spin(Backend):
-    """Waits on the harness's own clock: the one backend that has to read it."""
+    """Waits on the harness's own clock: the only backend that has to read it."""
 
     def __new__(cls, job: BackendJob) -> Spin:
-        """The form for the case's device, chosen here: to ask for it in each call would make CPU rows longer."""
+        """The form for the case's device, chosen here: a check in each call would make CPU rows longer."""
         return super().__new__(SpinOnGpu if job.case.device == "cuda" else cls)
 
     def load(self) -> None:
@@ -60,7 +60,7 @@ class SpinOnGpu(Spin):
     _cuda: Any
 
     def load(self) -> None:
-        """Take the duration, the GPU and the kernel; CaseError where the driver refuses that."""
+        """Take the duration, the GPU and the kernel; CaseError where the driver refuses the kernel."""
         super().load()
         from pycuda import driver  # noqa: PLC0415 - pycuda is needed only where there is a GPU
 
@@ -90,5 +90,5 @@ class SpinOnGpu(Spin):
         return super().placement().model_copy(update={"device": "cuda", "provider": "pycuda"})
 
     def close(self) -> None:
-        """Give the GPU back."""
+        """Release the GPU."""
         self._cuda.close()

@@ -1,1 +1,1 @@
-"""What all backends on a GPU share: the context, buffers, graphs."""
+"""Parts that all backends on a GPU share: the context, buffers, graphs."""

@@ -1,8 +1,8 @@
-"""Where a case's inputs and outputs lie on a GPU, for backends that are told addresses (ONNX Runtime, TensorRT).
+"""Buffers of a case's inputs and outputs on a GPU, for backends that take addresses (ONNX Runtime, TensorRT).
 
 At the compute boundary every input batch lies on the device, and outputs are shared by all. Where copies are part of a
-sample there is one set on the device for each batch in flight, which batches are copied into from pinned memory in
-turn, and pinned memory for what is copied back.
+sample, there is one set on the device for each batch in flight. Batches are copied into it in turn from pinned memory,
+and outputs are copied back to pinned memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Tensors = Mapping[str, DeviceArray]
 
 @dataclass(frozen=True)
 class Tied:
-    """What one infer() reads and writes."""
+    """The tensors that one infer() reads and writes."""
 
     inputs: Tensors
     outputs: Tensors
@@ -29,7 +29,7 @@ class Tied:
 class Buffers:
     """Input sets, outputs, and the copies between them and the host.
 
-    sets: what infer() may run on, one a batch or one a slot.
+    sets: the sets of tensors that infer() may run on, one per batch or one per slot.
     """
 
     def __init__(self, cuda: Cuda, job: BackendJob, batches: Sequence[Batch], outputs: Tensors) -> None:
@@ -46,7 +46,7 @@ class Buffers:
             self._received = [{name: cuda.pinned_like(array) for name, array in own.items()} for own in slots]
 
     def select(self, index: int) -> int:
-        """Make a batch the next one; returns which of the sets it is run on."""
+        """Select the next batch; returns the index of the set that it runs on."""
         self._chosen = index
         self._number = index if self._boundary == "compute" else (self._number + 1) % len(self.sets)
         return self._number
@@ -76,7 +76,7 @@ class Buffers:
     def fetched(self) -> dict[str, Array]:
         """Copies of the outputs by name when everything enqueued is done, fp16 as fp32.
 
-        At the transfer boundary they are what was downloaded.
+        At the transfer boundary they are the downloaded arrays.
         """
         if self._boundary == "transfer":
             self._cuda.synchronize()

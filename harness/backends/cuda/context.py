@@ -1,8 +1,8 @@
 """The GPU of one case: the primary context, one stream, and memory on both sides (pycuda).
 
 Every backend enqueues on this stream, so that one event clock times them all (timing/cuda_events.py): torch takes it
-as an ExternalStream, ONNX Runtime as user_compute_stream, TensorRT as the argument of execute_async_v3. Copies that
-are to run beside a pass have a stream for each direction.
+as an ExternalStream, ONNX Runtime as user_compute_stream, TensorRT as the argument of execute_async_v3. Copies that run
+beside a pass have a stream for each direction.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class DeviceArray:
 
 
 class Cuda:
-    """The first visible GPU. Made after the fork: a CUDA context does not survive one.
+    """The first visible GPU. Made after the fork: a CUDA context does not survive a fork.
 
     copy_streams: to the device and from it, where copies have streams of their own; else None.
     """
 
     def __init__(self, copies_apart: bool = False) -> None:
         driver.init()
-        # The primary context is the one that the CUDA runtime, and so every library, uses.
+        # The CUDA runtime, and so every library, uses the primary context.
         self._context = driver.Device(0).retain_primary_context()
         self._context.push()
         self.stream = driver.Stream(_NON_BLOCKING)
@@ -55,7 +55,7 @@ class Cuda:
         self._inward, self._outward = self.copy_streams or (self.stream, self.stream)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
-        """Memory whose content nobody wrote. pycuda's MemoryError where the card has no more."""
+        """Uninitialised memory. pycuda's MemoryError where the GPU has no more."""
         size = max(1, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
         return DeviceArray(driver.mem_alloc(size), shape, dtype)
 
@@ -72,7 +72,7 @@ class Cuda:
         return target
 
     def pinned_like(self, source: DeviceArray) -> Array:
-        """Page-locked host memory for what a device array holds."""
+        """Page-locked host memory for the content of a device array."""
         target: Array = driver.pagelocked_empty(source.shape, source.dtype)
         return target
 
@@ -99,6 +99,6 @@ class Cuda:
             stream.synchronize()
 
     def close(self) -> None:
-        """Give the context back: one that is left pushed aborts the interpreter at its end."""
+        """Release the context: if it stays pushed, it aborts the interpreter at its end."""
         self.synchronize()
         self._context.pop()

@@ -1,4 +1,4 @@
-"""A CUDA graph of whatever a function enqueues on a stream (cuda-bindings; pycuda captures none)."""
+"""A CUDA graph of the work that a function enqueues on a stream (cuda-bindings; pycuda cannot capture graphs)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Graph:
 
 
 def _checked(answer: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The results of a runtime call without its error code; CaseError where that is one."""
+    """The results of a runtime call without its error code; CaseError where the code is an error."""
     code, *found = answer
     if code:
         raise _refused("captured", code)

@@ -11,11 +11,11 @@ _LIBRARIES = (
     *("libcudnn_graph", "libcudnn_ops", "libcudnn_heuristic", "libcudnn_engines_precompiled"),
     *("libcudnn_engines_runtime_compiled", "libcudnn_cnn", "libcudnn_adv", "libcudnn"),
 )
-"""What ONNX Runtime's CUDA provider links or opens, each behind what it needs itself."""
+"""Libraries that ONNX Runtime's CUDA provider links or opens, each after its own dependencies."""
 
 
 def preload() -> list[str]:
-    """Load every library that a package brings into this process; names of those that were.
+    """Load every library of a package into this process; returns the names of the loaded libraries.
 
     Where CUDA is installed in the system instead, there is nothing to load here, and the loader finds it by itself.
     """
@@ -28,7 +28,7 @@ def preload() -> list[str]:
             try:
                 ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)
             except OSError:
-                continue  # of another CUDA, beside the one that is used: the provider says what it misses
+                continue  # of another CUDA than the one in use: the provider reports a missing library
             loaded.append(file.name)
     return loaded
 

@@ -25,7 +25,7 @@ class OnnxRuntime(Backend):
             str(self.job.folder / self._artifact.path), options, providers=["CPUExecutionProvider"]
         )
         self._outputs: dict[str, ort.OrtValue] = {}
-        # ONNX Runtime binds no strings: a batch with some is handed over, and converted, at each run.
+        # ONNX Runtime binds no strings: a batch with strings is handed over, and converted, at each run.
         self._by_run = any(array.dtype.kind in "UO" for array in self.job.batches[0].values())
         self._fed: Batch = self.job.batches[0]
         if self._by_run:
@@ -35,7 +35,7 @@ class OnnxRuntime(Backend):
         self._binding = self._bindings[0]
 
     def session_options(self) -> Any:
-        """What the session is made with."""
+        """The options of the session."""
         options = ort.SessionOptions()
         options.intra_op_num_threads = self.job.threads
         options.inter_op_num_threads = 1
@@ -43,7 +43,7 @@ class OnnxRuntime(Backend):
         return options
 
     def end_profiling(self) -> Path:
-        """The profile of a session whose options asked for one, complete."""
+        """The complete profile of a session whose options requested it."""
         return Path(self._session.end_profiling())
 
     def select(self, index: int) -> None:
@@ -91,7 +91,7 @@ class OnnxRuntime(Backend):
     def placement(self) -> Placement:
         """The providers that the session obtained, the element types of the file, and for int8 the kernels that ran.
 
-        Integer weights alone prove nothing: what ONNX Runtime cannot fuse, it multiplies in fp32 after all.
+        Integer weights alone prove nothing: ONNX Runtime multiplies in fp32 where it cannot fuse.
         """
         options = self._session.get_session_options()
         census = self._artifact.dtype_census
@@ -119,7 +119,7 @@ class OnnxRuntime(Backend):
         return {"onnxruntime": ort.get_build_info()}
 
     def _floating(self) -> str:
-        """Of the file, and of what goes in and comes out."""
+        """Of the file, and of its inputs and outputs."""
         session = self._session
         return file_precision(
             self._artifact, [port.type for port in session.get_inputs()], [port.type for port in session.get_outputs()]

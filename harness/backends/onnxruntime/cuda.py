@@ -53,15 +53,15 @@ _TYPES = {
 }
 
 WARM_UP_RUNS = 3
-"""Of each binding. ONNX Runtime repeats the first run of a graph's id until the graph is captured (two plain ones for
-its memory, one that captures); the next ones replay it."""
+"""Of each binding. ONNX Runtime repeats the first run of a graph's id until the graph is captured (two plain runs for
+its memory, one run that captures); the next runs replay it."""
 
 _NO_GRAPH = "-1"
 """The id with which ONNX Runtime neither captures nor replays."""
 
 
 class OnnxRuntimeOnGpu(Backend):
-    """Each set of inputs on the device (cuda_buffers.py) has a binding, and a CUDA graph, of its own."""
+    """Each set of inputs on the device (cuda/buffers.py) has a binding, and a CUDA graph, of its own."""
 
     def __init__(self, job: BackendJob) -> None:
         super().__init__(job)
@@ -125,7 +125,7 @@ class OnnxRuntimeOnGpu(Backend):
         return self._buffers.fetched()
 
     def placement(self) -> Placement:
-        """Where the nodes of the timed session ran, and what it says of its own options; never from the request."""
+        """Where the nodes of the timed session ran, and its own report of its options; never from the request."""
         options = self._session.get_provider_options().get(CUDA, {})
         tf32 = options.get("use_tf32") == "1"
         return Placement(
@@ -177,7 +177,7 @@ class OnnxRuntimeOnGpu(Backend):
         }
 
     def _first_run(self, batch: Mapping[str, Array]) -> dict[str, Array]:
-        """Outputs of one run from and to host memory: their shapes are not known before. It is the one profiled."""
+        """Outputs of one run from and to host memory: their shapes are not known before. This run is profiled."""
         options = ort.RunOptions()
         options.add_run_config_entry("gpu_graph_id", _NO_GRAPH)
         found = self._session.run(None, dict(batch), options)
@@ -199,7 +199,7 @@ class OnnxRuntimeOnGpu(Backend):
         options = ort.RunOptions()
         options.add_run_config_entry("disable_synchronize_execution_providers", "1")
         if self.job.options.get("graph"):
-            # A captured graph holds the addresses of its binding: each batch needs one of its own.
+            # A captured graph holds the addresses of its binding: each batch needs its own graph.
             options.add_run_config_entry("gpu_graph_id", str(index + 1))
         return options
 

@@ -1,4 +1,4 @@
-"""Which provider ran which nodes: the profile of a session's first run, never the list that was asked for (pure)."""
+"""Which provider ran which nodes: from the profile of a session's first run, never from the requested list (pure)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ABOUT_SHAPES = frozenset(
     }
 )
 _SHAPE_BYTES = 1024
-"""ONNX Runtime keeps on the CPU on purpose what computes the extents of a tensor and not its content (its
+"""ONNX Runtime deliberately keeps nodes on the CPU that compute the extents of a tensor and not its content (its
 GetCpuPreferredNodes). Such a node has one of these operators and a result of a few numbers; a batch of activations is
 larger."""
 
@@ -65,7 +65,7 @@ def device_of(nodes: Iterable[Ran]) -> str:
 
 
 def shares(nodes: Iterable[Ran]) -> dict[str, str | int | float | bool]:
-    """Number of nodes by provider, `nodes_cuda`; and the computing ones on the CPU by name, where there are any."""
+    """Number of nodes by provider, `nodes_cuda`; and the computing nodes on the CPU by name, where there are any."""
     ran = list(nodes)
     found: dict[str, str | int | float | bool] = {}
     for provider in sorted({node.provider for node in ran}):
@@ -105,7 +105,7 @@ _FLOATING = frozenset(
         "NhwcFusedConv",
     }
 )
-"""Kernels that do the arithmetic of a network; all others move, scale or normalise what these compute."""
+"""Kernels that do the arithmetic of a network; all others move, scale or normalise their results."""
 
 
 def computing_kernels(file: Path, batch: Batch, threads: int) -> dict[str, int]:
@@ -135,6 +135,6 @@ def count(operators: Iterable[str]) -> dict[str, int]:
 
 
 def quantised(census: Mapping[str, int]) -> bool:
-    """True where a file has more weights of 8 bits than floating ones."""
+    """True where a file has more weights of 8 bits than floating-point weights."""
     integers = census.get("int8", 0) + census.get("uint8", 0)
     return integers > sum(census.get(name, 0) for name in ("float", "float16", "bfloat16"))

@@ -1,4 +1,4 @@
-"""The profiler of onnxruntime: its own per-node profile, from a session like the timed one that profiles itself."""
+"""The profiler of onnxruntime: its own per-node profile, from a copy of the timed session that profiles itself."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MICROSECONDS = "ONNX Runtime reports whole microseconds: shorter nodes count as
 
 
 class ProfiledOnnxRuntime(OnnxRuntime):
-    """The same session, but for the profile and a copy of the graph that it made of the file."""
+    """The same session, except for the profile and a copy of the graph that it made from the file."""
 
     def __init__(self, job: BackendJob, folder: Path) -> None:
         super().__init__(job)
@@ -79,7 +79,7 @@ def _nodes(job: BackendJob, folder: Path, runs: int) -> PartsProfile:
 
 
 def _profiled(job: BackendJob, runs: int) -> tuple[list[int], list[Any], NodeIndex]:
-    """(wall times in ns, all events, the optimised graph) of a session that profiles itself and is gone afterwards."""
+    """(wall times in ns, all events, the optimised graph) of a session that profiles itself and is then closed."""
     with tempfile.TemporaryDirectory(prefix="inferometer-") as scratch:
         backend = ProfiledOnnxRuntime(job, Path(scratch))
         ready(backend)
@@ -100,7 +100,7 @@ _BY = (
 def peak_bytes(job: BackendJob) -> tuple[int, str]:
     """(bytes beyond weights, inputs and outputs at the peak of one warm pass, how they were measured).
 
-    UnavailableError on a GPU, and where this version tells no memory.
+    UnavailableError on a GPU, and where this version reports no memory.
     """
     if job.case.device != "cpu":
         raise UnavailableError("ONNX Runtime's memory figures are read on a CPU only", "The estimate is beside it.")
@@ -111,10 +111,11 @@ def peak_bytes(job: BackendJob) -> tuple[int, str]:
 
 
 def peak_of(runs: Sequence[ProfiledRun]) -> int:
-    """Most bytes in use after any node of the last run, less those before the first node of the first one.
+    """Most bytes in use after any node of the last run, less those before the first node of the first run.
 
-    The first run tells what is there without a pass. From the second one on ONNX Runtime takes what it planned as one
-    block before any node runs, so that their own run does not show it. UnavailableError where nodes tell no memory.
+    The first run shows the memory in use without a pass. From the second run on, ONNX Runtime takes its planned memory
+    as one block before any node runs, so that it is missing in these runs. UnavailableError where nodes report no
+    memory.
     """
     first, last = runs[0].nodes[0]["args"], [node["args"] for node in runs[-1].nodes]
     if _IN_USE not in first:

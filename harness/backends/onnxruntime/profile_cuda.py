@@ -1,8 +1,8 @@
-"""The profiler of onnxruntime on a GPU: kernels as CUPTI tells them to torch.profiler, and nodes that launched them.
+"""The profiler of onnxruntime on a GPU: kernels that CUPTI reports to torch.profiler, and nodes that launched them.
 
-ONNX Runtime's own profile tells when each node was launched, not how long the GPU took for it. CUPTI watches a whole
-process, whoever launches: the case as it is timed, with its CUDA graph, and then a session without one, whose launches
-are those of its nodes. Kernels take as long in either; what profiling costs is told of the first.
+ONNX Runtime's own profile shows when each node was launched, not how long the GPU took for it. CUPTI watches all
+launches of a process: first the case as it is timed, with its CUDA graph, then a session without a graph, whose
+launches are those of its nodes. Kernels take as long in both; the cost of profiling is reported for the first.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NO_FLOPS = "No FLOPs by node: kernels contain parts of several modules."
 
 
 class _ProfiledOnGpu(OnnxRuntimeOnGpu):
-    """The same session, but for a profile of all its runs and a copy of the graph that it made of the file."""
+    """The same session, except for a profile of all its runs and a copy of the graph that it made from the file."""
 
     def __init__(self, job: BackendJob, folder: Path) -> None:
         super().__init__(replace(job, options={**job.options, "graph": False}))
@@ -56,14 +56,14 @@ class _ProfiledOnGpu(OnnxRuntimeOnGpu):
 
 @dataclass(frozen=True)
 class _Nodes:
-    """layers: empty where they are not told, and `notes` say why."""
+    """layers: empty where they are unknown, and `notes` say why."""
 
     layers: tuple[LayerRow, ...]
     notes: tuple[str, ...]
 
 
 def profile(job: BackendJob, folder: Path, runs: int) -> PartsProfile:
-    """Kernels of the case as it is timed, in its CUDA graph if it has one, and nodes without one."""
+    """Kernels of the case as it is timed, in its CUDA graph if it has one, and nodes without a graph."""
     backend = OnnxRuntimeOnGpu(job)
     ready(backend)
     plain = plain_ns(backend, runs)
@@ -87,7 +87,7 @@ def _nodes(job: BackendJob, folder: Path, runs: int) -> _Nodes:
         return _told(job, folder, runs)
     except StorageError:
         raise
-    except Exception as error:  # kernels are told all the same, and this reason is shown with them
+    except Exception as error:  # kernels are still listed, and this reason is shown with them
         return _Nodes((), (f"No layers: {reason(error)}",))
 
 

@@ -35,7 +35,7 @@ def is_node(event: Event) -> bool:
 
 
 def runs_of(events: Sequence[Event]) -> list[ProfiledRun]:
-    """The runs in a profile, in their order; what stands in none is left out."""
+    """The runs in a profile, in their order; events outside all runs are left out."""
     spans = sorted((event["ts"], event["dur"]) for event in events if event["name"] == _RUN)
     nodes = sorted(filter(is_node, events), key=lambda event: event["ts"])
     found, place = [], 0
@@ -56,9 +56,9 @@ def last_runs(events: Sequence[Event], count: int) -> list[Event]:
 
 
 def rows_of(runs: Sequence[ProfiledRun], members: Mapping[str, Sequence[Node]]) -> tuple[LayerRow, ...]:
-    """One row a node of the optimised graph, in the order of the run; means over the runs of typical length.
+    """One row per node of the optimised graph, in the order of the run; means over the runs of typical length.
 
-    members: name of a node → what it computes of the exported graph.
+    members: name of a node → the nodes of the exported graph that it computes.
     """
     typical = [runs[place] for place in middle_runs([run.span_us for run in runs])]
     spent: dict[str, float] = {}
@@ -98,7 +98,7 @@ def _name(event: Event) -> str:
 
 
 LEAST = 0.98
-"""The share of the GPU's time that nodes must have launched, or the two clocks cannot be trusted to be one."""
+"""The share of the GPU's time that nodes must have launched; below it, the two clocks may differ."""
 
 _TRUNCATED_US = 1.0
 """ONNX Runtime reports whole microseconds: a node may end so much later than it says."""
@@ -107,8 +107,8 @@ _TRUNCATED_US = 1.0
 def on_gpu(
     told: Sequence[Event], told_from_ns: int, trace: Sequence[Event], trace_from_ns: int
 ) -> tuple[list[Event], float]:
-    """(ONNX Runtime's events, nodes with the µs that the GPU took for them in place of the host's; the share of the
-    GPU's time that stands in nodes, 0 of none).
+    """(ONNX Runtime's events, nodes with the GPU's time in µs in place of the host's; the share of the GPU's time that
+    belongs to nodes, 0 without GPU time).
 
     told: ONNX Runtime's profile. trace: torch.profiler's. told_from_ns, trace_from_ns: when their times begin.
     """
@@ -117,7 +117,7 @@ def on_gpu(
     starts = [event["ts"] for event in nodes]
     lasting: dict[int | None, float] = {}
     for event in trace:
-        if event.get("cat") in GPU_WORK:  # one launch may be of several kernels
+        if event.get("cat") in GPU_WORK:  # a launch may start several kernels
             launch = event["args"].get("correlation")
             lasting[launch] = lasting.get(launch, 0.0) + event["dur"]
     spent = [0.0] * len(nodes)

@@ -1,6 +1,6 @@
-"""A session of ONNX Runtime that has the provider it was asked for, or the reason why not.
+"""A session of ONNX Runtime that has the requested provider, or the reason why not.
 
-Left alone, ONNX Runtime goes on without a provider whose library it cannot load, and Python's wrapper tries the CPU
+By default ONNX Runtime goes on without a provider whose library it cannot load, and Python's wrapper tries the CPU
 where a session cannot be made: either would be measured under the name of a GPU.
 """
 
@@ -34,7 +34,7 @@ _CAPTURE = re.compile("graph capture|cuda graph|captur", re.IGNORECASE)
 class Wanted:
     """File, providers in order of preference, threads of the CPU provider, and where the profile goes.
 
-    graph: where the graph goes that the session makes of the file, if anywhere.
+    graph: where to write the graph that the session makes from the file, if anywhere.
     """
 
     file: Path
@@ -65,7 +65,7 @@ def open_session(wanted: Wanted) -> Any:
                 enable_fallback=0,
             )
     except RuntimeError as error:
-        # Of TensorRT's libraries, Python's wrapper itself says no more than that they are missing.
+        # For TensorRT's libraries, Python's wrapper only reports that they are missing.
         why = _missing(provider)
         if why is None:
             raise
@@ -77,7 +77,7 @@ def open_session(wanted: Wanted) -> Any:
 
 @contextmanager
 def capture_refused() -> Iterator[None]:
-    """Translate what ONNX Runtime says where a model cannot be captured as a CUDA graph."""
+    """Translate ONNX Runtime's message where a model cannot be captured as a CUDA graph."""
     try:
         yield
     except Exception as error:  # its exceptions have no common base below Exception
@@ -90,10 +90,10 @@ def capture_refused() -> Iterator[None]:
 
 
 def _missing(provider: str) -> str | None:
-    """What the loader says about the provider's library; None where it loads."""
+    """The loader's message about the provider's library; None where it loads."""
     folder = Path(ort.__file__).parent / "capi"
     try:
-        # The others find functions in it that they do not link.
+        # The other libraries use functions of it without linking it.
         ctypes.CDLL(str(folder / "libonnxruntime_providers_shared.so"), mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
         return f"this build of ONNX Runtime has no GPU providers ({error})"

@@ -44,7 +44,7 @@ class _ProfiledOpenVino(OpenVino):
 
 @dataclass(frozen=True)
 class Executed:
-    """One node of the execution graph. members: the layers that it was made of, as the model names them."""
+    """One node of the execution graph. members: the layers that it was made from, as the model names them."""
 
     name: str
     kind: str
@@ -76,7 +76,7 @@ def profile(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) 
 
 
 def _profiled(job: BackendJob, runs: int) -> tuple[list[int], dict[str, int], list[Executed]]:
-    """(wall times in ns, node → ns, all nodes) of a model with counters that is gone afterwards."""
+    """(wall times in ns, node → ns, all nodes) of a model with counters that is closed afterwards."""
     backend = _ProfiledOpenVino(job)
     ready(backend)
     before = _averages_ns(backend)
@@ -86,7 +86,7 @@ def _profiled(job: BackendJob, runs: int) -> tuple[list[int], dict[str, int], li
 
 
 def since(before: Mapping[str, int], after: Mapping[str, int], earlier: int, runs: int) -> dict[str, int]:
-    """Node → its mean time in ns over the last `runs` inferences, in the order of execution.
+    """Mean time of each node in ns over the last `runs` inferences, in the order of execution.
 
     before, after: means in ns over the first `earlier` inferences, and over all; each is known to 1 µs.
     """
@@ -97,7 +97,7 @@ def since(before: Mapping[str, int], after: Mapping[str, int], earlier: int, run
 
 
 def rows_of(nodes: Sequence[Executed], times: Mapping[str, int], graph: NodeIndex) -> tuple[LayerRow, ...]:
-    """One row a node that ran, in the order of execution, placed where the exported graph's names tell."""
+    """One row per node that ran, in the order of execution, placed by the names of the exported graph."""
     by_name = {node.name: node for node in nodes}
     return tuple(_row(by_name[name], spent, graph) for name, spent in times.items() if name in by_name)
 

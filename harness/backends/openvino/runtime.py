@@ -15,18 +15,18 @@ from harness.core.errors import CaseError
 from harness.core.schemas import Placement, TensorSpec
 
 _HINTS = {"fp32": ov.Type.f32, "bf16": ov.Type.bf16, "int8": ov.Type.f32}
-"""What layers run in that are not quantised; quantised ones follow the file."""
+"""Precision of layers that are not quantised; quantised layers follow the file."""
 _PRODUCTS = frozenset(
     {
         *("Convolution", "Deconvolution", "GroupConvolution", "DeformableConvolution", "FullyConnected", "MatMul"),
         *("ScaledDotProductAttention", "MHA", "RNNSeq", "RNNCell", "LLMMLP", "QKVProjection"),
     }
 )
-"""Execution-graph layers whose precision decides what the numbers were computed in."""
+"""Execution-graph layers whose precision decides the precision of the whole."""
 
 
 class OpenVino(Backend):
-    """Latency hint, one stream, static shapes. Left alone, OpenVINO runs bf16 where the CPU has it: so it is told."""
+    """Latency hint, one stream, static shapes. A precision hint: by default OpenVINO runs bf16 where the CPU can."""
 
     compiles = True
 
@@ -36,7 +36,7 @@ class OpenVino(Backend):
         artifact = self.job.export.onnx["int8" if self.job.case.precision == "int8" else "fp32"]
         self._core = ov.Core()
         self._model = self._core.read_model(self.job.folder / artifact.path)
-        # Before compiling: the plugin gives a port the names of what it takes away behind it, too.
+        # Before compiling: the plugin also gives a port the names of nodes that it removes after it.
         self._names = _matched(self._model.inputs, self.job.export.inputs)
         self._answers = _matched(self._model.outputs, self.job.export.outputs)
         first = self.job.batches[0]
@@ -45,7 +45,7 @@ class OpenVino(Backend):
     def compile(self) -> None:
         """Compile for the CPU and make the request and a tensor per input batch."""
         self._compiled = self._core.compile_model(self._model, "CPU", self.properties())
-        # One stream all the same: two requests in flight share it, and the second waits its turn inside OpenVINO.
+        # Still one stream: two requests in flight share it, and the second waits inside OpenVINO.
         count = 2 if self.job.case.mode == "pipelined" else 1
         self._requests = [self._compiled.create_infer_request() for _ in range(count)]
         self._request = self._requests[0]
@@ -54,7 +54,7 @@ class OpenVino(Backend):
         self._tensors = [self._bound(batch) for batch in self.job.batches]
 
     def properties(self) -> dict[str, Any]:
-        """What the model is compiled with."""
+        """The properties that the model is compiled with."""
         return {
             "PERFORMANCE_HINT": "LATENCY",
             "NUM_STREAMS": "1",
@@ -63,7 +63,7 @@ class OpenVino(Backend):
         }
 
     def counters(self) -> list[Any]:
-        """OpenVINO's ProfilingInfo of each node, where the properties asked for it."""
+        """OpenVINO's ProfilingInfo of each node, where the properties requested it."""
         found: list[Any] = self._request.get_profiling_info()
         return found
 
@@ -137,8 +137,8 @@ class OpenVino(Backend):
 def matched(ports: Sequence[Collection[str]], names: Sequence[str]) -> tuple[str, ...]:
     """Which of the export's tensors each port is. ports: the names of each, in the order of the graph.
 
-    A port may have several names, or others than the file's: OpenVINO takes Identity and Dropout away and keeps any of
-    their names. What no name tells, the order does, which is the file's. CaseError where the numbers differ.
+    A port may have several names, or others than the file's: OpenVINO removes Identity and Dropout and keeps any of
+    their names. Where no name matches, the order decides, which is the file's. CaseError where the numbers differ.
     """
     if len(ports) != len(names):
         raise CaseError(
@@ -147,7 +147,7 @@ def matched(ports: Sequence[Collection[str]], names: Sequence[str]) -> tuple[str
         )
     found = [next((name for name in names if name in own), None) for own in ports]
     if len(set(found) - {None}) < sum(name is not None for name in found):
-        return tuple(names)  # two ports of one name: only the order is left
+        return tuple(names)  # two ports with the same name: only the order is left
     rest = iter([name for name in names if name not in found])
     return tuple(next(rest) if name is None else name for name in found)
 

@@ -1,4 +1,4 @@
-"""Where the time goes inside each backend: one profiler a backend, as the table of backends names it.
+"""Profilers of the time inside each backend: one profiler per backend, as the table of backends names it.
 
-Each runs in a fresh process of its own, so what it costs stands in no measured latency.
+Each runs in a fresh process of its own, so its cost is in no measured latency.
 """

@@ -21,7 +21,7 @@ _SENSITIVE_OPERATIONS = ("POW",)
 
 @dataclass(frozen=True)
 class Built:
-    """A serialized engine, the timing cache that grew with it, and what was decided on the way."""
+    """A serialized engine, the timing cache that grew with it, and the decisions of the build."""
 
     engine: bytes
     timing_cache: bytes
@@ -30,7 +30,7 @@ class Built:
 
 
 def build(request: EngineRequest, onnx: Path, timing_cache: bytes, protect: bool) -> Built:
-    """Build one engine on the first visible GPU. Raises ExportError with everything that the library said.
+    """Build one engine on the first visible GPU. Raises ExportError with all messages of the library.
 
     timing_cache: of earlier builds, empty where there is none. protect: keep normalisations and softmax in fp32.
     """
@@ -67,7 +67,7 @@ def build(request: EngineRequest, onnx: Path, timing_cache: bytes, protect: bool
 def _builder(log: Log) -> Any:
     try:
         return tensorrt.Builder(log)
-    except TypeError as error:  # how the bindings tell of a null pointer
+    except TypeError as error:  # how the bindings report a null pointer
         raise ExportError(
             f"TensorRT {versions.version()} has no builder for this machine: {' | '.join(log.errors) or error}",
             "`nvidia-smi` shows whether the GPU can be used; a driver must serve the CUDA that TensorRT was built for.",
@@ -75,8 +75,8 @@ def _builder(log: Log) -> Any:
 
 
 def _remember(config: Any, timing_cache: bytes) -> None:
-    """Hand over what earlier builds learned. A cache that does not fit (another driver, damaged) costs only time:
-    building begins with an empty one.
+    """Hand over the timing cache of earlier builds. A cache that does not fit (another driver, damaged) costs only
+    time: building begins with an empty cache.
     """
     cache = config.create_timing_cache(timing_cache)
     if cache is None or not config.set_timing_cache(cache, ignore_mismatch=False):

@@ -1,4 +1,4 @@
-"""One engine, built and held against the fp32 reference before anybody measures it."""
+"""One engine, built and checked against the fp32 reference before it is measured."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Check = Callable[[EngineRecord], Parity | None]
 """Runs a finished engine on the stored inputs; the worst distance from the reference."""
 
 Timed = Callable[[Callable[[], Built]], tuple[Built, float]]
-"""Calls a function and says how many seconds it took."""
+"""Calls a function; returns its result and the seconds that it took."""
 
 UNCHECKED = Parity(samples=0, relative_l2=None, max_abs=None, cosine=None, top1_agreement=None, nonfinite=0)
 
@@ -38,12 +38,12 @@ def build_checked(
 ) -> EngineRecord:
     """Build, write, check; where fp16 fails the check, build once more with sensitive layers in fp32.
 
-    limit: largest relative L2 distance; None: nothing is demanded. An engine that fails even then is kept with what the
-    check found: its rows will be void by their own check.
+    limit: largest relative L2 distance; None: no limit. An engine that fails even then is kept with the result of the
+    check: its rows will be void by their own check.
     """
     record = _built(folder, request, name, place, cache, timed, protect=False)
     parity = check(record) or UNCHECKED
-    # A strongly typed network computes what its file says: building it again would give the same engine.
+    # A strongly typed network has its file's precisions: building it again would give the same engine.
     mendable = request.precision == "fp16" and not versions.strongly_typed()
     if mendable and limit is not None and not _passes(parity, limit):
         record = _built(folder, request, name, place, cache, timed, protect=True)
@@ -60,7 +60,7 @@ def _built(
 ) -> EngineRecord:
     known = read(cache, Limit.TRACE) if cache.is_file() else b""
     built, seconds = timed(lambda: build(request, folder.root / request.onnx, known, protect))
-    # After every engine: an interrupted build keeps what was learned.
+    # After every engine: an interrupted build keeps the cache.
     store.save_bytes(cache, built.timing_cache)
     path = folder.engine(name)
     store.save_bytes(path, built.engine)

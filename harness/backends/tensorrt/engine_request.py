@@ -1,4 +1,4 @@
-"""Which engines a plan needs, what each is called, and which one serves a case (pure)."""
+"""The engines that a plan needs, their names, and the engine that serves a case (pure)."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ VARIANT = "opset17"
 """Form of the ONNX files that engines are built from: TensorRT 8.6 reads no newer operator set (its release notes)."""
 
 TUNED_BATCH = 32
-"""Batch that a dynamic engine is tuned for, or the planned one that is nearest."""
+"""Batch that a dynamic engine is tuned for, or the nearest planned batch."""
 
 
 @dataclass(frozen=True)
 class EnginePlace:
-    """Where an engine was built, or is to run: it moves to no other."""
+    """Where an engine was built, or is to run: an engine runs nowhere else."""
 
     tensorrt: str
     gpu: str
@@ -42,7 +42,7 @@ class EnginePlace:
 def requests(
     cases: Sequence[tuple[Case, Options]], export: ExportRecord, source: Mapping[Precision, OnnxArtifact]
 ) -> list[EngineRequest]:
-    """What the cases of one model need, each engine once, in the order of the cases.
+    """The engines for the cases of one model, each once, in the order of the cases.
 
     source: precision of a case → the ONNX file that its engine is built from.
     """
@@ -76,7 +76,7 @@ def name_of(request: EngineRequest) -> str:
 
 
 def key_of(request: EngineRequest, place: EnginePlace) -> str:
-    """Hash of everything that decides an engine: it is built anew only when this changes."""
+    """Hash of everything that decides an engine: it is built again only when this changes."""
     return digest_of(request.model_dump(mode="json"), place.tensorrt, place.gpu, place.sm, place.driver)
 
 
@@ -86,7 +86,7 @@ def engine_for(
     """The engine that serves a case on this machine.
 
     Raises MissingInputError where none was built, or only from ONNX files of an earlier export; CaseError naming both
-    sides where the only ones belong elsewhere.
+    sides where the only engines belong elsewhere.
     """
     shaped = [record for record in records if serves(record.request, case, options)]
     fitting = [record for record in shaped if record.request.onnx_sha256 in _onnx_hashes(export)]
@@ -182,7 +182,7 @@ def _built_by(options: Options) -> dict[str, Any]:
 
 
 def options_of(engines: EngineOptions, setting: Options) -> Options:
-    """What a plan says of all its engines, and a setting of its own."""
+    """A plan's options for all its engines, overridden by those of a setting."""
     return {**engines.model_dump(exclude_none=True), **setting}
 
 
@@ -197,8 +197,8 @@ def _level(value: object) -> int | None:
 def source_of(export: ExportRecord, precision: Precision, strongly_typed: bool) -> OnnxArtifact:
     """The ONNX file that engines of a precision are built from. MissingInputError where it was not exported.
 
-    With builder flags all floating engines come from the fp32 file; a strongly typed network computes what its file
-    says. Quantised files are as they are.
+    With builder flags all floating engines come from the fp32 file; a strongly typed network has the
+    precisions of its file. Quantised files are used unchanged.
     """
     own = precision if precision == "int8" or (strongly_typed and precision == "fp16") else "fp32"
     name = f"{own}-{VARIANT}"

@@ -1,8 +1,8 @@
-"""What TensorRT's layers are made of, by their names (pure).
+"""The members of TensorRT's layers, from their names (pure).
 
 A fused layer is named after its members, `/conv1/Conv + /relu/Relu`; a region that was compiled as a whole after its
-ends, `{ForeignNode[/model/Cast.../model/Add]}`; a copy between layouts after where it stands, `Reformatting CopyNode
-for Input Tensor 0 to /conv1/Conv + /relu/Relu`.
+ends, `{ForeignNode[/model/Cast.../model/Add]}`; a copy between layouts after its place, `Reformatting CopyNode for
+Input Tensor 0 to /conv1/Conv + /relu/Relu`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _COPY = "Reformatting CopyNode"
 
 
 def members_of(name: str) -> tuple[str, ...]:
-    """Names of what a layer was fused from; the two ends of a region; none of a copy."""
+    """Names of the members of a fused layer; of the two ends of a region; none for a copy."""
     if name.startswith(_COPY):
         return ()
     region = _REGION.match(name)
@@ -26,7 +26,7 @@ def members_of(name: str) -> tuple[str, ...]:
 def nodes_of(name: str, graph: NodeIndex) -> tuple[Node, ...]:
     """The nodes of the exported graph in a layer; of a region, from its first end to its last in the file's order.
 
-    Where there is no graph, what the members' names tell; the two ends of a region say nothing of what is between.
+    Without a graph, the nodes that the members' names give; the two ends of a region do not show the nodes between.
     """
     region = _REGION.match(name)
     known = {member: graph.by_name.get(member) or (None if region else named(member)) for member in members_of(name)}
@@ -38,7 +38,7 @@ def nodes_of(name: str, graph: NodeIndex) -> tuple[Node, ...]:
 
 
 def kind_of(name: str) -> str:
-    """What the inspector of every version tells by the name alone."""
+    """The nodes from a layer's name alone, which the inspector of every version reports."""
     if name.startswith(_COPY):
         return "Reformat"
     return "ForeignNode" if _REGION.match(name) else "Layer"

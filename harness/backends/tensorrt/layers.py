@@ -1,4 +1,4 @@
-"""What an engine says of its own layers: how many there are, and in which precision their weights are."""
+"""An engine's report on its own layers: their number, and the precision of their weights."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 FUSED = "fused"
-"""Layers that TensorRT compiled into one node of its own, of whose inside the inspector tells nothing."""
+"""Layers that TensorRT compiled into one node of its own, whose inside the inspector does not show."""
 
 _TYPES = {"Half": "fp16", "Float": "fp32", "BFloat16": "bf16", "Int8": "int8", "FP8": "fp8"}
 
@@ -18,14 +18,14 @@ _BYTES_FP32 = 4
 
 
 def inspect(engine: Any, json_format: Any) -> list[Mapping[str, Any]]:
-    """The engine's layers as its inspector tells them; a layer of which it tells the name alone has only that."""
+    """The engine's layers as its inspector reports them; where it reports only a name, the layer has only that."""
     text = engine.create_engine_inspector().get_engine_information(json_format)
     found = json.loads(text, strict=False)["Layers"]
     return [layer if isinstance(layer, dict) else {"Name": layer} for layer in found]
 
 
 def precisions(layers: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Layers with weights by the precision of these, and `fused` ones."""
+    """Layers with weights by the precision of the weights, and `fused` layers."""
     found: Counter[str] = Counter()
     for layer in layers:
         weights = layer.get("Weights")
@@ -42,14 +42,15 @@ def precision_of(
 ) -> str:
     """One word for the precision that an engine computes in.
 
-    Where the inspector tells: that of most layers with weights. Where everything is fused, the size of the file tells
-    whether its weights are stored in two bytes or in four; bf16 cannot be told from fp16 by it, nor TF32 from fp32.
+    Where the inspector shows it: that of most layers with weights. Where everything is fused, the size of the file
+    shows whether its weights are stored in two bytes or in four; it does not distinguish bf16 from fp16, nor TF32 from
+    fp32.
 
-    looked_up: of the parameters, those in tables (word embeddings), which compute nothing and may lie there in fp32:
-    of MiniLM's weights they are half.
+    looked_up: of the parameters, those in tables (word embeddings), which compute nothing and may be stored in fp32:
+    they are half of MiniLM's weights.
     """
     known = {name: count for name, count in census.items() if name != FUSED}
-    # A fused node holds many layers: as long as one stands beside each other layer, these do not speak for the whole.
+    # A fused node holds many layers: with as many fused nodes as other layers, the others do not represent the whole.
     if sum(known.values()) > census.get(FUSED, 0):
         most = max(known, key=lambda name: known[name])
         return asked if (asked, most) == ("tf32", "fp32") else most

@@ -30,7 +30,7 @@ _NO_FLOPS = "No FLOPs by layer: layers contain parts of several modules."
 
 
 class _Listener(trt.IProfiler):  # type: ignore[misc] # the library has no types
-    """Keeps what TensorRT reports: one call a layer of one run."""
+    """Keeps TensorRT's reports: one call for each layer of a run."""
 
     def __init__(self) -> None:
         trt.IProfiler.__init__(self)
@@ -67,7 +67,7 @@ def profile(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) 
 
 
 def rows_of(runs: Sequence[Mapping[str, int]], graph: NodeIndex) -> tuple[LayerRow, ...]:
-    """Layer → ns of each run → one row a layer, means, in the order of the engine."""
+    """Layer → ns of each run → one row per layer, means, in the order of the engine."""
     return tuple(_row(name, round(sum(run.get(name, 0) for run in runs) / len(runs)), graph) for name in runs[0])
 
 

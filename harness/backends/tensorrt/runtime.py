@@ -25,11 +25,11 @@ from harness.backends.tensorrt.versions import Log
 from harness.core.errors import CaseError
 from harness.core.schemas import ExportRecord, Placement
 
-"""How TensorRT's log says it, which is where its functions leave their reasons."""
+"""The words of TensorRT's log, where its functions report their reasons."""
 
 
 class TensorRt(Backend):
-    """An engine built for this GPU. Each set of inputs on the device (cuda_buffers.py) has its own graph."""
+    """An engine built for this GPU. Each set of inputs on the device (cuda/buffers.py) has its own graph."""
 
     def __init__(self, job: BackendJob) -> None:
         super().__init__(job)
@@ -113,7 +113,7 @@ class TensorRt(Backend):
         return {spec.name: found[spec.name] for spec in self.job.export.outputs}
 
     def placement(self) -> Placement:
-        """The precision of the engine's own layers; see harness/backends/tensorrt/layers.py for what proves it."""
+        """The precision of the engine's own layers; see harness/backends/tensorrt/layers.py for the evidence."""
         record = self._record
         precision = layers.precision_of(
             record.precisions,
@@ -142,7 +142,7 @@ class TensorRt(Backend):
         return {"tensorrt": versions.version()}
 
     def close(self) -> None:
-        """Graphs first, then what they point into, then the context. Safe after a load() that failed half-way."""
+        """Graphs first, then the memory that they use, then the context. Safe after a load() that failed half-way."""
         for graph in self._graphs:
             graph.close()
         for name in ("_infer", "_calls", "_buffers", "_execute", "_context", "_engine", "_runtime"):
@@ -151,7 +151,7 @@ class TensorRt(Backend):
             self._cuda.close()
 
     def _call(self, tied: Tied) -> Callable[[], None]:
-        """What one infer() does on these tensors."""
+        """The function that one infer() calls on these tensors."""
         self._bind(tied)
         self._enqueue()  # TensorRT allocates on the first call of a shape, which no graph could capture
         self.stream.synchronize()
@@ -192,6 +192,6 @@ class TensorRt(Backend):
 
 
 def _looked_up(export: ExportRecord) -> int:
-    """Parameters in lookup tables; 0 where nobody counted what a pass multiplies with."""
+    """Parameters in lookup tables; 0 where the parameters that a pass multiplies were not counted."""
     multiplied = max((work.parameters for work in export.work), default=None)
     return 0 if multiplied is None or export.parameters is None else max(0, export.parameters - multiplied)

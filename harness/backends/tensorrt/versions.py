@@ -1,8 +1,8 @@
-"""TensorRT 8.6, 10 and 11 in one place: what one version has and another has not is asked for here and nowhere else.
+"""The differences between TensorRT 8.6, 10 and 11: only this module depends on the version.
 
 8.6   flags choose the precision (FP16, BF16 from 10 on, INT8); networks are made with EXPLICIT_BATCH
 10    the same flags, deprecated; strongly typed networks beside them
-11    no such flags and no EXPLICIT_BATCH: every network is strongly typed and computes what its ONNX file says
+11    no such flags and no EXPLICIT_BATCH: every network is strongly typed, with the precisions of its ONNX file
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def make_network(builder: Any) -> Any:
 
 
 def set_precision(config: Any, precision: Precision) -> None:
-    """Allow the asked precision and no other below fp32. ExportError where this version has no flag for it."""
+    """Allow the requested precision and no other below fp32. ExportError where this version has no flag for it."""
     flags = tensorrt.BuilderFlag
     config.clear_flag(flags.TF32)
     if strongly_typed():
@@ -98,7 +98,7 @@ def fp16_ends(network: Any) -> None:
 
 
 def configure(config: Any, request: EngineRequest) -> dict[str, str]:
-    """Workspace, optimisation level, compatibility, tactic sources; returns what was set, in words."""
+    """Workspace, optimisation level, compatibility, tactic sources; returns the settings made, in words."""
     told: dict[str, str] = {}
     if request.workspace_bytes is not None:
         config.set_memory_pool_limit(tensorrt.MemoryPoolType.WORKSPACE, request.workspace_bytes)
@@ -123,8 +123,8 @@ def configure(config: Any, request: EngineRequest) -> dict[str, str]:
 def _tactic_sources() -> tuple[str, ...]:
     """The sources to restrict the builder to; empty: its own choice.
 
-    TensorRT 8 asks cuBLAS and cuDNN for tactics, which it loads by name. Where they are not there, or do nothing, the
-    builder would fail on the first layer that asks; later versions need neither.
+    TensorRT 8 asks cuBLAS and cuDNN for tactics, which it loads by name. Where they are missing or do not work, the
+    builder would fail on the first layer that needs them; later versions need neither.
     """
     if not hasattr(tensorrt.TacticSource, "CUDNN") or _cudnn_works():
         return ()

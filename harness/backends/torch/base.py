@@ -1,4 +1,4 @@
-"""What the three PyTorch backends share: the module, its inputs as tensors, and what its parameters tell."""
+"""The common part of the three PyTorch backends: the module, its inputs as tensors, and the precision that ran."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from harness.zoo.cost.work import is_product
 from harness.zoo.reference import flat
 
 LEAST_SHARE = 0.01
-"""Of the FLOPs of a pass: less, as the angles of rotary embeddings in fp32, says nothing about the whole."""
+"""Of the FLOPs of a pass: a smaller share, such as the angles of rotary embeddings in fp32, does not count."""
 
 
 def computed_in(call: Callable[[], object], word: Callable[[torch.dtype], str]) -> tuple[str, ...]:
-    """Words for what at least LEAST_SHARE of a pass's products were computed in, sorted; () where there are none.
+    """Words for the precisions of at least LEAST_SHARE of a pass's products, sorted; () where there are no products.
 
-    word: of an element type, as the switches are when it is asked; it is asked at each product.
+    word: element type → word, by the state of the switches at the call; called at each product.
     """
     seen = _ProductPrecisions(word)
-    # The counter takes composite operators apart; what it hands on is seen by the mode around it.
+    # The counter takes composite operators apart; the mode around it sees the parts.
     with seen, FlopCounterMode(display=False):
         call()
     whole = sum(seen.flops.values())
@@ -43,7 +43,7 @@ def computed_in(call: Callable[[], object], word: Callable[[torch.dtype], str]) 
 
 
 class _ProductPrecisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Adds up FLOPs of products by the word for what they ran in."""
+    """Adds up FLOPs of products by the word for their precision."""
 
     def __init__(self, word: Callable[[torch.dtype], str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -126,7 +126,7 @@ class TorchBackend(Backend):
         self._place.synchronize()
 
     def feed(self, batch: Batch) -> None:
-        """Make the arrays the next call's: on a CPU by tensors on their memory, on a GPU by copies."""
+        """Use the arrays in the next call: on a CPU as tensors on their memory, on a GPU as copies."""
         self._arguments = self._inputs.feed(self._ordered(batch))
 
     def upload(self) -> None:
@@ -146,7 +146,7 @@ class TorchBackend(Backend):
         self._place.synchronize()
 
     def outputs(self) -> dict[str, Array]:
-        """The last result as fp32 arrays (bf16 has no NumPy type); at the transfer boundary, what was downloaded."""
+        """The last result as fp32 arrays (NumPy has no bf16); at the transfer boundary, the downloaded result."""
         found = self._downloaded or self._results()
         return {
             spec.name: (value.float() if value.is_floating_point() else value).to("cpu", copy=True).numpy()
@@ -154,8 +154,8 @@ class TorchBackend(Backend):
         }
 
     def placement(self) -> Placement:
-        """Devices and element types of the module's own parameters, or of its other tensors where it has none, and what
-        its products were computed in."""
+        """Devices and element types of the module's own parameters, or of its other tensors where it has none, and the
+        precision of its products."""
         tensors = self._evidence()
         census = Counter({str(dtype): 0 for dtype in {tensor.dtype for tensor in tensors}})
         for tensor in tensors:
@@ -177,8 +177,8 @@ class TorchBackend(Backend):
         return {"inputs_copied": "+".join(written)} if written else {}
 
     def _evidence(self) -> list[torch.Tensor]:
-        """What shows in which precision the module ran: its floating-point parameters, or those of its buffers, inputs
-        or results, whichever there are first; everything where none is floating."""
+        """Tensors that show the precision of the module: its floating-point parameters, or else those of its buffers,
+        inputs or results, in that order; all tensors where none is floating."""
         inputs = [tensor for tensor in self._inputs.sets[0] if isinstance(tensor, torch.Tensor)]
         results = [tensor for tensor in self._results() if isinstance(tensor, torch.Tensor)]
         parameters: list[torch.Tensor] = [*self._module.parameters()]
@@ -191,7 +191,7 @@ class TorchBackend(Backend):
         return dict(self._place.build_facts())
 
     def close(self) -> None:
-        """Let go of every result, leave inference mode, and give the device back."""
+        """Drop every result, leave inference mode, and release the device."""
         self._result, self._downloaded = None, ()
         # Freeing page-locked tensors records an event on the stream, which must still exist then.
         del self._inputs, self._calls, self._call, self._arguments
@@ -199,7 +199,7 @@ class TorchBackend(Backend):
         self._place.close()
 
     def _computed_in(self) -> tuple[tuple[str, ...], dict[str, str]]:
-        """Words for what the products of an eager pass ran in; and for the settings, why that could not be seen."""
+        """Words for the precision of an eager pass's products; and for the settings, why it is unknown."""
 
         def word(dtype: torch.dtype) -> str:
             return self._place.precision([_NAMES.get(dtype, str(dtype))])
@@ -207,19 +207,19 @@ class TorchBackend(Backend):
         try:
             found = computed_in(lambda: self._module(*self._inputs.sets[0]), word)
             self._place.synchronize()
-        except RuntimeError as error:  # an eager pass may need more memory than a compiled one
+        except RuntimeError as error:  # an eager pass may need more memory than a compiled pass
             return (), {"products_not_seen": str(error).strip().partition("\n")[0][:200]}
         return found, {}
 
     def _compiled(self) -> Call:
-        """What stands in for the module after compiling."""
+        """The callable that replaces the module after compiling."""
         return self._module
 
     def _settings(self) -> dict[str, str | int | float | bool]:
         return {}
 
     def _ran_precision(self, precision: str) -> str:
-        """`precision` is what parameters and switches tell; a backend that knows better says so."""
+        """`precision` follows from parameters and switches; a backend with better evidence overrides it."""
         return precision
 
     def _use(self, index: int) -> None:

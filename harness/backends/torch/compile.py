@@ -17,16 +17,16 @@ from harness.core.errors import CaseError
 from harness.core.schemas import Placement
 
 _COMPILERS = {"cpu": ("CXX", "g++", "clang++"), "cuda": ("CC", "gcc", "clang")}
-"""By device: the variable that names a compiler, and those that are found without it. On a GPU Triton compiles the
-launcher of every kernel as C."""
+"""By device: the variable that names a compiler, and the compilers that are used without it. On a GPU Triton compiles
+the launcher of every kernel as C."""
 
 
 class TorchCompile(TorchBackend):
     """Static shapes; the compiled code is kept below the model's folder, so that only the first process pays.
 
     Option `mode`: torch.compile's own. Where it includes CUDA graphs, a call first copies its inputs into the graph's
-    (part of the sample: that is what torch.compile does for its users), except at the transfer and e2e boundaries,
-    where the one set of inputs is declared static.
+    (part of the sample, because torch.compile does so for its users), except at the transfer and e2e boundaries, where
+    the only set of inputs is declared static.
     """
 
     compiles = True
@@ -83,7 +83,7 @@ class TorchCompile(TorchBackend):
 
     @property
     def _cache(self) -> Path:
-        # Inductor reuses code of the same PyTorch and number of threads alone: that of others is not this case's.
+        # Inductor reuses only code of the same PyTorch and number of threads: other code is not this case's.
         kind = f"torch-{torch.__version__}-{self.job.threads}-threads"
         return (self.job.cache / self.job.case.case_id / kind).resolve()
 

@@ -29,7 +29,7 @@ class OnCpu(Place):
         return module.to(dtype)
 
     def inputs(self, batches: Sequence[Sequence[Array]], dtype: torch.dtype) -> PlacedInputs:
-        """Tensors on the batches' own memory: copies would stand in the load time and the memory of PyTorch alone."""
+        """Tensors on the batches' own memory: copies would add load time and memory to PyTorch alone."""
         return ResidentOnCpu([tuple(_typed(array, dtype) for array in batch) for batch in batches], dtype)
 
     def settle(self, call: Call, sets: Sequence[Tensors]) -> list[Call]:
@@ -37,12 +37,12 @@ class OnCpu(Place):
         return [call] * len(sets)
 
     def precision(self, floating: Sequence[str]) -> str:
-        """Where a switch lets oneDNN compute products of fp32 in less, fp32 is not what ran."""
+        """Not fp32 where a switch lets oneDNN compute products of fp32 in a lower precision."""
         lower = _lower_products()
         return f"fp32 with {lower} products" if lower and list(floating) == ["fp32"] else "+".join(floating)
 
     def settings(self, module: nn.Module) -> dict[str, str | int | float | bool]:
-        """Threads, and what may change how products are computed."""
+        """Threads, and the switches that may change how products are computed."""
         del module
         return {
             "threads": torch.get_num_threads(),
@@ -64,14 +64,14 @@ def _lower_products() -> str:
     oned = torch.backends.mkldnn
     kinds: list[Any] = [getattr(oned, name, None) for name in ("matmul", "conv", "rnn")]
     found = {str(kind.fp32_precision) for kind in kinds if hasattr(kind, "fp32_precision")}
-    if not found:  # before PyTorch 2.9 there is the one switch of matrix products
+    if not found:  # before PyTorch 2.9 there is only the switch of matrix products
         older = torch.get_float32_matmul_precision()
         return "" if older == "highest" else f"{older}-precision"
     return "+".join(sorted(found - set(_EXACT)))
 
 
 def use_threads(threads: int) -> None:
-    """Let operators on the host use so many threads, and run one operator at a time."""
+    """Let operators on the host use that many threads, and run one operator at a time."""
     torch.set_num_threads(threads)
     if torch.get_num_interop_threads() != 1:  # may be set once in a process
         torch.set_num_interop_threads(1)

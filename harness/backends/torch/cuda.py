@@ -39,7 +39,7 @@ class ResidentOnGpu(PlacedInputs):
         rewrite(self.sets[index], arrays)
 
     def feed(self, arrays: Sequence[Array]) -> Tensors:
-        """Resident batches are all there are."""
+        """Refuse: only the resident batches exist."""
         raise CaseError("These inputs were put on the device before.", "Choose `boundaries: [e2e]` to feed new ones.")
 
 
@@ -121,7 +121,7 @@ class Rotating(PlacedInputs):
 
     def download(self, results: Tensors) -> Tensors:
         """Enqueue one copy for each output, to page-locked memory of the set."""
-        # PyTorch gives the memory of a dropped tensor to the next pass, which would overwrite what is being copied.
+        # PyTorch gives the memory of a dropped tensor to the next pass, which would overwrite it during the copy.
         self._results[self._number] = results
         if not self._answers[self._number]:
             self._answers[self._number] = _pinned_like(results)
@@ -147,7 +147,7 @@ class Replay:
         """Raises CaseError where the pass does something that cannot be captured.
 
         pool: memory that several graphs take turns in. That is safe because only one of them runs at a time, and its
-        outputs are read before another one is launched.
+        outputs are read before another graph is launched.
         """
         self._arguments = arguments  # their memory is the graph's
         self._graph = torch.cuda.CUDAGraph()
@@ -181,18 +181,18 @@ profiling and an optimised call, and torch.compile has warmed up, recorded and o
 _DEVICE = "cuda"
 _CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
 _SDPA = ("flash", "mem_efficient", "cudnn", "math")
-"""Kernels that scaled_dot_product_attention may choose from; torch.backends.cuda tells which are enabled."""
+"""Kernels that scaled_dot_product_attention may choose from; torch.backends.cuda shows which are enabled."""
 
 
 class OnCuda(Place):
-    """Makes the harness's stream the current one for the life of the process: every kernel, copy and replay of PyTorch
-    then goes to the stream that the event clock reads.
+    """Makes the harness's stream the current stream for the life of the process: every kernel, copy and replay of
+    PyTorch then goes to the stream that the event clock reads.
 
     Options: `channels_last: False` leaves convolutions as the weights lie; `graph: True` captures a CUDA graph.
     """
 
     def __init__(self, job: BackendJob) -> None:
-        use_threads(job.threads)  # for what is done on the host: loading, and conversions at the e2e boundary
+        use_threads(job.threads)  # for work on the host: loading, and conversions at the e2e boundary
         self._options = job.options
         self._boundary, self._slots = job.case.boundary, job.slots
         self._replays: list[Replay] = []
@@ -210,7 +210,7 @@ class OnCuda(Place):
             ) from error
         self._stream = torch.cuda.ExternalStream(int(self.stream.handle))  # type: ignore[no-untyped-call]
         torch.cuda.set_stream(self._stream)
-        # The older of two interfaces: after the newer one, PyTorch refuses to answer some of its own questions.
+        # The older of two interfaces: after the newer interface is used, some of PyTorch's own queries fail.
         torch.backends.cuda.matmul.allow_tf32 = job.case.precision == "tf32"
         torch.backends.cudnn.allow_tf32 = job.case.precision == "tf32"
         torch.backends.cudnn.benchmark = True
@@ -238,7 +238,7 @@ class OnCuda(Place):
         return Rotating(sets, pinned, inward, outward)
 
     def settle(self, call: Call, sets: Sequence[Tensors]) -> list[Call]:
-        """Warm up, then capture a graph for each set where that was asked for."""
+        """Warm up, then capture a graph for each set where the setting requests it."""
         for _ in range(WARM_UP_CALLS):
             call(*sets[0])
         self.synchronize()
@@ -246,13 +246,13 @@ class OnCuda(Place):
             return [call] * len(sets)
         shared = torch.cuda.graph_pool_handle()
         for arguments in sets:
-            # With several in flight, the outputs of one are still being copied while another one runs.
+            # With several batches in flight, the outputs of one are still being copied while the next runs.
             pool = shared if self.copy_streams is None else torch.cuda.graph_pool_handle()
             self._replays.append(Replay(call, arguments, self._stream, pool))
         return list(self._replays)
 
     def precision(self, floating: Sequence[str]) -> str:
-        """The parameters' types, and TF32 as its switches stand."""
+        """The parameters' types, and TF32 from its switches."""
         return gpu_precision(
             floating,
             matmul_tf32=torch.backends.cuda.matmul.allow_tf32,
@@ -317,7 +317,7 @@ class OnCuda(Place):
 
 
 def _attention(module: nn.Module) -> str | None:
-    """Which attention a transformers model was told to use, or torch's own module; None where there is none."""
+    """The attention that a transformers model is set to use, or torch's own module; None without attention."""
     for part in module.modules():
         name = getattr(getattr(part, "config", None), "_attn_implementation", None)
         if name is not None:
@@ -328,7 +328,7 @@ def _attention(module: nn.Module) -> str | None:
 
 
 def _cublas_version() -> str:
-    """As the loaded library tells (cublasGetProperty: 0 major, 1 minor, 2 patch), or why it does not."""
+    """As the loaded library reports (cublasGetProperty: 0 major, 1 minor, 2 patch), or why it does not."""
     name = f"libcublas.so.{str(torch.version.cuda).partition('.')[0]}"
     try:
         library = ctypes.CDLL(name)

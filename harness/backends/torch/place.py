@@ -1,4 +1,4 @@
-"""Where a PyTorch backend runs: what differs between a CPU and a GPU, so that nothing else has to ask."""
+"""The device of a PyTorch backend: all differences between a CPU and a GPU, so that no other code depends on them."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class PlacedInputs(ABC):
 
     @abstractmethod
     def select(self, index: int) -> int:
-        """Make batch `index` the next one; returns which of the sets it is run on."""
+        """Select batch `index` as the next; returns the index of the set that it runs on."""
 
     @abstractmethod
     def refresh(self, index: int, arrays: Sequence[Array]) -> None:
-        """Take new content for batch `index`, into the very memory that it has."""
+        """Take new content for batch `index`, into its present memory."""
 
     @abstractmethod
     def feed(self, arrays: Sequence[Array]) -> Tensors:
@@ -44,7 +44,7 @@ class PlacedInputs(ABC):
         raise CaseError("These inputs are already where they are read.", "Leave `boundaries: [transfer]` out.")
 
     def download(self, results: Tensors) -> Tensors:
-        """Enqueue the copy of results to the host; returns what will then hold them."""
+        """Enqueue the copy of results to the host; returns the tensors that will then hold them."""
         raise CaseError("These outputs are already where they are read.", "Leave `boundaries: [transfer]` out.")
 
 
@@ -76,22 +76,22 @@ class Place(ABC):
 
     @abstractmethod
     def settle(self, call: Call, sets: Sequence[Tensors]) -> list[Call]:
-        """What to call for each of the sets, after everything that only happens in the first calls has happened."""
+        """The callable for each of the sets, after all work that only the first calls do is done."""
 
     @abstractmethod
     def precision(self, floating: Sequence[str]) -> str:
-        """What ran, from the names of the parameters' types and from the switches that are set now."""
+        """The precision that ran, from the names of the parameters' types and from the present switches."""
 
     @abstractmethod
     def settings(self, module: nn.Module) -> dict[str, str | int | float | bool]:
-        """What decides speed here, read back."""
+        """The settings that decide speed here, read back."""
 
     @abstractmethod
     def build_facts(self) -> Mapping[str, str]:
-        """What this PyTorch brought along for this place."""
+        """Facts about this PyTorch's libraries for this device."""
 
     def synchronize(self) -> None:  # noqa: B027 - on a CPU a call returns when its work is done
         """Wait until everything enqueued is done."""
 
     def close(self) -> None:  # noqa: B027 - a CPU has nothing to give back
-        """Give back what outlives the calls."""
+        """Release resources that outlive the calls."""

@@ -70,8 +70,8 @@ def script(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) -
 def compiled(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) -> PartsProfile:
     """Operators and Inductor's kernels, arguments as of eager().
 
-    On a CPU, kernels announce themselves only where they are compiled to. That is not the code that is timed, so it has
-    a cache of its own and never passes for an earlier process's work there.
+    On a CPU, kernels appear in a profile only where they are compiled so. That is not the timed code, so it has a
+    cache of its own and is never taken for an earlier process's work.
     """
     torch._inductor.config.cpp.enable_kernel_profile = True
     backend = TorchCompile(replace(job, batches=batches, cache=job.cache / "profiled"))

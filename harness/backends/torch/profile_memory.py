@@ -1,4 +1,4 @@
-"""What one pass of a PyTorch backend allocates and frees, as PyTorch's own allocators tell."""
+"""Allocations and frees in one pass of a PyTorch backend, as PyTorch's own allocators report them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from harness.core.store import translate_storage_errors
 SNAPSHOT = "memory.pickle"
 
 MAX_ENTRIES = 20_000
-"""Allocations and frees in a snapshot: the last ones of a longer pass."""
+"""Allocations and frees in a snapshot: the last of them in a longer pass."""
 
 MAX_SNAPSHOT_BYTES = 32 << 20
 """Each entry has the stack of Python that it came from."""
@@ -66,7 +66,7 @@ def on_gpu(one_pass: Callable[[], None], folder: Path, memory: Any = torch.cuda.
 
 
 def fragmentation_of(segments: Iterable[Mapping[str, Any]]) -> Fragmentation:
-    """Segments as torch.cuda.memory_snapshot() tells them."""
+    """Segments as torch.cuda.memory_snapshot() reports them."""
     known = list(segments)
     reserved = sum(segment["total_size"] for segment in known)
     allocated = sum(segment["allocated_size"] for segment in known)
@@ -123,7 +123,7 @@ class AllocationHistory:
     """The changes of one pass, in order.
 
     at: time of each in µs; by: bytes more or less; reserved: by the allocator after each (0 on a CPU). frees: how many
-    of the changes are frees. foreign: (place, bytes) of frees of what was there before.
+    of the changes are frees. foreign: (place, bytes) of frees of earlier blocks.
     """
 
     at: list[float] = field(default_factory=list)
@@ -138,11 +138,11 @@ class AllocationHistory:
         return sum(change < 0 for change in self.by)
 
     def running(self) -> list[int]:
-        """Bytes after each change, beyond what was there before."""
+        """Bytes after each change, beyond those before the pass."""
         return list(accumulate(self.by))
 
     def peak_place(self) -> int:
-        """The change after which most is allocated; −1: before the first one, where the pass only gave back."""
+        """The change after which most is allocated; −1: before the first change, where the pass only freed memory."""
         sums = self.running()
         return max(range(len(sums)), key=sums.__getitem__) if max(sums, default=0) > 0 else -1
 
@@ -197,8 +197,8 @@ def _free(blocks: list[Allocation], index: int, place: int, at: float) -> None:
 
 
 def _called(events: Iterable[Mapping[str, Any]]) -> list[Operator]:
-    """The operators that the model calls itself, by start. Those without a namespace are no operators but what stands
-    around them: TorchScript's `forward`, `Torch-Compiled Region`."""
+    """The operators that the model calls itself, by start. Names without a namespace are not operators but
+    ranges around them: TorchScript's `forward`, `Torch-Compiled Region`."""
     found: list[Operator] = []
     for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
         end = event["ts"] + event["dur"]
@@ -232,13 +232,13 @@ _THINNED = f"timeline: only the highest of several changes is kept, {MAX_CHANGES
 def memory_profile(job: BackendJob, make: Callable[[BackendJob], TorchBackend], folder: Path) -> MemoryTimeline:
     """One warm pass of the case's first batch. make: the backend of a job; folder: where a GPU's snapshot goes.
 
-    A CUDA graph owns its memory from its recording on, so the pass runs without one.
+    A CUDA graph owns its memory from its recording on, so the pass runs without a graph.
     """
     running = make(dataclasses.replace(job, options=_without_graph(job.options)))
     running.load()
     running.compile()
     running.select(0)
-    for _ in range(2):  # the first pass allocates what stays: kernels' workspaces, packed weights
+    for _ in range(2):  # the first pass makes lasting allocations: kernels' workspaces, packed weights
         _one_pass(running)
     device = job.case.device
     before = _before(running, allocated_before() if device == "cuda" else None)
@@ -292,13 +292,13 @@ def _one_pass(running: TorchBackend) -> None:
 
 
 def _without_graph(options: Mapping[str, str | int | bool]) -> dict[str, str | int | bool]:
-    """torch.compile records one too, in its mode reduce-overhead."""
+    """torch.compile records a graph too, in its mode reduce-overhead."""
     graphless = {**options, "graph": False}
     return {**graphless, "mode": "default"} if options.get("mode") == "reduce-overhead" else graphless
 
 
 def _before(running: TorchBackend, allocated: int | None) -> dict[Category, int]:
-    """Bytes that lie there between passes. allocated: all of them, where the allocator tells."""
+    """Bytes in use between passes. allocated: all of them, where the allocator reports them."""
     module = running.module
     parameters = _storages([*module.parameters(), *module.buffers()])
     inputs = _storages([tensor for batch in running.input_sets for tensor in batch])
@@ -307,13 +307,13 @@ def _before(running: TorchBackend, allocated: int | None) -> dict[Category, int]
 
 
 def _storages(tensors: Iterable[torch.Tensor]) -> int:
-    """Bytes of what tensors lie in; what is used twice counts once."""
+    """Bytes of the storages of tensors; a shared storage counts once."""
     found = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
     return sum(found.values())
 
 
 def _events(running: TorchBackend) -> list[dict[str, Any]]:
-    """Of one pass, as a trace has them."""
+    """Of one pass, as in a trace."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, record_shapes=True) as seen:
         _one_pass(running)
     with tempfile.TemporaryDirectory() as folder:

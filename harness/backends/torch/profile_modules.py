@@ -26,12 +26,12 @@ from harness.profiling.groups import group_of
 from harness.timing.clock import now_ns
 
 Hook = Callable[[str], Callable[..., None]]
-"""From a module's path to what is called there; a hook that returned anything would stand in for inputs or results."""
+"""Path of a module → function to call there. It returns nothing: a hook's result would replace inputs or results."""
 
 
 @contextmanager
 def hooked(module: nn.Module, before: Hook, after: Hook) -> Iterator[None]:
-    """Call what `before` makes where a module begins and what `after` makes where it ends; gone afterwards."""
+    """Call the function from `before` where a module begins, and from `after` where it ends; removed afterwards."""
     with ExitStack() as hooks:
         for path, part in module.named_modules():
             hooks.callback(part.register_forward_pre_hook(before(path or ROOT)).remove)
@@ -41,7 +41,7 @@ def hooked(module: nn.Module, before: Hook, after: Hook) -> Iterator[None]:
 
 @contextmanager
 def nvtx_ranges(module: nn.Module, nvtx: Any = torch.cuda.nvtx) -> Iterator[None]:
-    """Hooks on every module that open a range by its path and close it; all are gone afterwards.
+    """Hooks on every module that open a range by its path and close it; all are removed afterwards.
 
     nvtx: has range_push(text) and range_pop(). Ranges are the host's: while a module's kernels are enqueued.
     """
@@ -66,10 +66,10 @@ class Stamps(Protocol):
     """Time stamps of one kind."""
 
     def take(self) -> Any:
-        """One now, or where the device's stream is now."""
+        """A stamp of now, or of the present place in the device's stream."""
 
     def ns(self, first: Any, stamp: Any) -> int:
-        """Nanoseconds from one to another, both passed."""
+        """Nanoseconds from one stamp to another, both in the past."""
 
 
 class HostStamps:
@@ -92,7 +92,7 @@ class EventStamps:
         return event
 
     def ns(self, first: Any, stamp: Any) -> int:
-        """What the device counted between them."""
+        """The device's time between them."""
         milliseconds: float = first.elapsed_time(stamp)
         return round(milliseconds * 1e6)
 
@@ -103,7 +103,7 @@ Recorded = list[tuple[str, bool, Any]]
 
 @contextmanager
 def recording(module: nn.Module, stamps: Stamps) -> Iterator[Recorded]:
-    """Hooks on every module that leave a stamp where it begins and ends; all are gone afterwards."""
+    """Hooks on every module that leave a stamp where it begins and ends; all are removed afterwards."""
     recorded: Recorded = []
     add, take = recorded.append, stamps.take
 
@@ -119,7 +119,7 @@ def recording(module: nn.Module, stamps: Stamps) -> Iterator[Recorded]:
 
 @dataclass(frozen=True)
 class Recording:
-    """plain_ns: wall times of inferences without hooks. spans_ns: of as many with hooks. marks: what these left."""
+    """plain_ns: wall times of inferences without hooks. spans_ns: of as many with hooks. marks: the stamps of these."""
 
     plain_ns: list[int]
     spans_ns: list[int]
@@ -148,13 +148,13 @@ def record(backend: Backend, module: nn.Module, runs: int) -> Recording:
 
 
 def marks_of(recorded: Recorded, stamps: Stamps) -> list[Mark]:
-    """The stamps of one run from its first one on."""
+    """The stamps of one run from its first on."""
     first = recorded[0][2]
     return [Mark(path, begins, stamps.ns(first, stamp)) for path, begins, stamp in recorded]
 
 
 def rows_of(module: nn.Module, call: Callable[[], Any], runs: list[list[Mark]]) -> tuple[LayerRow, ...]:
-    """One row a module that ran, in the order in which they began. call: runs the module once, for what it makes."""
+    """One row per module that ran, in the order of their begin. call: runs the module once, to get its results."""
     times = means([times_of_run(marks) for marks in runs])
     parts, made, flops = _parts(module), _results(module, call), _flops(module, call)
     return tuple(_row(path, parts, times, made, flops) for path in times)
@@ -168,7 +168,7 @@ def _row(
     flops: Mapping[str, int],
 ) -> LayerRow:
     above = _above(path)
-    ran = [name for name in above if name in times]  # a ModuleList is only a name: nobody calls it
+    ran = [name for name in above if name in times]  # a ModuleList is only a name: it is never called
     tensors = made.get(path, [])
     return LayerRow(
         name=path,
@@ -188,13 +188,13 @@ def _row(
 
 
 def _above(path: str) -> list[str]:
-    """Paths of what a module stands in, from the model itself down."""
+    """Paths of the modules around a module, from the model itself down."""
     names = path.split(".")
     return [] if path == ROOT else [ROOT, *(".".join(names[:depth]) for depth in range(1, len(names)))]
 
 
 def _words(path: str, above: Sequence[nn.Module]) -> list[str]:
-    """The names in a path and the classes of what stands above it, the model itself left out: its class is its own."""
+    """The names in a path and the classes of the modules above it, without the model: its class is particular to it."""
     return [*(path.split(".") if path != ROOT else []), *(type(part).__name__ for part in above[1:])]
 
 
@@ -224,8 +224,8 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def _flops(module: nn.Module, call: Callable[[], Any]) -> dict[str, int]:
-    """Path → FLOPs of the module and what it calls, 2 a multiply-add. Attention is computed in separate products
-    while counting, as the counter does not see into fused ones (harness/zoo/cost/work.py)."""
+    """Path → FLOPs of the module and the modules that it calls, 2 per multiply-add. Attention is computed in separate
+    products while counting, as the counter does not see into fused kernels (harness/zoo/cost/work.py)."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     counter = FlopCounterMode(display=False)

@@ -32,13 +32,13 @@ class ProfilerRanges:
         self._open: list[Any] = []
 
     def range_push(self, path: str) -> None:
-        """Open one."""
+        """Open a range."""
         entered = record_function(RANGE + path)
         entered.__enter__()  # type: ignore[no-untyped-call]
         self._open.append(entered)
 
     def range_pop(self) -> None:
-        """Close the one opened last."""
+        """Close the range that was opened last."""
         self._open.pop().__exit__(None, None, None)
 
 
@@ -64,7 +64,7 @@ def _is_in(path: str, module: str) -> bool:
 def kernels_by_module(events: Sequence[Event]) -> dict[str, float]:
     """Path of a module → ns of all kernels, copies and fills that it launched, without those of its children.
 
-    What was launched outside all modules counts for the model itself.
+    Work launched outside all modules counts for the model itself.
     """
     duration = {event["args"]["correlation"]: event["dur"] * 1e3 for event in events if event.get("cat") in GPU_WORK}
     found: dict[str, float] = {}
@@ -92,15 +92,15 @@ def _is_range(event: Event) -> bool:
 
 
 TRACE = "operators.pt.trace.json"
-"""The ending is the one that TensorBoard's plugin looks for; Perfetto opens the same file."""
+"""TensorBoard's plugin looks for this ending; Perfetto opens the same file."""
 
 MAX_TRACED_RUNS = 10
-"""A run of a 12-layer encoder has some thousand events; a trace of more runs tells nothing new and opens slowly."""
+"""A run of a 12-layer encoder has some thousand events; a trace of more runs shows nothing new and opens slowly."""
 
 
 @dataclass(frozen=True)
 class Operators:
-    """rows: the longest first. window_ns: the mean wall time of one inference while the profiler watched, as it tells
+    """rows: the longest first. window_ns: the mean wall time of one inference under the profiler, which reports only
     sums. events: of the trace, over `runs` inferences; their times count from base_ns of the Unix epoch."""
 
     rows: tuple[OperatorRow, ...]
@@ -136,7 +136,7 @@ def operators(backend: Backend, folder: Path, runs: int, name: str = TRACE) -> O
         folder.mkdir(parents=True, exist_ok=True)
         profiler.export_chrome_trace(str(path))
         trace = json.loads(read(path, Limit.TRACE))
-    trace.pop("traceName", None)  # where the file lay, which is nothing of the profile
+    trace.pop("traceName", None)  # the path of the file, no part of the profile
     save_bytes(path, json.dumps(trace, separators=(",", ":")).encode())
     events = trace["traceEvents"]
     overhead = {event["name"] for event in events if event.get("cat") == "overhead"}
@@ -147,10 +147,10 @@ def operators(backend: Backend, folder: Path, runs: int, name: str = TRACE) -> O
 def rows_of(
     averages: Iterable[Any], runs: int, on_device: bool, overhead: Collection[str] = ()
 ) -> tuple[OperatorRow, ...]:
-    """torch.profiler's sums (µs) → a row each (ns a run, means), the longest on host or device first.
+    """torch.profiler's sums (µs) → a row for each (ns per run, means), the longest on host or device first.
 
     A GPU kernel is a row of its own with device time alone. Operators are left without it, so that device times add
-    up; what an operator launched stands in the trace. overhead: names of what the profiler itself did.
+    up; the trace shows the launches of each operator. overhead: names of the profiler's own work.
     """
     return tuple(
         sorted(
@@ -161,7 +161,7 @@ def rows_of(
 
 
 def _is_work(event: Any) -> bool:
-    """Not a range that only spans work: on the GPU it would count its kernels again, and modules are told by layer."""
+    """Not a range that only spans work: on the GPU it would count kernels again, and modules are reported as layers."""
     if event.device_type != DeviceType.CPU:
         return not event.is_user_annotation
     return not event.key.startswith(RANGE)

@@ -1,4 +1,4 @@
-"""What PyTorch really ran, in the words that a label is held against (pure: no PyTorch is imported)."""
+"""The precision that PyTorch really ran, in the words of a case's label (pure: no PyTorch is imported)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 def gpu_precision(floating: Sequence[str], *, matmul_tf32: bool, convolution_tf32: bool) -> str:
     """Names of the parameters' types (sorted) and the two TF32 switches → the precision that ran.
 
-    fp32 tensors ran in TF32 where both switches allow it, in fp32 where neither does; one alone is a mixture.
+    fp32 tensors ran in TF32 where both switches allow it, in fp32 where neither does; one switch alone gives a mixture.
     """
     if list(floating) != ["fp32"] or not (matmul_tf32 or convolution_tf32):
         return "+".join(floating)
@@ -18,11 +18,11 @@ def gpu_precision(floating: Sequence[str], *, matmul_tf32: bool, convolution_tf3
 
 @dataclass(frozen=True)
 class Compiled:
-    """What torch.compile counted.
+    """The counts of torch.compile.
 
-    graphs: graphs that Dynamo handed to Inductor. breaks: places where it left one for plain Python. skips: times that
-    Inductor ran without the CUDA graph asked for. input_copies: inputs that a call copies into its CUDA graph.
-    recorded: CUDA graphs recorded by now; None where none were asked for. recorded_before: the same before timing.
+    graphs: graphs that Dynamo handed to Inductor. breaks: places where it left a graph for plain Python. skips: times
+    Inductor ran without the requested CUDA graph. input_copies: inputs that a call copies into its CUDA graph.
+    recorded: CUDA graphs recorded by now; None where none were requested. recorded_before: the same before timing.
     """
 
     graphs: int
@@ -46,8 +46,8 @@ class Compiled:
     def eager_parts(self) -> str | None:
         """Why this is not one compiled graph; None where it is.
 
-        With static shapes one graph is compiled once: another one is a part after a break, or a recompilation, and
-        after eight of those PyTorch runs eagerly (torch._dynamo.config.recompile_limit).
+        With static shapes one graph is compiled once: a second graph is a part after a break, or a recompilation, and
+        after eight recompilations PyTorch runs eagerly (torch._dynamo.config.recompile_limit).
         """
         if not self.graphs:
             return "nothing was compiled (by default PyTorch compiles no RNN, GRU or LSTM)"
@@ -56,7 +56,7 @@ class Compiled:
         return " and ".join(found) or None
 
     def shortfalls(self) -> tuple[str, ...]:
-        """Why the CUDA graph asked for did not serve every call; empty where it did, and where none was asked for."""
+        """Why the requested CUDA graph did not serve every call; empty where it did, and where none was requested."""
         if self.recorded is None:
             return ()
         if self.skips or not self.recorded:
@@ -82,5 +82,5 @@ def compiled_of(
 
 
 def with_shortfalls(precision: str, shortfalls: Sequence[str]) -> str:
-    """The precision alone where nothing was short of what was asked for; else a name that passes for no precision."""
+    """The precision alone where everything ran as requested; else a name that is never taken for a precision."""
     return f"{precision}, but {' and '.join(shortfalls)}," if shortfalls else precision

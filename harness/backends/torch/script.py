@@ -24,7 +24,7 @@ class TorchScript(TorchBackend):
         """Trace with the first input, freeze, optimise."""
         module = Flat(self._module).eval() if self.job.export.nested_outputs else self._module
         with warnings.catch_warnings(record=True) as said:
-            # Tracing warns about what becomes a constant: right of shapes, as the case has one, and wrong of values.
+            # Tracing warns about constants: they are right for shapes, as the case has one shape, and wrong for values.
             warnings.simplefilter("always")
             traced = torch.jit.trace(module, self._inputs.sets[0], check_trace=False)  # type: ignore[no-untyped-call]
             self._script = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
@@ -42,7 +42,7 @@ class TorchScript(TorchBackend):
             found[FIXED_WHEN_TRACED] = self._fixed[0]
         if self.stream is None:
             return found | {"mkldnn_nodes": sum("mkldnn" in kind for kind in nodes)}
-        # What the executor made of the graph stands in the one that ran last, not in the one that was optimised.
+        # The executor's changes are in the graph that ran last, not in the optimised graph that it was given.
         ran: Any = torch._C._last_executed_optimized_graph()
         return found | {
             "cudnn_nodes": sum("cudnn" in kind for kind in nodes),

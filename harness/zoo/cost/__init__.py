@@ -1,1 +1,1 @@
-"""What a model costs: arithmetic, memory traffic, parameters."""
+"""The cost of a model: arithmetic, memory traffic, parameters."""

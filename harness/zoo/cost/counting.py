@@ -20,7 +20,7 @@ from harness.zoo.cost.onnx_products import products_of
 from harness.zoo.cost.onnx_shapes import OnnxGraph, live_bytes, open_graph
 
 AGREE = 0.001
-"""Relative difference of two counts up to which they are called equal."""
+"""Largest relative difference of two counts that are called equal."""
 
 _BY_MODULE = "estimate: tensors of one item's pass of the module that are alive at once; nothing fused"
 _BY_GRAPH = "estimate: tensors of the fp32 ONNX graph that are needed at once; nothing fused"
@@ -36,9 +36,9 @@ def _first_item(values: NDArray[np.generic], batch_axis: int | None) -> NDArray[
 
 
 def counts_of(case: Case, export: ExportRecord, folder: Path, batch: Item) -> Counts:
-    """Everything that is counted for a case. batch: arrays by input name, of which the first item is used.
+    """Everything that is counted for a case. batch: arrays by input name, of which the first sample is used.
 
-    Raises what building the module or reading the file raises; a file whose shapes contradict each other is a note.
+    Raises the errors of building the module and of reading the file; contradictory shapes in the file give a note.
     """
     item = {spec.name: _first_item(batch[spec.name], spec.batch_axis) for spec in export.inputs}
     work = next((found for found in export.work if found.sequence_length == case.sequence_length), None)
@@ -68,8 +68,8 @@ def counts_of(case: Case, export: ExportRecord, folder: Path, batch: Item) -> Co
 
 
 def _products(work: Work | None, counted: OnnxCount | None) -> Counts:
-    """The multiply-adds: torch's where it counted all, else the graph's where that did, else those of which there are
-    more. None where only operators that were not counted hold any. Everything else is empty."""
+    """The multiply-adds: torch's where torch counted all, else the graph's where the graph's are complete, else the
+    larger number. None where only operators that were not counted have any. Everything else is empty."""
     found: list[tuple[int, str, tuple[str, ...]]] = []
     if work is not None:
         found.append(
@@ -122,7 +122,7 @@ def _onnx_count(file: str, graph: OnnxGraph) -> OnnxCount:
 
 
 def _compared(work: Work | None, counted: OnnxCount | None) -> list[str]:
-    """Where the two counts differ, in words; empty where they agree, or one of them is missing or a part."""
+    """Where the two counts differ, in words; empty where they agree, or where a count is missing or incomplete."""
     if work is None or counted is None or work.uncounted or counted.uncounted:
         return []
     macs = work.flops_per_item // 2

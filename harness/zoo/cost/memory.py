@@ -1,4 +1,4 @@
-"""What a module costs in memory: parameters by who owns them, and the tensors of one pass that are alive at once."""
+"""The memory of a module: parameters by owner, and the tensors of one pass that are alive at once."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def weight_bytes(module: nn.Module) -> dict[Precision, int]:
 def live_bytes(module: nn.Module, arguments: Sequence[torch.Tensor], precision: Precision) -> int | None:
     """Most bytes of tensors made by one pass that are alive at the same time, floats in `precision`; None for int8.
 
-    Runs the module once, operator by operator. Weights and inputs are not among them; what an operator uses inside
-    itself is not seen.
+    Runs the module once, operator by operator. Weights and inputs are not counted; the memory that an operator uses
+    internally is not seen.
     """
     element = ELEMENT_BYTES.get(precision)
     if element is None:
@@ -75,7 +75,7 @@ class _Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run the operator and look at what it made."""
+        """Run the operator and look at its results."""
         answer = func(*args, **(kwargs or {}))
         for made in tree_leaves(answer):
             if isinstance(made, torch.Tensor):

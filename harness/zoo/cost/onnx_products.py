@@ -1,4 +1,4 @@
-"""Products of an ONNX graph, counted from its own shapes: a second opinion on what torch counts on the module.
+"""Products of an ONNX graph, counted from its own shapes: a check of the count that torch makes on the module.
 
 A node's multiply-adds follow from the shapes of its inputs and outputs (ONNX operator specification; of ONNX Runtime's
 own operators its ContribOperators.md).
@@ -36,13 +36,13 @@ _WITHOUT_PRODUCTS = frozenset((
     "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "Trilu", "Unique",
 ))
 # fmt: on
-"""ONNX Runtime's own operators (domain com.microsoft) without products. What all others of it that are not counted do,
-and those of other domains, is not known: they are named."""
+"""ONNX Runtime's own operators (domain com.microsoft) without products. Its other operators that are not counted, and
+those of other domains, are unknown: they are named."""
 
 
 @dataclass(frozen=True)
 class OnnxProducts:
-    """Multiply-adds by operator type, and what is missing from them, in words."""
+    """Multiply-adds by operator type, and the missing parts, in words."""
 
     macs: Mapping[str, int]
     uncounted: tuple[str, ...]
@@ -84,7 +84,7 @@ class _Counter:
                 self.missing[f"{node.op_type}: not counted"] += 1
 
     def add_if(self, node: Any, times: int) -> None:
-        """The branch that is taken, where the condition is a constant; else the one with fewer products."""
+        """The branch that is taken, where the condition is a constant; else the branch with fewer products."""
         branches = {name: _attribute(node, f"{name}_branch", None) for name in ("then", "else")}
         taken = self._graph.scalars.get(node.input[0])
         if taken is not None:
@@ -100,7 +100,7 @@ class _Counter:
             self.missing["If: its branch with fewer products is counted"] += 1
 
     def add_loop(self, node: Any, times: int) -> None:
-        """As many rounds as a constant says; one where they are not known, or a condition may end it."""
+        """The number of rounds, from a constant; 1 where it is unknown, or where a condition may end the loop."""
         rounds = self._graph.scalars.get(node.input[0])
         body = _attribute(node, "body", None)
         ends = not _goes_on(body, self._graph.scalars)
@@ -189,7 +189,7 @@ def _einsum(node: Any, shapes: Mapping[str, Shape]) -> int:
 
 
 def _recurrent(node: Any, shapes: Mapping[str, Shape]) -> int:
-    """RNN, GRU, LSTM: every step of every item meets both matrices of each direction.
+    """RNN, GRU, LSTM: every step of every sample meets both matrices of each direction.
 
     Input is (steps, batch, features) or (batch, steps, features), weights are (directions, gates x hidden, features).
     """
@@ -198,7 +198,7 @@ def _recurrent(node: Any, shapes: Mapping[str, Shape]) -> int:
 
 
 def _fused_matmul(node: Any, shapes: Mapping[str, Shape]) -> int:
-    """From the inputs alone, (…, rows, inner) and (…, inner, columns), either of them transposed where so asked."""
+    """From the inputs alone, (…, rows, inner) and (…, inner, columns), either transposed where an attribute says so."""
     left, right = shapes[node.input[0]], shapes[node.input[1]]
     rows, inner = left[-2:][:: -1 if _attribute(node, "transA", 0) else 1]
     columns = right[-2 if _attribute(node, "transB", 0) else -1]

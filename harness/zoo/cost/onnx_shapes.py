@@ -1,4 +1,4 @@
-"""An ONNX graph with the shape of every tensor, and what its tensors hold at once.
+"""An ONNX graph with the shape of every tensor, and the bytes that its tensors hold at once.
 
 Shapes come from onnx.shape_inference once the graph's inputs have the extents of one case; a model's own functions are
 put in the place of their calls first.
@@ -68,7 +68,7 @@ def open_graph(path: Path, extents: Mapping[str, Shape]) -> OnnxGraph:
 
 
 def _graph_of(graph: Any, values: Mapping[str, tuple[Shape, int]]) -> OnnxGraph:
-    """With the shapes of every subgraph as well: in ONNX no value has the name of one in a graph around it."""
+    """With the shapes of every subgraph as well: in ONNX a value never has the name of a value in an outer graph."""
     graphs = [graph, *_subgraphs(graph.node)]
     tensors = [tensor for one in graphs for tensor in one.initializer]
     return OnnxGraph(
@@ -97,7 +97,7 @@ def _known_values(graph: Any) -> dict[str, tuple[Shape, int]]:
 
 
 def _symbolically_inferred(model: Any) -> Any:
-    """The graph as ONNX Runtime's tool infers it, which knows ONNX Runtime's own operators too."""
+    """The graph with shapes from ONNX Runtime's tool, which also knows ONNX Runtime's own operators."""
     # sympy and more: only where it is needed.
     from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""The arithmetic and the least memory traffic of one item, counted on the reference module for the roofline.
+"""The arithmetic and the least memory traffic of one sample, counted on the reference module for the roofline.
 
 Fused kernels hide their products from the counter: a ViT-B/16 whose attention is fused shows 11.3 of its 17.6 GMAC.
 So attention is computed in separate products while counting, and put back as it was.
@@ -31,13 +31,13 @@ _PRODUCTS = frozenset((
     "qr", "rnn", "solve", "svd", "transformer", "vdot",
 ))
 # fmt: on
-"""Words in the names of operators that consist of products: where the counter does not know one, too little is counted.
+"""Words in the names of operators that consist of products: a counter without such an operator counts too little.
 Activations, normalisations, poolings and interpolations are left out of FLOPs by convention, here as in published
 figures."""
 
 _OURS = frozenset(("aten", "prim", "prims"))
 _WITHOUT_PRODUCTS = frozenset(("nms", "roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool"))
-"""Operators of torchvision that pick or interpolate. What those of other libraries do is not known."""
+"""Operators of torchvision that pick or interpolate. Operators of other libraries are unknown."""
 
 
 def _recurrent_flops(values: Shape, weight: Shape, recurrent: Shape, *_: Any, **__: Any) -> int:
@@ -86,13 +86,13 @@ _WINOGRAD_KERNELS = ((3, 3), (5, 5))
 """Kernel sizes for which cuDNN offers Winograd's algorithm (cuDNN, CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED)."""
 
 _CONVOLUTIONS = (torch.ops.aten.convolution, torch.ops.aten._convolution)
-"""The second one in traced modules; their arguments begin alike."""
+"""The second operator is used in traced modules; the arguments of both begin alike."""
 
 _LOOKUPS = (nn.Embedding, nn.EmbeddingBag)
 
 
 def work_of(loaded: Loaded, inputs: Mapping[int | None, Inputs]) -> tuple[Work, ...]:
-    """What one item costs, by sequence length of the given inputs; () for a user's ONNX file, which has no module."""
+    """The cost of one sample, by sequence length of the given inputs; () for a user's ONNX file: it has no module."""
     if loaded.module is None:
         return ()
     module, counted = loaded.module, []
@@ -107,7 +107,7 @@ def _count(module: nn.Module, loaded: Loaded, length: int | None, arrays: Arrays
     item = as_taken({name: arrays[name][:count] for name in loaded.input_names}, loaded.input_axes)
     formulas = _flops()
     counter, seen = FlopCounterMode(display=False, custom_mapping=formulas), _OperatorWatch(frozenset(formulas))
-    # The counter takes composite operators apart; what it hands on is seen by the mode around it.
+    # The counter takes composite operators apart; the mode around it sees the parts.
     with seen, counter:
         outputs = forward(module, [torch.from_numpy(item[name].copy()) for name in loaded.input_names])
     return Work(
@@ -189,7 +189,7 @@ def is_product(name: str) -> bool:
 def _is_winograd(
     _values: Any, weight: torch.Tensor, _bias: Any, stride: Any, _padding: Any, dilation: Any, *more: Any
 ) -> bool:
-    """Whether a convolution (arguments of _CONVOLUTIONS) is one that Winograd's algorithm can do."""
+    """Whether Winograd's algorithm can compute a convolution (arguments of _CONVOLUTIONS)."""
     transposed, _output_padding, groups, *_ = more
     plain = not transposed and groups == 1 and set(stride) == set(dilation) == {1}
     return plain and tuple(weight.shape[2:]) in _WINOGRAD_KERNELS

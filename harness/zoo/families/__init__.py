@@ -1,1 +1,1 @@
-"""Where models come from, one file a family."""
+"""The families of models by origin, one file for each."""

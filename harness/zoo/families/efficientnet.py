@@ -29,7 +29,7 @@ _PREPARATION = usual_preparation(_MEAN, _STD, size=224)
 
 
 def load(request: Request) -> Loaded:
-    """EfficientNet-Lite0 with packaged or seeded weights. Raises HubError where the package is missing."""
+    """EfficientNet-Lite0 with packaged or random weights. Raises HubError where the package is missing."""
     if request.weights == "pretrained":
         module = architecture(request.info, request.folder)
         module.load_state_dict(torch.load(_weights_file(request.info), map_location="cpu", weights_only=True))

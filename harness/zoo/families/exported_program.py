@@ -24,14 +24,14 @@ _COPY = "program.pt2"
 
 
 class Program(nn.Module):
-    """The graph of a program. It knows one mode, the one that it was exported in, and refuses to be set to another."""
+    """The graph of a program. It has only the mode that it was exported in, and refuses to be set to another mode."""
 
     def __init__(self, program: nn.Module) -> None:
         super().__init__()
         self.program = program  # by no name that modules of torch.fx have themselves, as `graph`
 
     def forward(self, *inputs: torch.Tensor) -> Any:
-        """What the program answers."""
+        """The outputs of the program."""
         return self.program(*inputs)
 
     def train(self, mode: bool = True) -> Program:

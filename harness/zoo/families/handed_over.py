@@ -1,5 +1,6 @@
-"""Modules that harness.api was given, by class: each state of one has a name of its own, `pickle:<class>-<digits>`, and
-two states of one class are held against each other all the same (pure)."""
+"""Comparison of modules that harness.api was given, by class (pure).
+
+Each state of a module has its own name, `pickle:<class>-<digits>`; two states of one class are still compared."""
 
 from __future__ import annotations
 
@@ -11,15 +12,15 @@ _NAME = re.compile(r"pickle:(\w+)-([0-9a-f]{16})", re.ASCII)
 
 
 def states(summary: Summary) -> dict[str, str]:
-    """Class → digits of its state, of classes with one state only: which of several is meant, nobody knows."""
+    """Class → digits of its state, of classes with one state only: with several states the choice is ambiguous."""
     found = [match.groups() for name in summary.exports if (match := _NAME.fullmatch(name))]
     classes = [name for name, _ in found]
     return {name: digits for name, digits in found if classes.count(name) == 1}
 
 
 def renamed(baseline: Summary, current: Summary) -> tuple[Row, ...]:
-    """The baseline's rows, those of a class under the name of its state in the current summary, where both have one
-    state of it that takes in and answers with tensors of the same shapes."""
+    """The baseline's rows. A class has the name of its state in the current summary, where both summaries have one
+    state of it, with inputs and outputs of the same shapes."""
     before, after = states(baseline), states(current)
     names = {f"pickle:{one}-{digits}": f"pickle:{one}-{after[one]}" for one, digits in before.items() if one in after}
     names = {old: new for old, new in names.items() if _tensors(baseline, old) == _tensors(current, new)}

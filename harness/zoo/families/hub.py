@@ -1,4 +1,4 @@
-"""Where text models come from: the packaged MiniLM, a local folder, the Hugging Face hub, or a library's defaults.
+"""Sources of text models: the packaged MiniLM, a local folder, the Hugging Face hub, or a library's defaults.
 
 Library exceptions about files and networks are translated here, and only here. Code of a model repository is never run.
 """
@@ -22,7 +22,7 @@ from harness.zoo.sources import is_folder_reference
 
 @contextmanager
 def tensors_only(model: str) -> Iterator[None]:
-    """Around loading with `weights_only=True`: ConfigError where the file holds anything else than tensors."""
+    """Around loading with `weights_only=True`: ConfigError where the file holds anything but tensors."""
     try:
         yield
     except pickle.UnpicklingError as error:
@@ -40,7 +40,7 @@ _DEFAULTS: Mapping[str, tuple[str, str, Mapping[str, int]]] = {
     "gpt2": ("gpt2", "GPT2LMHeadModel", {}),
     "t5-small": ("t5", "T5ForConditionalGeneration", {}),
 }
-"""Models that are their library's default configuration but for some sizes: seeded ones need no hub."""
+"""Models with their library's default configuration except for some sizes: with random weights they need no hub."""
 
 OWN_TOKENIZER = "the model's own tokenizer"
 
@@ -89,7 +89,7 @@ def weights(auto: Any, origin: str | None, request: Request, options: dict[str, 
 
 
 def tokenizer(origin: str | None, request: Request) -> Tokenizer:
-    """The model's own tokenizer; for seeded weights without one, the packaged MiniLM's, and `source` says so."""
+    """The model's own tokenizer; for random weights without a tokenizer the packaged MiniLM's; `source` says so."""
     from transformers import AutoTokenizer  # noqa: PLC0415
 
     if origin is not None:
@@ -133,7 +133,7 @@ def _encoder(own: Any) -> Callable[[str, int], list[int]]:
 
 
 def _knows_no_words(own: Any) -> bool:
-    """transformers makes an empty tokenizer from a folder without one: every word is unknown to it, and so the same."""
+    """From a folder without a tokenizer, transformers makes an empty tokenizer, to which every word is unknown."""
     bread, water = (own(word, add_special_tokens=False)["input_ids"] for word in ("bread", "water"))
     return bool(bread == water)
 
@@ -151,14 +151,14 @@ def _packaged(model: str) -> Path:
 
 @contextmanager
 def _translated(request: Request, what: str) -> Iterator[None]:
-    """Turn the libraries' answers about files and networks into one HubError with the way out."""
+    """Turn the libraries' errors about files and networks into one HubError with a remedy."""
     info = request.info
     try:
         with quiet(), tensors_only(info.name):
             yield
     except InferometerError:
         raise
-    except Exception as error:  # whatever a damaged file makes its reader raise: IndexError for a torn pickle
+    except Exception as error:  # a damaged file can raise anything: IndexError for a truncated pickle
         why = reason(error).rstrip(".")
         if "custom code" in why:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""What a model of the transformers library takes in, from its saved files alone: no library is imported to plan."""
+"""The kind of input of a transformers model, from its saved files alone: no library is imported to plan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _IMAGES = ("image_processor_type", "image_mean", "crop_size")
 _OF_IMAGES = ("image_size", "num_channels")
 _OF_SOUNDS = ("num_mel_bins", "feat_extract_norm", "feat_extract_activation", "sampling_rate")
 _OF_TEXT = "max_position_embeddings"
-"""Not vocab_size: BEiT has one, of image patches."""
+"""Not vocab_size: BEiT has it too, for image patches."""
 
 
 def media_of(reference: str) -> Media:
@@ -30,7 +30,7 @@ def media_of(reference: str) -> Media:
 
 
 def media(config: Mapping[str, Any], processor: Mapping[str, Any]) -> Media:
-    """By what a configuration and a preprocessor say.
+    """The kind of input, from a model's configuration and its preprocessor's.
 
     >>> media({"architectures": ["ViTForImageClassification"], "image_size": 224, "num_channels": 3}, {})
     'image'
@@ -63,7 +63,7 @@ def folder_of(reference: str) -> Path | None:
 
 
 def _json(path: Path) -> Mapping[str, Any]:
-    """Empty where the file is not there or damaged, which the export says in its own words."""
+    """Empty where the file is missing or damaged; the export reports that."""
     try:
         found = json.loads(read(path, Limit.TEXT))
     except (OSError, ValueError, MalformedFileError):

@@ -1,9 +1,9 @@
-"""`spin:<duration>`: not a model but work whose duration is known, for the self-test of the harness.
+"""`spin:<duration>`: work of known duration instead of a model, for the self-test of the harness.
 
-`spin:1ms` takes 1 ms in every process. Processes of real work differ, and verdicts have to bear that:
+`spin:1ms` takes 1 ms in every process. Processes of real work differ, and verdicts must stay right then:
 
 spin:1ms:two-speeds    a process is fast or slow, at random and for as long as it lives
-spin:1ms:scatter       each process has a speed of its own, log-normal around the named one
+spin:1ms:scatter       each process has a speed of its own, log-normal around the named speed
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ KINDS: Mapping[str, str] = {
     TWO_SPEEDS: f"a process takes 1 or {SLOW:g} times the duration, at random",
     SCATTER: f"durations of processes are log-normal with a standard deviation of {SPREAD:.0%}",
 }
-"""What each kind of work does, in words."""
+"""A description of each kind of work."""
 
 VARIABLE = "INFEROMETER_DRAW"
-"""Environment variable, any text: another one draws other speeds for the same processes of a plan."""
+"""Environment variable, any text: another text draws other speeds for the same processes of a plan."""
 
 _UNITS_NS = {"us": 1_000, "ms": 1_000_000}
 _FORM = re.compile(rf"(\d+(?:\.\d+)?)(us|ms)(?::({TWO_SPEEDS}|{SCATTER}))?")
@@ -52,7 +52,7 @@ def duration_ns(name: str) -> int:
 
 
 def kind_of(name: str) -> str:
-    """Which of KINDS it is. Raises ConfigError for what is no such work."""
+    """Which of KINDS it is. Raises ConfigError for any other name."""
     return _parts(name)[2] or STEADY
 
 

@@ -1,4 +1,4 @@
-"""transformers' models of pictures and sounds: one tensor in, its first output; the model's own processor prepares."""
+"""transformers' models of pictures and sounds: one input tensor, one output; the model's own processor prepares."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class FirstOutput(nn.Module):
 def load(config: Any, media: Media, origin: str | None, request: Request) -> Loaded:
     """A model of pictures or sounds, with its configuration and processor saved into the folder.
 
-    Raises HubError where the weights or the processor cannot be read, ConfigError for what takes more than one tensor.
+    Raises HubError where the weights or the processor cannot be read, ConfigError where the model needs more tensors.
     """
     auto, answer, output = _class_of(config)
     processor = hub.processor(media, origin, request)

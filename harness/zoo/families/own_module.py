@@ -31,7 +31,7 @@ WRAPPED = (
     "A forward that takes a dictionary or a list needs a module around it: "
     "`forward(self, x, y): return self.net({'x': x, 'y': y})`."
 )
-"""What to do where the inputs of a module are no tensors."""
+"""The hint for a module whose inputs are not tensors."""
 
 
 _NOT_IN_NUMPY = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
@@ -62,7 +62,7 @@ def loaded(
     make_inputs: Callable[[int, int | None], Inputs],
     input_axes: Axes | None = None,
 ) -> Loaded:
-    """A module of unknown make, asked once with its examples. Raises ConfigError where it answers no tensors."""
+    """An unknown module, called once with its examples. Raises ConfigError where it returns no tensors."""
     given = [example.clone() for example in examples]
     with torch.inference_mode():
         answer = call(frozen(initialised(module, examples)), given)
@@ -108,7 +108,7 @@ def initialised(module: nn.Module, examples: Sequence[torch.Tensor]) -> nn.Modul
 
 
 def uncompiled(module: nn.Module) -> nn.Module:
-    """The module without what torch.compile put around it or its parts: whether to compile is for BACKENDS to say."""
+    """The module without torch.compile's wrappers around it or its parts: the backend decides whether to compile."""
     whole = _unwrapped(module)
     for part in [*whole.modules()]:
         if getattr(part, "_compiled_call_impl", None) is not None:
@@ -167,7 +167,7 @@ def _call(info: ModelInfo) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
 
 
 def _examples(info: ModelInfo, model: nn.Module, examples: Any) -> tuple[torch.Tensor, ...]:
-    """In the order of forward's parameters. Raises ConfigError for what is no tuple or dictionary of tensors."""
+    """In the order of forward's parameters. Raises ConfigError for anything but a tuple or dictionary of tensors."""
     if isinstance(examples, torch.Tensor):
         return (examples,)
     if not isinstance(examples, tuple | list | Mapping) or not examples:

@@ -1,4 +1,4 @@
-"""A user's own ONNX file: `onnx:<file>`. Inputs are made from what the graph asks for."""
+"""A user's own ONNX file: `onnx:<file>`. Inputs are made from the graph's declarations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _KINDS: Mapping[str, np.dtype[Any]] = {
     **{name: np.dtype(name) for name in ("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8")},
     "bool": np.dtype(bool),
 }
-"""Element types by what ONNX Runtime calls them: `tensor(float)`."""
+"""Element types by ONNX Runtime's names: `tensor(float)`."""
 _RANGES = {"uint8": (0, 255), "int8": (-128, 127), "bool": (0, 1)}
 """Bytes are pixels or quantised numbers; of other integers that look up no table, the digits."""
 _WORDS = 30_522
@@ -47,7 +47,7 @@ _FORMS = frozenset(("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transp
 def load(request: Request) -> Loaded:
     """The user's file.
 
-    Raises MissingInputError where it is not there, ExportError where it does not load or keeps weights elsewhere.
+    Raises MissingInputError where it is missing, ExportError where it does not load or keeps weights elsewhere.
     """
     path = Path(request.info.reference)
     if not path.is_file():
@@ -83,7 +83,7 @@ def load(request: Request) -> Loaded:
 
 
 def _element_types(path: Path, what: str, ports: Any) -> dict[str, np.dtype[np.generic]]:
-    """By name. Raises ConfigError for what is no tensor of a type that NumPy has."""
+    """By name. Raises ConfigError for anything but a tensor of a type that NumPy has."""
     for port in ports:
         if _element(port) not in _KINDS:
             raise ConfigError(
@@ -123,7 +123,7 @@ def _inputs(asked: Any, axes: Axes, rows: Mapping[str, int], samples: int, seque
 
 
 def _shared(entry: Any) -> tuple[NDArray[np.generic], str]:
-    """A value that all items share: 1, which as a factor, a number of things or a switch does little harm."""
+    """A value that all samples share: 1, which as a factor, a number of things or a switch does little harm."""
     shape, guessed = _extents(entry.shape)
     kind = _KINDS[_element(entry)]
     value: NDArray[np.generic] = np.ones(shape, np.int8).astype(kind)
@@ -133,8 +133,7 @@ def _shared(entry: Any) -> tuple[NDArray[np.generic], str]:
 def _input(
     entry: Any, axis: int, rows: int | None, samples: int, sequence_length: int | None
 ) -> tuple[NDArray[np.generic], str]:
-    """One input of the graph, the item first, and where it comes from. rows: of the table that it looks up, where it
-    does."""
+    """One input of the graph, sample axis first, and its source. rows: size of the table that it looks up, if any."""
     if _is_text(entry) and axis == 0 and (rows is None or rows >= _WORDS):
         fixed = entry.shape[1] if isinstance(entry.shape[1], int) else None
         return _text(entry, samples, fixed or sequence_length or _DEFAULT_SEQUENCE)
@@ -176,7 +175,7 @@ def _text(entry: Any, samples: int, length: int) -> tuple[NDArray[np.generic], s
 
 
 def _extents(declared: Sequence[Any]) -> tuple[tuple[int, ...], str]:
-    """Extents of one sample, and in words which of them were free: 224 for an image's, else the usual sequence."""
+    """Extents of one sample, and in words the free extents among them: 224 for an image's, else the usual sequence."""
     usual = 224 if len(declared) == 3 and 3 in (declared[0], declared[2]) else _DEFAULT_SEQUENCE
     free = [str(extent) for extent in declared if not isinstance(extent, int)]
     guessed = f", its free axes ({', '.join(free)}) taken as {usual}" if free else ""

@@ -53,7 +53,7 @@ def _read(info: ModelInfo, folder: Path) -> tuple[nn.Module, Arrays]:
     path = inside(folder, ModelFolder(folder).pickled.name)
     if not path.is_file():
         raise MissingInputError(f"{info.name}: there is no file {path}.", _AGAIN)
-    content = read(path, Limit.MODULE)  # once: what is checked is what is run
+    content = read(path, Limit.MODULE)  # once: the bytes that are checked are the bytes that are run
     if not hashlib.sha256(content).hexdigest().startswith(info.reference.rpartition("-")[2]):
         raise MalformedFileError(f"{path} is not the file that {info.name} names: its sha256 differs.", _AGAIN)
     try:

@@ -56,7 +56,7 @@ def load(request: Request) -> Loaded:
 
 
 def architecture(info: ModelInfo, folder: Path) -> nn.Module:
-    """The network without weights; timm's code is all that it needs."""
+    """The network without weights; it needs only timm's code."""
     del folder
     with Uninitialised():
         module: nn.Module = _timm().create_model(info.reference)
@@ -82,7 +82,7 @@ def _pretrained(library: ModuleType, request: Request) -> nn.Module:
             module: nn.Module = library.create_model(name, pretrained=True, **cache)
     except InferometerError:
         raise
-    except Exception as error:  # timm, the hub's client and the network raise what they like
+    except Exception as error:  # timm, the hub's client and the network may raise anything
         raise HubError(
             f"The pretrained weights of {request.info.name} could not be fetched: {reason(error)}",
             f"Set `weights: seeded` for it (MODELS={request.info.name}@seeded), or run once where the hub is in reach.",
@@ -91,7 +91,7 @@ def _pretrained(library: ModuleType, request: Request) -> nn.Module:
 
 
 def _preparation(library: ModuleType, name: str) -> ImagePreparation:
-    """What the model's own evaluation does with a picture. Raises ConfigError for what is no square RGB picture."""
+    """The preprocessing of the model's own evaluation. Raises ConfigError for anything but a square RGB picture."""
     found: Mapping[str, Any] = library.data.resolve_data_config(
         {}, pretrained_cfg=library.get_pretrained_cfg(name).to_dict(), use_test_size=False
     )

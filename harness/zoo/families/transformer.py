@@ -1,5 +1,5 @@
-"""transformers' models. Of text here: encoders up to last_hidden_state, decoders and T5, as one pass to the next
-token's logits; of pictures and sounds in media.py.
+"""transformers' models of text: encoders up to last_hidden_state; decoders and T5 as one pass to the next token's
+logits. Models of pictures and sounds are in media.py.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class EncoderDecoder(nn.Module):
 
 
 class _LastPosition(nn.Module):
-    """Only the last position meets the vocabulary, as when serving: T5's own head multiplies every one."""
+    """Only the last position meets the vocabulary, as when serving: T5's own head multiplies every position."""
 
     def __init__(self, head: nn.Module) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class _LastPosition(nn.Module):
 
 
 def with_decoder_ids(made: Inputs, start: int) -> Inputs:
-    """The inputs of an encoder with `decoder_input_ids` of the same shape: its ids one place later, behind the start
+    """The inputs of an encoder with `decoder_input_ids` of the same shape: its ids one place later, after the start
     token, as a decoder that repeats its input has them."""
     ids: NDArray[np.generic] = np.roll(made.arrays["input_ids"], 1, axis=1)
     ids[:, 0] = start
@@ -181,7 +181,7 @@ def architecture(info: ModelInfo, folder: Path) -> nn.Module:
 
 
 def _classes(config: Any) -> tuple[Any, type[Encoder] | type[EncoderDecoder]]:
-    """The library's class and our wrapper, by what the configuration says the weights were saved from."""
+    """The library's class and our wrapper, from the class that the configuration names for the saved weights."""
     import transformers  # noqa: PLC0415
 
     architecture_name = (getattr(config, "architectures", None) or [""])[0]
@@ -200,7 +200,7 @@ def _classes(config: Any) -> tuple[Any, type[Encoder] | type[EncoderDecoder]]:
 
 
 def _options(auto: Any, config: Any) -> dict[str, Any]:
-    """Leave out a pooler whose output nobody reads: eager would compute it, the graph backends would not."""
+    """Leave out a pooler whose output is not read: eager would compute it, the graph backends would not."""
     import transformers  # noqa: PLC0415
 
     if auto is not transformers.AutoModel:
@@ -233,7 +233,7 @@ def _inputs(
     samples: int,
     sequence_length: int | None,
 ) -> Inputs:
-    """start: the token that a decoder beside the encoder begins with; None where there is none."""
+    """start: the token that a decoder beside the encoder begins with; None without such a decoder."""
     if sequence_length is None:
         raise ConfigError(f"{model} reads text and has no sequence length.", "Set `sequence_lengths: [128]` for it.")
     tokenizer = get_tokenizer()

@@ -1,4 +1,4 @@
-"""torchvision's classifiers: published or seeded weights, inputs through the weights' own transforms."""
+"""torchvision's classifiers: published or random weights, inputs through the weights' own transforms."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def load(request: Request) -> Loaded:
 
 
 def architecture(info: ModelInfo, folder: Path) -> nn.Module:
-    """The network without weights; torchvision's code is all that it needs."""
+    """The network without weights; it needs only torchvision's code."""
     del folder
     with Uninitialised():
         return _network(info.reference)

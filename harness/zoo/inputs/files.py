@@ -1,6 +1,6 @@
-"""Files of a user's own inputs: `.npz`, arrays by input name, the first axis the item; one file a shape.
+"""Files of a user's own inputs: `.npz`, arrays by input name, sample axis first; one file for each shape.
 
-The plan keeps which shapes there are; own_inputs.py holds the values against a model.
+The plan keeps the shapes; own.py checks the values against a model.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FORM = "Write it by `numpy.savez('inputs.npz', <input>=<array>, …)`: the model
 
 
 def describe(paths: Sequence[str], kind: Kind) -> tuple[GivenInputs, ...]:
-    """What a plan keeps of the files: path, hash, and the extent that distinguishes the shapes of several.
+    """The facts that a plan keeps of the files: path, hash, and the extent that distinguishes several shapes.
 
     For text models that extent is the number of tokens, also of one file. Raises MissingInputError, MalformedFileError
     or UsageError.
@@ -54,7 +54,7 @@ def _tokens(path: str, arrays: Arrays) -> int:
 
 
 def _lengths(files: Sequence[tuple[str, Arrays]]) -> list[int]:
-    """The extents that tell the files' shapes apart: of the first axis, after the items, in which all differ."""
+    """The extents that distinguish the files: of the first axis, after the sample axis, in which all files differ."""
     first_path, first = files[0]
     for path, arrays in files[1:]:
         if {name: values.ndim for name, values in arrays.items()} != {n: v.ndim for n, v in first.items()}:

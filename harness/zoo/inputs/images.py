@@ -13,7 +13,7 @@ from harness.core.errors import UnavailableError
 from harness.core.schemas import ImagePreparation
 
 _SEED = 7
-"""Of the crops only; apart from the measurement's seed, so that the inputs stay what they are when that changes."""
+"""Of the crops only; independent of the measurement's seed, so that a new seed does not change the inputs."""
 
 _QUALITY = 95
 """A camera's, rather than a web page's: the decoded picture stays close to the original."""

@@ -1,4 +1,4 @@
-"""A user's own inputs in place of a model's usual ones, held against what the model takes; and variations of few."""
+"""A user's own inputs in place of a model's usual inputs, checked against the model; and variations of a few inputs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from harness.zoo.inputs.files import FORM, read
 from harness.zoo.loaded import Arrays, Axes, Inputs, Loaded
 
 LEAST_ITEMS = 8
-"""Different ones that are enough without variations: as many batches rotate at least (backends/batches.py)."""
+"""With this many different samples no variations are made: the least number of batches (backends/batches.py)."""
 
 _SEED = 7
 
 
 def with_own_inputs(loaded: Loaded, given: Sequence[GivenInputs]) -> Loaded:
-    """The model with the files' items in place of its usual inputs.
+    """The model with the files' samples in place of its usual inputs.
 
     Raises UsageError for a file that changed since it was planned, and for names, types and shapes that do not fit.
     """
@@ -50,9 +50,9 @@ def rotation(
     which: str = "that were handed over",
     shared: frozenset[str] = frozenset(),
 ) -> Inputs:
-    """The different items among those given, first axis the item; where there are fewer than eight, variations too.
+    """The different samples among those given, sample axis first; where there are fewer than eight, variations too.
 
-    which: whose items they are, in words. shared: names of inputs that are the same for all items, and stay so.
+    which: whose samples they are, in words. shared: names of inputs that are the same for all samples, and stay so.
     """
     places = _different(given)[:samples]
     more = samples - len(places) if len(places) < LEAST_ITEMS else 0
@@ -69,7 +69,7 @@ def rotation(
 
 
 def varied(given: Arrays, count: int) -> Arrays:
-    """So many variations of the given items."""
+    """That many variations of the given samples."""
     random = np.random.default_rng(_SEED)
     return {
         name: np.stack([vary(values[index % len(values)], values, random) for index in range(count)])
@@ -78,10 +78,10 @@ def varied(given: Arrays, count: int) -> Arrays:
 
 
 def vary(example: NDArray[np.generic], others: NDArray[np.generic], random: np.random.Generator) -> NDArray[np.generic]:
-    """A neighbour of one example, within the range of all.
+    """A variation of one example, within the range of all.
 
-    Floats gain noise of a tenth of their spread; other elements change places, so that ids stay what they were; one
-    that is alone is drawn from the range of the others.
+    Floats gain noise of a tenth of their spread; other elements change places, so that ids stay valid; a single
+    element is drawn from the range of the others.
     """
     if np.issubdtype(example.dtype, np.floating):
         floats, usual = example.astype(np.float64), others.astype(np.float64)
@@ -100,7 +100,7 @@ def vary(example: NDArray[np.generic], others: NDArray[np.generic], random: np.r
 
 
 def _different(given: Mapping[str, NDArray[np.generic]]) -> list[int]:
-    """Places of the items that differ from those before them."""
+    """Places of the samples that differ from all before them."""
     seen: dict[bytes, int] = {}
     for place in range(len(next(iter(given.values())))):
         seen.setdefault(b"".join(np.ascontiguousarray(values[place]).tobytes() for values in given.values()), place)
@@ -108,7 +108,7 @@ def _different(given: Mapping[str, NDArray[np.generic]]) -> list[int]:
 
 
 def _fitting(loaded: Loaded, one: GivenInputs) -> Arrays:
-    """The arrays of a file in the model's order and types, the item first."""
+    """The arrays of a file in the model's order and types, sample axis first."""
     path = Path(one.path)
     if path.is_file() and store.sha256_file(path) != one.sha256:
         raise UsageError(f"{path} has changed since it was planned.", "Run `make plan` again.")
@@ -129,7 +129,7 @@ def _fitting(loaded: Loaded, one: GivenInputs) -> Arrays:
 
 
 def _by_name(names: Sequence[str], arrays: Arrays, path: Path) -> Arrays:
-    """By the model's names; those that numpy.savez gives to arrays without a name count by their order."""
+    """By the model's names; arrays with numpy.savez's default names are taken in their order."""
     if set(arrays) == {f"arr_{index}" for index in range(len(arrays))} and not set(arrays) & set(names):
         if len(arrays) != len(names):
             raise UsageError(
@@ -149,7 +149,7 @@ def _by_name(names: Sequence[str], arrays: Arrays, path: Path) -> Arrays:
 
 
 def _items(name: str, values: NDArray[np.generic], loaded: Loaded, items: int, path: Path) -> NDArray[np.generic]:
-    """A shared input, which is given as the model takes it, once for each item."""
+    """A shared input, given as the model takes it, repeated for each sample."""
     if loaded.input_axes.get(name, 0) is None:
         return np.stack([values] * items)
     if not values.ndim:
@@ -173,7 +173,7 @@ def _as_type(name: str, values: NDArray[np.generic], wanted: np.dtype[np.generic
 
 
 def _free_axes(files: Sequence[Arrays], axes: Axes) -> dict[str, dict[int, str]]:
-    """By input, the axes in which the files differ, as the model has them; those that go together have one name."""
+    """By input, the axes in which the files differ, as the model has them; axes that go together share a name."""
     names: dict[tuple[int, ...], str] = {}
     found: dict[str, dict[int, str]] = {}
     for name, values in files[0].items():

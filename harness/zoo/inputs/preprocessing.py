@@ -1,8 +1,8 @@
-"""Inputs as a caller has them, and what a caller does with them: texts, JPEG or WAV files → arrays → an answer.
+"""Inputs as a caller has them, and a caller's work on them: texts, JPEG or WAV files → arrays → an answer.
 
-Export writes them, the worker reads them; neither torch nor transformers is needed for that, but for a model's own
-processor of pictures or sounds. All of it runs on the
-calling thread alone: tokenizers' own threads are switched off where the worker is started (processes/launcher.py).
+Export writes them, the worker reads them. That needs neither torch nor transformers, except for a model's own
+processor of pictures or sounds. All of it runs on the calling thread: the launcher (processes/launcher.py) switches
+the tokenizers' own threads off.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ Prepare = Callable[[Sequence[Item]], Arrays]
 """The items of one batch → input arrays by name."""
 
 TEXT_INPUTS: Mapping[str, str] = {"input_ids": "ids", "attention_mask": "attention_mask"}
-"""Inputs that a text becomes: what the tokenizer calls them."""
+"""Inputs made from a text, by the tokenizer's names."""
 
 TOP = 5
 
 
 def save_items(items: Sequence[bytes], path: Path) -> None:
-    """Write items one after the other, with where each begins; the same items give the same bytes."""
+    """Write items one after the other, with the place where each begins; the same items give the same bytes."""
     ends = np.cumsum([len(item) for item in items], dtype=np.int64)
     np.savez(path, allow_pickle=False, data=np.frombuffer(b"".join(items), dtype=np.uint8), ends=ends)
 

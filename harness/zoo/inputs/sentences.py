@@ -1,4 +1,4 @@
-"""Real text: windows over our own sentences, tokenised to exactly the asked length."""
+"""Real text: windows over our own sentences, tokenised to exactly the requested length."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def token_ids(encode: Encode, samples: int, sequence_length: int) -> NDArray[np.
     """Token ids, int64 (samples, sequence_length): no padding, special tokens kept, every row different.
 
     Row i reads on from sentence i; after the last sentence, rows start again one word later. Raises UsageError where
-    the asked length is too short to hold a word, or to hold that many different texts.
+    the requested length is too short for a word, or for that many different texts.
     """
     rows = [_row(encode, text, sequence_length) for text in passages(samples, sequence_length)]
     ids = np.asarray(rows, dtype=np.int64)
@@ -38,7 +38,7 @@ def token_ids(encode: Encode, samples: int, sequence_length: int) -> NDArray[np.
 
 
 def passages(samples: int, words: int) -> list[str]:
-    """That many texts of at least so many words: what token_ids() reads."""
+    """That many texts, each of at least that many words, for token_ids()."""
     texts = sentences()
     return [_passage(texts, index, words) for index in range(samples)]
 
@@ -46,7 +46,7 @@ def passages(samples: int, words: int) -> list[str]:
 def _passage(texts: list[str], index: int, length: int) -> str:
     first, words = index % len(texts), index // len(texts)
     opening = texts[first].split()[words:]
-    # A word is at least one token, so `length` words are enough whatever the tokenizer does.
+    # A word is at least one token, so `length` words are enough for any tokenizer.
     following = iter(texts[first + 1 :] + texts * (1 + length // 100))
     while len(opening) < length:
         opening += next(following).split()

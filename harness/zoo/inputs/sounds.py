@@ -1,5 +1,5 @@
-"""Sounds that are like speech: voiced syllables with formants, breath and pauses, each other than the rest and the same
-every time. No recording of a person is part of this project."""
+"""Sounds like speech: voiced syllables with formants, breath and pauses, each different, and the same every time. No
+recording of a person is part of this project."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _FILE = "tokenizer.json"
 
 @dataclass(frozen=True)
 class Texts:
-    """The texts of a batch and what makes input arrays of them; source: whose tokenizer, in words."""
+    """The texts of a batch and the function that makes input arrays of them; source: whose tokenizer, in words."""
 
     items: list[Item]
     prepare: Prepare
@@ -39,9 +39,9 @@ class Texts:
 
 
 def texts_of(case: Case, export: ExportRecord, folder: Path, batch: Mapping[str, NDArray[np.generic]]) -> Texts | str:
-    """The texts of a case's first batch; why there are none, where its ids come from no text.
+    """The texts of a case's first batch; the reason, where its ids come from no text.
 
-    The tokenizer is the export's where an e2e case asked for one, else the model's own. It is taken only where it gives
+    The tokenizer is the export's where an e2e case requires it, else the model's own. It is used only where it gives
     exactly the ids of `batch`.
     """
     stored = next(one for one in export.input_sets if one.sequence_length == case.sequence_length)
@@ -72,7 +72,7 @@ def _own(case: Case, export: ExportRecord, folder: Path, kinds: Mapping[str, np.
     request = Request(model_info(export.model), export.weights, 0, None, folder)
     origin = hub.origin_of(request)
     items: list[Item] = [*passages(case.batch_size, case.sequence_length or 0)]
-    if origin is not None and Path(origin, _FILE).is_file():  # where no other library is needed, none is imported
+    if origin is not None and Path(origin, _FILE).is_file():  # then no other library is needed or imported
         return Texts(items, _prepare(Path(origin), kinds, case), hub.OWN_TOKENIZER)
     tokenizer = hub.tokenizer(origin, request)
     with tempfile.TemporaryDirectory() as place:

@@ -1,4 +1,4 @@
-"""Hold an exported file against the reference at two batch sizes and, where there is one, two sequence lengths."""
+"""Check an exported file against the reference at two batch sizes and, for models of sequences, two lengths."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from harness.zoo.reference import reference_of
 Compare = Callable[[Arrays, Arrays, bool], Parity]
 
 _GATES: Mapping[Precision, float] = {"fp32": 1e-4, "fp16": 2e-2}
-"""Largest relative L2 between the reference and the exported file in ONNX Runtime: is the file what the model is?
+"""Largest relative L2 between the reference and the exported file in ONNX Runtime: does the file match the model?
 
-Whether a precision is good enough is the plan's gate on what a backend computes. fp16 has twice METHOD's 1e-2 here
-because a random MobileNetV2 is 1.2e-2 away with a file that is right. int8 has no limit: how much it loses lies in the
-model, and its rows show it.
+Whether a precision is good enough is decided by the plan's tolerance on a backend's outputs. fp16 has twice METHOD's
+1e-2 here because a correct file of a MobileNetV2 with random weights differs by 1.2e-2. int8 has no limit: its loss
+depends on the model, and its rows show it.
 """
 _BATCHES = (1, 3)
-"""Two batch sizes that the exporter's example did not have: an axis that it froze fails at one of them."""
+"""Two batch sizes that the exporter's example did not have: an axis that the exporter fixed fails at one of them."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def check_file(
     """Run the checker and every trial. Raises ExportError where the file is wrong, fixed in an axis, or far off."""
     if not is_as_given(loaded, precision):
         check_onnx(path)
-    # ONNX Runtime 1.32 crashes in its CPU layout optimiser on an fp16 ViT (found here), which no exception reports.
+    # ONNX Runtime 1.32 crashes in its CPU layout optimiser on an fp16 ViT (seen here), without an exception.
     session = open_session(path, threads, "ORT_ENABLE_ALL" if precision == "fp32" else "ORT_ENABLE_EXTENDED")
     batches = _BATCHES if loaded.fixed_batch is None else (loaded.fixed_batch,)
     return [_check(session, precision, loaded, trial, batch, compare) for trial in trials for batch in batches]
@@ -65,7 +65,7 @@ def check_file(
 def hint_of_other_exporter(
     loaded: Loaded, examples: Arrays, options: Options, trials: Sequence[Trial], compare: Compare, threads: int
 ) -> str:
-    """Where one exporter failed: whether the other writes a file of the module that passes every check; in words."""
+    """Where one exporter failed: whether the other exporter's file of the module passes every check; in words."""
     other = other_exporter(options.exporter)
     with tempfile.TemporaryDirectory() as place:
         path = Path(place, "model.onnx")
@@ -79,8 +79,8 @@ def hint_of_other_exporter(
 
 
 def is_as_given(loaded: Loaded, precision: Precision) -> bool:
-    """Whether the file is the user's own, which no exporter is to blame for. ONNX's checker knows fewer files than ONNX
-    Runtime runs: what counts is that it loads and computes."""
+    """Whether the file is the user's own, and no exporter's fault. ONNX's checker accepts fewer files than ONNX Runtime
+    runs: the file only has to load and compute."""
     return loaded.onnx_file is not None and (precision == "fp32" or loaded.quantised is not None)
 
 
@@ -110,7 +110,7 @@ def _check(
 
 
 def _blame(loaded: Loaded, precision: Precision) -> tuple[str, str]:
-    """(who computed otherwise, what to do about it)."""
+    """(which side computed something else, the remedy)."""
     if is_as_given(loaded, precision):
         return (
             "ONNX Runtime computes your file otherwise with its optimisations than without",
@@ -140,6 +140,6 @@ def _lengths(loaded: Loaded, planned: Sequence[int]) -> tuple[int | None, ...]:
 
 
 def _two_lengths(lengths: Sequence[int]) -> tuple[int, int]:
-    """The longest length that is planned, and another: the shortest, or half of it."""
+    """The longest planned length, and a second length: the shortest, or half of the longest."""
     longest, shortest = max(lengths), min(lengths)
     return longest, shortest if shortest != longest else max(4, longest // 2)

@@ -31,7 +31,7 @@ def external_locations(path: Path) -> set[str]:
 def check_external_data(path: Path) -> None:
     """Raise ExportError where a tensor is kept outside the folder of the file, by name or by a link.
 
-    To be called before any library loads the file: what it reads there would become weights, and so outputs.
+    Call this before any library loads the file: bytes from there would become weights, and so outputs.
     """
     for location in sorted(external_locations(path)):
         try:

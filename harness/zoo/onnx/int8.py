@@ -1,4 +1,4 @@
-"""Write an ONNX file with int8 weights from the fp32 one, by ONNX Runtime's own quantisation (decision 0007).
+"""Write an ONNX file with int8 weights from the fp32 file, by ONNX Runtime's own quantisation (decision 0007).
 
 `dynamic` finds the scale of each activation while running: MatMul, Gemm and embeddings, for transformers and models of
 your own. `static` fixes it beforehand from calibration inputs, and writes quantise and dequantise nodes around every
@@ -28,14 +28,14 @@ CALIBRATION_SAMPLES = 64
 """32, 64 and 128 moved the distance of EfficientNet-Lite0 by less than 2% (decision 0007)."""
 
 _DYNAMIC_OPERATORS = ["MatMul", "Gemm", "Gather", "Attention"]
-"""Not Conv: ONNX Runtime has no ConvInteger for signed weights, and a slow one for unsigned ones."""
+"""Not Conv: ONNX Runtime has no ConvInteger for signed weights, and only a slow ConvInteger for unsigned weights."""
 _FOR_TENSORRT = ["Conv", "Gemm", "MatMul"]
 """Only the inputs of products are quantised: TensorRT moves the nodes itself to where whole fusions run in int8."""
 _CHUNK = 8
 
 
 def calibration_inputs(loaded: Loaded, parity_samples: int) -> Inputs:
-    """Inputs that come after the parity inputs, so that no row is judged on what it was calibrated on."""
+    """Inputs that come after the parity inputs, so that no row is checked on its own calibration inputs."""
     made = loaded.make_inputs(parity_samples + CALIBRATION_SAMPLES, next(iter(loaded.lengths), None))
     arrays = {name: values[parity_samples:] for name, values in made.arrays.items()}
     if not len(next(iter(arrays.values()))):  # of the user's own, which all are parity inputs
@@ -47,8 +47,8 @@ def calibration_inputs(loaded: Loaded, parity_samples: int) -> Inputs:
 def write_int8(source: Path, target: Path, calibration: Inputs | None) -> str:
     """Quantise `source` into `target`, statically where there are calibration inputs; returns how, in words.
 
-    Weights are int8 per channel, activations uint8 with a zero point: signed symmetric ones keep ONNX Runtime from
-    fusing half of a QDQ graph, and OpenVINO runs unsigned ones as well. Raises ExportError.
+    Weights are int8 per channel, activations uint8 with a zero point: with signed symmetric activations
+    ONNX Runtime does not fuse half of a QDQ graph, and OpenVINO runs unsigned activations as well. Raises ExportError.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic, quantize_static  # noqa: PLC0415
 
@@ -67,7 +67,7 @@ def write_int8(source: Path, target: Path, calibration: Inputs | None) -> str:
 
 
 def write_symmetric(source: Path, target: Path, calibration: Inputs) -> str:
-    """Quantise `source` statically into what TensorRT reads: int8 activations and weights around zero.
+    """Quantise `source` statically into TensorRT's form: symmetric int8 activations and weights.
 
     Weights stay in fp32 before a pair of nodes of their own, and biases are not quantised: TensorRT's parser asks for
     both (NVIDIA, "Working with quantized types", on explicit quantisation). Raises ExportError.
@@ -132,7 +132,7 @@ def needs_reduced_range(machine: str, flags: frozenset[str]) -> bool:
 
 
 class _CalibrationReader:
-    """What ONNX Runtime's calibration asks for: a batch by input name, None at the end."""
+    """The data reader of ONNX Runtime's calibration: a batch by input name, None at the end."""
 
     def __init__(self, arrays: Arrays) -> None:
         self._batches = _batches(arrays)

@@ -12,8 +12,8 @@ _OPERATORS: Mapping[Quantisation, tuple[str, ...]] = {
     "static": ("QuantizeLinear", "QLinearConv", "QLinearMatMul", "QGemm"),
     "dynamic": ("DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "DynamicQuantizeMatMul", "QAttention"),
 }
-"""By what they say of the activations' scales: fixed beforehand, or found while running. A file whose weights alone are
-quantised (DequantizeLinear, MatMulNBits) computes in floating point and is not among them."""
+"""Operators by the kind of the activations' scales: fixed beforehand, or computed while running. A file with only its
+weights quantised (DequantizeLinear, MatMulNBits) computes in floating point and is not among them."""
 
 _OP_TYPE = 0x22
 """Tag of NodeProto.op_type in protobuf's encoding: field 4, with a length (onnx.proto, protobuf.dev/programming-guides/
@@ -21,7 +21,7 @@ encoding). Names of operators are shorter than 128 bytes, so that the length is 
 
 
 def quantisation_of(path: Path) -> Quantisation | None:
-    """How the file is quantised; None where it is not, or cannot be read, which the export says in its own words."""
+    """How the file is quantised; None where it is not, or where it cannot be read, which the export reports."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             for kind, operators in _OPERATORS.items():

@@ -36,7 +36,7 @@ def _versions(path: Path) -> str:
     """`IR version 8, opset 17, com.microsoft 1`, as the file says."""
     try:
         model = onnx.load(path, load_external_data=False)
-    except Exception:  # ONNX Runtime's own words say that it is damaged
+    except Exception:  # ONNX Runtime's own message reports the damage
         return f"{path.stat().st_size:,} bytes" if path.is_file() else "not there"
     opsets = ", ".join(f"{entry.domain or 'opset'} {entry.version}" for entry in model.opset_import)
     return f"IR version {model.ir_version}, {opsets or 'no opset'}"
@@ -58,7 +58,7 @@ _REMEDIES: Mapping[str, str] = {
         "Put the file that holds the weights beside it, under the name that it asks for."
     ),
 }
-"""By what ONNX Runtime says: what to do."""
+"""Remedies by a pattern of ONNX Runtime's message."""
 
 
 def _remedy(path: Path, why: str) -> str:
@@ -69,7 +69,7 @@ def _remedy(path: Path, why: str) -> str:
 def run_session(session: Any, arrays: Arrays, of_user: bool = True) -> Arrays:
     """Outputs by name. Raises ExportError where the shapes or types do not fit the graph.
 
-    of_user: whether the file is the user's own, and not one that an exporter made here.
+    of_user: whether the file is the user's own, not made here by an exporter.
     """
     names = [output.name for output in session.get_outputs()]
     try:

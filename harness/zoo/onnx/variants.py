@@ -1,7 +1,7 @@
 """Further forms of a model's ONNX files, by `<precision>-<form>`; each is written only where a plan asks for it.
 
-opset17   what TensorRT 8.6 reads: an older operator set, by the exporter that still writes it; in int8, symmetric QDQ
-fused     a transformer's layers as ONNX Runtime's own operators (onnx_variants.py), which no other library reads
+opset17   for TensorRT 8.6: an older operator set, from the exporter that still writes it; in int8, symmetric QDQ
+fused     a transformer's layers as ONNX Runtime's own operators, which no other library reads
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ finite in fp16."""
 
 
 def read_masks(graph: Any) -> int:
-    """Write what is added to attention scores as a choice between -10000 and 0; how many additions there were.
+    """Write the mask added to attention scores as a choice between -10000 and 0; returns the number of additions.
 
-    Only what comes from the attention mask and constants alone is touched, and what computed it stays as it was. That
-    it means the same is to be checked by running both files on inputs with padding (onnx_variants.check_padding).
+    Changes only operands that depend on the attention mask and constants alone; the nodes that computed them stay. Run
+    both files on inputs with padding to check that the meaning is the same (check_padding).
     """
     made_by = {name: node for node in graph.node for name in node.output}
     inputs = {entry.name for entry in graph.input}
@@ -52,7 +52,7 @@ def read_masks(graph: Any) -> int:
     graph.initializer.extend(constants)
     for node, operand in masked:
         node.input[operand] = masks[-1].output[0]
-    # In front of everything: nodes stand behind what they read, and these read an input of the graph.
+    # Before all other nodes: a node comes after the values that it reads, and these read an input of the graph.
     others = list(graph.node)
     del graph.node[:]
     graph.node.extend([*masks, *others])
@@ -76,7 +76,7 @@ def _mask_operand(addition: Any, made_by: Mapping[str, Any], inputs: set[str]) -
 
 
 def _sources(name: str, made_by: Mapping[str, Any], inputs: set[str]) -> set[str]:
-    """Inputs of the graph that a value depends on; one whose shape alone it takes does not count."""
+    """Inputs of the graph that a value depends on; an input of which it uses only the shape does not count."""
     found, seen, waiting = set(), set(), [name]
     while waiting:
         current = waiting.pop()
@@ -93,7 +93,7 @@ def _sources(name: str, made_by: Mapping[str, Any], inputs: set[str]) -> set[str
 def _mask_nodes() -> tuple[list[Any], list[Any]]:
     """mask (batch, sequence) → (batch, 1, 1, sequence), 0 where it is 1 and -10000 where it is 0.
 
-    In the very steps that the optimizer looks for: it tells a mask from the scores' own factor by its Where.
+    In exactly the steps that the optimizer looks for: by the Where it distinguishes a mask from the scores' own factor.
     """
     steps: list[tuple[str, list[str], dict[str, Any]]] = [
         ("Unsqueeze", [MASK, "fused_axis_1"], {}),
@@ -126,12 +126,12 @@ _PADDING_GATE = 1e-4
 
 
 def write_fused(source: Path, target: Path, loaded: Loaded) -> str:
-    """Write the fp32 file with the layers of a BERT-like encoder fused; returns what was found, in words.
+    """Write the fp32 file with the layers of a BERT-like encoder fused; returns the fused operators, in words.
 
     The Attention operator takes the number of tokens of each row: padding must be on the right, as tokenizers of these
-    models put it. Raises ExportError where the model has no attention heads or no attention was found.
+    models put it. Raises ExportError where the model has no attention heads or no attention is fused.
     """
-    # Imports much, and only this needs it.
+    # A large import that only this function needs.
     from onnxruntime.transformers.fusion_options import FusionOptions  # noqa: PLC0415
     from onnxruntime.transformers.optimizer import optimize_model  # noqa: PLC0415
 
@@ -171,8 +171,8 @@ def count_fused(graph: Any) -> dict[str, int]:
 def check_padding(plain: Path, fused: Path, inputs: Arrays, threads: int) -> float:
     """Run both files with the last third of every row masked; relative L2 of their outputs over the other tokens.
 
-    The inputs that are measured have no padding, so that nothing else would show a mask that is not obeyed. Raises
-    ExportError where the two are not the same, or where the mask makes no difference to either.
+    The measured inputs have no padding, so no other check would show a mask without effect. Raises ExportError where
+    the two differ, or where the mask makes no difference to either.
     """
     mask = np.ones_like(inputs[MASK])
     kept = mask.shape[1] - max(1, mask.shape[1] // 3)
@@ -191,7 +191,7 @@ def check_padding(plain: Path, fused: Path, inputs: Arrays, threads: int) -> flo
 
 
 def _rows(outputs: Arrays, kept: int) -> Any:
-    """The first output without what belongs to padding, whose values mean nothing."""
+    """The first output without the values of padding, which mean nothing."""
     first = next(iter(outputs.values()))
     return first[:, :kept] if first.ndim == 3 else first
 
@@ -207,7 +207,7 @@ Step = Callable[[str], AbstractContextManager[None]]
 """Adds the seconds of the block that it surrounds to a step's name."""
 
 Attempt = Callable[[str], AbstractContextManager[None]]
-"""Takes the name of a file; what fails inside is put down as the reason why there is none."""
+"""Takes the name of a file; an error inside is recorded as the reason why the file is missing."""
 
 _OLD_OPSET = 17
 
@@ -230,8 +230,8 @@ def write_all(
 ) -> dict[str, str]:
     """Write the named forms' files, and the fp32 file of each; how each was made, in words.
 
-    attempt: surrounds the making of a file, and of those that are made from it. calibration: makes the inputs that int8
-    scales are found from; called only where int8 is asked for.
+    attempt: surrounds the making of a file, and of files made from it. calibration: makes the inputs for the scales of
+    int8; called only where int8 is requested.
     """
     made: dict[str, str] = {}
     for form in dict.fromkeys(name.partition("-")[2] for name in names):
@@ -261,7 +261,7 @@ def _older(options: Options) -> Options:
 
 
 def _fused(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: Options) -> str:
-    """From the older export: there the optimiser finds the embeddings as well, which it does not in the one at opset 20
+    """From the older export, in which the optimiser also finds the embeddings; in the export at opset 20 it does not
     (ONNX Runtime 1.32, MiniLM and BERT)."""
     fused = folder.onnx("fp32-fused")
     how = write.write_fp32(loaded, examples, fused, _older(options))

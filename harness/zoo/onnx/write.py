@@ -23,7 +23,7 @@ from harness.zoo.onnx.files import external_locations
 from harness.zoo.quiet import quiet
 
 KEPT = frozenset(("namespace", "pkg.torch.onnx.class_hierarchy", "pkg.torch.onnx.name_scopes"))
-"""Notes that say which module of the model a node belongs to: layers are found by them."""
+"""Notes that name the module of the model that a node belongs to: layers are identified by them."""
 
 
 def strip_traces(path: Path) -> None:
@@ -98,13 +98,13 @@ def write_fp32(loaded: Loaded, examples: Arrays, path: Path, options: Options) -
 
 
 def other_exporter(exporter: Exporter) -> Exporter:
-    """The one of the two that this is not."""
+    """The other of the two exporters."""
     return "torchscript" if exporter == "dynamo" else "dynamo"
 
 
 @contextmanager
 def _attention(loaded: Loaded, wanted: str) -> Iterator[str | None]:
-    """Export with this attention and put the module's own back: PyTorch's backends keep what is fast for PyTorch."""
+    """Export with this attention, then restore the module's own: PyTorch's backends keep the faster attention."""
     if loaded.set_attention is None or loaded.attention is None:
         yield None
         return
@@ -137,7 +137,7 @@ def _dynamo(loaded: Loaded, module: torch.nn.Module) -> dict[str, Any]:
 
 
 def _free_axes(loaded: Loaded, name: str) -> dict[int, str]:
-    """The axes of an input whose extent the file leaves free, and what they are called."""
+    """The axes of an input whose extent the file leaves free, with their names."""
     batch = loaded.input_axes.get(name, 0)
     free = {} if batch is None or loaded.fixed_batch is not None else {batch: "batch"}
     return free | ({1: "sequence"} if name in loaded.sequence_inputs else {}) | dict(loaded.free_axes.get(name, {}))
@@ -154,7 +154,7 @@ def write_fp16(source: Path, target: Path) -> None:
 
     Normalisations stay in fp32: the squares that they sum pass fp16's largest number, 65504.
     """
-    # Imports much, and only fp16 needs it.
+    # A large import that only fp16 needs.
     from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16  # noqa: PLC0415
     from onnxruntime.transformers.onnx_model import OnnxModel  # noqa: PLC0415
 
@@ -162,7 +162,7 @@ def write_fp16(source: Path, target: Path) -> None:
     try:
         with quiet():
             converted = OnnxModel(convert_float_to_float16(onnx.load(source), keep_io_types=True, op_block_list=keep))
-            # The converter appends its casts at the end; ONNX wants nodes after what they read.
+            # The converter appends its casts at the end; ONNX wants nodes after the values that they read.
             converted.topological_sort()
             _drop_repeated_casts(converted.model.graph)
             # The exporter's notes on intermediate types still say fp32, which the checker takes for a contradiction.
@@ -188,7 +188,7 @@ def _drop_repeated_casts(graph: Any) -> None:
 
 
 def save(model: Any, path: Path) -> None:
-    """Write a model, with the weights in a file beside it where they are too large for one."""
+    """Write a model, with the weights in a separate file where they are too large for one file."""
     beside = weights_beside(path)
     beside.unlink(missing_ok=True)
     large = sum(len(tensor.raw_data) for tensor in model.graph.initializer) > _BESIDE_BYTES
@@ -217,7 +217,7 @@ def opset_of(path: Path) -> int:
 
 
 def dtype_census(path: Path) -> dict[str, int]:
-    """Weight elements by element type: what precision a file really holds."""
+    """Weight elements by element type: the true precision of a file."""
     census: dict[str, int] = {}
     for tensor in onnx.load(path, load_external_data=False).graph.initializer:
         name = str(onnx.TensorProto.DataType.Name(tensor.data_type)).lower()
@@ -229,7 +229,7 @@ def dtype_census(path: Path) -> dict[str, int]:
 
 
 _CARRYING = frozenset(("Cast", "CastLike", "Constant", "ConstantOfShape", "Identity", "Range", "Shape", "Size"))
-"""Nodes that hold or convert what others compute."""
+"""Nodes that hold or convert the results of other nodes."""
 
 
 def value_census(path: Path) -> dict[str, int]:
