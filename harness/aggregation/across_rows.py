@@ -1,5 +1,5 @@
-"""What only several rows together show of each: a batch that does not fit its neighbours, the fastest setting, the
-speed-up over the baseline (pure).
+"""Comparisons across rows (pure): a batch that does not fit its neighbours, the fastest setting, the speed-up over the
+baseline.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from harness.statistics.ratios import ratio_of_medians
 
 FIRST_ROUND = 1
 """The round in which every setting is tried. A median of some hundred inferences scatters by about 1% between
-processes: settings that are closer than that are as good as each other, and which one is taken hardly matters."""
+processes: settings that are closer than that are equally good, and the choice between them hardly matters."""
 
 
 def losers(
@@ -25,7 +25,7 @@ def losers(
     """Ids of tried cases that were slower in round 1 than another setting of the same backend and shape.
 
     medians: case id → round → process median in ns. unsound: ids whose outputs or placement are wrong; they neither win
-    nor lose. Where a group has no round 1 nobody has lost yet.
+    nor lose. A group without round 1 has no losers yet.
     """
     groups: dict[GroupKey, dict[str, float]] = {}
     for case in cases:
@@ -81,8 +81,8 @@ def _context(
 def baselines(rows: Iterable[Row], backend: str) -> dict[GroupKey, Row]:
     """The baseline of each model, shape, boundary, mode and device: the backend's first row in fp32.
 
-    rows: sound ones that no other setting beat, in the plan's order, which has a backend's usual setting first: others
-    are further ways to run the same baseline.
+    rows: sound rows that no other setting beat, in the plan's order. A backend's usual setting comes first there; the
+    others are further ways to run the same baseline.
     """
     found: dict[GroupKey, Row] = {}
     for row in rows:
@@ -96,7 +96,7 @@ def _peers(row: Row) -> GroupKey:
 
 
 def speedup(row: Row, baseline: Row, grade: Grade | None) -> Speedup | None:
-    """The ratio to the baseline. grade: the baseline's final one: a ratio to a disturbed row is no better than it."""
+    """The ratio to the baseline. grade: the baseline's final grade: a ratio to a disturbed row is no better than it."""
     if baseline.latency_ns is None or row.latency_ns is None:
         return None
     ratio = ratio_of_medians(baseline.latency_ns.process_medians, row.latency_ns.process_medians)
@@ -111,14 +111,14 @@ def nonmonotone(rows: Iterable[Row]) -> dict[str, Finding]:
     intervals.
 
     It caps at B and not below: a library may really choose a better kernel for the larger batch (METHOD 4 has PyTorch
-    with 6.2 ms at batch 1 and 3.9 ms at batch 8), so the number can be right, and deserves a second look.
+    with 6.2 ms at batch 1 and 3.9 ms at batch 8). So the number can be right, and deserves a second look.
     """
     pairs = [pair for group in _series(rows) for pair in pairwise(group)]
     return {small.case_id: _finding(small, large) for small, large in pairs if _is_above(small, large)}
 
 
 def _series(rows: Iterable[Row]) -> list[list[Row]]:
-    """Rows with figures that differ in nothing but the batch size, smallest first."""
+    """Groups of rows with figures that differ only in the batch size, smallest first."""
     found: dict[GroupKey, list[Row]] = {}
     for row in rows:
         if row.latency_ns is not None and not is_calibration(row):

@@ -1,7 +1,7 @@
-"""Which raw records may stand in one summary: same settings, same artifacts, same machine (pure).
+"""Which raw records may appear in one summary: same settings, same artifacts, same machine (pure).
 
 Library versions must agree within a backend, not between backends: TensorRT may need another interpreter than torch.
-Each check answers with what differs, in words, or None.
+Each check returns the difference in words, or None.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from harness.core.schemas import SOURCES, Case, EngineRecord, Environment, Expor
 
 @dataclass(frozen=True)
 class References:
-    """Ids of the environments that records must agree with; None and nothing where no two differ, the usual case.
+    """Ids of the environments that records must agree with; None and empty where no two differ, the usual case.
 
-    machine: in machine, limits and type of GPU. libraries: in the libraries, by backend. cards: in the very GPU and
-    CPUs, by model, because rows of one model are compared with each other; models may be spread over equal cards.
+    machine: in machine, limits and type of GPU. libraries: in the libraries, by backend. cards: in the individual GPU
+    and CPUs, by model, because rows of one model are compared with each other; models may be spread over equal GPUs.
     """
 
     machine: str | None = None
@@ -50,7 +50,7 @@ def other_settings(record: Measured | Failed, settings_id: str) -> str | None:
 
 
 def foreign_artifact(record: Measured, known: Mapping[str, str]) -> str | None:
-    """Which of the loaded files is not the one that lies in the model's folder now."""
+    """Which loaded file differs from the file in the model's folder now."""
     for name, sha256 in sorted(record.artifacts.items()):
         if name not in known:
             return f"{name} that it loaded is not in the current export"
@@ -65,7 +65,7 @@ def foreign_machine(
     environments: Mapping[str, Environment],
     agreed: References,
 ) -> str | None:
-    """What differs between a record's environment and the ones that it must agree with."""
+    """The differences between a record's environment and the environments that it must agree with."""
     if environment_id is None or environment_id not in environments:
         return f"its environment record {environment_id or '(none)'} cannot be read"
     ours = environments[environment_id]
@@ -87,7 +87,7 @@ Used = Sequence[tuple[Case, str, str]]
 
 
 def references(used: Used, environments: Mapping[str, Environment]) -> References:
-    """What the records agree on."""
+    """The environments that most records agree with."""
     machine = _most_common([(identity, at) for _, identity, at in used], environments, _machine)
     alike = {
         identity
@@ -132,7 +132,7 @@ def _most_common(used: Iterable[tuple[str, str]], environments: Mapping[str, Env
 
 
 def all_agree(environments: Mapping[str, Environment]) -> bool:
-    """True where no two environments differ in what makes samples incomparable."""
+    """True where no two environments differ in a fact that makes samples incomparable."""
     found = list(environments.values())
     return all(not differing(found[0], other) for other in found[1:])
 
@@ -161,13 +161,13 @@ def _machine(environment: Environment) -> dict[str, Any]:
 
 
 def _card(environment: Environment) -> dict[str, Any]:
-    """The very card, and the very CPUs: models that are spread over cards have their own, and as many, of both."""
+    """The individual GPU and CPUs: models that are spread over GPUs each have their own, and equally many, of both."""
     own = {"limits.affinity": environment.limits.affinity}
     return own if environment.gpu is None else {**own, "gpu.uuid": environment.gpu.uuid}
 
 
 def _libraries(environment: Environment) -> dict[str, Any]:
     facts = {f"library {name}": value for name, value in environment.software.libraries.items()}
-    # What is set from outside is no version, and changes times as one does.
+    # Settings from outside are no versions, but change times as a version does.
     facts |= {f"library {name}": environment.software.build.get(name, "as it is") for name in (ALLOCATOR, VARIABLES)}
     return facts

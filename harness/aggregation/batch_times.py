@@ -1,4 +1,4 @@
-"""What one batch took in one process, and in each of its blocks, whether single batches were timed or not (pure)."""
+"""Time of one batch in one process and in each of its blocks, whether single batches were timed or not (pure)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from harness.statistics import estimators
 
 
 def batch_ns(record: Measured) -> float:
-    """Median latency of the process; in offline mode, which times no batch by itself, wall time by batches."""
+    """Median latency of the process; in offline mode, which times no batch by itself, wall time divided by batches."""
     if record.latency_ns:
         return estimators.median(record.latency_ns)
     return wall_ns(record) / batches(record)

@@ -1,7 +1,7 @@
-"""The checks of a row: where each applies, in how many rounds it was made, what it found (pure).
+"""The checks of a row: where each applies, in how many rounds it was made, and its findings (pure).
 
 Grade A means that every check that applies was made in every round and passed (docs/decisions/0011-watching-a-card.md).
-RULES is the table of what the rounds themselves prove. Whatever else judges a row, as a roof or a repeat of the run,
+RULES is the table of the checks of rounds. Everything else that judges a row, such as a roof or a repeat of the run,
 hands its findings and its Check to build_row (harness/aggregation/row.py).
 """
 
@@ -52,8 +52,8 @@ _OWN_FLAG = frozenset({"PARITY"})
 class Rule:
     """A check of single rounds.
 
-    applies: whether it is one for a case, of which these are the rounds. Rows of backends that compute nothing have no
-    checks. unmade: why it could not be made in a round. hit: what it found there; None as well where it was not made.
+    applies: whether it applies to a case with these rounds. Rows of backends that compute nothing have no checks.
+    unmade: why it could not be made in a round. hit: its finding there; None as well where it was not made.
     """
 
     name: str
@@ -85,7 +85,7 @@ def _made(_one: Round) -> None:
 
 
 def _elsewhere(_one: Round) -> None:
-    """What it finds is found over all rounds together (judge), or by harness/aggregation/flags.py."""
+    """Its findings come from all rounds together (judge), or from harness/aggregation/flags.py."""
     return
 
 
@@ -147,14 +147,14 @@ RULES: tuple[Rule, ...] = (
     Rule("CLOCK_DRIFT", _always, _no_clock, _elsewhere),
     Rule("MAJOR_FAULTS", _always, needs_usage(lambda _usage: None), in_usage(flags_host.paging), flags_host.PAGED),
     Rule("STARVED", _always, flags_host.starved_unmade, flags_host.starved, flags_host.STARVED),
-    # The card decides how fast a row on it is, whatever its host's threads do beside the one that submits.
+    # The GPU decides how fast its row is, whatever host threads do besides the thread that submits.
     Rule("THREADS", _off_card, flags_host.cpu_use_unmade, flags_host.threads, flags_host.THREADS),
     Rule("AFFINITY_CHANGED", _always, flags_host.cpu_use_unmade, flags_host.allowance_changed, flags_host.CHANGED),
     STOPPED,
     Rule("SAMPLES_MISMATCH", _always, _made, _elsewhere),
     Rule("LONG_ITERATIONS", _always, _made, _elsewhere),
 )
-"""Every check of rounds. A name that comes twice is one check of two parts."""
+"""Every check of rounds. A name that appears twice is one check with two parts."""
 
 
 def rounds_of(
@@ -163,7 +163,7 @@ def rounds_of(
     unwatched: Mapping[int, str],
     environment: Environment | None,
 ) -> list[Round]:
-    """The records of a row, each with its witness; `usage` and `unwatched` by round."""
+    """The records of a row, each with the monitor's record; `usage` and `unwatched` by round."""
     return [Round(one, usage.get(one.round), unwatched.get(one.round), environment) for one in records]
 
 
@@ -185,18 +185,18 @@ def judge(case: Case, rounds: Sequence[Round]) -> tuple[list[Finding], dict[str,
 
 
 def interrupted(rounds: Sequence[Round]) -> list[Finding]:
-    """What was stopped, of a row that has no other check: a backend that computes nothing shows what a call costs."""
+    """Stops, for a row without other checks: the row of a backend that computes nothing shows the cost of a call."""
     return _in_rounds(STOPPED, rounds, [None] * len(rounds))
 
 
 def check_of(reasons: Sequence[str | None]) -> Check:
-    """One entry for each round of a row: None where the check was made, else why not."""
+    """The Check of a row from one entry for each round: None where the check was made, else why not."""
     missing = dict.fromkeys(reason for reason in reasons if reason is not None)
     return Check(rounds=reasons.count(None), of=len(reasons), missing="; ".join(missing) or None)
 
 
 def unchecked(checks: Mapping[str, Check]) -> list[Finding]:
-    """One finding that names every check that was not made in all rounds; none where there is no such check."""
+    """One finding that names every check that was not made in all rounds; empty without such a check."""
     lacking: dict[str, list[str]] = {}
     for name, check in checks.items():
         if check.rounds < check.of and name not in _OWN_FLAG:
@@ -219,8 +219,10 @@ def unchecked(checks: Mapping[str, Check]) -> list[Finding]:
 
 
 def _in_rounds(rule: Rule, rounds: Sequence[Round], unmade: Sequence[str | None]) -> list[Finding]:
-    """A finding with the detail of the first hit round. The headline is a median: a minority of rounds cannot move it
-    far. A round in which the check was not made may have been hit as well."""
+    """A finding with the detail of the first hit round.
+
+    The headline is a median: a minority of rounds cannot move it far. A round without the check may be hit as well.
+    """
     hit = {one.record.round: detail for one in rounds if (detail := rule.hit(one)) is not None}
     if not hit:
         return []
@@ -232,7 +234,7 @@ def _in_rounds(rule: Rule, rounds: Sequence[Round], unmade: Sequence[str | None]
 
 
 def _unwatched(rounds: Sequence[Round]) -> list[Finding]:
-    """Rounds that the monitor left no record of: anything may have happened in them."""
+    """Rounds without a record of the monitor: anything may have happened in them."""
     reasons = {one.record.round: one.unwatched or "no usage record" for one in rounds if one.usage is None}
     if not reasons:
         return []
@@ -243,7 +245,7 @@ def _unwatched(rounds: Sequence[Round]) -> list[Finding]:
 
 
 def _card(rounds: Sequence[Round]) -> list[Finding]:
-    """What disturbed the card over all rounds; its clock decides such a row, and the processor's does not."""
+    """Disturbances of the GPU over all rounds; its clock decides such a row, the processor's clock does not."""
     seen: dict[int, GpuUsage] = {
         one.record.round: one.usage.gpu for one in rounds if one.usage is not None and one.usage.gpu is not None
     }
@@ -253,7 +255,7 @@ def _card(rounds: Sequence[Round]) -> list[Finding]:
 
 
 def _clock(rounds: Sequence[Round]) -> list[Finding]:
-    """The processor's clock, by a fixed piece of work and by its frequency where one is shown: the worse of the two."""
+    """The processor's clock, by a fixed piece of work and by its frequency where the system shows it: the worse."""
     remedy = "Fix the clock (governor `performance`, turbo off) or let the machine warm up, then `make run FORCE=1`."
     work = {
         one.record.round: estimators.median(one.record.cpu_use.work_ns) / 1e3
@@ -274,38 +276,38 @@ REPEATS = "REPEATS_FASTER"
 OUTPUTS = "LAZY_OUTPUTS"
 
 REPEAT_CONFIDENCE = 0.999
-"""Of the interval over the pairs: a table of 30 honest rows then has a false alarm in 1.5% at most, as half of what the
-interval leaves out lies below it."""
+"""Of the interval over the pairs: a table of 30 honest rows then has a false alarm with a probability of at most 1.5%,
+because only an interval wholly above the true median raises it: half of all misses."""
 
 MAX_REPEAT_RATIO = 1.01
-"""A new input may take this much longer: what the project takes for equal everywhere (docs/decisions/0006)."""
+"""A new input may take this much longer: the project counts such times as equal everywhere (docs/decisions/0006)."""
 
 LEAST_COMPARED = 8
-"""Pairs with different right answers before the same answer to both counts as proof: where answers are few, such as an
-arg-max, two inputs may share one by chance."""
+"""Pairs with different right answers that are needed before the same answer to both counts as proof: where few answers
+are possible, as with an arg-max, two inputs may have the same answer by chance."""
 
 COPIES = 10
 """A copy off a GPU into memory that is not page-locked, with a conversion to fp32 on top, is slower than the same copy
-on the host: chosen wide, as laziness costs a whole pass."""
+on the host. A wide limit is enough, because lazy work takes a whole pass."""
 
 ARRAY_NS = {"cpu": 100_000, "cuda": 400_000}
 """For each output: a call into the library, a conversion, a wait for the device. On an H200 torch.compile took 0.21 to
-0.37 ms for its one output where the host launches slowly (2026-11-29); what is lazy there, the event clock sees too."""
+0.37 ms for its one output where the host launches slowly (2026-11-29); the event clock sees lazy work there too."""
 
 MAX_OUTPUTS_SHARE = 0.1
-"""Of the median, for what outputs() takes beyond that: half a grade's widest interval (grades.MAX_INTERVAL_HALF_WIDTH
-is ±5%)."""
+"""Of the median, for the time of outputs() beyond that: the full width of the widest interval of grade A
+(flags.MAX_INTERVAL_HALF_WIDTH is ±5%)."""
 
 Checks = Mapping[str, Check]
 _OLD = "measured before there was this check"
 
 
 def skipped_work(case: Case, records: Sequence[Measured]) -> tuple[list[Finding], Checks]:
-    """Findings about the rounds of one case, and by the name of each flag in how many of them it was looked for."""
+    """Findings about the rounds of one case, and by flag name in how many rounds its check was made."""
     found = [*_repeats(case, records), *_outputs(case, records)]
     too_few = _too_few(records)
     return found, {
-        # Pairs that are too few decide nothing: then the check was made in no round.
+        # Too few pairs decide nothing: then the check was made in no round.
         REPEATS: check_of([_repeats_missing(one) or too_few for one in records]),
         OUTPUTS: check_of(
             [None if case.boundary == "e2e" or one.outputs_time is not None else _OLD for one in records]
@@ -317,8 +319,8 @@ def repeat_interval(records: Sequence[Repeats]) -> Interval | None:
     """How many times as long a new input takes as a repeated one: the median over all pairs, at REPEAT_CONFIDENCE.
 
     Order statistics of the pairs' ratios enclose their median whatever the distribution (David and Nagaraja, Order
-    Statistics, 3rd ed., 7.1). As the order within pairs is random, equal work has 1 as that median, also beside others
-    that take the CPU away. None for fewer than eleven pairs, whose extremes do not enclose it surely enough.
+    Statistics, 3rd ed., 7.1). As the order within pairs is random, that median is 1 for equal work, also while other
+    processes take the CPU. None for fewer than eleven pairs: their extremes do not enclose it with this confidence.
     """
     ratios = sorted(
         fresh / repeated
@@ -331,7 +333,7 @@ def repeat_interval(records: Sequence[Repeats]) -> Interval | None:
 
 
 def _lower_rank(count: int) -> int:
-    """The largest k with P[Binomial(count, 1/2) < k] within half of what the confidence leaves; 0 for none."""
+    """The largest k with P[Binomial(count, 1/2) < k] <= (1 - REPEAT_CONFIDENCE) / 2; 0 where there is none."""
     once_in = round(2 / (1 - REPEAT_CONFIDENCE))
     rank, below = 0, 1
     while below * once_in <= 2**count:
@@ -373,7 +375,7 @@ def _repeats_missing(record: Measured) -> str | None:
 
 
 def _too_few(records: Sequence[Measured]) -> str | None:
-    """Why the pairs that there are decide nothing."""
+    """Why the measured pairs decide nothing."""
     made = [record.repeats for record in records if record.repeats is not None]
     pairs = sum(len(one.fresh_ns) for one in made)
     return f"{pairs} pairs are too few: measure more rounds" if pairs and repeat_interval(made) is None else None
@@ -403,7 +405,7 @@ def _outputs(case: Case, records: Sequence[Measured]) -> list[Finding]:
 
 
 def _beyond_copying_ns(time: OutputsTime, array_ns: int) -> float:
-    # The shortest call: one that waits for a CPU is not lazy, and lazy work takes its time in each call.
+    # The shortest call: a call that waits for a CPU is not lazy, and lazy work takes its time in each call.
     return min(time.outputs_ns) - COPIES * median(time.copy_ns) - array_ns * time.arrays
 
 

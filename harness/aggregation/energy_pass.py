@@ -1,7 +1,7 @@
-"""Energy of one inference from two readings of a card's counter (pure but for the date).
+"""Energy of one inference from two readings of a GPU's energy counter (pure except for the date).
 
-The counter is used and no power reading: the H100's power sensor looks a quarter of the time only (arXiv 2312.02741),
-and windows of seconds make the counter's own steps small.
+The counter is used instead of power readings: the H100's power sensor samples only a quarter of the time (arXiv
+2312.02741), and in windows of seconds the counter's own steps are small.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ MIN_WINDOW_S = 5.0
 """METHOD 2.11."""
 
 _BLOCK_S = 1.0
-"""Between blocks outputs are kept for the check: of a second, that is next to nothing."""
+"""Between blocks outputs are kept for the check, which takes almost nothing of a second."""
 
 _NEVER = 1e-12
-"""A width that no interval reaches: the pass ends by its time and not by its precision."""
+"""A width that no interval reaches: time ends the pass, not precision."""
 
 _MAX_BATCHES = 2_000_000
 
 
 @dataclass(frozen=True)
 class Meter:
-    """One reading of a card: energy since the driver was loaded, and when it was read."""
+    """One reading of a GPU: energy since the driver was loaded, and when it was read."""
 
     energy_mj: int
     at_ns: int
@@ -37,7 +37,7 @@ class Meter:
 
 @dataclass(frozen=True)
 class EnergySpent:
-    """What a card used between two readings."""
+    """Energy that a GPU used between two readings."""
 
     energy_j: float
     window_ns: int
@@ -68,7 +68,7 @@ def settings_for(settings: Measurement, window_s: float) -> Measurement:
 
 
 def metered_cases(cases: Iterable[Case], computing: Iterable[str]) -> list[tuple[str, Case]]:
-    """(id in the plan, the case back to back) of every cell that computes; a cell planned in two modes comes once.
+    """(id in the plan, the case in offline mode) of every case that computes; a case planned in two modes comes once.
 
     computing: backends that compute anything.
     """
@@ -81,7 +81,7 @@ def metered_cases(cases: Iterable[Case], computing: Iterable[str]) -> list[tuple
 
 def energy_of(record: Measured, batch_size: int, spent: EnergySpent, idle: EnergySpent, gpu: Gpu) -> Energy:
     """The energy of one case. Raises CaseError where the window is too short or the process was stopped in it, or where
-    the card used no more than idle."""
+    the GPU used no more than idle."""
     window_s = spent.window_ns / 1e9
     if window_s < MIN_WINDOW_S:
         raise CaseError(
@@ -120,7 +120,7 @@ def energy_of(record: Measured, batch_size: int, spent: EnergySpent, idle: Energ
 
 
 def _held(record: Measured, spent: EnergySpent) -> str | None:
-    """Why the window holds time in which the case did not compute; the idle power is then counted to its work."""
+    """Why the window contains time in which the case did not compute; idle power would then count as its work."""
     if (known := by_own_count(record)) is not None:
         return known
     if found := flags.long_iterations([record]):

@@ -1,11 +1,11 @@
-"""What the samples of a row prove: findings with numbers and remedies, and the grade that follows from them.
+"""Findings from the samples of a row, with numbers and remedies, and the grade that follows from them.
 
     A  every check that applies was made and passed
     B  right, but less certain than asked: a wide interval, fewer rounds
     C  disturbed or uncertain: shown greyed, kept out of rankings
-    F  void: wrong outputs, or something else ran than the label says
+    F  void: wrong outputs, or the label does not say what ran
 
-Every threshold stands here, with its source. METHOD is the project's method paper (docs/decisions/0003-intervals.md).
+Every threshold is here, with its source. METHOD is the project's method paper (docs/decisions/0003-intervals.md).
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from harness.statistics import estimators
 
 MAX_INTERVAL_HALF_WIDTH = 0.05
 """Between processes. Twice the 2.5% that three processes reach when their medians scatter by 1% (4.30 / sqrt(3) x 1%),
-the scatter that METHOD 2.7 found typical: a wider interval says that this machine was less quiet than usual."""
+the typical scatter of METHOD 2.7: a wider interval means that this machine was less quiet than usual."""
 
 MAX_RANKED_HALF_WIDTH = 0.10
-"""Between processes. B ends here (METHOD 2.9): a row that may be a tenth slower or faster than it reads has no rank."""
+"""Between processes. B ends here (METHOD 2.9): a row that may be a tenth slower or faster than shown has no rank."""
 
 MAX_PRINTED_FACTOR = 1.5
-"""Upper end over lower end beyond which an interval is not printed as digits: it says that the figure is not known, and
-digits would say more than that. CSV and JSON files keep them."""
+"""Upper end over lower end beyond which an interval is not printed as digits: such an interval means that the figure is
+unknown, and digits would suggest more. CSV and JSON files keep them."""
 
 MORE_ROUNDS = 5
-"""What a row with a wide interval and fewer rounds is asked for: what a comparison of two runs needs (decision 6)."""
+"""Rounds that the remedy for a wide interval asks for: a comparison of two runs needs as many (decision 6)."""
 
 MIN_CLOCK_READS = 100
-"""A median below this many clock overheads carries more than 1% of the clock itself (METHOD 2.9, BELOW_TIMER)."""
+"""A median below this many clock overheads contains more than 1% of the clock itself (METHOD 2.9, BELOW_TIMER)."""
 
 MAX_DRIFT = 0.05
 """Change from the first round to the last, where it is a trend; above METHOD 2.9's 3% for a clock."""
@@ -71,7 +71,7 @@ RANKED: frozenset[Grade] = frozenset({"A", "B"})
 
 @dataclass(frozen=True)
 class Finding:
-    """A flag, and the best grade that a row with it can have (A: worth knowing, costs nothing)."""
+    """A flag, and the best grade that a row with it can have (A: a note, costs no grade)."""
 
     caps_at: Grade
     flag: Flag
@@ -79,12 +79,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Checks:
-    """What a row is judged against.
+    """The criteria for a row.
 
-    gate: largest distance from the reference for the row's precision, None where the plan names none.
-    judge_top1: the model is a classifier with trained weights, so that its arg-max means something.
+    gate: the tolerance, the largest distance from the reference for the row's precision; None where the plan has none.
+    judge_top1: the model is a classifier with trained weights, so that its arg-max has a meaning.
     target_ci: relative half-width at which a process was to stop.
-    calibration: the backend computes nothing; it shows the harness's own cost and is never ranked.
+    calibration: the backend computes nothing; its row shows the harness overhead and is never ranked.
     """
 
     gate: Gate | None
@@ -94,7 +94,7 @@ class Checks:
 
 
 def finding(caps_at: Grade, name: str, detail: str, remedy: str) -> Finding:
-    """A Finding from its words."""
+    """A Finding with its Flag."""
     return Finding(caps_at, Flag(name=name, detail=detail, remedy=remedy, caps_at=caps_at))
 
 
@@ -111,16 +111,16 @@ def too_short(row: Row) -> bool:
 
 
 def only_uncertain(row: Row) -> bool:
-    """Whether a row would be ranked but for its wide interval (UNCERTAIN).
+    """Whether only the wide interval (UNCERTAIN) keeps a row out of the ranking.
 
-    What takes the scatter of the processes into account itself, a comparison of two runs or a limit, may use such a
-    row: left out, a slow-down would hide behind noise.
+    A comparison of two runs or a limit includes the scatter of the processes itself and may use such a row: without
+    it, a slow-down would hide behind noise.
     """
     return only_flagged(row, frozenset({UNCERTAIN}))
 
 
 def only_flagged(row: Row, names: frozenset[str]) -> bool:
-    """Whether a row of grade C would be ranked but for flags of these names."""
+    """Whether only flags of these names keep a row of grade C out of the ranking."""
     caps = {flag.caps_at for flag in row.flags if flag.name not in names}
     return row.grade == "C" and caps <= RANKED and any(flag.name in names for flag in row.flags)
 
@@ -138,9 +138,9 @@ def worse(one: Grade, other: Grade) -> Grade:
 def flags_for(
     case: Case, records: Sequence[Measured], latency: Latency, parity: Parity | None, checks: Checks
 ) -> list[Finding]:
-    """Everything that the records of one case prove against it.
+    """All findings from the records of one case.
 
-    `records` are the rounds that count, in round order; `parity` is the worst over them.
+    `records`: the rounds that count, in round order; `parity`: the worst over them.
     """
     if checks.calibration:
         return [_calibration(case), *_on_purpose(records)]
@@ -169,7 +169,7 @@ def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], chec
 
 
 def _because(case: Case, one: Finding, fixed: str) -> Finding:
-    """A distance from the reference of a model of which tracing fixed what may depend on its inputs."""
+    """PARITY_FAIL of a model in which tracing fixed a value that may depend on the inputs."""
     detail = f"{one.flag.detail}; tracing fixed for all inputs what the first one gave: {fixed}"
     remedy = (
         f"Write it with tensors alone (torch.where instead of `if`), or leave {case.backend} out of `{case.model}`: it "
@@ -184,7 +184,7 @@ def _gate(case: Case, parity: Parity, gate: Gate, judge_top1: bool) -> list[Find
         f"for the task, widen `gates.{case.precision}` in the configuration."
     )
     findings = []
-    # Of the worst item: a batch in which one answer is wholly wrong may as a whole be near enough.
+    # Of the worst sample: a batch with one wholly wrong answer may as a whole be within the tolerance.
     of_item = "" if parity.item_relative_l2 is None else " of the worst item"
     if parity.furthest is not None and parity.furthest > gate.relative_l2:
         detail = f"relative L2 distance{of_item} {parity.furthest:.2e} is above the tolerance of {gate.relative_l2:.0e}"
@@ -202,7 +202,7 @@ def _gate(case: Case, parity: Parity, gate: Gate, judge_top1: bool) -> list[Find
 
 def _placement(case: Case, records: Sequence[Measured]) -> list[Finding]:
     # A device is `cuda:1` where there are several: the plan only says which kind.
-    # No label of a precision is wrong of a model without floating-point numbers.
+    # No precision label is wrong for a model without floating-point numbers.
     ran = {
         (
             record.placement.device.partition(":")[0],
@@ -243,7 +243,7 @@ def _steady(records: Sequence[Measured]) -> list[Finding]:
         return []
     detail = f"warm-up ended before three windows agreed in {len(unsteady)} of {len(records)} rounds"
     remedy = "Close other programs, or raise `measurement.warmup_max_s`; `make run FORCE=1` measures again."
-    # The headline is the median of the rounds: a minority of restless ones cannot move it far.
+    # The headline is the median of the rounds: a minority of restless rounds cannot move it far.
     return [finding("C" if 2 * len(unsteady) >= len(records) else "B", "NOT_WARMED_UP", detail, remedy)]
 
 
@@ -264,8 +264,8 @@ def _within_a_process(records: Sequence[Measured], target: float) -> list[Findin
 
 
 def _over_processes(latency: Latency) -> list[Finding]:
-    """What the interval over processes allows, by its end further from the median: a median that lies at one end of a
-    skewed interval may be off by the whole of it."""
+    """Findings from the interval over processes, by the end that is further from the median: a median at one end of a
+    skewed interval may be off by the whole interval."""
     if latency.rounds < 2:
         detail = "one process: how far another would differ is not known, so there is no interval"
         return [finding("B", "ONE_PROCESS", detail, "Measure more rounds: `make bench ROUNDS=3`.")]
@@ -284,7 +284,7 @@ def _over_processes(latency: Latency) -> list[Finding]:
 
 
 def _width(half: float) -> str:
-    # Two processes far apart give widths of many thousand per cent: their digits say nothing.
+    # Two processes far apart give widths of many thousand per cent: their digits mean nothing.
     return f"±{half:.1%}" if half <= MAX_PRINTED_FACTOR - 1 else f"beyond ±{MAX_PRINTED_FACTOR - 1:.0%}"
 
 
@@ -294,7 +294,7 @@ def _stopped_early(records: Sequence[Measured]) -> list[Measured]:
 
 def _timer(records: Sequence[Measured], latency: Latency) -> list[Finding]:
     overhead_ns = max(record.clock.overhead_ns for record in records)
-    # Of the offline mode blocks are timed, and no block is that short.
+    # Offline mode times blocks, and no block is that short.
     if latency.median >= MIN_CLOCK_READS * overhead_ns or latency.p50 is None:
         return []
     detail = f"the median of {latency.median:.0f} ns is below {MIN_CLOCK_READS} × the clock's own {overhead_ns} ns"
@@ -349,8 +349,8 @@ def _calibration(case: Case) -> Finding:
 
 
 class GroupKey(NamedTuple):
-    """What the rows of a group have in common: the one list of what tells rows apart. A field in which they may differ
-    is None; so is the sequence length of a model that has none."""
+    """The common fields of a group of rows: the only list of the fields that distinguish rows. A field in which they
+    may differ is None; so is the sequence length of a model without one."""
 
     model: str
     weights: Weights
@@ -365,7 +365,7 @@ class GroupKey(NamedTuple):
 
     @classmethod
     def of(cls, one: Row | Case) -> GroupKey:
-        """Everything that tells a row from the others of its summary."""
+        """All fields that distinguish a row from the others of its summary."""
         return cls(*(getattr(one, name) for name in cls._fields))
 
     def without(self, *fields: str) -> GroupKey:
@@ -380,7 +380,7 @@ def flag_names(row: Row) -> list[str]:
 
 
 def is_calibration(row: Row) -> bool:
-    """True where the row shows what the harness itself costs."""
+    """True where the row shows the harness overhead."""
     return any(flag.name == CALIBRATION for flag in row.flags)
 
 
@@ -404,24 +404,24 @@ def slug_of(row: Row) -> str:
 
 
 MIN_SAMPLED_SHARE = 0.9
-"""Of the wall time of blocks that the samples must cover; choosing the next input is the rest."""
+"""Share of the wall time of blocks that the samples must cover; the rest is choosing the next input."""
 
 MAX_BETWEEN_NS = 25_000
-"""A sample, beyond that share: a GPU's inputs and events take a median of 9 and 15 µs between two samples of the
+"""For each sample, beyond that share: a GPU's inputs and events take a median of 9 and 15 µs between two samples of the
 published H200 runs."""
 
 LONG = 5
-"""Times the process's median: no scatter of an undisturbed inference reaches it."""
+"""Multiple of the process median: no scatter of an undisturbed inference reaches it."""
 
 LONG_BLOCK = 2
-"""Times the median of blocks, where a block is all that is timed: its mean scatters less than single iterations do."""
+"""Multiple of the median of blocks, where only blocks are timed: its mean scatters less than single iterations do."""
 
 MAX_LONG_SHARE = 0.05
 """Of a process's time in long iterations, for grade A: the widest interval of grade A, by which the mean may then be
 off from the median."""
 
 MAX_LONG_SHARE_RANKED = 0.2
-"""Beyond it the median is not what a caller waits for."""
+"""Beyond it the median is not the time that a caller waits."""
 
 _REPEAT = "Run it again (`make run FORCE=1`); if it stays, the loop of its mode has a fault."
 
@@ -434,10 +434,10 @@ def in_flight(case: Case) -> int:
 
 
 def mismatch(case: Case, records: Sequence[Measured]) -> list[Finding]:
-    """F where samples are longer together than the time in which they were taken; C where they leave much of it out.
+    """F where samples together are longer than the time in which they were taken; C where they leave much of it out.
 
-    With k batches in flight each instant belongs to k samples. The first ones of a block began before it, so that k - 1
-    of them are not held against it; the last ones are not counted to their end, so that the last one counts k times.
+    With k batches in flight each instant belongs to k samples. The first samples of a block began before it, so k - 1
+    of them are not held against it; the last samples are not counted to their end, so the last counts k times.
     """
     depth = in_flight(case)
     over = {record.round: why for record in records if (why := _over(record, depth))}
@@ -465,8 +465,8 @@ def long_iterations(records: Sequence[Measured]) -> list[Finding]:
 
 
 def longest_ns(record: Measured) -> int:
-    """The longest time in which a round got no further as its samples tell: a sample, one of the warm-up as well, or
-    what its samples leave out of a block; a block where nothing shorter is timed."""
+    """The longest time without progress that the samples of a round show: a sample, also of the warm-up, or the time of
+    a block that its samples leave out; a whole block where nothing shorter is timed."""
     if not record.latency_ns:
         return max(block.wall_ns for block in record.blocks)
     between = (block_ns - sum(samples) for samples, block_ns in _by_block(record))
@@ -524,11 +524,11 @@ MAX_CLOCK_DRIFT = 0.03
 
 
 def drift(by_round: Mapping[int, float], rounds: int, what: str, unit: str, remedy: str) -> list[Finding]:
-    """A finding where one figure that moves with the clock differs between rounds by more than is allowed.
+    """A finding where a figure that follows the clock differs between rounds by more than is allowed.
 
-    by_round: the rounds in which it is known. rounds: all rounds of the row. The largest group of rounds that agree is
-    taken for the row's clock, and a round outside of it for a hit one, as one is that nothing is known of: the headline
-    is a median, which a minority of rounds cannot move far.
+    by_round: the figure, for the rounds in which it is known. rounds: number of all rounds of the row. The largest
+    group of rounds that agree counts as the row's clock. A round outside it counts as hit, and so does a round without
+    the figure: the headline is a median, which a minority of rounds cannot move far.
     """
     values = sorted(by_round.values())
     agreeing = _most_within(values)
@@ -544,7 +544,7 @@ def drift(by_round: Mapping[int, float], rounds: int, what: str, unit: str, reme
 
 
 def _most_within(values: Sequence[float]) -> int:
-    """Of sorted values, the most that lie within the allowed distance."""
+    """The largest number of the sorted values that lie within the allowed distance."""
     return max((sum(one <= two <= one / (1 - MAX_CLOCK_DRIFT) for two in values) for one in values), default=0)
 
 

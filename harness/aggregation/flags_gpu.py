@@ -1,6 +1,6 @@
-"""What the monitor's looks at the card prove against a round: heat, slowdowns, power, a moving clock, company (pure).
+"""Findings from the monitor's looks at the GPU: heat, slow-downs, power, a moving clock, other processes (pure).
 
-Clocks that a person set (applications_clocks_setting) and a card that waits for work (gpu_idle) disturb nothing.
+Clocks that a person set (applications_clocks_setting) and a GPU that waits for work (gpu_idle) disturb nothing.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from harness.aggregation.flags import MIN_CLOCK_READS, Finding, drift, finding
 from harness.core.schemas import Case, DeviceTimes, GpuUsage, Latency
 
 MIN_LOOKS = 2
-"""Of a round that is judged: a single look may have met a clock that was just rising, and no slow-down."""
+"""In a round that is judged: a single look may show a clock that was just rising, and no slow-down."""
 
 MIN_CAPPED_SHARE = 0.1
-"""Of the looks: below it, at most one sample in ten was taken under the cap, which the medians do not show."""
+"""Share of the looks: below it, at most one sample in ten was taken under the cap, which the medians do not show."""
 
 MAX_FOREIGN_BYTES = 256 << 20
-"""On the card before the case came. The driver's own part is not counted, and a CUDA context takes about 300 MiB or
-more on a data-centre card: beyond this somebody has one."""
+"""In use on the GPU before the case started. The driver's own part is not counted, and a CUDA context takes about 300
+MiB or more on a data-centre GPU: beyond this limit another program has a CUDA context."""
 
 HEAT = ("sw_thermal", "hw_thermal")
 SLOWDOWN = ("hw_slowdown", "hw_power_brake")
@@ -35,22 +35,22 @@ def thermal(gpu: GpuUsage) -> str | None:
 
 
 def slowdown(gpu: GpuUsage) -> str | None:
-    """The card's protection lowered the clock in at least one look, for another reason than heat."""
+    """The GPU's protection lowered the clock in at least one look, for another reason than heat."""
     # NVML sets hw_slowdown beside hw_thermal: heat is already a finding of its own.
     return None if "hw_thermal" in gpu.reasons else _held_back(gpu, SLOWDOWN, "the GPU's hardware lowered its clock")
 
 
 def company(gpu: GpuUsage) -> str | None:
-    """Somebody else computed on the card."""
+    """Another process computed on the GPU."""
     if not gpu.other_processes_max:
         return None
     return f"up to {gpu.other_processes_max} other processes computed on the same GPU"
 
 
 def foreign_memory(rounds: Sequence[GpuUsage]) -> list[Finding]:
-    """Somebody had so much of the card's memory that a CUDA context must be in it; whether it works cannot be told.
+    """Other programs used so much GPU memory that it must contain a CUDA context; whether it computes is unknown.
 
-    Where processes are told apart and none computes, memory is held by something that is no competitor.
+    Where NVML lists the processes and no other computes, the memory belongs to a program that does not compete.
     """
     untold = [one.memory_before_bytes for one in rounds if one.other_processes_max is None]
     most = max((size for size in untold if size is not None), default=0)
@@ -61,7 +61,7 @@ def foreign_memory(rounds: Sequence[GpuUsage]) -> list[Finding]:
 
 
 def power_cap(rounds: Sequence[GpuUsage]) -> list[Finding]:
-    """A clock that the power limit set is right, and only true of cards with that limit."""
+    """A clock that the power limit lowered is right, but only for GPUs with that limit."""
     looks = sum(one.samples for one in rounds)
     capped = sum(one.reasons.get(POWER_CAP, 0) * one.samples for one in rounds)
     if not looks or capped / looks < MIN_CAPPED_SHARE:
@@ -74,7 +74,7 @@ def power_cap(rounds: Sequence[GpuUsage]) -> list[Finding]:
 
 
 def clock(seen: Mapping[int, GpuUsage], rounds: int) -> list[Finding]:
-    """The card's mean clock was not the same in all rounds; `seen` by round."""
+    """The GPU's mean clock was not the same in all rounds; `seen` by round."""
     means = {number: one.sm_mhz_mean for number, one in seen.items() if one.samples >= MIN_LOOKS and one.sm_mhz_mean}
     remedy = "Let the GPU warm up, or have its owner lock the clock (`nvidia-smi -lgc`); then `make run FORCE=1`."
     return drift(means, rounds, "the GPU's mean clocks", "MHz", remedy)
@@ -90,26 +90,26 @@ def _held_back(gpu: GpuUsage, names: Sequence[str], what: str) -> str | None:
 
 
 MAX_ENQUEUE_SHARE = 0.8
-"""Of device time (METHOD 2.9). Above it the GPU waits for the thread that submits, kernel by kernel."""
+"""Share of device time (METHOD 2.9). Above it the GPU waits for the thread that submits, kernel by kernel."""
 
 MAX_COPY_SHARE = 0.5
-"""Of device time at the transfer boundary: from here on the link is the largest part of the row."""
+"""Share of device time at the transfer boundary: above it the link is the largest part of the row."""
 
 CLOCKS_AGREE_WITHIN = 0.001
-"""Two quartz oscillators are each specified to some 100 parts in a million, so a longer span may look longer by that on
-one of them; ten times as much is no matter of the clocks any more."""
+"""Two quartz oscillators are each specified to some 100 parts in a million, so one of them may show a span as longer by
+that much; the clocks do not explain ten times as much."""
 
 MIN_UNSEEN_NS = 100_000
 """Waking a thread that waits for the GPU takes some microseconds: 7 to 58 in the medians of the published H200 rows, at
 most 12 where a batch takes less than a millisecond. Nothing below this is held against a row."""
 
 MAX_UNSEEN_SHARE = 0.02
-"""Of the host's time, in which the GPU's clock saw no work on the stream and the host submitted none. Published H200
-rows of 5 ms and more have up to 0.5%."""
+"""Share of the host's time in which the GPU's clock saw no work on the stream and the host submitted none. Published
+H200 rows of 5 ms and more have up to 0.5%."""
 
 
 def device_findings(case: Case, latency: Latency, device: DeviceTimes | None) -> list[Finding]:
-    """Everything that both clocks together prove about a row. Figures are times a batch, in offline mode as well."""
+    """Findings from both clocks together. Figures are times per batch, in offline mode as well."""
     if device is None:
         return []
     return [
@@ -131,7 +131,7 @@ def _over_host(case: Case, latency: Latency, device: DeviceTimes) -> list[Findin
 
 def _off_stream(case: Case, latency: Latency, device: DeviceTimes) -> list[Finding]:
     # Two in flight wait for one another: their host time holds another batch's device time.
-    # Submitting lies between the same two events as the work that it submits, and is no time besides.
+    # Submitting lies between the same two events as the submitted work, and adds no time of its own.
     unseen = latency.median - max(device.device, device.enqueue)
     if case.mode == "pipelined" or unseen <= max(MIN_UNSEEN_NS, MAX_UNSEEN_SHARE * latency.median):
         return []
@@ -157,7 +157,7 @@ def _enqueue_bound(case: Case, device: DeviceTimes) -> list[Finding]:
 
 def _transfer_bound(device: DeviceTimes) -> list[Finding]:
     copies = ((device.h2d or 0.0) + (device.d2h or 0.0)) * (1 - (device.overlap or 0.0))
-    # Behind copies that are hidden, the device works on several batches: one takes its pass and what is not hidden.
+    # With hidden copies the device works on several batches: each takes its pass and the part that is not hidden.
     whole = device.device if device.overlap is None else (device.compute or 0.0) + copies
     if copies <= MAX_COPY_SHARE * whole:
         return []

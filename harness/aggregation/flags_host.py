@@ -1,8 +1,7 @@
-"""What a round's witness proves against it: CPUs lost to others, throttling, paging, other threads than it was given.
+"""Findings about the host during a round: CPUs lost to others, throttling, paging, another number of threads (pure).
 
-The witness is the monitor's record beside the samples (UsageSummary) and what the process counted of itself (CpuUse).
-Each threshold is here with its source; which check applies to which row is the table of harness/aggregation/checks.py.
-All of it is pure.
+The evidence is the monitor's record beside the samples (UsageSummary) and the process's own counts (CpuUse). Each
+threshold is here with its source; the table of harness/aggregation/checks.py says which check applies to which row.
 """
 
 from __future__ import annotations
@@ -18,35 +17,35 @@ from harness.core.schemas import Environment, GpuUsage, Measured, UsageSummary
 from harness.core.text import plain_name
 
 MAX_LOST_SHARE = MAX_INTERVAL_HALF_WIDTH
-"""Share of the CPU time that a case's threads want and others got. CPU time is conserved: who loses a share s of it
-takes 1 / (1 - s) as long in all, so beyond this share the error may be larger than the widest interval of a grade A
+"""Share of the CPU time that a case's threads want and others got. CPU time is conserved: a process that loses a share
+s takes 1 / (1 - s) as long in all, so beyond this share the error may be larger than the widest interval of a grade A
 row (calculated, not measured). Threads that wait for the slowest of them lose more, a median over short inferences
-less. What others do on cores that the case leaves free is not counted; shared caches and memory are not seen here."""
+less. Work of others on cores that the case leaves free is not counted; shared caches and memory are not seen here."""
 
 MIN_WATCHED_NS = 950_000_000
-"""Of warm-up and timed part together. The kernel counts in ticks of 10 ms (USER_HZ, proc(5)): one too many in a second
-is 1% of a CPU, against MAX_LOST_SHARE. A little less than Measurement.min_s, because the monitor hears of a phase some
-milliseconds after it began."""
+"""Of warm-up and timed part together. The kernel counts in ticks of 10 ms (USER_HZ, proc(5)): one tick too many in a
+second is 1% of a CPU, less than MAX_LOST_SHARE. A little less than Measurement.min_s, because the monitor learns of a
+phase some milliseconds after it began."""
 
 MAX_THREADS_OVER = MAX_INTERVAL_HALF_WIDTH
-"""CPU time beyond what the given threads can use, as a share of it: what a row can gain by it is no larger."""
+"""CPU time beyond the most that the given threads can use, as a share of that: a row can gain no more than this."""
 
 FEW_FAULTS = 10
 """Reads of some 0.1 ms each: a millisecond in a window of a second shows nothing."""
 
 MAX_FAULTS_PER_INFERENCE = 0.01
-"""Pages read from disk, for each inference: below it, at most one inference in a hundred waited for a disk, which the
-median and p99 do not show."""
+"""Pages read from disk per inference: below it, at most one inference in a hundred waited for a disk, which the median
+and p99 do not show."""
 
 MISSED_LOOKS = 2
-"""Planned times between two looks of the monitor, beyond which it was itself kept from running."""
+"""Multiple of the planned time between two looks of the monitor; in a longer gap the monitor itself could not run."""
 
 MIN_SUSPENDED_NS = 1_000_000
 """Two clocks read one after the other differ by less; no machine sleeps and wakes within it."""
 
 SHORT_SAMPLE_NS = 20_000_000
-"""A median below it shows any stop of a tenth of a second as a long iteration (LONG_ITERATIONS), and no shorter stop
-lasts as long as it takes to type the next command: records from before stops were counted are judged by that."""
+"""With a median below it, any stop of a tenth of a second appears as a long iteration (LONG_ITERATIONS), and a shorter
+stop is shorter than typing the next command: records from before stops were counted are judged by that."""
 
 OLD_RECORD = "measured before this check existed"
 
@@ -63,9 +62,9 @@ STOPPED = "Let it run: neither stop it nor pause its container nor suspend the m
 
 @dataclass(frozen=True)
 class Round:
-    """One round of a row, with what was seen of it.
+    """One round of a row, with the monitor's record of it.
 
-    usage: what the monitor saw; None where it saw nothing, and then `unwatched` says why.
+    usage: the monitor's summary; None where there is none, and then `unwatched` says why.
     """
 
     record: Measured
@@ -75,7 +74,7 @@ class Round:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the case ran on a card."""
+        """Whether the case ran on a GPU."""
         return on_gpu(self.record)
 
     @property
@@ -95,15 +94,15 @@ class Round:
 
 
 class ObservedPass(Protocol):
-    """What a check of the machine alone looks at: a round, or a pass under a profiler."""
+    """The input of checks of the machine alone: a round, or a pass under a profiler."""
 
     @property
     def machine_cpus(self) -> int | None:
-        """CPUs of the machine; None where that is not known."""
+        """CPUs of the machine; None where the number is unknown."""
 
     @property
     def cpu_quota(self) -> float | None:
-        """CPUs that the cgroup's quota allows; None where there is none, or where that is not known."""
+        """CPUs that the cgroup's quota allows; None without a quota, or where it is unknown."""
 
     @property
     def cpus(self) -> int:
@@ -112,7 +111,7 @@ class ObservedPass(Protocol):
 
 @dataclass(frozen=True)
 class Pass:
-    """A process that was timed under a profiler: it was watched as a round is, and has no samples."""
+    """A process that was timed under a profiler: the monitor watched it as it watches a round; it has no samples."""
 
     cpus: int
     machine_cpus: int | None
@@ -120,21 +119,21 @@ class Pass:
 
 
 Judge = Callable[[Round], str | None]
-"""What is wrong with a round, in numbers, or why that is not known; None where there is no such thing."""
+"""The problem of a round, in numbers, or why a check could not be made; None without either."""
 
 
 def on_gpu(record: Measured) -> bool:
-    """Whether a record's case ran on a card."""
+    """Whether a record's case ran on a GPU."""
     return record.placement.device.partition(":")[0] == "cuda"
 
 
 def cpus_wanted(record: Measured) -> int:
-    """On a GPU only the thread that submits works all the time, however many the case was given."""
+    """On a GPU only the thread that submits works all the time, whatever number of threads the case was given."""
     return 1 if on_gpu(record) else record.threads
 
 
 def needs_usage(known: Callable[[UsageSummary], str | None]) -> Judge:
-    """Why a check could not be made that rests on the monitor's record: there is none, or it lacks something."""
+    """Why a check based on the monitor's record could not be made: the record or a value in it is missing."""
 
     def unmade(one: Round) -> str | None:
         return (one.unwatched or "no usage record") if one.usage is None else known(one.usage)
@@ -148,7 +147,7 @@ def in_usage(check: Callable[[Round, UsageSummary], str | None]) -> Judge:
 
 
 def of_card(check: Callable[[GpuUsage], str | None]) -> Judge:
-    """A check of what the monitor saw of the card; finds nothing where it saw none."""
+    """A check of the monitor's record of the GPU; finds nothing where there is none."""
     return lambda one: None if one.usage is None or one.usage.gpu is None else check(one.usage.gpu)
 
 
@@ -160,7 +159,7 @@ def short_window(usage: UsageSummary) -> str | None:
 
 
 def cotenant_unmade(one: Round) -> str | None:
-    """Why others on the CPUs that the process may use are not known."""
+    """Why the use by others of the CPUs that the process may use is unknown."""
     unmade = needs_usage(short_window)(one)
     if unmade is not None or one.usage is None or one.usage.allowed_cpus is not None:
         return unmade
@@ -175,7 +174,7 @@ def cotenant_unmade(one: Round) -> str | None:
 def cotenant(one: ObservedPass, usage: UsageSummary) -> str | None:
     """Others used CPUs that the process may use, beyond the cores that its threads leave free, or their SMT siblings.
 
-    Records from before the monitor looked at single CPUs are judged by those of the machine.
+    Records from before the monitor looked at single CPUs are judged by all CPUs of the machine.
     """
     if short_window(usage) is not None:
         return None
@@ -185,7 +184,7 @@ def cotenant(one: ObservedPass, usage: UsageSummary) -> str | None:
             return None
         cpus, others, cores = one.machine_cpus, usage.others_percent_mean, None
     wanted = min(one.cpus, cpus) if one.cpu_quota is None else min(one.cpus, cpus, one.cpu_quota)
-    # Who works on a free CPU of a core that one of the threads uses slows that thread.
+    # Work on a free CPU of a core that one of the threads uses slows that thread.
     free = max(0.0, (cores or cpus) - wanted)
     lost = max(0.0, others / 100 - free)
     beside = (usage.siblings_percent_mean or 0.0) / 100
@@ -217,7 +216,7 @@ def steal_unmade(usage: UsageSummary) -> str | None:
 
 def steal(_one: ObservedPass, usage: UsageSummary) -> str | None:
     """The hypervisor gave CPUs to other guests."""
-    # Which CPUs were stolen is not known: every thread of the machine that wanted one is taken to have lost alike.
+    # Which CPUs were stolen is unknown: all threads of the machine that wanted a CPU count as having lost equally.
     stolen = (usage.steal_percent_mean or 0) / 100
     wanted = (usage.cpu_percent_mean + usage.others_percent_mean) / 100 + stolen
     if short_window(usage) is not None or stolen <= MAX_LOST_SHARE * wanted:
@@ -264,12 +263,12 @@ def paging(one: Round, usage: UsageSummary) -> str | None:
 
 
 def cpu_use_unmade(one: Round) -> str | None:
-    """Why it is not known what the process used of its CPUs."""
+    """Why the CPU time of the process is unknown."""
     return OLD_RECORD if one.record.cpu_use is None else None
 
 
 def threads(one: Round) -> str | None:
-    """The process used more CPU time than the threads that it was given can use."""
+    """The process used more CPU time than its given number of threads can use."""
     used, given = one.record.cpu_use, one.record.threads
     if used is None or used.cpu_ns <= given * (1 + MAX_THREADS_OVER) * used.wall_ns:
         return None
@@ -290,12 +289,12 @@ def starved_unmade(one: Round) -> str | None:
 
 
 def starved(one: Round) -> str | None:
-    """Its threads were ready to run and had no CPU, for longer than their own number explains."""
+    """The threads were ready to run and had no CPU, for longer than their own number explains."""
     used = one.record.cpu_use
     if used is None or used.waited_ns is None:
         return None
     room = min(len(used.affinity_start), used.quota_start or one.cpus)
-    explained = max(0.0, one.cpus - room) * used.wall_ns  # OVERSUBSCRIBED says it
+    explained = max(0.0, one.cpus - room) * used.wall_ns  # OVERSUBSCRIBED reports it
     share = (used.waited_ns - explained) / (min(one.cpus, room) * used.wall_ns)
     if share <= MAX_LOST_SHARE:
         return None
@@ -303,7 +302,7 @@ def starved(one: Round) -> str | None:
 
 
 def stopped_unmade(one: Round) -> str | None:
-    """Why it is not known whether the process, its container or the machine was stopped meanwhile."""
+    """Why it is unknown whether the process, its container or the machine was stopped during the round."""
     if stopped(one) is not None:
         return None
     if one.record.stops is None and not (one.record.latency_ns and batch_times.batch_ns(one.record) <= SHORT_SAMPLE_NS):
@@ -317,7 +316,7 @@ def stopped(one: Round) -> str | None:
 
 
 def by_own_count(record: Measured) -> str | None:
-    """What the process itself knows of a stop."""
+    """A stop that the process itself counted."""
     stops = record.stops
     if stops is None:
         return None
@@ -345,7 +344,7 @@ def _monitor_held(usage: UsageSummary) -> str | None:
 
 
 def _paused(one: Round, usage: UsageSummary) -> str | None:
-    """Stopped in the eyes of the monitor; or both did nothing for longer than the monitor alone could miss."""
+    """The monitor saw a stop; or both did nothing for longer than the monitor alone could miss."""
     if (seen := seen_stopped(usage)) is not None:
         return seen
     longest, planned = usage.longest_look_ns or 0, usage.look_interval_ns or 0
@@ -356,7 +355,7 @@ def _paused(one: Round, usage: UsageSummary) -> str | None:
 
 
 def allowance_changed(one: Round) -> str | None:
-    """Affinity or quota were not the same at both ends."""
+    """Affinity or quota differed between the start and the end."""
     used = one.record.cpu_use
     if used is None:
         return None
@@ -406,9 +405,10 @@ def _cores(cores: float | None) -> str:
 def of_a_pass(
     usage: UsageSummary, threads: int, on_gpu: bool, environment: Environment
 ) -> tuple[list[Finding], dict[str, str]]:
-    """(everything that happened on the machine while one process was timed under a profiler, checks that could not be
-    made by name and why). It alone is shown, so that each hit costs the rank, where a minority of the rounds of a row
-    costs less. threads: that the process was given.
+    """(findings about the machine while one process was timed under a profiler, by name why a check could not be made).
+
+    Only this process is shown, so each hit costs the rank; in a row, a minority of hit rounds costs less. threads:
+    the number that the process was given.
     """
     one = Pass(1 if on_gpu else threads, environment.machine.logical_cpus, environment.limits.cpu_quota)
     gpu = usage.gpu if on_gpu else None

@@ -1,7 +1,7 @@
-"""The plan and its raw records → the summary (pure: how a record is read is handed in).
+"""The plan and its raw records → the summary (pure: functions that read records are passed in).
 
-Records are asked for case by case and dropped once a draft is made of them, so memory does not grow with their number.
-What the limits and other rows show of each follows from all drafts; then each row is built, once.
+Records are loaded case by case and dropped after their draft is made, so memory does not grow with their number.
+All drafts together give the comparisons with the limits and with other rows; then each row is built, once.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from harness.core.schemas import (
 )
 
 MAX_NAMED = 20
-"""Damaged files that are named in the notes one by one; a thousand names would bury the other notes."""
+"""Damaged files that the notes name one by one; a thousand names would hide the other notes."""
 
 
 @dataclass
 class Notes:
-    """What was left out and why: records with the same reason count together, damaged files are named."""
+    """Omissions and their reasons: records with the same reason count together, damaged files are named."""
 
     other: list[str] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Notes:
         self.reasons.setdefault(reason, []).append(f"{case_id}/{round_number}")
 
     def nobody_watched(self, case_id: str, round_number: int, reason: str) -> None:
-        """Remember one record whose usage is not known."""
+        """Remember one record whose usage is unknown."""
         self.unwatched.setdefault(reason, []).append(f"{case_id}/{round_number}")
 
     def lines(self) -> tuple[str, ...]:
@@ -80,16 +80,16 @@ def _some(names: Sequence[str]) -> str:
 
 
 LoadUsage = Callable[[str, int], Usage | None]
-"""(case id, round) → what the monitor saw; raises as Load does."""
+"""(case id, round) → the monitor's record; raises as Load does."""
 
 
 def witnessed(
     records: CaseRecords, load_usage: LoadUsage, environments: Mapping[str, Environment], notes: Notes
 ) -> CaseRecords:
-    """The records with what the monitor saw of each, or why that is not known.
+    """The records, each with the monitor's summary or why there is none.
 
-    Its files are a witness beside the samples: without one no sample is left out, and the row's grade says that nothing
-    is known (UNWATCHED): deleting a file never improves it.
+    Without the monitor's file no sample is left out; a flag (UNWATCHED) then lowers the row's grade, so that deleting a
+    file never improves it.
     """
     if not records.measured:
         return records
@@ -108,7 +108,7 @@ def witnessed(
 
 
 def _usage(record: Measured, load_usage: LoadUsage) -> Usage | str:
-    """What the monitor saw of a record's process, or why that is not known."""
+    """The monitor's record of a process, or why there is none."""
     try:
         found = load_usage(record.case_id, record.round)
     except (FormatError, StorageError) as error:
@@ -140,9 +140,9 @@ def join(
 ) -> Summary:
     """A row for every planned case, in plan order.
 
-    exports, engines: by slug. environments: by id. calibration: names of backends that compute nothing. notes: what was
-    already found unusable; what this function leaves out is added. roof: limits of the device, if they were measured.
-    absent: by slug, why there is no export that the records could be held against.
+    exports, engines: by slug. environments: by id. calibration: names of backends that compute nothing. notes: files
+    already known to be unusable; this function adds what it leaves out. roof: limits of the device, if measured.
+    absent: by slug, why there is no export to compare the records with.
     """
     agreed = _references(plan, environments, load)
     artifacts = {slug: admission.known_artifacts(export, engines.get(slug, ())) for slug, export in exports.items()}
@@ -204,7 +204,7 @@ def blank_summary(plan: Plan, exports: Mapping[str, ExportRecord], created_at: s
 
 
 def _own_roof(roof: Roof | CpuRoof | None, used: Iterable[Environment], notes: Notes) -> Roof | CpuRoof | None:
-    """The limits, unless they are those of another device than the samples'."""
+    """The limits; None where they are of another device than the samples."""
     reason = roofline.other_device(roof, used) if roof else None
     if reason is not None:
         notes.other.append(reason)
@@ -225,10 +225,10 @@ def _loaded_engines(
 
 
 def checks_for(plan: Plan, case: Case, export: ExportRecord | None, calibration: frozenset[str]) -> Checks:
-    """What the row of a case is judged against."""
+    """The criteria for the row of a case."""
     return Checks(
         gate=plan.gate(case.model, case.precision),
-        # Near-tied logits of random weights flip on rounding alone: their arg-max says nothing.
+        # Near-tied logits of random weights flip by rounding alone: their arg-max means nothing.
         judge_top1=export is not None and export.classifier and case.weights != "seeded",
         target_ci=plan.measurement.target_ci,
         calibration=case.backend in calibration,

@@ -1,4 +1,4 @@
-"""Metrics of installed packages (docs/plugins.md): one more figure for every row that has figures, from the row alone.
+"""Metrics of installed packages (docs/plugins.md): a further figure for every row with figures, from the row alone.
 
 An entry point of the group `inferometer.metrics` has the metric's name and gives a Metric. Only `aggregate` imports it.
 """
@@ -23,9 +23,9 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 class Metric:
     """One figure of a row.
 
-    value: row → the figure in `unit`, or why there is none; reads nothing but the row, so that aggregating again gives
-        the same. Called for measured rows that are not void.
-    unit: as tables print it, `items/s`. better: which of two figures is the better one. summary: one sentence.
+    value: row → the figure in `unit`, or why there is none; reads only the row, so that aggregating again gives the
+        same figure. Called for measured rows that are not void.
+    unit: as tables print it, `items/s`. better: which of two figures is better. summary: one sentence.
     """
 
     value: Callable[[Row], float | Unavailable]
@@ -36,14 +36,14 @@ class Metric:
 
 @dataclass(frozen=True)
 class Installed:
-    """A metric and the distribution, with its version, that brought it."""
+    """A metric, and the distribution that provides it, with its version."""
 
     metric: Metric
     plugin: str
 
 
 def installed_metrics() -> tuple[dict[str, Installed], list[str]]:
-    """(metrics by name, what is wrong with those that cannot be used)."""
+    """(metrics by name, problems of the metrics that cannot be used)."""
     points, unreadable = extensions.installed(GROUP)
     found: dict[str, Installed] = {}
     problems = [f"The plugin {origin} cannot be used: its entry_points.txt is not readable." for origin in unreadable]
@@ -58,7 +58,7 @@ def installed_metrics() -> tuple[dict[str, Installed], list[str]]:
 
 
 def with_custom(summary: Summary, metrics: Mapping[str, Installed]) -> Summary:
-    """The summary with every metric's figure in its rows that have figures, and what each metric is."""
+    """The summary with a description of each metric, and its figure in each row that has figures."""
     told = {
         name: CustomMetric(
             unit=found.metric.unit, better=found.metric.better, summary=found.metric.summary, plugin=found.plugin
@@ -81,7 +81,7 @@ def _figures(row: Row, metrics: Mapping[str, Installed]) -> Iterable[tuple[str, 
 
 
 def _figure(given: object) -> float | Unavailable:
-    """What a metric gave, where a record can hold it."""
+    """The figure that a metric gave, if a record can hold it; else Unavailable."""
     if isinstance(given, Unavailable):
         return given
     if isinstance(given, bool) or not isinstance(given, int | float):
@@ -90,14 +90,14 @@ def _figure(given: object) -> float | Unavailable:
 
 
 def _given(point: Extension, others: list[str]) -> Metric | str:
-    """The metric that an entry point gives, or in words what is wrong with it."""
+    """The metric that an entry point gives, or its problem in words."""
     if not _NAME.fullmatch(point.name):
         return "a name has small letters, digits and single underscores"
     if others:
         return f"{' and '.join(others)} has one of that name as well"
     try:
         given = point.load()
-    except (Exception, SystemExit) as error:  # whatever a package of somebody else's does, the others go on
+    except (Exception, SystemExit) as error:  # an error of one package must not stop the others
         return extensions.reason(error)
     if not isinstance(given, Metric):
         return f"it gives {type(given).__name__} and no Metric"

@@ -1,11 +1,11 @@
-"""A row against what its device can do at most: shares of the measured limits, its bound, and what cannot be (pure).
+"""The roofline of a row: its shares of the measured limits of its device, its bound, and impossible times (pure).
 
 The roofline model: a pass needs at least its arithmetic at the speed of the best matrix product, and at least its
 traffic at the speed of the best copy (Williams, Waterman, Patterson, "Roofline", CACM 52, 2009).
 
-The time of a pass on a GPU is the device's own. On a CPU it is the host's: in sync mode the median; at the e2e boundary
-the part from handing the inputs over until the outputs are there, since tokenising and decoding are no work of the
-model; in the offline and pipelined modes wall time a batch, which two batches in flight share as they share the CPU.
+The time of a pass on a GPU is device time. On a CPU it is host time: in sync mode the median; at the e2e boundary the
+inference part, from handing over the inputs to having the outputs, because tokenising and decoding are no work of the
+model; in the offline and pipelined modes wall time per batch, because two batches in flight share it and the CPU.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from harness.core.schemas import (
 def fixed_shares(rows: Iterable[Row]) -> dict[str, float]:
     """Case id → share of its device time, by time = fixed + batch x each through it and the next batch size.
 
-    The next larger one, because that is the batch a reader may go to; for the largest, the one before. Rows without a
+    The next larger size, because a reader may change to that batch; for the largest, the size before. Rows without a
     neighbour are left out. Below 0 where a larger batch takes more than its share.
     """
     found: dict[str, float] = {}
@@ -53,7 +53,7 @@ def _fixed_share(row: Row, small: Row, large: Row) -> float:
 
 
 def _series(rows: Iterable[Row]) -> list[Sequence[Row]]:
-    """Sound rows with device times that differ in nothing but the batch size, smallest first."""
+    """Groups of sound rows with device times that differ only in the batch size, smallest first."""
     found: dict[GroupKey, list[Row]] = {}
     for row in rows:
         if _device_ns(row):
@@ -62,7 +62,7 @@ def _series(rows: Iterable[Row]) -> list[Sequence[Row]]:
 
 
 def _device_ns(row: Row) -> float:
-    """Of the pass alone; 0 where the GPU's clock was not on it."""
+    """Device time of the pass alone; 0 where the GPU's clock did not time it."""
     times = row.device_ns
     return 0.0 if times is None else times.device if times.compute is None else times.compute
 
@@ -70,21 +70,22 @@ def _device_ns(row: Row) -> float:
 """Name of the flag, and of the check."""
 
 MIN_SHARE = 0.3
-"""Of a limit, from which on it is what bounds the row. A choice, not a law: kernels that one resource bounds reach more
-than half of it, and a row of many small kernels, each waiting for the one before, stays below a third of both."""
+"""Share of a limit, from which on this limit bounds the row. A choice, not a law: kernels that one resource bounds
+reach more than half of it, and a row of many small kernels, each waiting for the previous, stays below a third of
+both."""
 
 MIN_FIXED_SHARE = 0.5
-"""Of the device time, that a larger batch does not add to: launches and small kernels that wait for each other. Where
-more than half grows with the batch, and neither limit is near, it is the kernels that are slow."""
+"""Share of the device time that does not grow with the batch: launches and small kernels that wait for each other.
+Where more than half grows with the batch, and neither limit is near, the kernels are slow."""
 
 CLEARLY_SHORTER = 0.95
-"""Of the least time that the work can take on a GPU: clocks differ by a few per cent between the limits' run and a
-row's."""
+"""Share of the least time that the work can take on a GPU: between the run of the limits and that of a row, clocks
+differ by a few per cent."""
 
 CPU_CLEARLY_SHORTER = 0.5
-"""The same on a CPU. Limits and rows are measured minutes apart, and meanwhile a core's clock may rise (turbo) or its
-other thread fall silent, by up to a half each; a neighbour on the same host can halve what was measured as the limit. A
-row that leaves its work out is faster than this by far."""
+"""The same on a CPU. Limits and rows are measured minutes apart. In between, a core's clock may rise (turbo) or its
+other thread become idle, by up to a half each; a neighbour on the same host can halve the measured limit. A row that
+leaves its work out is faster than this by far."""
 
 CACHE_BYTES = 128 << 20
 """Traffic that a GPU's cache may have saved: weights of small models stay in L2 from one pass to the next. The largest
@@ -100,16 +101,15 @@ WINOGRAD_SAVES = 4.0
 F(4 x 4, 3 x 3): 36 instead of 144), which cuDNN, oneDNN and the Arm Compute Library may choose."""
 
 _COUNTED_BYTES = 4
-"""Of an element of the inputs that Work counts: fp32, or token ids, whose few bytes may count for too little."""
+"""Bytes of an element of the inputs that Work counts: fp32, or token ids, whose few bytes may be counted too low."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a device does at most for one row, and how far below it a time proves something.
+    """The limits of a device for one row, and how much shorter than the least time a time must be to prove an error.
 
     flops_per_s, copy_bytes_per_s: the limits. cached_bytes: traffic that a cache may have saved in any device of this
-    kind; cache_bytes: that this very one's holds, None where that is not known. clearly_shorter: share of the least
-    time.
+    kind. cache_bytes: size of this device's cache, None where it is unknown. clearly_shorter: share of the least time.
     """
 
     flops_per_s: float
@@ -120,7 +120,7 @@ class Bounds:
 
 
 def best_product(row: Row, roof: Roof | CpuRoof | None) -> float | str:
-    """FLOP/s of the best matrix product in the precision of a row, on a CPU with its threads; else why there is none.
+    """FLOP/s of the best matrix product in the precision of a row, on a CPU with the row's threads; else why none.
 
     On a CPU no precision is slower than fp32: a library may convert, and int8 files keep layers in fp32.
     """
@@ -138,7 +138,7 @@ def best_product(row: Row, roof: Roof | CpuRoof | None) -> float | str:
 
 
 def bounds_of(row: Row, roof: Roof | CpuRoof | None) -> Bounds | str:
-    """What the device does at most for a row; else why that is not known."""
+    """The limits of the device for a row; else why they are unknown."""
     flops = best_product(row, roof)
     if isinstance(flops, str):
         return flops
@@ -158,17 +158,17 @@ def other_device(roof: Roof | CpuRoof, environments: Iterable[Environment]) -> s
 def other_card(roof: Roof, environments: Iterable[Environment]) -> str | None:
     """Why the limits are not those of the GPU that these environments name, in words; None where they are."""
     names = {found.gpu.name for found in environments if found.gpu is not None}
-    if names <= {roof.device}:  # models may be spread over equal cards
+    if names <= {roof.device}:  # models may be spread over equal GPUs
         return None
     return f"The limits in roof.json are those of another GPU ({roof.device}): no rooflines. Run `make roof`."
 
 
 _SAME_CPU = ("cpu", "architecture", "logical_cpus", "sockets", "cpu_features", "hypervisor")
-"""Facts of a machine that its limits follow from. Others change with a reboot, or from an image to its host."""
+"""Facts of a machine that determine its limits. Others change with a reboot, or from an image to its host."""
 
 
 def other_cpu(roof: CpuRoof, environments: Iterable[Environment]) -> str | None:
-    """The same of a CPU: name, number of CPUs and instruction sets decide, since no CPU has a number of its own. Limits
+    """The same for a CPU: name, number of CPUs and instruction sets decide, because no CPU has a serial number. Limits
     that were measured on fewer CPUs than the samples are too low as well."""
     for found in environments:
         for name in _SAME_CPU:
@@ -189,7 +189,7 @@ def _fact(value: object) -> str:
 
 @dataclass(frozen=True)
 class Judged:
-    """A row against the limits. checks: ABOVE_ROOF, in how many rounds; empty where it does not apply."""
+    """A row compared with the limits. checks: ABOVE_ROOF, in how many rounds; empty where it does not apply."""
 
     roofline: Roofline | None
     findings: tuple[Finding, ...]
@@ -199,7 +199,7 @@ class Judged:
 def rooflines(
     rows: Sequence[Row], exports: Mapping[str, ExportRecord], roof: Roof | CpuRoof | None
 ) -> dict[str, Judged]:
-    """By case id: the roofline of each row, ABOVE_ROOF where it is faster than can be, and whether that was checked.
+    """By case id: the roofline of each row, ABOVE_ROOF where it is impossibly fast, and whether that was checked.
 
     exports: by model name. Rows without figures and those that compute nothing are left out. The check applies to every
     other row whose work was counted: where it could not be made, the row is UNCHECKED.
@@ -211,15 +211,15 @@ def rooflines(
 
 
 def roofline_of(row: Row, work: Work, bounds: Bounds) -> Roofline | None:
-    """The roofline of a row; None where the time of a pass is not known, no copy was measured, or nothing of its
-    products was counted."""
+    """The roofline of a row; None where the time of a pass is unknown, no copy was measured, or none of its products
+    was counted."""
     time_ns, copies = pass_ns(row), bounds.copy_bytes_per_s
     if time_ns is None or copies is None or (work.uncounted and not work.flops_per_item):
         return None
     flops, traffic = row.batch_size * work.flops_per_item, least_bytes(work, row.precision, row.batch_size)
     flops_share = flops / bounds.flops_per_s * 1e9 / time_ns
     bytes_share = traffic / copies * 1e9 / time_ns
-    # What stays in a CPU's cache from one pass to the next does not go through memory, however often it is read.
+    # Data that stay in a CPU's cache from one pass to the next do not go through memory, however often they are read.
     cached = bounds.cache_bytes is not None and traffic <= bounds.cache_bytes
     return Roofline(
         flops=flops,
@@ -232,10 +232,10 @@ def roofline_of(row: Row, work: Work, bounds: Bounds) -> Roofline | None:
 
 
 def above_roof(row: Row, work: Work | None, roof: Roof | CpuRoof | None) -> tuple[list[Finding], Check]:
-    """What proves that a row did less than its work: both bounds are lower than any implementation's time.
+    """Findings that a row did less than its work: both bounds are lower than any implementation's time.
 
-    Where that cannot be judged, the Check says why. Of work that nobody could count (a
-    user's ONNX file) there is no bound: the check applies to no round of such a row.
+    Where that cannot be judged, the Check says why. Work that cannot be counted (a user's ONNX file) has no bound: the
+    check applies to no round of such a row.
     """
     rounds = row.latency_ns.rounds if row.latency_ns else 0
     if work is None:
@@ -251,7 +251,7 @@ def above_roof(row: Row, work: Work | None, roof: Roof | CpuRoof | None) -> tupl
 
 
 def _least_ns(row: Row, work: Work, bounds: Bounds) -> tuple[float, str]:
-    """(least time of a pass, what takes it)."""
+    """(least time of a pass, its cause in words)."""
     flops = row.batch_size * (work.flops_per_item - (1 - 1 / WINOGRAD_SAVES) * work.winograd_flops_per_item)
     peak, copies = bounds.flops_per_s, bounds.copy_bytes_per_s
     rate = f"{peak / 1e12:,.0f} TFLOP/s" if row.device == "cuda" else f"{peak / 1e9:,.0f} GFLOP/s"
@@ -291,7 +291,7 @@ def _work(row: Row, exports: Mapping[str, ExportRecord]) -> Work | None:
 
 
 def pass_ns(row: Row) -> float | None:
-    """Time of the pass alone, a batch: what else a row holds has limits of its own."""
+    """Time of the pass alone, per batch: the other parts of a row have limits of their own."""
     if row.device != "cpu":
         times = row.device_ns
         return None if times is None else (times.device if times.compute is None else times.compute) or None
@@ -303,9 +303,9 @@ def pass_ns(row: Row) -> float | None:
 
 
 def least_bytes(work: Work, precision: Precision, batch_size: int) -> int:
-    """Of one batch: weights, inputs and outputs once, in that precision; a backend may take inputs in it.
+    """Least traffic of a batch: weights, inputs and outputs once, in this precision; a backend may take inputs in it.
 
-    Of int8, weights alone: each has one byte at least, while inputs and outputs of quantised files stay in fp32.
+    For int8, weights alone: each has one byte at least, while inputs and outputs of quantised files stay in fp32.
     """
     if precision == "int8":
         return work.parameters + batch_size * (work.input_bytes_per_item + 4 * work.output_elements_per_item)
@@ -315,7 +315,7 @@ def least_bytes(work: Work, precision: Precision, batch_size: int) -> int:
 
 
 def _told_apart(roofline: Roofline | None, fixed_share: float | None) -> Roofline | None:
-    """Below both limits: with `launch` or `kernels` by how much of the time is fixed; as it is where nobody knows."""
+    """Below both limits: with `launch` or `kernels`, by the fixed share of the time; unchanged where it is unknown."""
     if roofline is None or roofline.limit is not None or roofline.at_least or fixed_share is None:
         return roofline
     limit: Limit = "launch" if fixed_share >= MIN_FIXED_SHARE else "kernels"
@@ -323,7 +323,7 @@ def _told_apart(roofline: Roofline | None, fixed_share: float | None) -> Rooflin
 
 
 def _limit(row: Row, flops_share: float, bytes_share: float) -> Limit | None:
-    """What the row alone says."""
+    """The limit that the row alone shows."""
     # Back to back, the queue fills up, and submitting waits for the GPU instead of the other way round.
     times = row.device_ns
     if times is not None and row.mode != "offline" and times.enqueue > MAX_ENQUEUE_SHARE * times.device:

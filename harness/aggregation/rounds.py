@@ -1,4 +1,4 @@
-"""Does a case need another round, and why has it no more (pure)."""
+"""Whether a case needs another round, and why it has no more (pure)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ narrower; to halve it again takes eighty."""
 
 NARROWING = 3.1
 """Half-width of the interval over n processes, in standard deviations of a process, times the square root of n: median
-of 1,500 simulated rows of normal processes each, 2.96 to 3.32 for 4 to 20 of them. Three are wider, 4.0, and so the
+of 1,500 simulated rows of normal processes for each n, 2.96 to 3.32 for n of 4 to 20. For three it is 4.0. So the
 fourth round narrows a row most: from 2.3 to 1.6 standard deviations; the fifth, with order statistics, to 1.5."""
 
 
@@ -25,7 +25,7 @@ def is_wide(process_medians: Sequence[float], settings: Measurement) -> bool:
 
 
 def half_width(process_medians: Sequence[float]) -> float:
-    """Of the 95% interval over processes, relative to their median; infinite where there is no interval."""
+    """Half-width of the 95% interval over processes, relative to their median; infinite without an interval."""
     interval = median_interval(process_medians)
     return math.inf if interval is None else relative_interval_half_width(interval, median(process_medians))
 
@@ -33,8 +33,7 @@ def half_width(process_medians: Sequence[float]) -> float:
 def rounds_for(process_medians: Sequence[float], target: float) -> int:
     """About how many rounds in all make the interval as narrow as `target`, if processes go on to scatter as they did.
 
-    A guess from few processes, meant for a plan of time. Three where there is one process or none, whose scatter is not
-    known.
+    An estimate from few processes, to plan time. Three with fewer than two processes, whose scatter is unknown.
     """
     count = len(process_medians)
     if count < 2:
@@ -46,9 +45,9 @@ def rounds_for(process_medians: Sequence[float], target: float) -> int:
 def why_stopped(
     numbers: Collection[int], process_medians: Sequence[float], settings: Measurement, failed: bool
 ) -> Stopped | None:
-    """Why a case has no more rounds, from what is there: run leaves no other trace, and none is needed.
+    """Why a case has no more rounds, from its records: run leaves no other trace, and none is needed.
 
-    numbers: rounds that were measured; failed: a round of it failed, so that run gave it no further ones.
+    numbers: rounds that were measured; failed: a round of it failed, so that run gave it no further rounds.
     """
     if not numbers:
         return None

@@ -1,4 +1,4 @@
-"""Records of one case → its figures and what they prove; with what other rows show → its row (pure)."""
+"""Records of one case → its figures and findings; with the comparisons with other rows → its row (pure)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from harness.statistics.parity import worst_item
 
 
 def split_of(records: Sequence[Measured]) -> Split | None:
-    """Median of process medians of each part, and its mean share of a process's time; None where there are none."""
+    """Median of process medians of each part, and its mean share of a process's time; None without parts."""
     parts = [record.split_ns for record in records if record.split_ns is not None]
     totals = [sum(found.preprocess) + sum(found.inference) + sum(found.postprocess) for found in parts]
     if not parts or not all(totals):
@@ -75,7 +75,7 @@ def _part(samples: Sequence[Sequence[int]], totals: Sequence[int]) -> Part:
 
 
 def device_of(records: Sequence[Measured], mode: Mode) -> DeviceTimes | None:
-    """Medians of process medians, in ns a batch; None where no process had a GPU's clock on its samples."""
+    """Medians of process medians, in ns per batch; None where no process timed its samples by a GPU's clock."""
     clocks = [record.device.clock for record in records if record.device is not None]
     times = [found for record in records if (found := _per_batch(record)) is not None]
     if not times:
@@ -97,8 +97,8 @@ def device_of(records: Sequence[Measured], mode: Mode) -> DeviceTimes | None:
 def hidden_share(batch_ns: float, compute_ns: float, copies_ns: float) -> float | None:
     """Share of the copies' time that ran behind computing, from 0 to 1; None where there are no copies.
 
-    batch_ns: wall time of a full pipeline by its batches; compute_ns, copies_ns: of one batch, by events while the
-    others ran. What a batch takes beyond its pass was not hidden; time in which nothing ran counts as that as well.
+    batch_ns: wall time of a full pipeline per batch; compute_ns, copies_ns: of one batch, by events while the others
+    ran. The time of a batch beyond its pass was not hidden; time in which nothing ran counts as not hidden, too.
     """
     if copies_ns <= 0:
         return None
@@ -120,7 +120,7 @@ def _hidden(record: Measured) -> float | None:
 
 
 def _per_batch(record: Measured) -> tuple[float, float] | None:
-    """Device and enqueue time of one process: medians of its samples, or of all its blocks by their batches."""
+    """Device and enqueue time of one process: medians of its samples, or all its blocks divided by their batches."""
     if record.device is None:
         return None
     if record.device.device_ns:
@@ -144,13 +144,13 @@ def _part_of_device_times(processes: Sequence[Sequence[int]]) -> float | None:
 
 @dataclass(frozen=True)
 class CaseRecords:
-    """What was found of one case.
+    """The records of one case, and its unusable files.
 
     measured, failed: the records that belong to the plan, in round order.
     left_out: (round, reason) of records that exist and must not be used.
     damaged: (round, problem) of files that cannot be read.
-    usage: what the monitor saw, by round, where it watched; unwatched: why it did not in the others.
-    environment: of the measured records; they all agree in what it is asked for.
+    usage: the monitor's summary, by round, where there is one; unwatched: why there is none in the other rounds.
+    environment: of the measured records; they all agree in the facts that are read from it.
     """
 
     measured: tuple[Measured, ...]
@@ -164,9 +164,9 @@ class CaseRecords:
 
 @dataclass(frozen=True)
 class Draft:
-    """What the records of one case show by themselves.
+    """The result of the records of one case by themselves.
 
-    row: its figures, without grade, flags and checks, which also depend on what a Context holds.
+    row: its figures, without grade, flags and checks, which also depend on a Context.
     findings, checks: of the records. calibration: the backend computes nothing.
     """
 
@@ -183,7 +183,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Context:
-    """What only the limits of the device and other rows show of a row.
+    """Facts about a row that only the limits of the device and other rows show.
 
     findings, checks: of the limits. slower: NONMONOTONE, where a larger batch is faster. tried: another setting won.
     """
@@ -200,7 +200,7 @@ NO_CONTEXT = Context()
 
 
 def build_row(draft: Draft, context: Context = NO_CONTEXT) -> Row:
-    """The row of a case: its figures, everything found about it, and the grade that follows."""
+    """The row of a case: its figures, all findings about it, and the grade that follows."""
     found = _findings(draft, context)
     return Row(
         **{
@@ -216,7 +216,7 @@ def build_row(draft: Draft, context: Context = NO_CONTEXT) -> Row:
 
 
 def grade_of(draft: Draft, context: Context) -> Grade | None:
-    """The worst that any finding leaves; None for what was not measured."""
+    """The worst grade that any finding leaves; None for a case that was not measured."""
     return flags.grade(_findings(draft, context)) if draft.row.status == "measured" else None
 
 
@@ -227,7 +227,7 @@ def _findings(draft: Draft, context: Context) -> list[Finding]:
 
 
 def draft_of(case: Case, kind: Kind, records: CaseRecords, settings: Measurement, checks: Checks) -> Draft:
-    """What is known of one case without the others: measured, else failed, else skipped or missing."""
+    """The draft of one case without the others: measured, else failed, else skipped or missing."""
     if case.skip_reason is not None:
         return Draft(_row(case, kind, "skipped", reason=case.skip_reason))
     if records.measured:
@@ -249,8 +249,8 @@ QUANTILES = {"p90": 0.90, "p95": 0.95, "p99": 0.99}
 
 
 def latency_of(records: Sequence[Measured]) -> Latency:
-    """Statistics over the rounds. Every figure but the largest sample and their number is found in each process, and
-    the row has its median over processes: none weighs more for having more samples.
+    """Statistics over the rounds. Every figure except the largest sample and the number of samples is computed in each
+    process, and the row has its median over processes: a process with more samples does not weigh more.
     """
     samples = [np.asarray(record.latency_ns, dtype=np.float64) for record in records]
     medians = tuple(estimators.median(values) for values in samples)
@@ -282,7 +282,7 @@ def latency_of(records: Sequence[Measured]) -> Latency:
 
 
 def _variation(samples: NDArray[np.float64]) -> float | None:
-    """Standard deviation by mean; None for one sample, or where all are 0."""
+    """Standard deviation divided by the mean; None for one sample, or where all are 0."""
     mean = float(samples.mean())
     return float(samples.std(ddof=1)) / mean if samples.size > 1 and mean > 0 else None
 
@@ -290,8 +290,8 @@ def _variation(samples: NDArray[np.float64]) -> float | None:
 def throughput_of(batch_size: int, records: Sequence[Measured]) -> tuple[float | None, Interval | None]:
     """Items per second of wall time of the timed blocks, never 1 / mean latency: median over processes, 95% interval.
 
-    Each process has one rate, and it is their times a batch of which the middle is taken: for an odd number of
-    processes that is the middle rate, and for an even one it agrees with the time a batch that offline rows show.
+    Each process has one rate. The median is taken over the times per batch: for an odd number of processes that is the
+    median rate, and for an even number it agrees with the time per batch that offline rows show.
     """
     times = [
         batch_times.wall_ns(record) / batch_times.batches(record) for record in records if batch_times.batches(record)
@@ -304,7 +304,7 @@ def throughput_of(batch_size: int, records: Sequence[Measured]) -> tuple[float |
 
 
 def cold_of(records: Sequence[Measured]) -> ColdCosts:
-    """Median load and first inference; the largest compile of the processes that found no cache, else of all."""
+    """Median load and first inference; the largest compile time of the processes without a cache, else of all."""
     costs = [record.cold_ns for record in records]
     compiles = [(cost.compile, cost.compile_cached) for cost in costs if cost.compile is not None]
     full = [compile_ns for compile_ns, cached in compiles if not cached]
@@ -319,8 +319,8 @@ def cold_of(records: Sequence[Measured]) -> ColdCosts:
 def worst_parity(records: Sequence[Measured]) -> Parity | None:
     """The largest distance from the reference that any round showed, before or during timing, figure by figure.
 
-    A share of equal answers needs many of them: it is that of the checks of the most inputs, which are those of all
-    inputs in round 1 unless batches are large. Eight answers, of which int8 may change one, would judge by chance.
+    A share of equal answers needs many answers: it comes from the checks with the most inputs, in round 1 all inputs
+    unless batches are large. With eight answers, of which int8 may change one, chance would decide.
     """
     found = [parity for record in records for parity in (record.parity_before, record.parity_timed) if parity]
     if not found:
@@ -392,19 +392,19 @@ def _row(case: Case, kind: Kind, status: Status, **known: Any) -> Row:
 
 
 def _rounds_owed(case: Case, records: CaseRecords, settings: Measurement) -> int:
-    """A setting that another one beat in round 1 gets no further rounds, and misses none."""
+    """Rounds that a case must have: a setting that lost in round 1 gets no further rounds, and misses none."""
     only_tried = case.tuned and {record.round for record in records.measured} == {1}
     return 1 if only_tried else settings.rounds
 
 
 def _lost(records: CaseRecords, rounds: int) -> list[Finding]:
-    """Findings about rounds that the plan asked for and the row does not rest on."""
+    """Findings about rounds that the plan asked for and the row does not contain."""
     have = {record.round for record in records.measured if record.round <= rounds}
     why = {number: "no record" for number in range(1, rounds + 1) if number not in have}
     why |= {record.round: f"failed ({record.phase}: {record.error})" for record in records.failed}
     why |= dict(records.left_out)
     why |= {number: "damaged file" for number, _ in records.damaged}
-    # Further rounds are a bonus: without one of them the plan's own are still complete.
+    # Further rounds are extra: without one of them the plan's own rounds are still complete.
     why = {number: text for number, text in why.items() if number <= rounds}
     if not why:
         return _damage(records)

@@ -1,4 +1,4 @@
-"""What the monitor saw while a case was timed: samples of one round → one summary, rounds → one (pure)."""
+"""The monitor's samples of a case → one summary for each round; those of all rounds → one summary (pure)."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ N = TypeVar("N", int, float)
 
 
 def known(name: str, records: Sequence[Record]) -> list[N]:
-    """The values of one figure that are known."""
+    """The known values of one figure."""
     return [value for record in records if (value := getattr(record, name)) is not None]
 
 
 def extreme(name: str, choose: Callable[[Iterable[N]], N], records: Sequence[Record]) -> N | None:
-    """What `choose` (min or max) takes of them; None where nobody knows."""
+    """The result of `choose` (min or max) on the known values of a figure; None without any."""
     values: list[N] = known(name, records)
     return choose(values) if values else None
 
 
 def mean(name: str, records: Sequence[Record], weights: Sequence[float]) -> float | None:
-    """Their mean, each with its weight; None where nobody knows."""
+    """The weighted mean of the known values of a figure; None without any."""
     pairs = zip(weights, (getattr(record, name) for record in records), strict=True)
     found = [(weight, value) for weight, value in pairs if value is not None]
     return sum(weight * value for weight, value in found) / sum(weight for weight, _ in found) if found else None
 
 
 def total(name: str, records: Sequence[Record]) -> int | None:
-    """Their sum; None where any is unknown: a total of some of them would pass for all."""
+    """The sum of a figure; None where any value is unknown: a sum of some would look like the sum of all."""
     values: list[int] = known(name, records)
     return sum(values) if values and len(values) == len(records) else None
 
 
 def gpu_usage_of(looks: Sequence[GpuSample], memory_before_bytes: int | None) -> GpuUsage | None:
-    """The looks of one timed window as one; None without any. They are equally far apart, so that a mean is plain."""
+    """The looks of one timed window as one summary; None without any. Equally far apart, they weigh the same."""
     if not looks:
         return None
     memory: list[int] = known("memory_used_bytes", looks)
@@ -63,7 +63,7 @@ def gpu_usage_of(looks: Sequence[GpuSample], memory_before_bytes: int | None) ->
 
 
 def gpu_usage_over(rounds: Sequence[GpuUsage]) -> GpuUsage | None:
-    """The rounds of a row as one: means weighted by the number of looks, extremes kept. None without any."""
+    """The rounds of a row as one summary: means weighted by the number of looks, extremes kept. None without any."""
     if not rounds:
         return None
     counts = [one.samples for one in rounds]
@@ -91,15 +91,15 @@ TIMED_PHASE = "measure"
 
 JUDGED_PHASES = frozenset({"warm-up", TIMED_PHASE})
 """The same work before the samples and while they are taken: both together are long enough to be judged. Loading and
-checking are not what a row is about."""
+checking are not part of a row."""
 
 MIN_PEAK_SHARE = 0.5
-"""A sample shorter than this share of the monitor's interval is part of the mean and never a peak: the kernel counts
-CPU time in ticks of 10 ms, and one tick in a sample of 5 ms would read as two CPUs."""
+"""A sample shorter than this share of the monitor's interval counts for the mean but not as a peak: the kernel counts
+CPU time in ticks of 10 ms, and one tick in a sample of 5 ms would look like two CPUs."""
 
 
 def timed(usage: Usage) -> UsageSummary | None:
-    """One round's warm-up and timed part; None where they ended before the monitor came to see them."""
+    """One round's warm-up and timed part; None where they ended before the monitor's first look."""
     starts = [0, *(sample.at_ns for sample in usage.samples)]
     spans = [end - start for start, end in pairwise(starts)]
     window = [(span, one) for span, one in zip(spans, usage.samples, strict=True) if one.phase in JUDGED_PHASES]
@@ -141,7 +141,7 @@ def timed(usage: Usage) -> UsageSummary | None:
 
 
 def merged(rounds: Sequence[UsageSummary]) -> UsageSummary | None:
-    """The rounds of a row as one: means weighted by time, totals added up, extremes kept. None without any."""
+    """The rounds of a row as one summary: means weighted by time, totals added up, extremes kept. None without any."""
     if not rounds:
         return None
     times = [one.watched_ns for one in rounds]
@@ -191,13 +191,13 @@ def _busiest(found: Sequence[BusyProcess]) -> tuple[BusyProcess, ...]:
 
 
 def _stopped(samples: Sequence[UsageSample]) -> int | None:
-    """None where any sample is of a monitor that did not look."""
+    """Number of samples in which the process was stopped; None where any sample does not say."""
     seen = [sample.stopped for sample in samples]
     return None if None in seen else sum(map(bool, seen))
 
 
 def _allowed(samples: Sequence[UsageSample], times: Sequence[int]) -> dict[str, Any]:
-    """What others used of the CPUs that the process may use; nothing where any sample does not know it."""
+    """Use by others of the CPUs that the process may use; empty where any sample does not have it."""
     if any(sample.allowed_others_percent is None for sample in samples):
         return {}
     return {

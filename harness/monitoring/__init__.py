@@ -1,1 +1,1 @@
-"""What is read beside a measurement: CPUs, the GPU, energy."""
+"""Readings beside a measurement: counters of CPUs, processes and the GPU."""

@@ -24,12 +24,12 @@ _STOPPED = frozenset("Tt")
 """States of a process that a signal or a tracer stopped (proc(5))."""
 
 _CPU_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal")
-"""hwmon's names for the sensors of a processor; the others tell how warm a disk or a radio is."""
+"""hwmon's names for the sensors of a processor; others belong to a disk or a radio."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Totals at one instant; times in seconds of CPU, None where the system does not tell."""
+    """Totals at one instant; times in seconds of CPU, None where the system does not show them."""
 
     at_ns: int
     process_s: float
@@ -46,16 +46,16 @@ class Reading:
     throttled: int | None
     thermal_events: int | None
     cpus: Mapping[int, float] = field(default_factory=dict)
-    """By number of the CPU: how long it was busy."""
+    """By number of the CPU: its busy time in seconds."""
     allowed: frozenset[int] = frozenset()
     """CPUs that any thread of the process may use."""
     stopped: bool = False
-    """Its state is stopped, by a signal or by a tracer."""
+    """The process is stopped, by a signal or by a tracer."""
 
 
 @dataclass(frozen=True)
 class ProcessCpu:
-    """CPU time of a process so far, in seconds. started: in ticks since boot, by which two lives of one pid differ."""
+    """CPU time of a process so far, in seconds. started: in ticks since boot, to detect that a pid was used again."""
 
     name: str
     started: int
@@ -64,7 +64,7 @@ class ProcessCpu:
 
 @dataclass
 class Probe:
-    """Reads the counters of one process. What cannot be read is remembered in `unavailable` with the reason."""
+    """Reads the counters of one process. `unavailable` holds the reason for what cannot be read."""
 
     pid: int
     unavailable: dict[str, str] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class Probe:
         )
 
     def pss_bytes(self) -> int | None:
-        """Proportional set size; slow, and it holds the process's memory map meanwhile."""
+        """Proportional set size; slow, and locks the process's memory map while reading."""
         try:
             return int(self._process.memory_full_info().pss)
         except (psutil.Error, AttributeError) as error:
@@ -113,7 +113,7 @@ class Probe:
             return None
 
     def others(self) -> dict[int, ProcessCpu]:
-        """Every process that the system shows but the watched one, what it started, and this one; by pid."""
+        """By pid, every process that the system shows except the watched one, those it started, and this process."""
         found, ticks, own = {}, os.sysconf("SC_CLK_TCK"), {self.pid, os.getpid()}
         for path in _PROC.glob("[0-9]*/stat"):
             with contextlib.suppress(OSError, ValueError, IndexError):  # ended while we looked, or hidden
@@ -126,7 +126,7 @@ class Probe:
         return found
 
     def _busy_by_cpu(self) -> dict[int, float]:
-        """Not psutil's list, which counts on where a CPU is offline and so names the wrong ones."""
+        """Not from psutil, whose list has no gap for an offline CPU, so that later CPUs have wrong numbers."""
         try:
             lines = [line.split() for line in (_PROC / "stat").read_text().splitlines()]
         except OSError as error:
@@ -142,7 +142,7 @@ class Probe:
         return {int(number): seconds for number, seconds in busy.items()}
 
     def _allowed(self) -> frozenset[int]:
-        """Of all threads together: a library may pin the main one to a single CPU."""
+        """CPUs of all threads together: a library may pin the main thread to a single CPU."""
         found: set[int] = set()
         for task in (_PROC / str(self.pid) / "task").glob("*"):
             with contextlib.suppress(OSError):  # the thread ended while we looked
@@ -160,7 +160,7 @@ class Probe:
         return counters.read_bytes, counters.write_bytes
 
     def _frequency_mhz(self, cpu: int) -> float | None:
-        """Of the CPU that the process ran on last: a mean over all CPUs would tell how deep the idle ones sleep.
+        """Clock of the CPU that the process ran on last: a mean over all CPUs would depend on the sleep of idle CPUs.
 
         /proc/cpuinfo is no second source: without cpufreq it repeats one nominal figure.
         """
@@ -204,7 +204,7 @@ def sample(before: Reading, now: Reading, phase: str, first_ns: int) -> UsageSam
         at_ns=now.at_ns - first_ns,
         phase=phase,
         cpu_percent=100 * process_s / seconds,
-        # Counters tick every 10 ms: the remainder may come out a little below nothing.
+        # Counters tick every 10 ms: the remainder may be slightly negative.
         others_percent=max(0.0, 100 * others_s / seconds),
         steal_percent=None if steal is None else 100 * steal / seconds,
         rss_bytes=now.rss_bytes,
@@ -223,7 +223,7 @@ def sample(before: Reading, now: Reading, phase: str, first_ns: int) -> UsageSam
 
 MAX_BUSIEST = 3
 MIN_BUSY_PERCENT = 1.0
-"""Of one CPU, from which on another process is named."""
+"""Share of one CPU, from which on another process is named."""
 
 
 def busiest(before: Mapping[int, ProcessCpu], now: Mapping[int, ProcessCpu], seconds: float) -> tuple[BusyProcess, ...]:
@@ -242,7 +242,7 @@ def busiest(before: Mapping[int, ProcessCpu], now: Mapping[int, ProcessCpu], sec
 
 
 def _beside(before: Reading, now: Reading, own_s: float, seconds: float) -> dict[str, Any]:
-    """What others used of the CPUs that the process may use, and of the SMT siblings that it may not use."""
+    """Use by others of the CPUs that the process may use, and of the SMT siblings that it may not use."""
     allowed = before.allowed & now.allowed
     if not allowed or not allowed <= before.cpus.keys() & now.cpus.keys():
         return {}
@@ -276,7 +276,7 @@ def core_of(cpu: int) -> frozenset[int] | None:
 
 @cache
 def _in_guest() -> bool:
-    """Whether a hypervisor says so to the processor's flags (cpuid; x86 only)."""
+    """Whether the processor's flags name a hypervisor (cpuid; x86 only)."""
     try:
         return " hypervisor" in (_PROC / "cpuinfo").read_text()
     except OSError:
@@ -285,7 +285,7 @@ def _in_guest() -> bool:
 
 @cache
 def _throttle_counters() -> tuple[Path, ...]:
-    """One counter of thermal throttling a package."""
+    """One counter of thermal throttling for each package."""
     first: dict[str, Path] = {}
     for counter in sorted(_SYS_CPU.glob("cpu[0-9]*/thermal_throttle/package_throttle_count")):
         package = counter.parents[1] / "topology/physical_package_id"
@@ -294,9 +294,9 @@ def _throttle_counters() -> tuple[Path, ...]:
 
 
 def _stat(pid: int) -> tuple[str, int, int, int]:
-    """(state, major faults, minor faults, CPU that it ran on last) of a process; psutil does not tell all of them."""
+    """(state, major faults, minor faults, CPU that it ran on last) of a process; psutil does not show all of them."""
     try:
-        # The command's name stands in parentheses and may hold spaces and parentheses: count from its end.
+        # The command's name is in parentheses and may contain spaces and parentheses: count from its end.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError) as error:
         raise psutil.NoSuchProcess(pid) from error

@@ -1,4 +1,4 @@
-"""What one card does right now, read through NVML: clocks, heat, power, memory, who computes on it."""
+"""State of one GPU now, read through NVML: clocks, heat, power, memory, processes that compute on it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _STRANGERS = (
 
 
 class GpuProbe:
-    """Reads one card; what cannot be read is remembered in `unavailable` with the reason.
+    """Reads one GPU; `unavailable` holds the reason for what cannot be read.
 
-    All of it is a look: nothing here wakes a sleeping card, sets anything, or runs on the card.
+    It only reads: nothing here wakes a sleeping GPU, changes a setting, or runs on the GPU.
     """
 
     def __init__(self, card: Card) -> None:
@@ -39,7 +39,7 @@ class GpuProbe:
         self.unavailable: dict[str, str] = {}
 
     def memory_used_bytes(self) -> int | None:
-        """In use on the whole card by anybody, what the driver keeps for itself left out."""
+        """Memory in use on the whole GPU by all programs, without the part that the driver keeps for itself."""
         memory = self._ask("memory_used_bytes", "DeviceGetMemoryInfo", self._card.constant("nvmlMemory_v2"))
         return None if memory is None else int(memory.used)
 
@@ -66,7 +66,7 @@ class GpuProbe:
             return None
         pids = {process.pid for process in listed}
         if pid not in pids:
-            # Before it has a CUDA context it is not listed either: later samples may know better.
+            # A process without a CUDA context is not listed either: later samples may list it.
             self.unavailable.setdefault(_key("other_processes"), _STRANGERS)
             return None
         self.unavailable.pop(_key("other_processes"), None)
@@ -80,7 +80,7 @@ class GpuProbe:
 
 
 def reasons_of(bits: int) -> tuple[str, ...]:
-    """The names of the bits that are set; bits that a newer driver may have added keep their number."""
+    """The names of the bits that are set; unknown bits, as of a newer driver, keep their number."""
     known = [name for position, name in enumerate(REASONS) if bits >> position & 1]
     newer = [f"bit {position}" for position in range(len(REASONS), bits.bit_length()) if bits >> position & 1]
     return (*known, *newer)

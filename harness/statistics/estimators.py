@@ -1,10 +1,9 @@
 """Estimators and intervals: pure functions over samples, each with the source of its formula.
 
 The replication unit is the process, not the iteration: iterations of one process share its memory layout, its thread
-placement and the machine's mood, so an interval over them is far too narrow (docs/decisions/0003-intervals.md).
+placement and the machine's state, so an interval over them is far too narrow (docs/decisions/0003-intervals.md).
 
-Written without SciPy: the measuring process stops by these rules, and an interpreter with TensorRT need not have more
-than NumPy.
+Written without SciPy: the measuring process stops by these rules, and an interpreter with TensorRT may have only NumPy.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ CONFIDENCE = 0.95
 """Confidence of every interval that is reported."""
 
 PERCENTILE_ESTIMATOR = "Hyndman-Fan type 8"
-"""Approximately median-unbiased whatever the distribution, and what Hyndman and Fan (The American Statistician 50(4),
-1996) recommend. NumPy's default, type 7, reads tails of small samples too low. For the median both are the same."""
+"""Approximately median-unbiased for any distribution, and recommended by Hyndman and Fan (The American Statistician
+50(4), 1996). NumPy's default, type 7, estimates tails of small samples too low. For the median both are the same."""
 
 P90_MIN_SAMPLES = 64
 P95_MIN_SAMPLES = 130
@@ -37,7 +36,7 @@ p95 follows from the same rule)."""
 PERCENTILE_MIN_SAMPLES = {0.90: P90_MIN_SAMPLES, 0.95: P95_MIN_SAMPLES, 0.99: P99_MIN_SAMPLES}
 
 MIN_BLOCKS = 3
-"""Below this a t interval has one degree of freedom or none and means nothing as a stop rule."""
+"""With fewer blocks a t interval has at most one degree of freedom and is useless as a stop rule."""
 
 
 def percentile(samples: ArrayLike, quantile: float) -> float:
@@ -46,11 +45,11 @@ def percentile(samples: ArrayLike, quantile: float) -> float:
 
 
 def process_percentiles(processes: Sequence[ArrayLike], quantile: float) -> tuple[float, ...] | None:
-    """One percentile of each process's samples, of which a row shows the median, as of the process medians.
+    """One percentile of each process's samples; a row shows the median of these, as it does of the process medians.
 
-    So a process counts once, however many samples it has, and no percentile lies below a lower one or the headline.
-    None where the processes together have fewer samples than PERCENTILE_MIN_SAMPLES, or one has fewer than
-    least_in_process.
+    So each process counts once, whatever its number of samples, and no percentile lies below a lower percentile or the
+    headline. None where the processes together have fewer samples than PERCENTILE_MIN_SAMPLES, or any process has fewer
+    than least_in_process.
     """
     ordered = [np.sort(np.asarray(samples, dtype=np.float64)) for samples in processes]
     sizes = [values.size for values in ordered]
@@ -60,9 +59,9 @@ def process_percentiles(processes: Sequence[ArrayLike], quantile: float) -> tupl
 
 
 def least_in_process(quantile: float) -> int:
-    """Fewest samples of each process for a percentile: what three equal ones have of PERCENTILE_MIN_SAMPLES.
+    """Fewest samples of each process for a percentile: a third of PERCENTILE_MIN_SAMPLES, as for three equal processes.
 
-    With fewer, and neighbouring samples alike, a process has seen too little of its own tail, and its percentile reads
+    With fewer, and similar neighbouring samples, a process has seen too little of its own tail, and its percentile is
     too low (docs/decisions/0003-intervals.md, with simulated coverage).
     """
     return math.ceil(PERCENTILE_MIN_SAMPLES.get(quantile, 1) / 3)
@@ -71,7 +70,7 @@ def least_in_process(quantile: float) -> int:
 def _of_sorted(ordered: NDArray[np.float64], quantile: float) -> float:
     """Type 8: position (n + 1/3) q + 1/3, counted from 1, between the two nearest samples.
 
-    Written out because np.quantile spends more on choosing its method than on a few hundred samples.
+    Written out because np.quantile spends more time on choosing its method than on a few hundred samples.
     """
     position = (ordered.size + 1 / 3) * quantile + 1 / 3
     below = min(max(math.floor(position), 1), ordered.size)
@@ -117,7 +116,7 @@ def lag1_autocorrelation(samples: ArrayLike) -> float | None:
         return None
     centred = values - values.mean()
     power = math.fsum(centred * centred)
-    # Rounding in the mean leaves ~1e-16 of the values' own size behind when all of them are equal.
+    # When all values are equal, rounding in the mean leaves ~1e-16 of their size.
     if power <= values.size * (1e-12 * float(np.abs(values).max())) ** 2:
         return None
     return math.fsum(centred[:-1] * centred[1:]) / power
@@ -130,7 +129,7 @@ def median(values: ArrayLike) -> float:
 
 
 def log_t_interval(values: Sequence[float]) -> Interval | None:
-    """95% t interval on the logarithms of one positive value per process; None with fewer than two, or one <= 0.
+    """95% t interval on the logarithms of one positive value per process; None with fewer than two, or with any <= 0.
 
     Latencies are positive and skewed to the right, ratios are multiplicative: on logarithms both are near symmetric.
     """
@@ -143,28 +142,28 @@ def log_t_interval(values: Sequence[float]) -> Interval | None:
     try:
         return Interval(low=math.exp(centre - half), high=math.exp(centre + half))
     except (OverflowError, ValueError):
-        # Two processes orders of magnitude apart: the upper end is beyond a float, so nothing is known.
+        # Two processes orders of magnitude apart: the upper end is beyond a float: unknown.
         return None
 
 
 def median_interval(process_medians: Sequence[float]) -> Interval | None:
-    """95% interval of the median over processes, from one positive value a process; the sample median lies inside.
+    """95% interval of the median over processes, from one positive value per process; it contains the sample median.
 
     None with one process, with a value <= 0, and where an end is beyond a float. With 2 to 4 processes log_t_interval,
-    which needs processes that scatter evenly: no order statistics of so few reach far. From MIN_ORDERED on order
-    statistics, which need no shape of the distribution (docs/decisions/0003-intervals.md, with simulated coverage).
+    which needs processes that scatter evenly: order statistics of so few do not reach far enough. From MIN_ORDERED on,
+    order statistics, which need no shape of the distribution. Simulated coverage: docs/decisions/0003-intervals.md.
     """
     count = len(process_medians)
     if count < 2 or min(process_medians) <= 0:
         return None
     centre = median(process_medians)
     found = log_t_interval(process_medians) if count < MIN_ORDERED else _ordered_interval(process_medians)
-    # Logarithms and back may leave equal values one rounding beside themselves.
+    # Taking logarithms and back may change equal values by one rounding.
     return found and Interval(low=min(found.low, centre), high=max(found.high, centre))
 
 
 MIN_ORDERED = 5
-"""Processes from which on the smallest and the largest enclose the median well enough: with 93.75% for five."""
+"""Fewest processes whose smallest and largest value enclose the median well enough: with 93.75% for five."""
 
 
 def _ordered_interval(values: Sequence[float]) -> Interval:
@@ -172,9 +171,9 @@ def _ordered_interval(values: Sequence[float]) -> Interval:
 
     The pairs at depth d and d + 1 enclose the median with a probability above and below CONFIDENCE, by the binomial;
     Hettmansperger and Sheather (Statistics & Probability Letters 4, 1986) say how far between them the ends lie, for
-    distributions without gaps. With a gap at the median (processes of two speeds, half and half) that holds in 87%
-    only, so that here an end goes inwards from the outer order statistic by no more than the inner ones span. Five
-    values, of which the extremes reach 93.75%, have those.
+    distributions without gaps. With a gap at the median (processes of two speeds, half and half) only 87% of such
+    intervals enclose it. So here an end moves inwards from the outer order statistic by at most the span of the inner
+    order statistics. For five values, whose extremes reach 93.75%, the ends are the extremes.
     """
     logs = np.sort(np.log(np.asarray(values, dtype=np.float64)))
     depth, inward = _depth(len(values))
@@ -202,10 +201,10 @@ def _enclosed(count: int, depth: int) -> float:
 
 
 def relative_interval_half_width(interval: Interval, centre: float) -> float:
-    """Half-width, relative to the estimate, of the narrowest interval around the estimate that covers this one.
+    """Half-width, relative to the estimate, of the narrowest symmetric interval around the estimate that covers this.
 
-    Of a skewed interval it is the longer side: half of both sides together would call one narrow whose estimate may be
-    off by all of it.
+    For a skewed interval it is the longer side: half of both sides together would be small although the estimate may be
+    off by the whole interval.
     """
     return max(interval.high - centre, centre - interval.low) / centre
 
@@ -233,11 +232,11 @@ class TwoSpeeds:
 
 
 MIN_SPEED_GAP = 0.05
-"""Relative distance of the two groups, from which on a reader wants to know of both."""
+"""Relative distance of the two groups, from which on both are reported."""
 
 SPEED_GAP = 6.0
-"""The same in standard deviations inside the groups. Processes of one speed fall into two groups like that in 4% of
-rows of five and 2% of rows of six, whether they scatter by 5% or 30% (docs/speed.md)."""
+"""The same in standard deviations inside the groups. Processes of one speed form such groups in 4% of rows of five and
+2% of rows of six, whether they scatter by 5% or 30% (docs/speed.md)."""
 
 
 def two_speeds(process_medians: Sequence[float]) -> TwoSpeeds | None:
@@ -263,8 +262,8 @@ def two_speeds(process_medians: Sequence[float]) -> TwoSpeeds | None:
 def trend(values: Sequence[float]) -> float | None:
     """Relative change from the first of some positive values to the last, along a line through their logarithms.
 
-    None for fewer than three, for one <= 0, and where the slope cannot be told from scatter: t test of a least-squares
-    slope, two-sided at 5%.
+    None for fewer than three, for any <= 0, and where the slope is not significant: t test of a least-squares slope,
+    two-sided at 5%.
     """
     degrees = len(values) - 2
     if degrees < 1 or min(values) <= 0:
@@ -291,8 +290,8 @@ def t_critical(degrees_of_freedom: int) -> float:
 def _t_within(angle: float, degrees_of_freedom: int) -> float:
     """P[|T| <= sqrt(v) tan(angle)] for a whole number v of degrees of freedom (Abramowitz and Stegun 26.7.3, 26.7.4).
 
-    Both are a sum of powers of the angle's cosine, each term a fraction of the one before: even powers for an even v,
-    odd ones for an odd v.
+    Both are a sum of powers of the angle's cosine, each term a fraction of the previous: even powers for an even v,
+    odd powers for an odd v.
     """
     odd = degrees_of_freedom % 2
     square = math.cos(angle) ** 2

@@ -1,4 +1,4 @@
-"""Outputs against the fp32 reference: pure functions on arrays."""
+"""Comparison of outputs with the fp32 reference: pure functions on arrays."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from harness.core.schemas import Parity
 Outputs = Mapping[str, NDArray[np.generic]]
 
 PIECE = 1 << 16
-"""Elements compared at a time. Whole arrays as float64 would count as peak memory of the backend, and fault pages."""
+"""Elements compared at a time. Whole arrays as float64 would count as the backend's peak memory, and page-fault."""
 
 SMALL_ITEM = 0.1
-"""Share of the batch's root mean square norm. Whoever is below it, as an item whose outputs are all but zero, is
-measured against that share: rounding would otherwise be any number of times as large as what it rounds."""
+"""Share of the batch's root mean square norm. The distance of a sample with a smaller norm, such as one whose outputs
+are almost zero, is divided by this share instead: otherwise rounding alone could give any relative distance."""
 
 
 def compare(outputs: Outputs, reference: Outputs, classifier: bool) -> Parity:
     """Distance of one batch of outputs from its reference.
 
     Both map output name → array of shape (batch, …). relative_l2 is ‖o − r‖ / ‖r‖ over all elements of an
-    output, the worst over outputs; max_abs and cosine likewise. item_relative_l2 and item_cosine are the same of the
-    worst single item: a batch of 64 hides one that is wholly wrong. top1_agreement is the share of equal arg-max
-    over the last axis of the first output, for classifiers only. nonfinite counts what is NaN in the outputs, or
-    infinite on one side and not on the other; the same infinity on both sides is equal and in no distance.
+    output, the worst over outputs; max_abs and cosine likewise. item_relative_l2 and item_cosine are those of the
+    worst single sample: a batch of 64 hides one wholly wrong sample. top1_agreement is the share of equal arg-max
+    over the last axis of the first output, for classifiers only. nonfinite counts values that are NaN in the outputs,
+    or infinite on one side only; the same infinity on both sides is equal and part of no distance.
 
-    Raises ValueError when an output is missing or has another shape, and when the reference holds NaN: such outputs
+    Raises ValueError when an output is missing or has another shape, and when the reference contains NaN: such outputs
     cannot be compared at all.
     """
     first = next(iter(reference))
@@ -81,7 +81,7 @@ def worst(parts: Iterable[Parity]) -> Parity | None:
 
 
 def worst_item(parts: Sequence[Parity]) -> dict[str, float | None]:
-    """The fields of the worst item over several comparisons; None where one of them did not look at items."""
+    """The fields of the worst sample over several comparisons; None where one of them did not compare samples."""
     distances, cosines = [part.item_relative_l2 for part in parts], [part.item_cosine for part in parts]
     return {
         "item_relative_l2": None if None in distances else max(filter(None, distances), default=0.0),
@@ -101,7 +101,7 @@ Numbers = NDArray[np.float64]
 
 
 def _without_equal_infinities(ours: Numbers, theirs: Numbers) -> tuple[Numbers, Numbers, int]:
-    """Both with zeros where one of them is not finite, and the number of those places but where they hold the same
+    """Both with zeros where either is not finite, and the number of those places, except where both hold the same
     infinity (a mask of -inf is right) or the reference alone is NaN."""
     finite = np.isfinite(ours) & np.isfinite(theirs)
     if finite.all():
@@ -112,7 +112,7 @@ def _without_equal_infinities(ours: Numbers, theirs: Numbers) -> tuple[Numbers, 
 
 @dataclass(frozen=True)
 class _Sums:
-    """What the distances of one output are made of: sums of squares and products, one for each item."""
+    """The parts of one output's distances: sums of squares and products, one for each sample."""
 
     difference: Numbers
     output: Numbers
@@ -125,11 +125,11 @@ class _Sums:
 
     @classmethod
     def of(cls, output: NDArray[np.generic], reference: NDArray[np.generic], items: int) -> _Sums:
-        """Of two arrays of one shape; where one of them alone is not finite, only how often.
+        """The sums of two arrays of one shape; where only one of them is not finite, only the number of such values.
 
-        An array whose first axis is not that of the items counts as one item.
+        items: samples of the batch. An array whose first axis has another length counts as one sample.
         """
-        # Not by numpy.linalg: where nobody bounds its BLAS (`run` does), its threads fight with a backend's for cores.
+        # Not by numpy.linalg: unless BLAS threads are limited (`run` does), they take cores from a backend's threads.
         rows = items if output.ndim and output.shape[0] == items else 1
         ours, theirs = output.reshape(rows, -1), reference.reshape(rows, -1)
         sums = np.zeros((4, rows))
@@ -148,24 +148,24 @@ class _Sums:
         return cls(sums[0], sums[1], sums[2], sums[3], max_abs, nonfinite, undefined)
 
     def relative_l2(self) -> float:
-        """‖o − r‖ / ‖r‖. A reference of zeros has no scale: any difference is then infinitely far, none is equal."""
+        """‖o − r‖ / ‖r‖. A reference of zeros has no scale: any difference is then infinitely far, none is 0."""
         reference = float(self.reference.sum())
         if reference:
             return math.sqrt(float(self.difference.sum()) / reference)
         return 1e30 if self.max_abs else 0.0
 
     def cosine(self) -> float:
-        """o·r / (‖o‖ ‖r‖); of zeros, 1 where both are."""
+        """o·r / (‖o‖ ‖r‖); with zeros, 1 where both are zero, else 0."""
         norms = math.sqrt(float(self.output.sum())) * math.sqrt(float(self.reference.sum()))
         return min(float(self.product.sum()) / norms, 1.0) if norms else float(self.relative_l2() == 0.0)
 
     def item_relative_l2(self) -> float:
-        """The largest ‖o − r‖ / ‖r‖ of one item. Items that are small beside the others are held to SMALL_ITEM."""
+        """The largest ‖o − r‖ / ‖r‖ of one sample; SMALL_ITEM applies to samples that are small beside the others."""
         scale = np.maximum(self.reference, self._small)
         return math.sqrt(float(np.max(self.difference / scale))) if self._small else self.relative_l2()
 
     def item_cosine(self) -> float:
-        """The smallest cosine of one item; those that are small beside the others have no direction to judge."""
+        """The smallest cosine of one sample; samples that are small beside the others have no direction to judge."""
         large = self.reference >= self._small
         if not self._small or not large.any():
             return self.cosine()
@@ -175,12 +175,12 @@ class _Sums:
 
     @property
     def _small(self) -> float:
-        """Square of the norm below which an item counts as small."""
+        """Square of the norm below which a sample counts as small."""
         return SMALL_ITEM**2 * float(self.reference.mean())
 
 
 def _pieces(rows: int, columns: int) -> Iterator[tuple[slice, slice]]:
-    """Parts of at most PIECE elements that cover an array: some whole rows, or a part of one."""
+    """Parts of at most PIECE elements that cover an array: some whole rows, or a part of a row."""
     some = max(1, PIECE // max(columns, 1))
     for first in range(0, rows, some):
         for start in range(0, columns, PIECE):

@@ -1,6 +1,6 @@
 """Two rows or two runs: the ratio of their medians with its interval, tests of no difference, Holm's correction (pure).
 
-Why these and no others: docs/decisions/0006-comparison.md, with simulated error rates.
+Reasons for these methods: docs/decisions/0006-comparison.md, with simulated error rates.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from harness.core.schemas import Interval
 from harness.statistics.estimators import median, median_interval
 
 MIN_ROUNDS = 2
-"""Processes that each side needs: with one, how far another would differ is not known."""
+"""Processes that each side needs: with one process, the scatter between processes is unknown."""
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """One median over another, and the 95% interval; None where one of the two has none."""
+    """One median divided by another, and the 95% interval; None where either median has no interval."""
 
     value: float
     ci95: Interval | None
@@ -33,8 +33,8 @@ class Change:
     """A ratio of two runs, current / baseline, and how likely chance alone is.
 
     ci95: of the ratio. t_p, rank_p: of no difference, two-sided, not adjusted. apart: every process of one run is
-    faster than every one of the other; of pairs, every round's. rounds: processes of the baseline and of the current
-    run.
+    faster than every process of the other; with pairs, in every round. rounds: processes of the baseline and of the
+    current run.
     """
 
     value: float
@@ -46,10 +46,10 @@ class Change:
 
 
 def ratio_of_medians(over: Sequence[float], under: Sequence[float]) -> Ratio | None:
-    """The median of `over` by that of `under`: positive values, one a process.
+    """The median of `over` divided by the median of `under`: positive values, one per process.
 
-    None where a side has no value or one <= 0. The only estimator of a ratio here: what a reader gets who divides the
-    two medians.
+    None where a side has no value or any <= 0. The only estimator of a ratio here: a reader who divides the two medians
+    gets the same.
     """
     if not over or not under or min(*over, *under) <= 0:
         return None
@@ -57,11 +57,11 @@ def ratio_of_medians(over: Sequence[float], under: Sequence[float]) -> Ratio | N
 
 
 def ratio_of(over: float, over_ci95: Interval | None, under: float, under_ci95: Interval | None) -> Ratio:
-    """The ratio of two positive estimates of separate processes, with the interval that theirs give.
+    """The ratio of two positive estimates of separate processes, with an interval from their intervals.
 
     MOVER on logarithms (Zou and Donner, Statistics in Medicine 27, 2008; Donner and Zou, Statistical Methods in Medical
     Research 21, 2012): each end is as far from the ratio as the two ends on that side are from their estimates,
-    squared and added. Lopsided intervals give a lopsided one. How often it holds: docs/speed.md.
+    squared and added. Skewed intervals give a skewed interval. Its coverage: docs/speed.md.
     """
     return Ratio(over / under, _mover(over, over_ci95, under, under_ci95))
 
@@ -74,14 +74,14 @@ def _mover(over: float, over_ci95: Interval | None, under: float, under_ci95: In
     try:
         return Interval(low=over / under * math.exp(-down), high=over / under * math.exp(up))
     except (OverflowError, ValueError):
-        return None  # the upper end is beyond a float: nothing is known
+        return None  # the upper end is beyond a float: unknown
 
 
 def change_between(baseline: Sequence[float], current: Sequence[float]) -> Change | None:
-    """Everything that the process medians of two runs say about a change.
+    """The change between two runs, from their process medians.
 
-    None with fewer than MIN_ROUNDS on a side, a value <= 0, or values that do not differ at all, whose spread is
-    unknown rather than 0.
+    None with fewer than MIN_ROUNDS on a side, a value <= 0, or values that are all equal, whose spread is unknown
+    rather than 0.
     """
     if min(len(baseline), len(current)) < MIN_ROUNDS or min(*baseline, *current) <= 0:
         return None
@@ -99,8 +99,9 @@ def change_of_ratios(
     """How a ratio of two rows changed between two runs, for machines whose times are not comparable.
 
     baseline, current: process medians of the row and of the row that it is divided by, in each run. The interval is
-    MOVER's twice, the test Welch's for a contrast of four means of logarithms. There are no ranks of a ratio of
-    separate processes: rank_p is 1, and `apart` says that the two intervals of the ratios do. None as change_between.
+    MOVER applied twice, the test is Welch's for a contrast of four means of logarithms. A ratio of separate processes
+    has no ranks: rank_p is 1, and `apart` says that the two ratios' intervals do not overlap. None as in
+    change_between.
     """
     four = (*baseline, *current)
     if min(map(len, four)) < MIN_ROUNDS or min(map(min, four)) <= 0:
@@ -120,14 +121,14 @@ def change_of_ratios(
 def welch_p(baseline: Sequence[float], current: Sequence[float]) -> float | None:
     """p of Welch's t on the logarithms of positive process medians (Biometrika 34, 1947); None without any spread.
 
-    The runs are separate, so no round of one belongs to a round of the other, and a machine that was restless in one
-    of them makes the two spreads unequal: hence neither a paired nor a pooled test.
+    The runs are separate, so their rounds do not form pairs, and a machine that was restless in one run makes the two
+    spreads unequal: hence neither a paired nor a pooled test.
     """
     return _contrast_p([(current, 1), (baseline, -1)])
 
 
 def _contrast_p(groups: Sequence[tuple[Sequence[float], int]]) -> float | None:
-    """p of a signed sum of the groups' mean logarithms being 0, each with a spread of its own."""
+    """p of the hypothesis that a signed sum of the groups' mean logarithms is 0; each group has its own spread."""
     found = [(sign, len(values), *_mean_and_error(values)) for values, sign in groups]
     variance = math.fsum(error for *_, error in found)
     if variance <= 0:
@@ -141,8 +142,8 @@ def _contrast_p(groups: Sequence[tuple[Sequence[float], int]]) -> float | None:
 def rank_p(baseline: Sequence[float], current: Sequence[float]) -> float:
     """p of the exact rank test (Mann and Whitney, Annals of Mathematical Statistics 18, 1947), two-sided.
 
-    Needs no shape of the distribution, so that processes of two speeds do not fool it. A tie counts half; a sum that is
-    not whole is taken for the next one towards no difference.
+    Needs no shape of the distribution, so that processes of two speeds do not mislead it. A tie counts half; a sum that
+    is not whole is rounded towards no difference.
     """
     pairs, before = len(baseline) * len(current), sorted(baseline)
     wins = sum((bisect_left(before, after) + bisect_right(before, after)) / 2 for after in current)
@@ -151,7 +152,7 @@ def rank_p(baseline: Sequence[float], current: Sequence[float]) -> float:
 
 @cache
 def _rank_p(one: int, other: int) -> list[float]:
-    """Two-sided p by the smaller of the two rank sums: how many orders of the processes have such a sum or a smaller.
+    """Two-sided p by the smaller of the two rank sums: the share of the orders of the processes with at most that sum.
 
     The orders with each sum are the coefficients of the Gaussian binomial, the product of (1 - x^(other + i)) /
     (1 - x^i) over i from 1 to `one`.
@@ -172,8 +173,8 @@ def _rank_p(one: int, other: int) -> list[float]:
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjusted p in the order given (Holm, Scandinavian Journal of Statistics 6, 1979).
 
-    Rejecting where it is < 0.05 raises a false alarm, one or many, in at most 5% of tables, however rows depend on
-    each other.
+    Rejecting where it is < 0.05 gives one or more false alarms in at most 5% of tables, whatever the dependence between
+    rows.
     """
     adjusted = [0.0] * len(p_values)
     largest = 0.0

@@ -1,1 +1,1 @@
-"""What runs in the measured process: the clock, the loop, the modes, one session per case."""
+"""Code that runs in the measured process: the clock, the loop, the modes, one session per case."""

@@ -1,7 +1,7 @@
-"""The only clock: `perf_counter_ns`, the same for every backend, with its own cost measured; and what clocks the CPU.
+"""The only host clock (`perf_counter_ns`, for every backend), its measured overhead, and a fixed piece of work.
 
-A guest does not see its CPU's frequency. How long a fixed piece of work takes shows it all the same, and shows a
-neighbour on the same core as well.
+A guest cannot read its CPU's frequency. The time of a fixed piece of work shows it nevertheless, and also shows a
+neighbour on the same core.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ now_ns = time.perf_counter_ns
 """Monotonic host time in nanoseconds."""
 
 unix_s = time.time
-"""Seconds since the epoch: the one instant that processes of a command can hand on. Never for a latency."""
+"""Seconds since the epoch: the only time that processes of a command can pass to each other. Never for a latency."""
 
 cpu_time_ns = time.process_time_ns
-"""CPU time of this process, all threads that ever ran in it together, in nanoseconds."""
+"""CPU time of this process in nanoseconds, the sum over all threads that ever ran in it."""
 
 
 def suspended_ns() -> int | None:
-    """How long the machine has been suspended since it started, of which `now_ns` knows nothing; None where no clock
-    counts it (Linux alone does)."""
+    """How long the machine has been suspended since it started, which `now_ns` does not count; None where no clock
+    counts it (only Linux does)."""
     if not hasattr(time, "CLOCK_BOOTTIME"):
         return None
-    # Monotonic first: read the other way round, the difference could shrink between two calls by an interrupt.
+    # Monotonic first: in the other order, an interrupt could make the difference shrink between two calls.
     monotonic = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - monotonic
 
@@ -36,13 +36,13 @@ def suspended_ns() -> int | None:
 _READS = 2_000
 
 _WORK = bytes(16 << 10)
-"""Fits into the first-level cache of every CPU of today, so that memory has no part in it."""
+"""Fits into the first-level cache of every current CPU, so that memory does not matter."""
 _REPEATS = 24
-"""Of some 10 µs each. The least of them has met no interrupt."""
+"""About 10 µs each. The shortest was not interrupted."""
 
 
 def calibrate() -> Clock:
-    """Measure what reading the clock costs: the median of reads back to back."""
+    """Measure the overhead of reading the clock: the median of reads back to back."""
     read = now_ns
     gaps = [-(read() - read()) for _ in range(_READS)]
     return Clock(
@@ -53,7 +53,7 @@ def calibrate() -> Clock:
 
 
 def work_ns() -> int:
-    """How long a fixed piece of computing takes on one thread: the least of a quarter of a millisecond of repeats."""
+    """Time of a fixed piece of work on one thread: the shortest of a quarter of a millisecond of repeats."""
     read, digest = now_ns, hashlib.sha256
     least = 1 << 62
     for _ in range(_REPEATS):
@@ -64,7 +64,7 @@ def work_ns() -> int:
 
 
 def shortest_ns(work: Callable[[], object], span_ns: int, min_calls: int = 3) -> int:
-    """The shortest of the calls that fit into span_ns, of min_calls at least: what the work takes undisturbed."""
+    """Time of the shortest call within span_ns, of min_calls at least: the time of the undisturbed work."""
     shortest, calls = None, 0
     end = now_ns() + span_ns
     while True:

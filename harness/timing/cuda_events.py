@@ -1,11 +1,11 @@
-"""The GPU's clock: events on the very stream that a backend enqueues on, the same for every backend.
+"""The GPU's clock: events on the stream that a backend enqueues on, the same for every backend.
 
-An event is a time stamp that the GPU writes when it comes to that place of the stream, so two of them span whatever was
-enqueued between them. To be known when reading the figure:
+An event is a time stamp that the GPU writes when it reaches that place of the stream, so two events span all work that
+was enqueued between them. Two facts matter for the figures:
 
-- The GPU passes the first event at once when it has nothing else to do. The time until the first kernel arrives is then
-  part of the span, as it is of what a caller waits for: work that is shorter than submitting it looks as long as that.
-- An event can be read when it has been passed: modes read theirs after the end of a sample was taken.
+- An idle GPU passes the first event at once. The time until the first kernel arrives is then part of the span, as it is
+  part of a caller's wait: work that is shorter than its submission looks as long as the submission.
+- An event can be read only after the GPU passed it: modes read theirs after they took the end of a sample.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from harness.core.schemas import Clock
 NAME = "CUDA events"
 
 RESOLUTION_NS = 500.0
-"""What the CUDA driver API documents for cuEventElapsedTime."""
+"""Resolution that the CUDA driver API documents for cuEventElapsedTime."""
 
 _PAIRS = 200
 
 
 class Marks:
-    """Some events, each on a stream, to be recorded in order.
+    """Events, each on a stream, to be recorded in order.
 
-    record: one call for each; it enqueues the time stamp.
-    wait: returns when the last one has been passed, whatever was enqueued behind it.
+    record: one call for each event; it enqueues the time stamp.
+    wait: returns when the GPU passed the last event, whatever was enqueued behind it.
     """
 
     def __init__(self, streams: Sequence[Any]) -> None:
-        """`streams`: that of each event."""
+        """`streams`: the stream of each event."""
         from pycuda import driver  # noqa: PLC0415 - there is a stream, so there is pycuda; elsewhere there need not be
 
         self._events = [driver.Event() for _ in streams]
@@ -42,17 +42,17 @@ class Marks:
         self.wait = self._events[-1].synchronize
 
     def gate(self, index: int, stream: Any) -> Callable[[], None]:
-        """A call that makes what a stream is given from then on wait for an event, as it was last recorded."""
+        """A call that makes all later work on a stream wait for the latest record of an event."""
         return partial(stream.wait_for_event, self._events[index])
 
     def between_ns(self, first: int, last: int) -> int:
-        """Device time from one to another, both passed."""
+        """Device time from one event to another; the GPU must have passed both."""
         milliseconds: float = self._events[first].time_till(self._events[last])
         return round(milliseconds * 1e6)
 
 
 def calibrate(stream: Any) -> Clock:
-    """What the clock itself costs: the median device time between two events with nothing between them."""
+    """Measure the overhead of the clock: the median device time between two events with nothing between them."""
     marks = Marks([stream] * 2)
     begin, end = marks.record
     gaps = []

@@ -1,13 +1,13 @@
-"""The modes on a GPU: the host's clock as in modes.py, and the GPU's own around the same work.
+"""The modes on a GPU: the host's clock as in modes.py, and the GPU's clock around the same work.
 
-sync       host, device and enqueue time of every batch, one in flight
-transfer   sync with the copies from and to pinned host memory inside the sample, each part by events of its own
-pipelined  two in flight on the one stream; the device time of a batch is its own, without the wait behind the other.
-           At the transfer boundary: device_overlap.py
+sync       host, device and enqueue time of every batch, one batch in flight
+transfer   sync with the copies from and to pinned host memory inside the sample, each part with its own events
+pipelined  two batches in flight on one stream; the device time of a batch excludes the wait for the other batch.
+           At the transfer boundary: cuda_overlap.py
 offline    device and enqueue time of a block
 
-Enqueue time ends when the last submission of a sample returned; recording the first event, about a microsecond, is in
-it. Nothing but the next input's choice and the reading of passed events happens between samples.
+Enqueue time ends when the last submission of a sample returned; it includes recording the first event, about a
+microsecond. Between samples, a mode only chooses the next input and reads passed events.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class OnStream(Inference, Protocol):
 
 
 class DeviceMode(Mode):
-    """A mode with columns beside the samples, one for each field of DeviceSamples that it fills."""
+    """A mode with a column beside the samples for each field of DeviceSamples that it fills."""
 
     fields: ClassVar[tuple[str, ...]] = ("device_ns", "enqueue_ns")
 
@@ -45,7 +45,7 @@ class DeviceMode(Mode):
         self._columns = [array("q") for _ in self.fields]
 
     def device(self, used: int) -> DeviceSamples:
-        """What the GPU's clock told of the first `used` samples, and the clock's own cost, measured now."""
+        """The GPU's times of the first `used` samples, and the overhead of its clock, measured now."""
         found = {name: tuple(column[:used]) for name, column in zip(self.fields, self._columns, strict=True)}
         return DeviceSamples.model_validate({"clock": calibrate(required_stream(self._queue)), **found})
 
@@ -60,7 +60,7 @@ class DeviceMode(Mode):
 
 
 class DeviceSync(DeviceMode):
-    """One in flight."""
+    """One batch in flight."""
 
     def block(
         self, samples: array[int], first: int, block_ns: int, min_iterations: int, deadline: int | None = None
@@ -94,7 +94,7 @@ class DeviceSync(DeviceMode):
 
 
 class DeviceTransfer(DeviceMode):
-    """One in flight, copies included. One stream does one thing after the other, so the parts add up to the whole."""
+    """One batch in flight, copies included. A stream runs in order, so the parts add up to the whole."""
 
     fields = ("device_ns", "enqueue_ns", "h2d_ns", "compute_ns", "d2h_ns")
 
@@ -145,8 +145,8 @@ class DeviceTransfer(DeviceMode):
 
 
 class DevicePipelined(DeviceMode):
-    """Two in flight in turn, by the calls of every backend. As on a CPU (modes.Pipelined), the first of a block fills
-    the pipeline and the last empties it: neither counts.
+    """Two batches in flight in turn, by the calls of every backend. As on a CPU (modes.Pipelined), the first batch of a
+    block fills the pipeline and the last empties it: neither counts.
     """
 
     ahead = 1
@@ -188,7 +188,7 @@ class DevicePipelined(DeviceMode):
 
 
 class DeviceOffline(DeviceMode, Offline):
-    """Back to back, with events before the first and behind the last inference of a block. Its columns stay empty."""
+    """Back to back, with events before the first and after the last inference of a block. Its columns stay empty."""
 
     def block(
         self, samples: array[int], first: int, block_ns: int, min_iterations: int, deadline: int | None = None
@@ -215,7 +215,7 @@ class DeviceOffline(DeviceMode, Offline):
 
 
 def _submit(marks: Marks, infer: Any) -> int:
-    """Enqueue one inference between its events; the host time when its submission returned."""
+    """Enqueue one inference between its events; returns the host time at the end of its submission."""
     mark_begin, mark_end = marks.record
     mark_begin()
     infer()

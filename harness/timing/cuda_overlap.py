@@ -1,14 +1,14 @@
 """Transfers behind computing: three streams, and as many batches in flight as there are stages.
 
-While batch i computes, batch i + 1 is copied to the device and the outputs of batch i - 1 are copied back. What keeps
-them apart:
+While batch i computes, batch i + 1 is copied to the device and the outputs of batch i - 1 are copied back. Two rules
+keep them separate:
 
 - within a batch, two events: its pass waits for its upload, its download for its pass;
-- between batches, slots: each batch in flight has inputs and outputs of its own, and pinned memory for its answer. A
-  slot is filled again only when the host has seen the end of its last download, so neither an upload nor a pass can
-  meet the batch that was there before.
+- between batches, slots: each batch in flight has its own inputs and outputs, and pinned memory for its answer. A slot
+  is filled again only when the host has seen the end of its last download, so neither an upload nor a pass can
+  overwrite the previous batch.
 
-Batches of one stage go through one stream, in order. The host waits for nothing but the end of the oldest batch.
+Batches of one stage go through one stream, in order. The host waits only for the end of the oldest batch.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from harness.timing.cuda_events import Marks, required_stream
 from harness.timing.cuda_modes import DeviceMode, OnStream
 
 IN_FLIGHT = 3
-"""Batches, and so slots: one in each stage."""
+"""Batches in flight, and so slots: one for each stage."""
 
 
 class DeviceOverlapped(DeviceMode):
-    """The transfer boundary, pipelined. As in DevicePipelined, the first of a block fills the pipeline and the last two
-    empty it: none of them counts.
+    """The transfer boundary, pipelined. As in DevicePipelined, the first batch of a block fills the pipeline and the
+    last two empty it: none of them counts.
     """
 
     fields = ("device_ns", "enqueue_ns", "h2d_ns", "compute_ns", "d2h_ns")
@@ -107,13 +107,13 @@ class _Flight:
         end()
 
     def times_ns(self) -> tuple[int, ...]:
-        """Of a batch that is done, in the order of DeviceOverlapped.fields."""
+        """Times of a batch that is done, in the order of DeviceOverlapped.fields."""
         between_ns = self._between_ns
         return between_ns(0, 5), self._submitted - self.start, between_ns(0, 1), between_ns(2, 3), between_ns(4, 5)
 
 
 def _streams(backend: OnStream) -> tuple[Any, Any, Any]:
-    """That of uploads, of passes and of downloads. CaseError where there is only one."""
+    """The streams of uploads, passes and downloads. CaseError where there is only one."""
     stream = required_stream(backend)
     if backend.copy_streams is None:
         raise CaseError(

@@ -1,7 +1,7 @@
 """The e2e boundary: from text or JPEG bytes to the answer, in three parts that add up to the sample.
 
-preprocess   what the caller has → input arrays: tokenise, or decode and transform; on the calling thread alone
-inference    the arrays handed to the backend, one forward pass, its outputs handed back as copies
+preprocess   text or JPEG bytes → input arrays: tokenise, or decode and transform; on the calling thread alone
+inference    the arrays are handed to the backend, one forward pass, its outputs are handed back as copies
 postprocess  outputs → the answer: probabilities of the likeliest classes, a sentence embedding, the next token
 """
 
@@ -26,7 +26,7 @@ Arrays = Mapping[str, NDArray[np.generic]]
 
 
 _AGAIN = 2
-"""Batches that the repeat check prepares once more: decoding takes most of the time of many an e2e sample."""
+"""Batches that the repeat check prepares again: in many e2e samples, decoding takes most of the time."""
 
 
 class Fed(Inference, Protocol):
@@ -37,7 +37,7 @@ class Fed(Inference, Protocol):
 
 
 class EndToEnd(Mode):
-    """Sync, with everything that a caller has to do around it."""
+    """Sync, with everything that a caller must do before and after the inference."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class EndToEnd(Mode):
         prepare: Callable[[Sequence[Item]], Arrays],
         answer: Callable[[Arrays, Arrays], object],
     ) -> None:
-        """`items` are the batches as a caller has them; `answer` takes the outputs and the prepared inputs."""
+        """`items`: the batches as a caller has them; `answer` takes the outputs and the prepared inputs."""
         super().__init__(backend, len(items))
         self._fed = backend
         self._items = items
@@ -56,7 +56,7 @@ class EndToEnd(Mode):
         self._chosen = items[0]
 
     def choose(self, index: int) -> None:
-        """The caller has these items in hand."""
+        """Select the items that once() starts from."""
         self._chosen = self._items[index]
 
     def once(self) -> None:
@@ -68,7 +68,7 @@ class EndToEnd(Mode):
         self._answer(self._fed.outputs(), batch)
 
     def rewritable(self, batches: Sequence[Arrays]) -> Rewritable:
-        """The inference part alone, on arrays made from the first items: no items give an input between two others."""
+        """The inference part alone, on arrays made from the first items: no items would give an input between two."""
         del batches
         prepared = [
             {name: np.array(values) for name, values in self._prepare(items).items()} for items in self._items[:_AGAIN]
@@ -122,7 +122,7 @@ class EndToEnd(Mode):
                 return Block(iterations=position - first, wall_ns=end - block_start)
 
     def split(self, used: int) -> SplitSamples:
-        """What each of the samples measured is made of."""
+        """The parts of each measured sample."""
         before, between, after = (tuple(part[:used]) for part in self._parts)
         return SplitSamples(preprocess=before, inference=between, postprocess=after)
 

@@ -1,7 +1,7 @@
-"""The loop that times every backend: warm-up until steady, then blocks until the answer is precise enough.
+"""The loop that times every backend: warm-up until steady, then blocks until the result is precise enough.
 
-What one sample covers is the mode's (modes.py, endtoend.py): choosing the next input, storing the sample and deciding
-when to stop all happen outside of it.
+The mode defines the content of a sample (modes.py, end_to_end.py): choosing the next input, storing the sample and
+deciding when to stop all happen outside of it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ WINDOWS = 3
 """Warm-up windows that must agree: perf_analyzer's rule (METHOD.md §2.4)."""
 
 MAX_LENGTHENED = 0.5
-"""Of a block, at random. With blocks of exactly 20 iterations and 64 inputs, only every fourth input would ever come
-last, and a wrong answer to any other be never seen."""
+"""Share of a block by which it is longer at most, at random. With blocks of exactly 20 iterations and 64 inputs, only
+every fourth input would ever be last, and a wrong answer to any other would never be seen."""
 
 
 @dataclass(frozen=True)
 class WarmUp:
-    """Warm-up samples (none where the mode has none), whether the windows agreed in the end, how long it lasted."""
+    """Warm-up samples (empty where the mode has none), whether the windows agreed at the end, and its duration."""
 
     samples_ns: array[int]
     steady: bool
@@ -36,7 +36,7 @@ class WarmUp:
 
 @dataclass(frozen=True)
 class Timed:
-    """Measured samples (none where the mode has none), the blocks they were taken in, and why the loop stopped."""
+    """Measured samples (empty where the mode has none), their blocks, and why the loop stopped."""
 
     samples_ns: array[int]
     blocks: tuple[Block, ...]
@@ -44,13 +44,13 @@ class Timed:
 
 
 def warm_up(mode: Mode, settings: Measurement, after_window: Callable[[], object] = lambda: None) -> WarmUp:
-    """Run the very inputs that will be measured until three windows agree on their median, or the limit is reached.
+    """Run the inputs that will be measured until three windows agree on their median, or the limit is reached.
 
-    It goes on where the timed part will end at max_samples or max_s too early for both together to last min_s. Samples
-    are kept up to max_samples. `after_window` is called between windows.
+    It continues where the timed part will end so early, by max_samples or max_s, that both together would not last
+    min_s. Samples are kept up to max_samples. `after_window` is called between windows.
     """
     kept = array("q")
-    # Longer than a rotation of the inputs, whose index is where a block begins.
+    # Longer than a rotation of the inputs: a block begins at the index of an input.
     scratch = array("q", bytes(8 * (mode.batches + settings.max_samples)))
     medians: list[float] = []
     position = 0
@@ -58,14 +58,14 @@ def warm_up(mode: Mode, settings: Measurement, after_window: Callable[[], object
     while True:
         window_end = now_ns() + _ns(settings.window_s)
         while True:
-            # A block's first position also chooses its first input: this goes on in the rotation.
+            # A block's first position also chooses its first input: this continues the rotation.
             first = position % mode.batches
             block = mode.block(scratch, first, window_end - now_ns(), 1)
             latest = scratch[first : first + block.iterations]
             position += block.iterations
             if mode.has_latencies:
                 kept.extend(latest[: settings.max_samples - len(kept)])
-            # Work of less than a microsecond fills the buffer before the window is over: it is then used again.
+            # Work of less than a microsecond fills the buffer before the window ends: the buffer is then used again.
             if now_ns() >= window_end:
                 break
         medians.append(mode.centre_ns(block, latest))
@@ -89,8 +89,8 @@ def measure(
     """Time blocks until the stop rule holds, and until warm-up and timed part together have lasted min_s.
 
     `after_block` is called between blocks with the index of the input that ran last, so that outputs of timed
-    iterations can be kept for checking. With `chance` a block is up to a half longer, so that no input and no iteration
-    is the last of a block by rule. `warmed_ns`: how long the warm-up lasted; without it min_s is not asked for.
+    iterations can be kept for checking. With `chance` a block is up to a half longer, so that the last input and the
+    number of iterations vary. `warmed_ns`: duration of the warm-up; without it min_s does not apply.
     """
     samples = array("q", bytes(8 * settings.max_samples))
     used, blocks, medians = 0, list[Block](), list[float]()
@@ -130,7 +130,7 @@ def _stop(
 
 
 def _longest_timed_ns(median_ns: float, settings: Measurement) -> float:
-    """How long the timed part can last at most; a tenth less than the median says, which may still change a little."""
+    """Upper bound of the timed part's duration, a tenth below the median's value, which may still change a little."""
     return min(0.9 * settings.max_samples * median_ns, _ns(settings.max_s))
 
 

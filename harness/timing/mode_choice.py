@@ -1,4 +1,4 @@
-"""Which mode measures a case: by its device, boundary and mode."""
+"""The choice of the mode that measures a case, by its device, boundary and mode."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ DEVICE_MODES: Mapping[tuple[Boundary, schemas.Mode], Make] = {
     ("transfer", "sync"): DeviceTransfer,
     ("transfer", "pipelined"): DeviceOverlapped,
 }
-"""On a GPU."""
+"""Modes on a GPU."""
 
 
 def mode_for(case: Case, backend: OnStream, batches: int) -> Mode:
-    """The mode of a case whose samples start from arrays: every boundary but e2e (endtoend.py).
+    """The mode of a case whose samples start from arrays: every boundary except e2e (end_to_end.py).
 
     `batches`: number of different input batches. The backend need not be loaded yet. CaseError for a combination that
     is not measured.

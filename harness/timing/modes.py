@@ -1,7 +1,7 @@
-"""The modes: how one block of inferences is run and timed. Every mode reads the one clock; on a GPU, device_modes.py.
+"""The modes: how a block of inferences is run and timed by the host's clock; for a GPU see cuda_modes.py.
 
-sync       one in flight; a sample is the time from submitting a batch until its answer is complete
-pipelined  two in flight; a sample is the same, and holds the wait behind the batch before
+sync       one batch in flight; a sample is the time from submitting a batch until its answer is complete
+pipelined  two batches in flight; a sample is the same, and includes the wait for the previous batch
 offline    back to back, one synchronise at the end of a block; only the block is timed, so there are no samples
 """
 
@@ -33,7 +33,7 @@ class Inference(Protocol):
         """Enqueue one forward pass."""
 
     def synchronize(self) -> None:
-        """Wait until it is done."""
+        """Wait until the pass is done."""
 
     def refresh(self, index: int) -> None:
         """The arrays of an input batch have changed in place."""
@@ -52,7 +52,7 @@ class Mode(ABC):
     """One way to run the input batches of a case.
 
     has_latencies: False where a block is timed as a whole.
-    ahead: batches that ran after the last one of a block that counts.
+    ahead: batches that ran after the last batch that counts in a block.
     """
 
     has_latencies = True
@@ -72,7 +72,7 @@ class Mode(ABC):
         self._backend.synchronize()
 
     def rewritable(self, batches: Sequence[Arrays]) -> Rewritable:
-        """How to run batches again after their arrays were written to; `batches` are those of the backend."""
+        """How to run batches again after their arrays were written to; `batches`: the backend's batches."""
 
         def ready(index: int) -> None:
             self._backend.refresh(index)
@@ -95,17 +95,17 @@ class Mode(ABC):
         return None
 
     def device(self, used: int) -> DeviceSamples | None:
-        """The first `used` samples as a GPU saw them, where there is one. Asked before the backend is closed."""
+        """A GPU's times of the first `used` samples, on a GPU. Called before the backend is closed."""
         del used
         return None
 
     def centre_ns(self, block: Block, samples: array[int]) -> float:
-        """What one batch took in a block: the median of its samples, where there are any."""
+        """Time of one batch in a block: the median of its samples, where there are any."""
         return median(samples) if self.has_latencies else block.wall_ns / block.iterations
 
 
 class Sync(Mode):
-    """One in flight."""
+    """One batch in flight."""
 
     def block(
         self, samples: array[int], first: int, block_ns: int, min_iterations: int, deadline: int | None = None
@@ -132,8 +132,8 @@ class Sync(Mode):
 
 
 class Offline(Mode):
-    """Back to back. How many batches a block takes is decided before it: no clock is read and nothing is waited for
-    inside, where a device works behind the submitting thread.
+    """Back to back. The number of batches is fixed before a block starts: inside, no clock is read and no wait happens,
+    so that a device can work behind the submitting thread.
     """
 
     has_latencies = False
@@ -145,7 +145,7 @@ class Offline(Mode):
     def block(
         self, samples: array[int], first: int, block_ns: int, min_iterations: int, deadline: int | None = None
     ) -> Block:
-        """Time the block as a whole. The very first one is a single batch, to learn how long one takes."""
+        """Time the block as a whole. The very first block is a single batch, to learn its time."""
         select, infer, batches, now_ns = self._backend.select, self._backend.infer, self.batches, clock.now_ns
         iterations = self._planned(len(samples) - first, block_ns, min_iterations, deadline)
         start = now_ns()
@@ -158,7 +158,7 @@ class Offline(Mode):
         return Block(iterations=iterations, wall_ns=wall_ns)
 
     def _planned(self, room: int, block_ns: int, min_iterations: int, deadline: int | None) -> int:
-        """How many batches the next block takes, at most `room`."""
+        """Number of batches of the next block, at most `room`."""
         if self._batch_ns is None:
             return 1
         wanted = max(min_iterations, math.ceil(block_ns / self._batch_ns))
@@ -171,8 +171,8 @@ class Offline(Mode):
 
 
 class Pipelined(Mode):
-    """Two in flight in turn. The first of a block fills the pipeline and the last empties it: neither counts, so that
-    every batch that counts ran with another one beside it.
+    """Two batches in flight in turn. The first of a block fills the pipeline and the last empties it: neither counts,
+    so that every batch that counts ran beside another batch.
     """
 
     ahead = 1
@@ -214,4 +214,4 @@ class Pipelined(Mode):
 
 
 MODES: Mapping[schemas.Mode, type[Mode]] = {"sync": Sync, "pipelined": Pipelined, "offline": Offline}
-"""By the name that a case has."""
+"""Modes that the host's clock alone times, by their name in a case."""

@@ -1,13 +1,13 @@
-"""The repeat check, after MLPerf's TEST04: a pass on an input never seen before against one on an input that rotated.
+"""The repeat check, after MLPerf's TEST04: passes on new inputs compared with passes on inputs that repeat.
 
-A backend that answers from memory, by the content of its input or by where it lies, is fast only as long as inputs
-repeat. So pairs of passes run in turn: on a stored input, and on a new one that was written into the very same memory.
-Both are written outside the clock right before their pass, so that both lie alike in the caches. Which of the two runs
-first is random, and balanced: whatever the machine does to the first or second pass of pairs, equal work then comes out
-longer on either side equally often. What the pairs prove is in harness/aggregation/checks.py.
+A backend that answers from memory, by the content or the address of its input, is fast only while inputs repeat. So
+pairs of passes run in turn: on a stored input, and on a new input that was written into the same memory. Both are
+written outside the clock right before their pass, so that both are in the caches in the same way. Which of the two runs
+first is random, and balanced: whatever the machine does to the first or second pass of pairs, equal work is then longer
+on either side equally often. The pairs are judged in harness/aggregation/checks.py.
 
-A new input is made of two stored ones, so that it has their shapes, types and ranges: floats are blended, integers
-(token ids, pixels) spliced element by element; what has two values at most, such as a mask, stays as it is.
+A new input is made of two stored inputs, so that it has their shapes, types and ranges: floats are blended, integers
+(token ids, pixels) spliced element by element; an array with at most two values, such as a mask, stays unchanged.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from harness.timing.clock import now_ns
 Arrays = Mapping[str, NDArray[np.generic]]
 
 LEAST_PAIRS = 8
-"""Of slow models: three rounds then have 24 pairs."""
+"""Pairs for slow models: three rounds then have 24 pairs."""
 
 MOST_PAIRS = 64
 
 BUDGET_NS = 400_000_000
-"""Faster models are repeated this long, new inputs and copies included."""
+"""Faster models run pairs for this long, new inputs and copies included."""
 
 _DRAWS = 8
-"""Tries to make an input that differs from both that it is made of: texts may agree but for a few tokens."""
+"""Tries to make an input that differs from both of its sources: two texts may differ in only a few tokens."""
 
 _LEAST_OTHER = 0.5
-"""Smallest share of the other input in a blend: what is nearer to the other one can hardly pass for the first."""
+"""Smallest share of the other input in a blend: a blend nearer to the other can hardly pass for the first."""
 
 
 @dataclass(frozen=True)
 class Rewritable:
     """How a mode runs batches whose arrays were written to (harness.timing.modes.Mode.rewritable).
 
-    batches: arrays that may be written to. ready(i): makes batch i, as its arrays now are, the next one; outside the
-    clock. once: one pass of it, complete. outputs: copies of its answer.
+    batches: arrays that may be written to. ready(i): makes batch i, with its arrays as they are now, the next batch;
+    outside the clock. once: one complete pass of it. outputs: copies of its answer.
     """
 
     batches: Sequence[Arrays]
@@ -56,16 +56,16 @@ class Rewritable:
 
 
 def check_repeats(runs: Rewritable, reference: Callable[[int], Arrays], seed: Sequence[int]) -> Repeats:
-    """Run the pairs, or say why not. All batches are afterwards as they were.
+    """Run the pairs, or say why not. Afterwards all batches are as before.
 
-    reference(i): the fp32 outputs for stored batch i. The seed chooses the new inputs and the order within pairs;
-    another one for each process, so that none meets the inputs of an earlier one.
+    reference(i): the fp32 outputs for stored batch i. seed: chooses the new inputs and the order within pairs;
+    different for each process, so that no process repeats the inputs of an earlier process.
     """
     try:
         return _pairs(runs, reference, np.random.default_rng(seed))
     except InferometerError as error:
         return Repeats(missing=error.problem)
-    except Exception as error:  # what was measured before must not be lost by it
+    except Exception as error:  # it must not lose the earlier measurements
         return Repeats(missing=f"a pass on a new input failed: {type(error).__name__}: {str(error)[:200]}")
 
 
@@ -77,7 +77,7 @@ def _pairs(runs: Rewritable, reference: Callable[[int], Arrays], rng: np.random.
     fresh_ns, repeated_ns = array("q"), array("q")
     compared = unchanged = 0
     first = True
-    _timed(runs, 0)  # so that the first pair is not the only one after a pause
+    _timed(runs, 0)  # so that the first pair is not the only pair after a pause
     started = now_ns()
     while len(fresh_ns) < LEAST_PAIRS or (len(fresh_ns) < MOST_PAIRS and now_ns() - started < BUDGET_NS):
         pair = len(fresh_ns)
@@ -88,7 +88,7 @@ def _pairs(runs: Rewritable, reference: Callable[[int], Arrays], rng: np.random.
         if fresh is None:
             return Repeats(missing="the inputs are too alike to make another one of two of them")
         answers: dict[bool, Arrays] = {}
-        # The first pass of a pair follows a longer pause: of two pairs in turn, each order has one.
+        # The first pass of a pair follows a longer pause: two pairs in turn run in opposite orders.
         first = bool(rng.integers(2)) if pair % 2 == 0 else not first
         for new in (first, not first):
             _write(batches[one], fresh if new else stored)
@@ -132,7 +132,7 @@ def _has_three_values(values: NDArray[np.generic]) -> bool:
 
 
 def _new_input(stored: Arrays, other: Arrays, rng: np.random.Generator) -> Arrays | None:
-    """Between two stored inputs and equal to neither; None where none was found."""
+    """An input between two stored inputs and equal to neither; None where _DRAWS tries gave none."""
     for _ in range(_DRAWS):
         fresh = {name: _between(values, other[name], rng) for name, values in stored.items()}
         if not _equal(fresh, stored) and not _equal(fresh, other):
@@ -141,11 +141,11 @@ def _new_input(stored: Arrays, other: Arrays, rng: np.random.Generator) -> Array
 
 
 def _between(one: NDArray[Any], other: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
-    """An array of the same shape and type: blended item by item, or spliced element by element."""
+    """An array of the same shape and type: blended sample by sample, or spliced element by element."""
     if not np.issubdtype(one.dtype, np.floating):
         return np.where(rng.random(one.shape) < _LEAST_OTHER, one, other)
     blended = np.empty_like(one)
-    for item in np.ndindex(one.shape[:1]):  # one at a time stays in the cache; of a batch it would be much memory
+    for item in np.ndindex(one.shape[:1]):  # one at a time stays in the cache; a batch would need much memory
         share = rng.uniform(_LEAST_OTHER, 0.9)
         blended[item] = one[item] * one.dtype.type(1 - share) + other[item] * one.dtype.type(share)
     return blended

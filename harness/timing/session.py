@@ -1,4 +1,7 @@
-"""One case in one process: load → compile → reference check → warm-up → measure → outputs check → close."""
+"""The measurement of one case in one process.
+
+Load → compile → first inference → reference check → warm-up → measure → outputs check → repeat check → close.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ from harness.timing.repeat_check import check_repeats
 
 
 class StopCounter:
-    """Counts from when it is made, by phase. enter: what to call as well when a phase begins."""
+    """Counts stops by phase, from its creation on. enter: also called when a phase begins."""
 
     def __init__(self, enter: Callable[[str], None]) -> None:
         self._enter = enter
@@ -55,7 +58,7 @@ class StopCounter:
         self._counts = threading.current_thread() is threading.main_thread()
         if self._counts:
             self._before = signal.signal(signal.SIGCONT, self._on_continue)
-            # Calls of native libraries that a stop interrupts go on as they would without a handler.
+            # Calls of native libraries that a stop interrupts continue as they would without a handler.
             signal.siginterrupt(signal.SIGCONT, False)
 
     def enter(self, phase: str) -> None:
@@ -64,12 +67,12 @@ class StopCounter:
         self._enter(phase)
 
     def end(self) -> Stops | None:
-        """What was counted; None where signals could not be (outside of the main thread)."""
+        """The counts; None where signals could not be counted (outside of the main thread)."""
         if not self._counts:
             return None
         signal.signal(signal.SIGCONT, signal.SIG_DFL if self._before is None else self._before)
         before_ns, now_ns = self._suspended_ns, clock.suspended_ns()
-        # Two clocks are read one after the other: the difference may come out some nanoseconds below nothing.
+        # Two clocks are read one after the other: the difference may be negative by some nanoseconds.
         suspended_ns = None if before_ns is None or now_ns is None else max(0, now_ns - before_ns)
         return Stops(continued=tuple(self._continued), suspended_ns=suspended_ns)
 
@@ -81,7 +84,7 @@ _TASKS = Path("/proc/self/task")
 
 
 class CpuWatch:
-    """Begins when it is made."""
+    """Measures the process's use of CPUs, from its creation on."""
 
     def __init__(self, tasks: Path = _TASKS) -> None:
         self._tasks = tasks
@@ -91,17 +94,17 @@ class CpuWatch:
         self._cpu_ns, self._start_ns = clock.cpu_time_ns(), clock.now_ns()
 
     def time_work(self) -> None:
-        """Time the fixed piece of work once more. Between windows and blocks, never inside of one."""
+        """Time the fixed piece of work again. Only between windows and between blocks, never inside."""
         self._work.append(clock.work_ns())
 
     def end(self) -> CpuUse:
-        """What was used since it began."""
+        """The use since its creation."""
         wall_ns, cpu_ns = clock.now_ns() - self._start_ns, clock.cpu_time_ns() - self._cpu_ns
         before, after = self._waited, waited_ns(self._tasks)
         return CpuUse(
             wall_ns=wall_ns,
             cpu_ns=cpu_ns,
-            # A thread that was not there at the start begins with nothing waited.
+            # A thread that did not exist at the start begins at 0.
             waited_ns=sum(waited - before.get(thread, 0) for thread, waited in after.items()) if after else None,
             threads=len(after) or 1,
             threads_ended=len(before.keys() - after.keys()),
@@ -116,7 +119,7 @@ class CpuWatch:
 def waited_ns(tasks: Path = _TASKS) -> dict[str, int]:
     """By thread id, how long each thread of this process was ready and waited for a CPU; empty where it is not counted.
 
-    schedstat holds time on a CPU, time waited for one, and time slices (Documentation/scheduler/sched-stats in the
+    schedstat contains time on a CPU, time waited for a CPU, and time slices (Documentation/scheduler/sched-stats in the
     kernel's source); the kernel leaves it out without CONFIG_SCHED_INFO.
     """
     found = {}
@@ -129,7 +132,7 @@ def waited_ns(tasks: Path = _TASKS) -> dict[str, int]:
 
 
 def resident_bytes() -> int:
-    """Resident set now; the peak where the kernel does not tell (macOS)."""
+    """Resident set now; the peak where the kernel does not show it (macOS)."""
     return _status("VmRSS") or _peak_by_rusage()
 
 
@@ -154,20 +157,21 @@ def _peak_by_rusage() -> int:
 Outputs = Mapping[str, NDArray[np.generic]]
 
 KEPT_OUTPUTS = 8
-"""Outputs of timed iterations that are kept for the check after the loop: the latest blocks'."""
+"""Number of outputs that are kept for the check after the loop: those of the latest timed blocks."""
 
 LATER_SHARE = 8
-"""Rounds after the first compare one batch in so many before timing …"""
+"""Rounds after the first compare one batch in this many before timing …"""
 
 LEAST_CHECKED = 8
-"""… but no fewer than so many batches, or all where there are fewer."""
+"""… but at least this many batches, or all where there are fewer."""
 
 KEPT_BYTES = 16 << 20
-"""Fewer than that many where they are larger together, one at least: they count as memory of the backend."""
+"""Fewer outputs than KEPT_OUTPUTS are kept, but at least one, where they are larger together: they count as memory of
+the backend."""
 
 
 class Session(Protocol):
-    """What a session needs of a backend besides what its mode calls (harness.backends.base.Backend has it)."""
+    """The part of a backend that a session needs besides its mode's part (harness.backends.base.Backend has it)."""
 
     compiles: bool
 
@@ -184,15 +188,15 @@ class Session(Protocol):
         """Outputs of the last infer()."""
 
     def placement(self) -> Placement:
-        """What really ran."""
+        """Device, precision and settings that really ran."""
 
     def close(self) -> None:
-        """Give back what outlives the process."""
+        """Release resources that would outlive the process."""
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """Everything that one process found out about its case."""
+    """All measurements of one process about its case."""
 
     warm_up: WarmUp
     timed: Timed
@@ -210,7 +214,7 @@ class Measurements:
 
 
 class Kept:
-    """Outputs of timed iterations for the check after the loop, and how long the backend took to hand them out."""
+    """Outputs of timed iterations for the check after the loop, and how long the backend took to return them."""
 
     def __init__(self, outputs: Callable[[], Outputs]) -> None:
         self.latest: list[tuple[int, Outputs]] = []
@@ -218,7 +222,7 @@ class Kept:
         self._outputs = outputs
 
     def take(self, index: int) -> None:
-        """Keep the outputs of the last inference, which was of batch `index`."""
+        """Keep the outputs of the last inference, on batch `index`."""
         start = now_ns()
         outputs = self._outputs()
         self.outputs_ns.append(now_ns() - start)
@@ -229,9 +233,9 @@ class Kept:
             del self.latest[0]
 
     def time(self) -> OutputsTime | None:
-        """What outputs() took, and what copying the same arrays takes; None where there are none.
+        """Times of outputs() and of copying the same arrays; None where there are none.
 
-        After the loop and after the peak memory was read: copies inside would count as the backend's.
+        To be called after the loop and after reading the peak memory: earlier copies would count as the backend's.
         """
         if not self.latest:
             return None
@@ -259,10 +263,10 @@ def run_session(
 ) -> Measurements:
     """Measure one case.
 
-    mode: how the backend's batches are run; reference(i): the fp32 outputs for batch i; enter: told the name
-    of each phase as it begins, so that a crash can be placed. inputs: the arrays of the batches, in which the repeat
-    check writes; seed: decides by how much each block is longer than asked, and the new inputs of the repeat check;
-    another one for each process. round_number: from 1; decides which batches are compared before timing.
+    mode: how the backend's batches are run. reference(i): the fp32 outputs for batch i. enter: called with the name of
+    each phase when it begins, so that a crash can be assigned to a phase. inputs: the arrays of the batches, which the
+    repeat check overwrites. seed: decides by how much each block is longer than asked, and the new inputs of the repeat
+    check; different for each process. round_number: from 1; decides which batches are compared before timing.
     """
     stops = StopCounter(enter)
     enter = stops.enter
@@ -281,7 +285,7 @@ def run_session(
         kept.take(index)
         watch.time_work()
 
-    # No secret: which input comes last in a block must not be the same in all of them.
+    # Not for security: the last input must only differ between blocks.
     random_lengths = random.Random("/".join(map(str, seed)))  # noqa: S311
     timed = measure(mode, settings, after_block, warmed.elapsed_ns, random_lengths)
     cpu_use = watch.end()
@@ -317,7 +321,7 @@ def run_session(
 
 
 def _start_cold(backend: Session, mode: Mode, enter: Callable[[str], None]) -> ColdCosts:
-    """Load, compile and answer once, each timed: what the first user pays."""
+    """Load, compile and answer once, each timed: the cold start."""
     enter("load")
     start = now_ns()
     backend.load()
@@ -342,9 +346,11 @@ def _start_cold(backend: Session, mode: Mode, enter: Callable[[str], None]) -> C
 
 
 def batches_to_check(batches: int, round_number: int) -> range:
-    """Which batches a process compares with the reference before timing: all in round 1, and one in LATER_SHARE in each
-    later round, others in each, so that as many rounds cover all. What a process answers while it is timed is compared
-    besides. Of a slow model, comparing 64 answers takes longer than timing it."""
+    """Batches that a process compares with the reference before timing.
+
+    All in round 1, and one in LATER_SHARE in each later round, different in each, so that LATER_SHARE rounds cover all.
+    Answers during timing are compared as well. For a slow model, comparing 64 answers takes longer than timing it.
+    """
     step = 1 if round_number == 1 else max(1, min(LATER_SHARE, batches // LEAST_CHECKED))
     return range((round_number - 1) % step, batches, step)
 
@@ -363,7 +369,7 @@ def _compared(
 
 
 def _quiet_collector() -> None:
-    """No garbage collection inside the loop: a collection would land in some sample as an outlier of ours."""
+    """No garbage collection inside the loop: it would make a sample an outlier that the harness caused."""
     gc.collect()
     gc.freeze()
     gc.disable()
