@@ -1,7 +1,7 @@
 """A claim and a summary → a verdict for each of its values, ratios and orders (pure).
 
-Absolute values are judged on the card that they were published for and under the published conditions. Ratios and
-orders are judged anywhere, with every condition named that is not the same.
+Absolute values are judged only on the GPU or CPU that they were published for, and under the published conditions.
+Ratios and orders are judged on any machine; every condition that differs is listed.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from harness.core.schemas import (
 from harness.statistics.ratios import ratio_of_medians
 
 VALUE_TOLERANCE = 0.05
-"""Around a published value without an interval of its own."""
+"""Relative tolerance of a published value that has no interval of its own."""
 
 RATIO_TOLERANCE = 0.10
-"""Around a ratio of two published values, each of which may be off by VALUE_TOLERANCE: 1.05 / 0.95 is 1.105."""
+"""Relative tolerance of a ratio of two published values. Each may be off by VALUE_TOLERANCE: 1.05 / 0.95 is 1.105."""
 
 
 @dataclass(frozen=True)
 class JudgedValue:
-    """A verdict, and why where the two numbers do not say it."""
+    """A verdict. reason: why, where the two numbers do not show it."""
 
     verdict: Reproduced
     reason: str | None = None
 
 
 def band(published: float, tolerance: float) -> Interval:
-    """What counts as the published figure: it and its relative tolerance on either side."""
+    """The published figure with its relative tolerance on both sides."""
     return Interval(low=published * (1 - tolerance), high=published * (1 + tolerance))
 
 
 def judge(measured: Interval | None, published: Interval, also_narrow: Interval | None = None) -> JudgedValue:
-    """Hold a measured 95% interval against a published band; both ends belong to each.
+    """Compare a measured 95% interval with a published band. Both include their ends.
 
-    also_narrow: a second interval that the measured one need only be as narrow as to decide.
+    also_narrow: a second interval. A measured interval that is no wider than it is narrow enough to decide.
     """
     if measured is None:
         return JudgedValue("NOT COMPARABLE", "one round has no interval: measure at least 2, ROUNDS=5")
@@ -64,16 +64,17 @@ def judge(measured: Interval | None, published: Interval, also_narrow: Interval 
 
 
 def judge_measured(measured: Interval | None, published: float, interval: Interval) -> JudgedValue:
-    """Hold a measured interval against another one that was measured as well.
+    """Compare a measured interval with a published interval that was also measured.
 
-    Two runs of the same scatter have intervals of about the same width, and which is the narrower is chance. So it is
-    enough that the measured one is as narrow as what decides where no interval was published: ± VALUE_TOLERANCE.
+    Two runs with the same scatter have intervals of about the same width, and chance decides which is narrower. So a
+    measured interval is also narrow enough where it is no wider than the band without a published interval:
+    ± VALUE_TOLERANCE.
     """
     return judge(measured, interval, band(published, VALUE_TOLERANCE))
 
 
 def judge_order(steps: Sequence[tuple[str, Interval | None]]) -> JudgedValue:
-    """Judge an order by its steps: (which two, 95% interval of how many times faster the first of them is)."""
+    """Judge an order by its steps: (names of the two, 95% interval of the speed-up of the first over the second)."""
     if any(ratio is None for _, ratio in steps):
         return JudgedValue("NOT COMPARABLE", "one round has no interval: measure at least 2, ROUNDS=5")
     known = [(name, ratio) for name, ratio in steps if ratio is not None]
@@ -89,7 +90,7 @@ def judge_order(steps: Sequence[tuple[str, Interval | None]]) -> JudgedValue:
 
 
 def _is_wider(one: Interval, other: Interval) -> bool:
-    """By the ratio of the ends, as latencies and ratios are multiplicative."""
+    """Compares high / low, because latencies and ratios are multiplicative."""
     return one.high * other.low > other.high * one.low
 
 
@@ -98,7 +99,7 @@ _SHAPE = ("backend", "precision", "batch_size", "sequence_length", "boundary", "
 
 @dataclass(frozen=True)
 class MeasuredValue:
-    """What a summary has of a value: a sound row, or the reason why there is none."""
+    """The row of a summary for a value, or the reason why it has no sound row."""
 
     value: ClaimedValue
     row: Row | None
@@ -107,7 +108,7 @@ class MeasuredValue:
 
 
 def cell_on(value: ClaimedValue, claim: Claim, device: Device) -> Cell:
-    """What is measured for a value on a device: the published cell, or what the claim puts in its place there."""
+    """The case to measure for a value on a device: the published case, or the claim's substitute for that device."""
     found = Cell.model_validate(value.model_dump(include=set(Cell.model_fields)))
     substitute = claim.substitutes.get(device)
     if substitute is None:
@@ -119,14 +120,14 @@ def cell_on(value: ClaimedValue, claim: Claim, device: Device) -> Cell:
 
 
 def find(claim: Claim, value: ClaimedValue, summary: Summary | None, left_out: Mapping[str, str]) -> MeasuredValue:
-    """The row for a value. `left_out`: why values cannot be measured here, by name."""
+    """The row for a value. left_out: why values cannot be measured here, by name."""
     rows = [row for row in summary.rows if not row.tried] if summary else []
     here = [row for row in rows if _is_for(row, cell_on(value, claim, row.device))]
     environments = list(summary.environments.values()) if summary else []
     around = (*_card(claim, environments), *_versions(claim, environments), *claim.differs)
     if not here:
         return MeasuredValue(value, None, left_out.get(value.name, "not among the measured cases"), around)
-    # A setting that this device does not have leaves the backend its usual one, which is the first.
+    # Where this device lacks the setting, the backend's usual setting counts, which comes first.
     row = next((row for row in here if row.setting == value.setting), here[0])
     differences = (*_conditions(claim, value, row), *around)
     flaw = _flaw(row)
@@ -134,9 +135,10 @@ def find(claim: Claim, value: ClaimedValue, summary: Summary | None, left_out: M
 
 
 def between(published: Summary, current: Summary) -> tuple[Differing, ...]:
-    """What differs between two runs of this project.
+    """The differences between two runs of this project.
 
-    On a GPU the card decides a latency; what else the machine has is named. A CPU's whole machine decides.
+    On a GPU only another GPU forbids a comparison; other differences of the machine are listed. On a CPU every
+    difference of the machine that compatibility.differences refuses forbids it.
     """
     on_gpu = any(environment.gpu for environment in published.environments.values())
     return tuple(
@@ -155,7 +157,7 @@ def _is_for(row: Row, cell: Cell) -> bool:
 
 
 def _flaw(row: Row) -> str | None:
-    """Why a row has no figure to compare."""
+    """Why a row has no figure to compare; None where it has one."""
     if row.status != "measured":
         return f"{row.status}: {row.reason}" if row.reason else row.status
     if flags.too_short(row):
@@ -192,7 +194,7 @@ def _versions(claim: Claim, environments: Sequence[Environment]) -> Iterator[Dif
 
 
 def rows_of(claim: Claim, summary: Summary | None, left_out: Mapping[str, str]) -> tuple[ReproducedRow, ...]:
-    """A row for each value, ratio and order. `left_out`: why a value cannot be measured here, by its name."""
+    """A row for each value, ratio and order. left_out: why a value cannot be measured here, by its name."""
     found = {value.name: find(claim, value, summary, left_out) for value in claim.values}
     return (
         *(_value(claim, found[value.name]) for value in claim.values),
@@ -232,7 +234,7 @@ def _value(claim: Claim, found: MeasuredValue) -> ReproducedRow:
 
 
 def _in_unit(value: ClaimedValue, row: Row | None) -> tuple[float | None, Interval | None]:
-    """The row's figure and interval as the value has them: ms a batch, or items per second."""
+    """The row's figure and interval in the unit of the value: ms per batch, or items per second."""
     if row is None or row.latency_ns is None:
         return None, None
     if value.latency_ms is None:
@@ -263,7 +265,7 @@ def _ratio(ratio: ClaimedRatio, fast: MeasuredValue, slow: MeasuredValue) -> Rep
 
 
 def _times_faster(fast: MeasuredValue, slow: MeasuredValue) -> tuple[float | None, Interval | None, str | None]:
-    """(how many times faster per item, interval, why it cannot be told)."""
+    """(speed-up per sample, its interval, why it is unknown)."""
     missing = [f"{one.value.name}: {one.reason}" for one in (fast, slow) if one.row is None]
     if fast.row is None or slow.row is None:
         return None, None, "; ".join(missing)
@@ -274,12 +276,12 @@ def _times_faster(fast: MeasuredValue, slow: MeasuredValue) -> tuple[float | Non
 
 
 def _item_ns(row: Row) -> tuple[float, ...]:
-    """Time of an item in ns, by process."""
+    """Process medians in ns per sample."""
     return tuple(median / row.batch_size for median in row.latency_ns.process_medians) if row.latency_ns else ()
 
 
 def _order(found: Sequence[MeasuredValue]) -> ReproducedRow:
-    """Judge the order of what was measured; what was not is named as a difference."""
+    """Judge the order of the measured values; values without a measurement are listed as a difference."""
     words = " < ".join(one.value.name for one in found)
     there = [one for one in found if one.row is not None]
     missing = "; ".join(f"{one.value.name} ({one.reason})" for one in found if one.row is None)

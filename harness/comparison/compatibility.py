@@ -1,4 +1,4 @@
-"""What differs between two summaries or two rows: what forbids comparing them, and what comparing is for (pure)."""
+"""Differences between two summaries or two rows: those that forbid a comparison, and those that it studies (pure)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ INSTALLED = frozenset(
         *("gpu.driver", "gpu.cuda", "gpu.vbios", "gpu.uuid"),
     }
 )
-"""Facts that an upgrade brings, as it brings libraries: whether it made anything slower is what a gate is asked. So is
-another card of the same name. All other facts say what the machine is and how much of it could be used: across them
-only machines would be compared."""
+"""Facts that an upgrade changes, as it changes libraries. They do not forbid a comparison, which shall show whether the
+upgrade made anything slower; nor does another GPU of the same name. All other facts describe the machine and how much
+of it could be used: where they differ, the comparison would only compare machines."""
 
 MEMORY_TOLERANCE = 0.02
-"""Share by which the memory of one machine differs: how much of it the kernel keeps changes with each release."""
+"""Relative difference of memory that one machine can have: each kernel release reserves another amount."""
 
 
 def differences(baseline: Summary, current: Summary) -> tuple[Difference, ...]:
@@ -29,7 +29,7 @@ def differences(baseline: Summary, current: Summary) -> tuple[Difference, ...]:
     before, after = _environment(baseline), _environment(current)
     found = [*_environments(before, after)] if before and after else []
     facts = (_about(baseline), _about(current))
-    # A run of fewer backends knows fewer builds: that is a smaller run and no change.
+    # A run with fewer backends reports fewer builds: the run is smaller, and no build has changed.
     found += [one for one in _named(*facts) if one.name in facts[0] and one.name in facts[1]]
     return tuple(sorted(found, key=lambda difference: not difference.refuses))
 
@@ -43,7 +43,7 @@ def row_refusal(baseline: Row, current: Row) -> str | None:
 
 
 def row_changes(baseline: Row, current: Row) -> tuple[str, ...]:
-    """What the same case ran on that is not the same: files by name, and what the session says about itself."""
+    """Changes in how the same case ran: files by name, and settings that the session reports."""
     names = sorted({*baseline.artifacts, *current.artifacts})
     files = [f"another {name}" for name in names if baseline.artifacts.get(name) != current.artifacts.get(name)]
     before, after = _placement(baseline), _placement(current)
@@ -61,7 +61,7 @@ def _environments(before: Environment, after: Environment) -> Iterator[Differenc
 
 
 def _about(summary: Summary) -> dict[str, str]:
-    """Facts beside the machine that a reader who looks for the cause of a change wants to know."""
+    """Facts other than the machine that may explain a change."""
     facts = {"configuration": summary.config, "plan": summary.plan_id, "settings": summary.settings_id}
     if summary.config_sha256:
         facts["configuration's sha256"] = summary.config_sha256[:12]
@@ -76,8 +76,8 @@ def _about(summary: Summary) -> dict[str, str]:
 
 
 def _environment(summary: Summary) -> Environment | None:
-    """Any of them with the libraries of all: aggregate lets records into one summary only where the machine agrees, and
-    the libraries within each backend."""
+    """The first environment with the libraries of all; None without any. `aggregate` admits records into one summary
+    only where the machine agrees, and the libraries within each backend."""
     found = list(summary.environments.values())
     if not found:
         return None
@@ -107,7 +107,7 @@ def _named(before: Mapping[str, str], after: Mapping[str, str]) -> list[Differen
 
 
 def _text(value: Any) -> str:
-    """A fact in words; why one could not be read does not matter to whether two are the same."""
+    """A fact as text. Facts that could not be read are equal, whatever the reason."""
     if isinstance(value, Mapping):
         return "not available"
     return ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)

@@ -1,8 +1,8 @@
-"""Two states measured in one run, round by round: the ratio of each round's pair, its interval and tests (pure).
+"""Comparison of two states measured in one run, round by round: median ratio of the pairs, interval, tests (pure).
 
-What slows a whole round slows both states and cancels in the round's ratio. Rounds of one machine are still not
-independent: what lasts for several of them, and touches one state more than the other, makes their ratios alike. So the
-test allows for ratios whose neighbours correlate by CORRELATION, as far as a first-order process has it
+A disturbance of a whole round slows both states and cancels in the round's ratio. Rounds on one machine are still not
+independent: a disturbance that lasts several rounds and affects one state more than the other makes their ratios
+similar. So the test allows for ratios of neighbouring rounds that correlate by CORRELATION in a first-order process
 (docs/decisions/0029-interleaved.md, with simulated error rates).
 """
 
@@ -20,23 +20,23 @@ from harness.statistics.estimators import median, median_interval
 from harness.statistics.ratios import MIN_ROUNDS, Change
 
 CORRELATION = 0.5
-"""Of neighbouring rounds' log ratios, which the test allows for: its rate of false alarms is exact there for normal
-ratios, and lower where they correlate less."""
+"""Correlation of neighbouring rounds' log ratios that the test allows for. With this correlation its rate of false
+alarms is exact for normal ratios; with less correlation it is lower."""
 
 SIGNIFICANCE = 0.04
-"""Largest p of a difference: at most 4% of tables alarm where ratios are normal and correlate by CORRELATION, so that
-what is neither quite has room below 5%."""
+"""Largest p of a difference. At most 4% of tables raise a false alarm where ratios are normal and correlate by
+CORRELATION. Ratios that meet neither condition exactly have room up to 5%."""
 
 ENOUGH_ROUNDS = 6
-"""Rounds for any verdict. Where processes come at two speeds, half and half, all five ratios of an unchanged row are
-of one pair of speeds in 0.2% of rows, so in 6% of tables of 30; all six in 1.4% of tables."""
+"""Rounds for any verdict. Where processes run at two speeds, half at each, all five ratios of an unchanged row have the
+same pair of speeds in 0.2% of rows, so in 6% of tables of 30 rows; all six ratios in 1.4% of tables."""
 
 
 def paired_change(baseline: Sequence[float], current: Sequence[float]) -> Change | None:
-    """What the rounds' pairs say about a change: positive latencies of both states, the same rounds in the same order.
+    """The change between two states: latencies of both, of the same rounds in the same order.
 
-    The ratio is the median of the rounds' ratios, with the interval of a median. None with fewer than MIN_ROUNDS, a
-    value <= 0, or ratios that do not differ at all, whose spread is unknown rather than 0.
+    The ratio is the median of the rounds' ratios, with the interval of a median. None with fewer than MIN_ROUNDS, with
+    a value <= 0, or where all ratios are equal: their spread is then unknown, not 0.
     """
     if len(baseline) < MIN_ROUNDS or min(*baseline, *current) <= 0:
         return None
@@ -51,11 +51,11 @@ def paired_change(baseline: Sequence[float], current: Sequence[float]) -> Change
 
 
 def correlated_t_p(values: Sequence[float], correlation: float = CORRELATION) -> float | None:
-    """p of a mean of 0, two-sided, for values in order of time; None without any spread.
+    """Two-sided p of a mean of 0, for values in order of time; None where they have no spread.
 
     Generalised least squares (Aitken, Proceedings of the Royal Society of Edinburgh 55, 1935) for a first-order
-    autoregressive process: from each value its share that the one before explains is taken away (Prais and Winsten,
-    Cowles Commission 383, 1954), then Student's t. Exact for normal values that correlate so.
+    autoregressive process: the share that the previous value explains is subtracted from each value (Prais and Winsten,
+    Cowles Commission 383, 1954), then Student's t. Exact for normal values with this correlation.
     """
     count = len(values)
     first = math.sqrt(1 - correlation**2)
@@ -65,7 +65,7 @@ def correlated_t_p(values: Sequence[float], correlation: float = CORRELATION) ->
     power = math.fsum(weight**2 for weight in weights)
     mean = math.fsum(weight * value for weight, value in zip(weights, white, strict=True)) / power
     residual = math.fsum((value - mean * weight) ** 2 for weight, value in zip(weights, white, strict=True))
-    # Rounding leaves about 1e-16 of the values' own size behind where all of them are equal.
+    # Where all values are equal, rounding leaves a residual of about 1e-16 of their size.
     if residual <= count * (1e-12 * max(map(abs, values))) ** 2:
         return None
     distance = abs(mean) * math.sqrt(power * (count - 1) / residual)
@@ -73,10 +73,10 @@ def correlated_t_p(values: Sequence[float], correlation: float = CORRELATION) ->
 
 
 def signed_rank_p(values: Sequence[float]) -> float:
-    """p of the exact signed-rank test (Wilcoxon, Biometrics Bulletin 1, 1945), two-sided.
+    """Two-sided p of the exact signed-rank test (Wilcoxon, Biometrics Bulletin 1, 1945).
 
-    Needs no shape but that a value and its opposite are as likely. Zeros are left out; ties have their middle rank, and
-    a sum that is not whole is taken for the next one towards no difference.
+    Assumes only that a value and its opposite are equally likely. Zeros are left out; ties get their middle rank. A sum
+    that is not whole is rounded up, towards no difference.
     """
     sizes = sorted(abs(value) for value in values if value)
     if not sizes:
@@ -90,7 +90,7 @@ def signed_rank_p(values: Sequence[float]) -> float:
 
 @cache
 def _signed_rank_p(count: int) -> list[float]:
-    """Two-sided p by the smaller of the two sums of ranks: how many choices of signs have such a sum or a smaller."""
+    """Two-sided p by the smaller of the two sums of ranks: the share of sign choices with at most that sum."""
     ways = [1, *[0] * (count * (count + 1) // 2)]
     for rank in range(1, count + 1):
         for total in range(len(ways) - 1, rank - 1, -1):

@@ -1,4 +1,4 @@
-"""What trials on work of known duration prove about the harness: bias, false alarms, missed slow-downs (pure)."""
+"""Evidence about the harness from trials on work of known duration: bias, false alarms, missed slow-downs (pure)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ MAX_BIAS = 0.01
 """METHOD §2.12: known-duration work is reported within 1% + 2 × timer overhead."""
 
 CONFIDENCE = 0.95
-"""With which a rate of wrong verdicts is excluded: a harness that has it passes in at most 5% of self-tests."""
+"""Confidence that excludes a rate of wrong verdicts: a harness with that rate passes at most 5% of self-tests."""
 
 DEFAULT_RATE = 0.10
-"""Of wrong verdicts, for the self-test to exclude. METHOD 2.12 asks for verdicts that are right in 95% of trials: to
-exclude 5% takes twice the trials."""
+"""Rate of wrong verdicts that the self-test excludes. METHOD 2.12 requires right verdicts in 95% of trials; excluding
+5% needs twice as many trials."""
 
 
 def bias_rows(expected_ns: Mapping[str, int], summaries: Sequence[Summary]) -> list[SelfTestRow]:
@@ -47,7 +47,7 @@ def bias_rows(expected_ns: Mapping[str, int], summaries: Sequence[Summary]) -> l
 def false_alarms(rows: Iterable[ComparedRow], may_refuse: bool = False) -> tuple[int, int]:
     """(alarms, trials) over comparisons of equal work: only SAME and AMBIGUOUS are right.
 
-    may_refuse: so is NOT COMPARABLE, where processes differ so much that a row may be too uncertain to be compared.
+    may_refuse: NOT COMPARABLE is right too, where processes may differ so much that a row is too uncertain to compare.
     """
     right = {"SAME", "AMBIGUOUS", *(("NOT COMPARABLE",) if may_refuse else ())}
     verdicts = [row.verdict for row in rows]
@@ -55,21 +55,21 @@ def false_alarms(rows: Iterable[ComparedRow], may_refuse: bool = False) -> tuple
 
 
 def refused(rows: Iterable[ComparedRow]) -> int:
-    """How many of the rows were not compared."""
+    """Number of rows that were not compared."""
     return sum(row.verdict == "NOT COMPARABLE" for row in rows)
 
 
 def missed(rows: Iterable[ComparedRow]) -> tuple[int, int]:
-    """(missed, trials) over comparisons with work that was slowed on purpose: only SLOWER is right."""
+    """(missed, trials) over comparisons with work that was slowed down on purpose: only SLOWER is right."""
     verdicts = [row.verdict for row in rows]
     return sum(verdict != "SLOWER" for verdict in verdicts), len(verdicts)
 
 
 def excluded_rate(wrong: int, trials: int) -> float:
-    """The rate from which on the trials exclude every rate of wrong verdicts, at CONFIDENCE; 1 where they exclude none.
+    """The rate of wrong verdicts above which the trials exclude every rate, at CONFIDENCE; 1 where they exclude none.
 
     The one-sided upper bound of Clopper and Pearson (Biometrika 26(4), 1934): at this rate, at most `wrong` of so many
-    verdicts are wrong in 5% of cases. Exact, and found by bisection; without a wrong one it is 1 - 0.05^(1 / trials).
+    verdicts are wrong in 5% of cases. Exact, by bisection; without a wrong verdict it is 1 - 0.05^(1 / trials).
     """
     low, high = 0.0, 1.0
     while trials > wrong and low < (middle := (low + high) / 2) < high:
@@ -78,7 +78,7 @@ def excluded_rate(wrong: int, trials: int) -> float:
 
 
 def trials_for(rate: float) -> int:
-    """Fewest trials that exclude a rate where none of them is wrong: 29 for 10%, 59 for 5%."""
+    """Smallest number of trials that exclude a rate if none is wrong: 29 for 10%, 59 for 5%."""
     return math.ceil(math.log(1 - CONFIDENCE) / math.log1p(-rate))
 
 

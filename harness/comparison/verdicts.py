@@ -1,10 +1,11 @@
-"""Two summaries → a verdict per row (pure). The design says what belongs together: separate runs, pairs of rounds, or
-ratios over a baseline backend across machines.
+"""Two summaries → a verdict per row (pure).
 
-SAME            the whole 95% interval of the ratio lies inside the margin of equivalence
-SLOWER, FASTER  significant over the whole comparison by two tests, and the ratio beyond that margin
-AMBIGUOUS       neither can be told with these rounds; always with fewer than the design's on a side
-NEW, GONE       in one of the two only
+The design sets what is compared: separate runs, pairs of rounds, or ratios over a baseline backend across machines.
+
+SAME            the whole 95% interval of the ratio is inside the margin of equivalence
+SLOWER, FASTER  significant over the whole comparison by two tests, and the ratio is beyond that margin
+AMBIGUOUS       neither is shown by these rounds; always with fewer rounds on a side than the design requires
+NEW, GONE       in only one of the two
 NOT COMPARABLE  one side has no sound figure, or the two were not measured under the same conditions
 """
 
@@ -29,15 +30,15 @@ from harness.zoo.families.handed_over import renamed
 
 SIGNIFICANCE = 0.05
 ENOUGH_ROUNDS = 5
-"""Processes that each side needs for any verdict. Where processes come at two speeds, half and half, three are all of
-one speed in one run and all of the other in the next in 3% of rows, so in 61% of tables of 30 such rows; five in 0.2%
-of rows and 6% of tables."""
+"""Processes that each side needs for any verdict. Where processes run at two speeds, half at each, three processes all
+have one speed in one run and all the other speed in the next in 3% of rows, so in 61% of tables of 30 such rows; five
+processes in 0.2% of rows and 6% of tables."""
 
 EQUIVALENCE = 0.01
-"""METHOD 2.8: inside ±1%, two latencies are called the same."""
+"""METHOD 2.8: two latencies within ±1% are the same."""
 
 MIN_COMMON = 3
-"""Compared rows from which on their middle ratio says something about what they share."""
+"""Smallest number of compared rows whose median ratio can show a common cause."""
 
 DISTURBANCES = frozenset(
     {
@@ -54,16 +55,16 @@ DISTURBANCES = frozenset(
         *("MAJOR_FAULTS", "NOT_WARMED_UP", "STARVED", "STEAL", "THERMAL", flags.UNCERTAIN),
     }
 )
-"""Flags of what a restless machine does to a row. Where rounds of two states alternate it meets both, in random order:
-it widens the scatter of their ratios, and is no reason to refuse them."""
+"""Flags of disturbances by the machine. Where rounds of two states alternate, a disturbance affects both in random
+order: it widens the scatter of their ratios and is no reason to refuse them."""
 
 Key = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True)
 class Rules:
-    """How a design judges. enough: rounds for any verdict. more: the command that adds them. mixed: what the rank test
-    says where it doubts. significance: largest p, adjusted, of a difference."""
+    """How a design judges. enough: rounds for any verdict. more: the command that adds them. mixed: words where the
+    rank test is not significant. significance: largest adjusted p of a difference."""
 
     enough: int
     more: str
@@ -95,7 +96,7 @@ class Margins:
 
 @dataclass(frozen=True)
 class _Pair:
-    """A case with what each summary has of it; refusal or change, never both."""
+    """A case with its row of each summary; refusal or change, never both."""
 
     baseline: Row
     current: Row
@@ -121,9 +122,9 @@ def compare(
     margins: Margins,
     design: Design = "separate",
 ) -> tuple[ComparedRow, ...]:
-    """A row for each case of either summary, in the order of the current one, those that are gone last.
+    """A row for each case of either summary, in the order of the current summary; cases that are gone come last.
 
-    `found`: what differs between the two (changes.differences).
+    found: differences between the two summaries (compatibility.differences).
     """
     before = {_key(row): row for row in renamed(baseline, current)}
     after = {_key(row): row for row in current.rows}
@@ -144,28 +145,28 @@ def compare(
 
 
 def common_ratio(rows: Sequence[ComparedRow]) -> float | None:
-    """Middle ratio over the compared rows; None where they are too few to share anything."""
+    """Median ratio over the compared rows; None with fewer than MIN_COMMON."""
     ratios = [row.ratio for row in rows if row.ratio is not None]
     return estimators.median(ratios) if len(ratios) >= MIN_COMMON else None
 
 
 def is_lost(row: ComparedRow) -> bool:
-    """True where the baseline has a figure and the current summary has none, or a void one."""
+    """True where the baseline has a figure and the current summary has no figure or a void one."""
     return row.baseline_ns is not None and row.current_ns is None
 
 
 def judge(changes_: Sequence[Change], equivalence: float, rules: Rules = RULES["separate"]) -> list[Judged]:
-    """A verdict for each change of one comparison, both tests adjusted over all of them (Holm)."""
+    """A verdict for each change of one comparison; both tests are adjusted over all changes (Holm)."""
     ts = holm([change.t_p for change in changes_])
     ranks = holm([change.rank_p for change in changes_])
     return [_judge(*one, equivalence, len(changes_), rules) for one in zip(changes_, ts, ranks, strict=True)]
 
 
 def _judge(change: Change, t_p: float, rank_p: float, equivalence: float, compared: int, rules: Rules) -> Judged:
-    """What the interval and both tests say together.
+    """The verdict of the interval and both tests together.
 
-    The rank test guards the t test, which takes processes at two speeds for normal ones: where so few rounds cannot be
-    significant over a large table by ranks, the runs must lie apart altogether.
+    The rank test guards the t test, which assumes normal values even where processes run at two speeds. Where so few
+    rounds cannot be significant by ranks over a large table, the two runs must not overlap at all.
     """
     doubt = None
     if min(change.rounds) < rules.enough:
@@ -224,7 +225,7 @@ _NO_SPREAD = "the process medians have no spread that can be used"
 
 
 def _pair_rounds(baseline: Row, current: Row) -> _Pair:
-    """Of the rounds that both states have."""
+    """Only the rounds that both states have."""
     before, after = medians_by_round(baseline), medians_by_round(current)
     rounds = sorted(before.keys() & after.keys())
     if len(rounds) < MIN_ROUNDS:
@@ -237,7 +238,7 @@ def _pair_rounds(baseline: Row, current: Row) -> _Pair:
 
 
 def _pair_across(before: Mapping[Key, Row], after: Mapping[Key, Row], key: Key) -> _Pair:
-    """Latencies over those of the baseline backend, each in its own run."""
+    """Ratios of latencies to those of the baseline backend, each within its own run."""
     baseline, current = before[key], after[key]
     refusal = _unsound(baseline, current)
     under = [_divisor(baseline, before), _divisor(current, after)]
@@ -258,7 +259,7 @@ def _pair_across(before: Mapping[Key, Row], after: Mapping[Key, Row], key: Key) 
 
 
 def _divisor(row: Row, rows: Mapping[Key, Row]) -> Row | None:
-    """The row of the baseline backend that a row's speed-up is over; None where it has none, or no sound one."""
+    """The baseline backend's row that a row's speed-up refers to; None where it is missing or not sound."""
     found = None
     if row.speedup is not None:
         found = rows.get((row.speedup.baseline, row.boundary, row.mode, row.weights))
@@ -266,7 +267,7 @@ def _divisor(row: Row, rows: Mapping[Key, Row]) -> Row | None:
 
 
 def _unsound(baseline: Row, current: Row, allowed: frozenset[str] = frozenset()) -> str | None:
-    """What is wrong with either side's figure. allowed: flags that cost no row its comparison."""
+    """What is wrong with the figure of either side. allowed: flags that do not forbid a comparison."""
     found = {"baseline": _flaw(baseline, allowed), "now": _flaw(current, allowed)}
     if found["baseline"] == found["now"]:
         return found["now"]
@@ -288,7 +289,7 @@ def _compared(pair: _Pair, judged: Judged | None, margins: Margins) -> ComparedR
     if change is None or judged is None:
         refused = _row(pair.current, "NOT COMPARABLE", pair.baseline, pair.current)
         return refused.model_copy(update={"reason": pair.refusal})
-    # Times of two machines beside each other would be read as a comparison of them.
+    # Readers would take times of two machines side by side for a comparison of the machines.
     sides = (None, None) if pair.relative else (pair.baseline, pair.current)
     return _row(pair.current, judged.verdict, *sides).model_copy(
         update={
@@ -310,7 +311,7 @@ def _alone(row: Row, verdict: Verdict) -> ComparedRow:
 
 
 def _row(named: Row, verdict: Verdict, baseline: Row | None, current: Row | None) -> ComparedRow:
-    """A row that names its case and both headlines, without a ratio."""
+    """A row with its case and both headlines, without a ratio."""
     return ComparedRow(
         case_id=named.case_id,
         model=named.model,

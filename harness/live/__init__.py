@@ -1,1 +1,1 @@
-"""A run that is at work, for the terminal and the browser."""
+"""Live progress of a run, in the terminal and the browser."""

@@ -1,4 +1,4 @@
-"""How far a run has come: the plan held against what is on disk by now (pure)."""
+"""Live progress of a run: its plan compared with the records on disk (pure)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from harness.core.timestamps import seconds_between
 from harness.statistics import estimators
 
 Took = Mapping[tuple[str, int], float | None]
-"""(case id, round) → seconds; None where nobody watched."""
+"""(case id, round) → seconds; None where no monitor watched."""
 
 
 def expected_s(cases: Sequence[Case], took: Took) -> dict[str, float]:
-    """Seconds that a turn of each case takes, by case id; empty while no turn is known.
+    """Expected seconds of a turn of each case, by case id; empty while no turn is known.
 
-    What is nearest decides: turns of the case, of its model in its backend, of its backend, of the run.
+    Median of the nearest known turns: of the case, else of its model in its backend, of its backend, of the run.
     """
     known: dict[tuple[str, ...], list[float]] = {}
     by_id = {case.case_id: case for case in cases}
@@ -32,10 +32,10 @@ def expected_s(cases: Sequence[Case], took: Took) -> dict[str, float]:
 
 
 def left_s(run: Running, owed: Sequence[tuple[Case, int]], expected: Mapping[str, float], now: str) -> float | None:
-    """Seconds until a run ends; None while no turn is known. Rounds that it may still ask for do not count.
+    """Seconds until a run ends; None while no turn is known. Further rounds that the run may still add do not count.
 
-    owed: turns without an answer. A run has others where it measures again what is there, or where tuning will drop
-    some; they are taken to last as long as the average one.
+    owed: pending turns, which have no result. Where a run measures existing results again, or where tuning will drop
+    some turns, its number of turns differs; each turn is then assumed to take the average time.
     """
     if not expected:
         return None
@@ -52,14 +52,14 @@ def _keys(case: Case) -> tuple[tuple[str, ...], ...]:
 
 
 class TurnMachine(Record):
-    """Clock, heat and power at the end of a turn; None where the machine does not tell."""
+    """Clock, temperature and power at the end of a turn; None where the machine does not report them."""
 
     of: Literal["GPU", "CPU"]
     mhz: float | None
     temperature_c: float | None
     power_w: float | None = None
     held_back: tuple[str, ...] = ()
-    """Why a GPU's clock was held back, by NVML's names."""
+    """Why a GPU's clock was reduced, by NVML's names."""
 
 
 class EndedTurn(Record):
@@ -74,14 +74,14 @@ class EndedTurn(Record):
     failure: str | None
     remarks: tuple[str, ...]
     unsound: bool
-    """Outputs further from the reference than the gate allows."""
+    """Whether outputs differ from the reference by more than the tolerance."""
     seconds: float | None
-    """Life of the process; None where no monitor watched it."""
+    """Duration of the process; None where no monitor watched it."""
     seen: TurnMachine | None
 
 
 def answer_of(record: Measured | Failed, usage: Usage | None, gate: Gate | None) -> EndedTurn:
-    """A record without its samples. gate: what its outputs are held to."""
+    """A record without its samples. gate: tolerance of its outputs."""
     measured = record if isinstance(record, Measured) else None
     unsound = measured is not None and _is_unsound(measured, gate)
     return EndedTurn(
@@ -129,10 +129,10 @@ def _seen(usage: Usage | None) -> TurnMachine | None:
 
 
 State = Literal["waiting", "exporting", "running", "stopped", "complete"]
-"""`waiting`: nothing was measured yet; `exporting`: no run is at work, but an export is; `stopped`: no run is at work
-and some turns have no answer."""
+"""`waiting`: nothing was measured yet; `exporting`: an export is at work and no run is; `stopped`: no run is at work
+and some turns have no result."""
 RowState = Literal["skipped", "waiting", "running", "partly", "done", "failed", "beaten"]
-"""`beaten`: another setting of the backend was faster in round 1, so that it gets no further ones."""
+"""`beaten`: another setting of the backend was faster in round 1, so this setting gets no further rounds."""
 
 
 class Turning(Record):
@@ -143,7 +143,7 @@ class Turning(Record):
     seconds: float
     """Since it began."""
     lives: bool | None
-    """False: its run is gone and left this file; None: it works elsewhere, so that nobody can tell from here."""
+    """False: its run has ended without removing this file; None: unknown, as it is in another container or machine."""
 
 
 class ModelExport(Record):
@@ -160,7 +160,7 @@ class ModelExport(Record):
 
 
 class CaseProgress(Record):
-    """One row. Medians and their range are over processes, in ns."""
+    """Progress of one case. Medians and their range are over processes, in ns."""
 
     case_id: str
     model: str
@@ -169,7 +169,7 @@ class CaseProgress(Record):
     batch_size: int
     sequence_length: int | None
     way: str
-    """Setting, boundary and mode where they are not the usual ones; empty else."""
+    """Setting, boundary and mode where they are not the usual ones; else empty."""
     state: RowState
     done: int
     planned: int
@@ -182,7 +182,7 @@ class CaseProgress(Record):
 
 
 class Progress(Record):
-    """Everything that a view shows. done, planned: turns, further rounds that were measured among them."""
+    """Everything that a view shows. done, planned: turns, including further rounds that were measured."""
 
     plan_id: str
     config: str
@@ -192,15 +192,15 @@ class Progress(Record):
     planned: int
     failed: int
     run_done: int | None
-    """Of the run that is at work, which may measure again what is there; None where not exactly one is."""
+    """Of the run at work, which may measure existing results again; None unless exactly one run is at work."""
     run_turns: int | None
     elapsed_s: float | None
     left_s: float | None
-    """None while nobody can know."""
+    """None while unknown."""
     turning: tuple[Turning, ...]
     exporting: tuple[ModelExport, ...] = ()
     conditions: str
-    """Machine, threads and libraries of what was measured; empty before."""
+    """Machine, threads and libraries of the results; empty before the first."""
     seen: TurnMachine | None
     """At the end of the last turn."""
     rows: tuple[CaseProgress, ...]
@@ -208,9 +208,9 @@ class Progress(Record):
 
 
 Run = tuple[Running, bool | None]
-"""A run's file, and whether the run lives; None where that cannot be told."""
+"""A run's file, and whether the run is alive; None where that is unknown."""
 Export = tuple[Exporting, bool | None]
-"""The same of an export."""
+"""The same for an export."""
 
 
 def progress(
@@ -222,7 +222,7 @@ def progress(
     notes: Sequence[str] = (),
     exports: Sequence[Export] = (),
 ) -> Progress:
-    """The state of a run at a time (ISO 8601)."""
+    """The progress of a run. now: ISO 8601."""
     runnable = [case for case in plan.cases if case.skip_reason is None]
     found: dict[str, dict[int, EndedTurn]] = {case.case_id: {} for case in runnable}
     for answer in answers:
@@ -261,7 +261,7 @@ def progress(
         elapsed_s=max(0.0, seconds_between(one.started_at, now)) if one else None,
         left_s=left_s(one, owed, expected_s(runnable, took), now) if one else None,
         turning=tuple(_turning(run, lives, now) for run, lives in runs),
-        # That an export ended badly is no news once there are measurements.
+        # Once there are measurements, an export that ended badly is no longer shown.
         exporting=tuple(_exporting(*one, now) for one in exports if one[1] is not False or not begun),
         conditions=conditions,
         seen=max(every, key=lambda answer: answer.started_at).seen if every else None,
@@ -326,7 +326,7 @@ def _row_state(case: Case, found: Mapping[int, EndedTurn], planned: int, at_work
 
 
 def _of_rounds(found: Mapping[int, EndedTurn]) -> tuple[str, ...]:
-    """`round 2 failed in load: …`, then each remark once with the rounds that it belongs to."""
+    """`round 2 failed in load: …`: each failure and remark once, with its rounds."""
     numbers: dict[str, list[int]] = {}
     for number, one in sorted(found.items()):
         for remark in (*([one.failure] if one.failure else []), *one.remarks):

@@ -1,4 +1,4 @@
-"""The files of a run that is at work, read again and again: each record once, and its samples are not kept."""
+"""Reads the files of a run at work, repeatedly: each record once, without keeping its samples."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from harness.reporting.prose import conditions
 from harness.timing.clock import now_ns
 
 _SHARE = 0.02
-"""Of one CPU, that looking takes. 2,025 cases with 5,400 records took 70 ms a look on two EPYC vCPUs: every 3.5 s."""
+"""Share of one CPU for looking. A look at 2,025 cases with 5,400 records took 70 ms on two EPYC vCPUs: every 3.5 s."""
 _SHORTEST_S, _LONGEST_S = 1.0, 10.0
 _Stamp = tuple[int, int] | None
-"""(inode, time of the last change): what was replaced has another one, and so has a folder whose files were."""
+"""(inode, time of the last change): differs after a file was replaced, also for its folder."""
 
 
 class WatchedFolder:
-    """A results folder, and the folders of its cards while models are spread over several. Writes nothing."""
+    """A results folder, and the folders of its GPUs while models are spread over several. Writes nothing."""
 
     def __init__(self, results: Results) -> None:
         self._results = results
         self.pause_s = _SHORTEST_S
-        """Until another look: looking must not take from what is measured."""
+        """Seconds until the next look: looking must not disturb the measurement."""
         self._plan: tuple[_Stamp, Plan] | None = None
         self._environments: dict[str, Environment] = {}
         self._folders: dict[Path, _Folder] = {}
 
     def look(self) -> Progress | None:
-        """How far it has come; None while there is no plan. Raises FormatError where the plan cannot be used."""
+        """The progress; None while there is no plan. Raises FormatError where the plan cannot be used."""
         began = now_ns()
         try:
             return self._look()
@@ -58,7 +58,7 @@ class WatchedFolder:
         except MissingInputError:
             return None
         folders, now = (self._results, *self._results.cards()), utc_now()
-        # Runs first: what they have done is then never more than the records that are read after it.
+        # Runs first: so a run never reports more turns done than the records that are read after it.
         runs = [told for folder in folders if (told := _run(folder, plan, now)) is not None]
         cases = [(folder.raw_case(case.case_id), case) for folder in folders for case in plan.cases]
         found = [told for folder, case in cases for told in self._told(folder, plan, case)]
@@ -69,7 +69,7 @@ class WatchedFolder:
         return progress(plan, answers, alive, now, self._conditions(folders, answers), notes, exports)
 
     def _conditions(self, folders: Sequence[Results], answers: Sequence[EndedTurn]) -> str:
-        """Machine, threads and libraries of the answers."""
+        """Machine, threads and libraries of the results."""
         for name in {answer.environment_id for answer in answers} - {None, *self._environments}:
             for folder in folders:
                 with contextlib.suppress(MissingInputError, FormatError):  # aggregate names damaged ones
@@ -89,7 +89,7 @@ class WatchedFolder:
         return self._plan[1]
 
     def _told(self, folder: Path, plan: Plan, case: Case) -> Sequence[EndedTurn | str]:
-        """Answers in a case's folder, and what is wrong with files that are none."""
+        """Results in a case's folder, and for each unusable file what is wrong with it."""
         stamp, before = _stamp(folder), self._folders.get(folder)
         if before is None or before.stamp != stamp or not before.settled:
             again = before is not None and before.stamp == stamp
@@ -99,7 +99,7 @@ class WatchedFolder:
 
 @dataclass(frozen=True)
 class _Folder:
-    """What a case's folder held. settled: read twice under one stamp, for a change may share the first one's tick."""
+    """Contents of a case's folder. settled: read twice under one stamp, as a change may fall into the same tick."""
 
     stamp: _Stamp
     settled: bool
@@ -114,11 +114,11 @@ def _answers(folder: Path, plan: Plan, case: Case) -> Iterator[EndedTurn | str]:
 
 
 def _answer(raw: Path, usage: Path, plan: Plan, case: Case, number: int) -> EndedTurn | str | None:
-    """What stands in a raw file: an answer, what is wrong with it, or nothing of this plan's settings."""
+    """The result in a raw file, or what is wrong with the file; None where it has other settings or is gone."""
     try:
         record = store.load_raw(raw)
     except MissingInputError:
-        return None  # taken away since it was listed: a run measures it again
+        return None  # removed since it was listed: a run measures it again
     except FormatError as error:
         return f"{error.problem} {error.hint}"
     if (record.settings_id, record.case_id, record.round) != (plan.settings_id, case.case_id, number):
@@ -126,7 +126,7 @@ def _answer(raw: Path, usage: Path, plan: Plan, case: Case, number: int) -> Ende
     try:
         watched = store.load(usage, Usage, "make run")
     except (MissingInputError, FormatError):
-        watched = None  # the monitor has not written it yet, or nobody watched
+        watched = None  # the monitor has not written it yet, or there was none
     return answer_of(record, watched, plan.gate(case.model, case.precision))
 
 
@@ -142,16 +142,16 @@ def _run(folder: Results, plan: Plan, now: str) -> Run | str | None:
     lives = alive.lives(running.pid, running.place, running.started_at)
     longest_s = plan.measurement.timeout_s + START_TIMEOUT_S
     if lives is None and seconds_between(running.since, now) > longest_s:
-        lives = False  # wherever it was: no turn lasts so long
+        lives = False  # in any place: no turn lasts so long
     return running, lives
 
 
 _LONGEST_EXPORT_S = 24 * 3600
-"""Of one model in another container or machine, after which its stage is given up: there is no limit to hold it to."""
+"""For one model in another container or machine; after it, its stage counts as ended. Exports have no time limit."""
 
 
 def _export(folder: Results, now: str) -> Export | None:
-    """What an export works on; None where none does. It may be of an earlier plan: the machine is busy all the same."""
+    """The export at work; None without one. It may belong to an earlier plan: the machine is busy anyway."""
     try:
         exporting = store.load(folder.exporting, Exporting, "make export")
     except (MissingInputError, FormatError):

@@ -1,7 +1,7 @@
-"""Serves the page to this machine alone: GET of five fixed paths, bound to 127.0.0.1.
+"""The HTTP server of the live page, for this machine only: GET of five fixed paths, bound to 127.0.0.1.
 
-A page of another site must not read it either: a browser sends the name that it asked for as Host, so a name that was
-made to point here (DNS rebinding) is refused, and no header lets another origin read an answer.
+Pages of other sites must not read it either. A browser sends the requested name as Host, so the server refuses a name
+that was made to point here (DNS rebinding). No header lets another origin read a response.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _HEADERS = {
 
 
 class StateSource(Protocol):
-    """Where the state comes from."""
+    """The source of the state."""
 
     pause_s: float
-    """Until another look."""
+    """Seconds until the next look."""
 
     def look(self) -> Progress | None:
-        """The state; None where there is none yet."""
+        """The state; None while there is none."""
 
 
 class PageServer(ThreadingHTTPServer):
@@ -71,7 +71,7 @@ class PageServer(ThreadingHTTPServer):
         self.address = f"http://{LOOPBACK}:{self.server_port}/"
 
     def state(self) -> tuple[HTTPStatus, bytes]:
-        """The state as JSON; where there is none, a problem and a hint. Until the next look all get the same."""
+        """The state as JSON; without a state, a problem and a hint. Until the next look every request gets the same."""
         with self._lock:
             if now_ns() >= self._until_ns:
                 self._answer = _encoded(self._watched)
@@ -90,14 +90,14 @@ def _encoded(watched: StateSource) -> tuple[HTTPStatus, bytes]:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Knows GET alone: the library answers every other method with 501."""
+    """Supports GET only: the library answers every other method with 501."""
 
     server: PageServer
     timeout = 10
-    """Seconds that a connection may say nothing."""
+    """Seconds that a connection may be silent."""
 
     def do_GET(self) -> None:
-        # Any port: a tunnel (ssh -L) has another one at its other end.
+        # Any port: a tunnel (ssh -L) has another port at its other end.
         if re.sub(r":\d+\Z", "", self.headers.get("Host", "")) not in _HOSTS:
             self._answer(HTTPStatus.MISDIRECTED_REQUEST, b"This page is for this machine alone.\n")
         elif self.path == _STATE:
@@ -117,14 +117,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def end_headers(self) -> None:
-        """Every answer carries them, errors of the library as well."""
+        """Add _HEADERS to every response, also to errors of the library."""
         for name, value in _HEADERS.items():
             self.send_header(name, value)
         super().end_headers()
 
     def version_string(self) -> str:
-        """Nobody needs to know the versions."""
+        """The name without versions, which no client needs."""
         return "inferometer"
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the library's name for it
-        """Nothing: a line a second would bury what the terminal says."""
+        """Print nothing: a line per second would hide the other output on the terminal."""

@@ -1,4 +1,4 @@
-"""The progress of a run on a terminal, and as plain lines for a log."""
+"""Live progress of a run on a terminal, and as plain lines for a log."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ _STYLES: dict[RowState, str] = {
 }
 _SAY_ENOUGH: frozenset[RowState] = frozenset({"skipped", "failed", "beaten"})
 _BELOW = 3
-"""Lines of the headers, of how many cases are shown, and of the cursor."""
+"""Lines of the table header, of the number of cases shown, and of the cursor."""
 _COLUMNS = ("model", "backend", "precision", "batch", "seq", "way", "rounds", "ms", "range")
 _RIGHT = frozenset({"batch", "seq", "rounds", "ms", "range"})
 
 
 def view(found: Progress | None, height: int | None = None) -> RenderableType:
-    """Everything at a glance. height: lines that there are; None: every row and all of its remarks are shown."""
+    """The whole progress. height: lines of the terminal; None: every row is shown with all of its remarks."""
     if found is None:
         return Text(NO_PLAN)
     cut: OverflowMethod = "fold" if height is None else "ellipsis"
@@ -70,14 +70,14 @@ def view(found: Progress | None, height: int | None = None) -> RenderableType:
 
 
 def around(rows: Sequence[CaseProgress], room: int) -> Sequence[CaseProgress]:
-    """The page of rows that has the running one: it stays where it is while cases of the page take turns."""
+    """The page of rows with the running case. It does not move while cases of the page take turns."""
     place = next((index for index, row in enumerate(rows) if row.state == "running"), 0)
     first = max(0, min(place // room * room, len(rows) - room))
     return rows[first : first + room]
 
 
 def changes(before: Progress | None, after: Progress) -> list[str]:
-    """A line for each thing that is new since another look."""
+    """A line for each change since the look `before`."""
     lines = []
     known = {row.case_id: row for row in before.rows} if before and before.plan_id == after.plan_id else {}
     for row in after.rows:
@@ -95,13 +95,13 @@ def changes(before: Progress | None, after: Progress) -> list[str]:
     same = before is not None and (before.plan_id, before.state) == (after.plan_id, after.state)
     if same:
         return lines
-    # What begins is said before its parts, what ends after them.
+    # A state that begins has its headline before the other lines, a state that ends after them.
     begins = after.state in ("waiting", "exporting", "running")
     return [headline(after), *lines] if begins else [*lines, headline(after)]
 
 
 def headline(found: Progress) -> str:
-    """Plan and state."""
+    """Plan, configuration, device and state."""
     return f"Plan {found.plan_id} · {one_line(found.config)} · {found.device} · {_STATES[found.state]}"
 
 
@@ -117,7 +117,7 @@ def counts(found: Progress) -> str:
 
 
 def turning(one: Turning) -> str:
-    """What is measured now, or was when its run went."""
+    """The turn that is measured now, or that was measured when its run ended."""
     return _what(one) if one.lives is False else f"{_what(one)}  since {_clock(one.seconds)}"
 
 
@@ -127,7 +127,7 @@ def exporting(one: ModelExport) -> str:
 
 
 def machine(found: Progress) -> str:
-    """`GPU at the end of the last turn: 1,980 MHz · 61 °C · 310 W`; empty where the machine does not tell."""
+    """`GPU at the end of the last turn: 1,980 MHz · 61 °C · 310 W`; empty where the machine reports none."""
     if (seen := found.seen) is None:
         return ""
     told = ((seen.mhz, "MHz"), (seen.temperature_c, "°C"), (seen.power_w, "W"))
@@ -163,7 +163,7 @@ def _table(rows: Sequence[CaseProgress], cut: OverflowMethod) -> Table:
     shown = [place for place in range(len(_COLUMNS)) if any(cells[place] for cells in said)]
     for place in shown:
         name = _COLUMNS[place]
-        # Where it is narrow, only columns that may wrap give way: long names of models, and remarks.
+        # On a narrow terminal only columns that may wrap shrink: long names of models, and remarks.
         table.add_column(name, justify="right" if name in _RIGHT else "left", no_wrap=place > 0)
     table.add_column("state")
     for row, cells in zip(rows, said, strict=True):
@@ -172,7 +172,7 @@ def _table(rows: Sequence[CaseProgress], cut: OverflowMethod) -> Table:
 
 
 def _cells(row: CaseProgress) -> tuple[str, ...]:
-    """In the order of the columns; empty where a column has nothing to say."""
+    """In the order of the columns; empty where a column has no value."""
     names = map(one_line, (row.model, row.backend, row.precision))
     shape = (str(row.batch_size), str(row.sequence_length or ""), one_line(row.way))
     return (*names, *shape, _rounds(row), *_times(row))
@@ -190,7 +190,7 @@ def _rounds(row: CaseProgress) -> str:
 
 
 def _times(row: CaseProgress) -> tuple[str, str]:
-    """Median in ms, and the range of several processes in percent of it."""
+    """Median in ms, and the range over several processes in percent of it."""
     if row.median_ns is None or row.low_ns is None or row.high_ns is None:
         return ABSENT, ABSENT
     spread = f"{significant(100 * (row.high_ns - row.low_ns) / row.median_ns)}%" if row.measured > 1 else ABSENT

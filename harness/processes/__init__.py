@@ -1,1 +1,1 @@
-"""Processes that a run starts, and what they say to each other."""
+"""Processes that a run starts, and their messages."""

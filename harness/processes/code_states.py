@@ -1,7 +1,7 @@
 """Two states of the user's code side by side: the working folder, and a commit, a folder or another Python.
 
-A commit is checked out into a temporary git worktree. Both states are run by this very Inferometer, whatever their
-folders hold: what is compared is the user's model, not the harness.
+A commit is checked out into a temporary git worktree. This Inferometer runs both states, even where their folders
+contain another: the comparison is of the user's model, not of the harness.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TIMEOUT_S = 600
 
 @dataclass(frozen=True)
 class CodeState:
-    """One of the two. interpreters: by backend, as BACKEND_PYTHONS has them."""
+    """One of the two states. interpreters: by backend, as in BACKEND_PYTHONS."""
 
     state: State
     code: Code
@@ -43,10 +43,10 @@ class CodeState:
 def code_states(
     against: str, here: Path, pythons: Mapping[str, Path], left_out: Sequence[Path]
 ) -> Iterator[tuple[CodeState, CodeState]]:
-    """(the state that `against` names, the folder `here`), for as long as both are needed.
+    """(the state that `against` names, the state of the folder `here`). A temporary worktree is removed at the end.
 
-    pythons: of the state here, and of the other one where it names no others. left_out: folders below `here` that are
-    written meanwhile and hold no code. Raises UsageError for what is no state.
+    pythons: interpreters of the state here, and of the other state where it names no others. left_out: folders below
+    `here` that the run writes and that hold no code. Raises UsageError where `against` names no state.
     """
     with tempfile.TemporaryDirectory(prefix="inferometer-") as temporary:
         place = Path(temporary)
@@ -60,7 +60,7 @@ def code_states(
 
 
 Named = tuple[Path, str, str | None, Mapping[str, Path]]
-"""Folder, name, stamp where it need not be read from the files, other interpreters."""
+"""Folder, name, stamp (None: to be read from the files), other interpreters."""
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def _named(against: str, here: Path, place: Path) -> Iterator[Named]:
 def _worktree(commit: str, here: Path, target: Path) -> Iterator[Path]:
     """A worktree of a commit; yields the folder in it that corresponds to the current one. Raises UsageError."""
     top = Path((_git(here, "rev-parse", "--show-toplevel") or "").strip()).resolve()
-    # The repository's own hooks are none of a measurement's business.
+    # Without the repository's own hooks, which must not run in a measurement.
     add = ["-c", "core.hooksPath=/dev/null", "worktree", "add", "--detach", "--quiet", str(target), commit]
     done = git(top, *add, timeout_s=_TIMEOUT_S)
     if done is None or done.returncode:
@@ -106,7 +106,7 @@ def _worktree(commit: str, here: Path, target: Path) -> Iterator[Path]:
 
 
 def _code(root: Path, here: Path, only_ours: Path) -> Code:
-    """Where a state's modules come from: what the caller's own path has in the folder here is taken from the state."""
+    """Where a state's modules come from. PYTHONPATH entries inside `here` become those of the state's root."""
     inherited = [Path(entry).resolve() for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     moved = [root / path.relative_to(here) if path.is_relative_to(here) else path for path in inherited]
     own = [root, *([root / "src"] if (root / "src").is_dir() else [])]
@@ -122,7 +122,7 @@ def _name_of(here: Path) -> str:
 
 
 def stamp(root: Path, left_out: Sequence[Path]) -> str:
-    """Digits of the names, sizes and dates of all files but hidden ones, caches of Python and what is left out."""
+    """SHA-256 of the names, sizes and dates of all files, without hidden folders, caches of Python and `left_out`."""
     aside = {path.resolve() for path in left_out}
     digest = hashlib.sha256()
     for folder, below, files in os.walk(root):
@@ -151,8 +151,8 @@ _git = partial(printed_by_git, timeout_s=_TIMEOUT_S)
 
 
 def require_own_modules(own: Code, other: Code, modules: Sequence[str]) -> None:
-    """Raise UsageError where a state would import one of the modules from the other state's folder, as an editable
-    installation makes it: the two would be one."""
+    """Raise UsageError where a state would import a module from the other state's folder, as with an editable
+    installation: both states would then run the same code."""
     script = (
         "import importlib.util, sys\n"
         "for name in sys.argv[1:]:\n"

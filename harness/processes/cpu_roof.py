@@ -1,8 +1,8 @@
-"""Measures what a CPU can do at most: each thread is a process that multiplies on its own, and their rates are added.
+"""Measures the limits of a CPU: each thread is a process that multiplies on its own, and their rates are added.
 
-One product shared by several threads ends when its last thread does. On a machine that is not quite idle some thread
-always waits, and a limit measured so came out many times too low beside busy processes; the best call of a thread alone
-needs its core for a fraction of a millisecond. The sum is also a true limit: no shared product is faster.
+A product shared by several threads ends when its last thread ends. On a machine that is not quite idle some thread
+always waits: beside busy processes a limit measured in this way was many times too low. The best call of a single
+thread needs its core for only a fraction of a millisecond. The sum is also a true limit: no shared product is faster.
 """
 
 from __future__ import annotations
@@ -36,43 +36,43 @@ WAYS: Mapping[Precision, Mapping[str, str]] = {
     "fp16": {"torch.mm fp16": "PyTorch"},
     "int8": {"torch._int_mm": "PyTorch", "ONNX Runtime MatMulInteger": "ONNX Runtime"},
 }
-"""By precision, names of products (harness/backends/cpu_peaks.py) and whose they are."""
+"""By precision: name of a product (harness/backends/cpu_peaks.py) → its library."""
 
 COPY_BYTES = 192 << 20
-"""Read by all threads together, and as many written: twice this is more than the last-level cache of most CPUs. Where
-it is not, the limit comes out too high, which voids no row."""
+"""Bytes that all threads together read, and also write. Twice this is more than the last-level cache of most CPUs;
+where it is not, the limit is too high, which voids no row."""
 
 SPAN_NS = 30_000_000
-"""Time for the calls of one product of one size."""
+"""Time for the calls of one product at one size."""
 
 PASSES = 2
-"""Each product is measured so often, with all others in between: what disturbs one pass is over in the next. Copies are
-measured once: fresh memory takes longer than copying it."""
+"""Times that each product is measured, with all others in between: a disturbance of one pass is over in the next.
+Copies are measured once: allocating new memory takes longer than copying."""
 
 _PATIENCE_S = 60.0
-"""A library that does not answer by then hangs."""
+"""A library that has not answered by then hangs."""
 
 
 class Task(NamedTuple):
-    """What a process does: the product of that name, or a copy of so many bytes where there is no name."""
+    """The task of a process: the product of that name, or a copy of `copy_bytes` where the name is empty."""
 
     product: str
     copy_bytes: int = 0
 
 
 class TaskRefused(NamedTuple):
-    """Why a task could not be done here; absent: its library is not installed."""
+    """Why a task cannot run here. absent: its library is not installed."""
 
     why: str
     absent: bool = False
 
 
 Rates = Callable[[Task, int], Sequence[float] | TaskRefused]
-"""(task, number of processes that do it at the same time) → the best FLOP/s or bytes/s of each."""
+"""(task, number of processes that run it at the same time) → the best FLOP/s or bytes/s of each."""
 
 
 class MeasuredRoof(NamedTuple):
-    """limits: by threads, in the order asked for; unmeasured: why a precision has none; without: absent libraries."""
+    """limits: by threads, in the given order; unmeasured: why a precision has no limit; without: absent libraries."""
 
     limits: tuple[CpuLimits, ...]
     unmeasured: dict[Precision, str]
@@ -82,7 +82,8 @@ class MeasuredRoof(NamedTuple):
 def measured(threads: Iterable[int], precisions: Iterable[Precision], rates: Rates | None = None) -> MeasuredRoof:
     """The limits of this CPU with each of these numbers of threads, in each precision.
 
-    More threads than this process may use CPUs do no more than that many. rates: what measures, for tests.
+    More threads than CPUs that this process may use reach only the limit of those CPUs. rates: replaces the measurement
+    in tests.
     """
     survey = _Survey(rates or _rates)
     numbers, kinds = list(threads), list(precisions)
@@ -100,7 +101,7 @@ def measured(threads: Iterable[int], precisions: Iterable[Precision], rates: Rat
 
 
 class _Survey:
-    """The best answers so far, and who could not answer. A precision of None stands for copies."""
+    """The best rates so far, and the refused tasks. Precision None means copies."""
 
     def __init__(self, rates: Rates) -> None:
         self._rates = rates
@@ -109,7 +110,7 @@ class _Survey:
         self._refused: dict[tuple[Precision | None, str], TaskRefused] = {}
 
     def ask(self, threads: int, precision: Precision | None, task: Task) -> None:
-        """Do the task on so many threads, unless it was refused before, and keep what is best."""
+        """Run the task on so many threads, unless it was refused before, and keep the best rate."""
         if (precision, task.product) in self._refused:
             return
         processes = min(threads, self._cpus)
@@ -144,7 +145,7 @@ class _Survey:
 
 
 def _rates(task: Task, processes: int) -> list[float] | TaskRefused:
-    """Rates, measured in processes that are forked from one which has imported every library once."""
+    """Rates, measured in processes forked from a server that has imported every library once."""
     with _started(task, processes) as connections:
         answers = [_answer(connection) for connection in connections]  # all are ready before the first begins
         for connection in connections:
@@ -157,7 +158,7 @@ def _rates(task: Task, processes: int) -> list[float] | TaskRefused:
 @contextmanager
 def _started(task: Task, processes: int) -> Iterator[list[Connection]]:
     context = multiprocessing.get_context("forkserver")
-    # Read by the server that all are forked from, which starts with the first of them.
+    # The fork server reads these; it starts with the first process.
     for info in BUILT_IN.values():
         os.environ.update(info.environment)
     os.environ.update(process_environment(threads=1, own=True))
@@ -192,12 +193,12 @@ def _tell(connection: Connection) -> None:
     try:
         connection.send(None)
     except OSError:
-        return  # it has crashed, which its answer will say
+        return  # it has crashed, which _answer reports
 
 
 def _serve(connection: Connection, task: Task) -> None:
-    """A process of its own: get ready, wait for the word, send the best rate."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the stage, whose end is seen here
+    """The code of each process: get ready, wait for the start message, send the best rate."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the stage, and the closed connection ends this process
     try:
         works = _works(task)
         for _, work in works:
@@ -209,13 +210,13 @@ def _serve(connection: Connection, task: Task) -> None:
         return
     except UnavailableError as error:
         connection.send(TaskRefused(error.problem, absent=True))
-    except Exception as error:  # whatever a library raises at what it cannot do here
+    except Exception as error:  # whatever a library raises where it cannot run the product
         first = str(error).strip().partition("\n")[0]
         connection.send(TaskRefused(f"{type(error).__name__}: {first[:200]}"))
 
 
 def _works(task: Task) -> list[tuple[int, Callable[[], object]]]:
-    """(FLOP or bytes, call) of each size of the task."""
+    """(FLOP or bytes, call) for each size of the task."""
     from harness.backends import cpu_peaks  # noqa: PLC0415 - every inference library, in this process alone
 
     if not task.product:

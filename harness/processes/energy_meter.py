@@ -1,4 +1,4 @@
-"""A card's energy counter, read where the timed phase of a case begins and ends."""
+"""The energy counter of a GPU, read at the start and end of a case's timed phase."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.timing.clock import now_ns
 
 
 def read(card: Card) -> Meter:
-    """The counter now. Raises UnavailableError where the card has none."""
+    """The counter now. Raises UnavailableError where the GPU has none."""
     energy_mj = card.ask("DeviceGetTotalEnergyConsumption")
     if isinstance(energy_mj, Unavailable):
         raise UnavailableError(
@@ -25,7 +25,7 @@ def read(card: Card) -> Meter:
 
 
 def idle(card: Card, seconds: float) -> EnergySpent:
-    """What the card uses while no process computes on it. Raises UnavailableError where one does."""
+    """Energy of the GPU while no process computes on it. Raises UnavailableError where a process does."""
     busy = card.ask("DeviceGetComputeRunningProcesses")
     if not isinstance(busy, Unavailable) and busy:
         raise UnavailableError(
@@ -39,22 +39,22 @@ def idle(card: Card, seconds: float) -> EnergySpent:
 
 @dataclass
 class PhaseMeter:
-    """Told of a case's phases by its worker; reads the counter at both ends of the timed one."""
+    """Observes a case's phases and reads the counter at the start and end of the timed phase."""
 
     card: Card
     first: Meter | None = None
     last: Meter | None = None
 
     def started(self, pid: int) -> None:
-        """The process has begun: nothing to read yet."""
+        """The process has begun; nothing is read yet."""
 
     def entered(self, phase: str) -> None:
-        """The process came to a phase, at the end of the one before."""
+        """The process has entered a phase, and so ended the phase before it."""
         if phase == TIMED_PHASE:
             self.first = read(self.card)
         elif self.first is not None and self.last is None:
             self.last = read(self.card)
 
     def spent(self) -> EnergySpent | None:
-        """What the card used meanwhile; None where the case did not come so far."""
+        """Energy of the GPU in the timed phase; None where the case did not complete it."""
         return None if self.first is None or self.last is None else EnergySpent.between(self.first, self.last)

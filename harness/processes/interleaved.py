@@ -1,4 +1,4 @@
-"""Two states in one run: each case of a round in both, one right after the other."""
+"""Measures two states in one run: each case of a round in both states, directly one after the other."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from harness.processes.code_states import CodeState
 from harness.processes.pool import Crew, split_off_unexported
 
 RENEWED_AFTER = 2
-"""Rounds after which each state gets new servers to fork its cases from. All forks of one server share the layout of
-its memory, and one server for a whole run would make its luck the state's; two rounds of one server are alike at most
-as far as the test allows (harness/comparison/paired.py). Fewer would cost more in imports."""
+"""Rounds after which each state gets new servers, from which its cases are forked. All forks of one server share its
+memory layout: with one server for a whole run, a lucky layout would look like a property of the state. Two rounds of
+one server correlate at most as far as the test allows (harness/comparison/paired.py). Fewer rounds would cost more
+imports."""
 
 Pairs = list[list[tuple[Turn, bool]]]
-"""By round: turns, and whether the state here goes first."""
+"""By round: each turn, and whether the state here goes first."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,9 @@ class InterleavedState:
 
 
 def measure_in_turn(against: InterleavedState, here: InterleavedState) -> int:
-    """Measure what is owed of both states; returns how many processes failed, those without an export included.
+    """Measure the pending pairs of both states; returns the number of failed processes and of turns without an export.
 
-    A pair of which either half is missing is measured again as a whole: its two belong together in time.
+    Where one half of a pair is missing, both are measured again: the two must be close in time.
     """
     settings = here.plan.measurement
     rounds, lacking = _owed(against, here)
@@ -90,7 +91,7 @@ def _pairs(against: Plan, here: Plan) -> Pairs:
 
 
 def _owed(against: InterleavedState, here: InterleavedState) -> tuple[Pairs, int]:
-    """(pairs that are not measured yet, turns that lack an export)."""
+    """(pending pairs by round, number of turns without an export)."""
     rounds = _pairs(against.plan, here.plan)
     turns = [turn for pairs in rounds for turn, _ in pairs]
     keys = [_measurable(side, turns) for side in (against, here)]

@@ -1,4 +1,4 @@
-"""The run stage's side of a worker: start it, hand it jobs, wait without spinning, end it at the time limit."""
+"""The run stage's side of a worker: starts it, sends it jobs, waits without spinning, ends it at the time limit."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from harness.core.safe_files import open_to_write
 from harness.timing.clock import now_ns
 
 START_TIMEOUT_S = 300.0
-"""Importing a large library from a cold disk can take minutes; longer means that it hangs."""
+"""Importing a large library from a cold disk can take minutes; a longer import hangs."""
 
 END_TIMEOUT_S = 30.0
-"""For a worker to end what its case left behind. One that takes longer is stopped or hangs, and is killed."""
+"""For a worker to end the processes that its case left. A slower worker is stopped or hangs, and is killed."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the process of a case ended: exit code (negative: minus the signal), its last phase, whether by our limit.
+    """How the process of a case ended: exit code (negative: minus the signal), last phase, whether at the time limit.
 
-    absent: modules that the backend requires and its interpreter lacks; then no process was started.
+    absent: modules that the backend requires and its interpreter lacks; no process was started then.
     """
 
     code: int
@@ -45,35 +45,35 @@ class Outcome:
 
 
 class Observer(Protocol):
-    """Whoever wants to know how the running case gets on."""
+    """Receives the progress of the running case."""
 
     def started(self, pid: int) -> None:
-        """Its process has begun."""
+        """The process of the case has begun."""
 
     def entered(self, phase: str) -> None:
-        """It has come to a phase."""
+        """The case has entered a phase."""
 
 
 @dataclass(frozen=True)
 class Code:
-    """A state of the user's code: the folder that relative paths of models start from, and where Python looks for
-    modules, Inferometer's own first."""
+    """A state of the user's code: the root of relative model paths, and Python's search path with Inferometer's own
+    modules first."""
 
     root: Path
     search_path: tuple[str, ...]
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process of this state gets; without the current folder in front, which may hold another harness."""
+        """Variables for a process of this state. The current folder is not searched: it may hold another harness."""
         return {"PYTHONPATH": os.pathsep.join(self.search_path), "PYTHONSAFEPATH": "1"}
 
 
 class Worker:
-    """One worker process. With fork=False each job gets a freshly started interpreter instead of a fork.
+    """One worker process. With fork=False each job gets a newly started interpreter instead of a fork.
 
-    interpreter: the Python that has the backend's libraries, where it is not this one.
-    code: the state of the user's code that it loads, where that is not the current folder's.
-    log: what it prints before a case has a log of its own.
+    interpreter: the Python that has the backend's libraries, if not this one.
+    code: the state of the user's code that it loads, if not the current folder's.
+    log: receives the output before a case has a log of its own.
     """
 
     def __init__(
@@ -97,17 +97,17 @@ class Worker:
         self._case_pid: int | None = None
 
     def run(self, job: Job, observer: Observer) -> Outcome:
-        """Measure one case in a fresh process; returns when that and all that it started have ended."""
+        """Measure one case in a new process; returns when it and all processes that it started have ended."""
         orphans.adopt()
         others = orphans.children()
         outcome = self._run(job, observer)
         if self._process is None:
-            # Its worker is gone as well, so that what was left came to this process.
+            # The worker has ended too, so this process has inherited the processes that were left.
             orphans.sweep(keep=others)
         return outcome
 
     def close(self) -> None:
-        """End the worker and the case that it may be running, with all that they started."""
+        """End the worker, its running case, and all processes that they started."""
         if self._process is None:
             return
         others = orphans.children() - {self._process.pid}
@@ -138,14 +138,14 @@ class Worker:
             log = os.fdopen(open_to_write(self.log), "wb")
         with log:
             self._process = subprocess.Popen(  # noqa: S603 - our own module, fixed words
-                # A worker that forks guards its cases; without the fork there is no process between them and this one.
+                # A worker that forks guards its cases; without a fork there is no process between case and run stage.
                 self._command if self._fork else orphans.guarded([*self._command, "--once"]),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=self._environment,
                 cwd=self._folder,
-                # Its own session: Ctrl-C on the terminal reaches the run stage alone, which then ends its workers.
+                # Its own session: Ctrl-C on the terminal reaches only the run stage, which then ends its workers.
                 start_new_session=True,
             )
         ready = self._next(START_TIMEOUT_S)
@@ -181,11 +181,11 @@ class Worker:
                     self._case_pid = None
                     return Outcome(code=event.code, phase=phase, timed_out=timed_out)
         except EOFError:
-            # Without the fork, the process that ends is the case's own.
+            # Without a fork, the process that ended is that of the case.
             return Outcome(code=self._reap(), phase=phase, timed_out=timed_out)
 
     def _kill(self) -> None:
-        """End the running case and all that it started."""
+        """End the running case and all processes that it started."""
         orphans.end_group(self._running().pid if self._case_pid is None else self._case_pid)
 
     def _reap(self) -> int:
@@ -204,7 +204,7 @@ class Worker:
         return self._process
 
     def _next(self, timeout_s: float | None) -> Event | None:
-        """The next event; None when the time is over. Raises EOFError when the worker is gone."""
+        """The next event; None at the time limit. Raises EOFError when the worker has ended."""
         pipe = self._running().stdout
         if pipe is None:
             raise EOFError
@@ -223,7 +223,7 @@ class Worker:
 
 
 def process_environment(threads: int, own: bool) -> dict[str, str]:
-    """Every thread pool that reads the environment gets the same number; OpenBLAS (NumPy) is kept out of the way.
+    """Variables that give every thread pool the same number of threads, but OpenBLAS (NumPy) only one.
 
     own: False for another interpreter, which must not find packages that were built for this one.
     """
@@ -235,7 +235,7 @@ def process_environment(threads: int, own: bool) -> dict[str, str]:
         "OPENBLAS_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
-        # Jobs and answers are UTF-8, whatever the terminal is.
+        # Jobs and answers are UTF-8, whatever the terminal's encoding.
         "PYTHONUTF8": "1",
         "PYTHONIOENCODING": "utf-8",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), inherited])),

@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 DIGEST = f"{PREFIX}digest"
-"""Tag by which what was logged before is found again: of the summary."""
+"""Tag with the digest of the summary, to find runs that were logged before."""
 
 _UNLESS_SET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
-"""Left alone, MLflow reports its usage over the network, tries a server that is away for minutes, and prints two lines
-for every run. It reads them when it is imported."""
+"""Without these variables MLflow reports its usage over the network, retries an unreachable server for minutes, and
+prints two lines per run. It reads them at import."""
 
 
 @dataclass(frozen=True)
 class Logged:
-    """Id of the plan's run, and what was added to it: runs below it, None where the same had been logged before, and
-    names of files."""
+    """run: id of the plan's run. cases: number of child runs added, None where the summary was logged before. files:
+    names of the files added."""
 
     run: str
     cases: int | None
@@ -41,7 +41,7 @@ class Logged:
 
 
 def log_summary(summary: Summary, artifacts: Sequence[Path], uri: str, experiment: str) -> Logged:
-    """Log what the server does not have yet.
+    """Log what the server does not yet have.
 
     artifacts: files that go with the plan's run. Raises UnavailableError where MLflow is not installed or `uri` cannot
     be used.
@@ -58,7 +58,7 @@ def log_summary(summary: Summary, artifacts: Sequence[Path], uri: str, experimen
             child = _start(client, place, run, began, {"mlflow.parentRunId": parent})
             client.set_terminated(child, "FINISHED", ended)
         files = _add(client, parent, artifacts)
-        # Last of all: what was interrupted has no digest, and is logged anew.
+        # Last: a run that was interrupted has no digest, and is logged again.
         client.set_tag(parent, DIGEST, summary.digest)
         client.set_terminated(parent, "FINISHED", ended)
     except failure as error:
@@ -67,7 +67,7 @@ def log_summary(summary: Summary, artifacts: Sequence[Path], uri: str, experimen
 
 
 def _client(uri: str) -> tuple[MlflowClient, tuple[type[Exception], ...]]:
-    """The client, and the classes of what it raises where a server, database or folder does not do what it should."""
+    """The client, and the exceptions that it raises where a server, database or folder fails."""
     for name, value in _UNLESS_SET.items():
         os.environ.setdefault(name, value)
     try:
@@ -96,7 +96,7 @@ def _earlier(client: MlflowClient, place: str, digest: str) -> str | None:
 
 
 def _add(client: MlflowClient, run_id: str, artifacts: Sequence[Path]) -> tuple[str, ...]:
-    """Log the files that the run does not have, by their names."""
+    """Log the files that the run does not yet have, by name; returns their names."""
     there = {str(file.path) for file in client.list_artifacts(run_id)}
     added = [path for path in artifacts if path.name not in there]
     for path in added:
@@ -105,7 +105,7 @@ def _add(client: MlflowClient, run_id: str, artifacts: Sequence[Path]) -> tuple[
 
 
 def _start(client: MlflowClient, place: str, run: MlflowRun, began: int, tags: dict[str, str] | None = None) -> str:
-    """A new run with everything in it but its end."""
+    """Create a run with everything but its end; returns its id."""
     from mlflow.entities import Metric, Param  # noqa: PLC0415
 
     created = client.create_run(place, began, {**run.tags, **(tags or {})}, run.name)
@@ -116,7 +116,7 @@ def _start(client: MlflowClient, place: str, run: MlflowRun, began: int, tags: d
 
 
 def _ms(date: str) -> int:
-    """As MLflow has dates."""
+    """A date as MLflow has it: ms since 1970."""
     return round(since_1970_s(date) * 1000)
 
 

@@ -2,8 +2,8 @@
 
 `profile_ops` starts one for each process that it times.
 
-It sleeps between samples and reads a few kernel counters at each, and on a GPU what NVML tells of the card; what it
-costs stands in every record.
+It sleeps between samples. At each sample it reads a few kernel counters, and on a GPU the values of NVML. Every record
+has its overhead.
 
 reads   messages, one JSON line each, from standard input; kernel counters; NVML
 writes  a line to standard output when it can see; results/raw/<case_id>/<round>.usage.json, or of a profile
@@ -46,14 +46,14 @@ from harness.monitoring.gpu_probe import GpuProbe
 from harness.timing.clock import now_ns
 
 DEFAULT_INTERVAL_S = 0.25
-"""Four samples a second see any disturbance of a block's length; what they cost stands in each record."""
+"""Four samples per second show any disturbance as long as a block. Each record has their overhead."""
 
 
 @dataclass(frozen=True)
 class View:
-    """What a monitor looks at besides the process, and how often.
+    """The GPU that a monitor reads besides the process, and the interval.
 
-    card: the GPU that the cases run on. blind: why it cannot be read although they run on one.
+    card: the GPU that the cases run on. blind: why it cannot be read although the cases run on a GPU.
     """
 
     interval_s: float = DEFAULT_INTERVAL_S
@@ -62,7 +62,7 @@ class View:
 
     @classmethod
     def on(cls, device: Device, interval_s: float) -> View:
-        """Of a device. Before the first case: starting the driver beside its load would be charged to it."""
+        """The view for a device. Call it before the first case: starting the driver later would load that case."""
         if device != "cuda":
             return cls(interval_s)
         try:
@@ -74,7 +74,7 @@ class View:
 
 @dataclass
 class WatchedProcess:
-    """One case's process and what was seen of it so far."""
+    """The process of one case and its samples so far."""
 
     message: Watch
     probe: Probe
@@ -91,39 +91,39 @@ class WatchedProcess:
 
     @classmethod
     def begin(cls, message: Watch, card: Card | None = None) -> WatchedProcess:
-        """Take the first reading. Raises psutil.NoSuchProcess when the process is gone already."""
+        """Take the first reading. Raises psutil.NoSuchProcess where the process has ended."""
         gpu = None if card is None else GpuProbe(card)
-        # First of all: the process was forked a moment ago and will come to the card soon.
+        # First: the process was forked a moment ago and will soon allocate memory on the GPU.
         gpu_memory_before_bytes = None if gpu is None else gpu.memory_used_bytes()
         probe = Probe(message.pid)
         reading = probe.read(now_ns())
         return cls(message, probe, reading, reading, gpu, gpu_memory_before_bytes)
 
     def look(self) -> None:
-        """Add a sample of what happened since the last one. Raises psutil.NoSuchProcess when the process is gone."""
+        """Add a sample of the time since the last sample. Raises psutil.NoSuchProcess where the process has ended."""
         self._add(self.phase)
         if self.gpu is not None:
-            # A card tells what is and not what was, so that a look belongs to the phase in which it is taken: the
-            # samples that close a phase have none. It may last milliseconds, which the next sample then holds.
+            # A GPU reports its state now, not since the last sample. So a reading belongs to the phase in which it is
+            # taken, and samples that close a phase have none. It may last milliseconds, which the next sample covers.
             seen = self.gpu.read(self.message.pid)
             self.samples[-1] = self.samples[-1].model_copy(update={"gpu": seen})
 
     def enter(self, phase: str) -> None:
         """Close the sample of the old phase, so that no sample belongs to two."""
         ended, self.phase = self.phase, phase
-        # The process may have gone through its last phases before we came to read about them.
+        # The process may have ended before this message was read.
         with contextlib.suppress(psutil.NoSuchProcess):
             self._add(ended)
             if phase in JUDGED_PHASES and ended not in JUDGED_PHASES:
                 self.others, self.others_at_ns = self.probe.others(), self.before.at_ns
             if ended == TIMED_PHASE:
-                # Two looks at every process, at both ends of what is judged, and none in between: they cost too much.
+                # All processes are read twice, at the start and end of the judged phases. More would cost too much.
                 self.busiest = busiest(self.others, self.probe.others(), (self.before.at_ns - self.others_at_ns) / 1e9)
-                # Not earlier: reading it holds the memory map, which would lengthen load and compile.
+                # Not earlier: reading it locks the memory map, which would slow load and compile.
                 self.pss_peak_bytes = self.probe.pss_bytes()
 
     def record(self, view: View) -> Usage:
-        """Everything that was seen."""
+        """All samples as a record."""
         unavailable = dict(self.probe.unavailable)
         if view.blind is not None:
             unavailable["gpu"] = view.blind
@@ -150,7 +150,7 @@ class WatchedProcess:
 
 
 def stage(arguments: Sequence[str]) -> None:
-    """Watch whatever standard input names, until it ends."""
+    """Watch the processes that standard input names, until it ends."""
     parser = cli.parser("harness.processes.monitor", __doc__)
     parser.add_argument("--interval", type=float, default=DEFAULT_INTERVAL_S, help="seconds between samples")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="what the cases run on")
@@ -165,7 +165,7 @@ def stage(arguments: Sequence[str]) -> None:
         while True:
             ready = selector.select(None if watched is None else view.interval_s)
             if not ready and watched is not None:
-                # The process may have ended between two samples; what was seen is written when run says so.
+                # The process may have ended between two samples; the record is written at the message End.
                 with contextlib.suppress(psutil.NoSuchProcess):
                     watched.look()
                 continue

@@ -1,4 +1,4 @@
-"""Everything that lives as long as a run: a worker per backend, the monitor, the progress display, running.json."""
+"""The worker pool of a run, and what lasts as long: the monitor, the progress display, running.json."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def measure_turn(job: Job, worker: Worker, results: Results, observer: Observer)
     case_id = job.case.case_id
     raw, log = results.raw_file(case_id, job.round), results.log_file(case_id, job.round)
     with store.translate_storage_errors(raw):
-        # The log of an earlier try as well: a process that never began must not be explained by it.
+        # Also the log of an earlier try: it must not explain a process that never began.
         for old in (raw, log, results.usage_file(case_id, job.round)):
             old.unlink(missing_ok=True)
     outcome = worker.run(job, observer)
@@ -99,7 +99,7 @@ def _absent_library(absent: Sequence[str]) -> tuple[str, str]:
 
 
 class Presence:
-    """Written before each turn and never during one: what is measured is not disturbed by it."""
+    """The file running.json. It is written before each turn and never during one, so it disturbs no measurement."""
 
     def __init__(self, results: Results, plan_id: str) -> None:
         self._path = results.running
@@ -108,7 +108,7 @@ class Presence:
         self._started_at = utc_now()
 
     def turn(self, job: Job, done: int, turns: int) -> None:
-        """A turn begins. Raises StorageError where that cannot be written."""
+        """A turn begins. Raises StorageError where the file cannot be written."""
         running = Running(
             plan_id=self._plan_id,
             pid=os.getpid(),
@@ -129,7 +129,7 @@ class Presence:
 
 
 class ExportPresence:
-    """Written before each model."""
+    """The file of a running export, written before each model."""
 
     def __init__(self, results: Results, plan_id: str, models: int) -> None:
         self._path = results.exporting
@@ -138,7 +138,7 @@ class ExportPresence:
         self._models = models
 
     def model(self, name: str, done: int) -> None:
-        """A model begins. Raises StorageError where that cannot be written."""
+        """A model begins. Raises StorageError where the file cannot be written."""
         exporting = Exporting(
             plan_id=self._plan_id,
             pid=os.getpid(),
@@ -158,11 +158,11 @@ class ExportPresence:
 
 
 LAST_RECORD_S = 30.0
-"""For the monitor's last record on a slow disk; one that takes longer is stopped or hangs."""
+"""For the monitor's last record on a slow disk; a monitor that takes longer is stopped or hangs."""
 
 
 class Monitor:
-    """A monitor process. Its records are a witness beside the samples: without it nothing is lost but the witness."""
+    """A monitor process. Its records are additional evidence: without it no sample is lost."""
 
     def __init__(self, log: Path, device: Device = "cpu") -> None:
         with translate_storage_errors(log):
@@ -182,17 +182,17 @@ class Monitor:
 
     @property
     def pid(self) -> int:
-        """Of its process."""
+        """Process id."""
         return self._process.pid
 
     def ready(self) -> None:
-        """Wait until it can see: a process that is short is over before a monitor that just starts. No wait for one
-        that ended instead."""
+        """Wait until it can watch: a short process may end while the monitor still starts. Returns also where the
+        monitor has ended."""
         if self._process.stdout is not None:
             self._process.stdout.readline()
 
     def watch(self, job: Job, pid: int, record: Path | None = None) -> None:
-        """The process of a job has begun. record: where its record goes, if not beside the samples of its round."""
+        """The process of a job has begun. record: path of its record, if not beside the samples of its round."""
         path = None if record is None else str(record)
         case_id = job.case.case_id
         self._tell(
@@ -202,15 +202,15 @@ class Monitor:
         )
 
     def phase(self, name: str) -> None:
-        """It has come to a phase."""
+        """The process has entered a phase."""
         self._tell(Phase(phase=name))
 
     def end(self) -> None:
-        """It has ended."""
+        """The process has ended."""
         self._tell(End())
 
     def close(self) -> None:
-        """End the monitor when it has written its last record; one that does not answer is killed."""
+        """End the monitor after its last record; kill it where it does not end in time."""
         if self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError, BlockingIOError):
                 self._process.stdin.close()
@@ -230,13 +230,13 @@ class Monitor:
             self._process.stdin.write(message.model_dump_json().encode() + b"\n")
             self._process.stdin.flush()
         except (BrokenPipeError, BlockingIOError):
-            # Aggregate then says that nobody watched; the samples themselves are unharmed.
+            # `aggregate` then reports that no monitor watched; the samples are complete.
             return
 
 
 @dataclass(frozen=True)
 class _Watcher:
-    """Passes on what a worker says about the running case."""
+    """Passes events of the running case to the monitor and the progress display."""
 
     job: Job
     label: str
@@ -252,11 +252,11 @@ class _Watcher:
 
 
 class Crew:
-    """Measures turns of a plan; a context manager that ends every process it started.
+    """A worker pool that measures turns of a plan; a context manager that ends every process it started.
 
-    interpreters: by backend, for those whose libraries this Python does not have.
-    code: the state of the user's code that is measured, where that is not the current folder's; label: its name.
-    beside: another crew that is at work already, whose monitor, progress display and running.json this one shares.
+    interpreters: by backend, for backends whose libraries this Python does not have.
+    code: the state of the user's code that is measured, if not the current folder's; label: its name.
+    beside: another pool at work, whose monitor, progress display and running.json this pool shares.
     """
 
     def __init__(
@@ -305,7 +305,7 @@ class Crew:
         self._stack.close()
 
     def measure(self, turn: Turn) -> Measured | Failed:
-        """Measure one turn and show how it ended."""
+        """Measure one turn and show its result."""
         number, case = turn
         job = Job(
             case=case,
@@ -327,13 +327,13 @@ class Crew:
         return record
 
     def renew(self) -> None:
-        """End the workers: what the layout of one server's memory brings to all its cases ends with it."""
+        """End the workers, so that the next cases do not share the memory layout of the same server."""
         for worker in self._workers.values():
             worker.close()
         self._workers.clear()
 
     def _worker(self, job: Job) -> Worker:
-        """One for each number of threads: thread pools take theirs when a library is imported."""
+        """A worker for each backend and number of threads: thread pools read the number when a library is imported."""
         backend, key = job.case.backend, (job.case.backend, job.threads)
         if key not in self._workers:
             name = backend if job.threads == self._threads else f"{backend}-{job.threads}"
@@ -351,9 +351,9 @@ def _in_words(record: Measured | Failed) -> str:
 
 
 def split_off_unexported(plan: Plan, turns: Sequence[Turn], exports: Exports, results: Results) -> list[Turn]:
-    """The turns that can be measured, after a failed record was left for each other one and a warning for its model.
+    """The turns that can be measured. Every other turn gets a failed record, and its model a warning.
 
-    A record measured with this plan's settings stays: once the same export is there again, it counts again.
+    A record measured with this plan's settings stays: it counts again once the same export exists again.
     """
     for model, error in exports.absent.items():
         cli.warn(f"{model} is not measured. {error.problem} {error.hint}")

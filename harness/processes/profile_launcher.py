@@ -1,4 +1,4 @@
-"""One level of one case, profiled by a fresh process that does nothing else."""
+"""Profiles one level of one case in a new process that does nothing else."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from harness.reporting.tables.allocations import memory_section
 from harness.timing.clock import now_ns
 
 Level = Literal["count", "memory", "parts", "tokenising"]
-"""`count`: what needs no measuring; `memory`: allocations of one pass; `parts`: layers and operators; `tokenising`:
-what texts cost before the model sees them."""
+"""`count`: figures without a measurement; `memory`: allocations of one pass; `parts`: layers and operators;
+`tokenising`: preparation of texts before the model."""
 
 
 class ProfileJob(Record):
-    """What a process is to profile. runs: inferences that the parts are timed over."""
+    """The job of a profiling process. runs: inferences over which the parts are timed."""
 
     level: Level
     job: Job
@@ -59,7 +59,7 @@ class ProfileJob(Record):
 
 @dataclass(frozen=True)
 class _ProfileWatcher:
-    """Passes on to a monitor what the process of a profile says of itself. record: where what it saw goes."""
+    """Passes events of a profiling process to a monitor. record: path of the monitor's record."""
 
     job: Job
     monitor: Monitor
@@ -73,9 +73,9 @@ class _ProfileWatcher:
 
 
 def watched_profile(asked: ProfileJob, log: Path, interpreter: Path | None = None) -> tuple[bytes, Usage | None]:
-    """(answer of a fresh process, what a monitor saw of it or None where it left no record), as profile_in_a_process.
+    """(answer of a new process, the monitor's record or None without one); see profile_in_a_process.
 
-    The monitor is one for this process alone: when it has ended, its record is whole.
+    The monitor is for this process only: when it has ended, its record is complete.
     """
     results = Results(asked.results)
     record = results.profile_usage(asked.job.case.case_id, asked.job.round)
@@ -96,10 +96,10 @@ def watched_profile(asked: ProfileJob, log: Path, interpreter: Path | None = Non
 def profile_in_a_process(
     asked: ProfileJob, log: Path, interpreter: Path | None = None, observer: Observer | None = None
 ) -> bytes:
-    """The answer of a fresh process, as JSON. Raises CaseError where it gives none; its log then stays.
+    """The answer of a new process, as JSON. Raises CaseError where it gives none; its log then stays.
 
-    interpreter: the Python that has the needed libraries, where it is not this one. observer: learns when the process
-    begins and to which phases it comes.
+    interpreter: the Python that has the needed libraries, if not this one. observer: receives the start of the process
+    and its phases.
     """
     with store.translate_storage_errors(log):
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ def profile_in_a_process(
             stdout=subprocess.PIPE,
             stderr=handle,
             env=process_environment(asked.job.threads, own=interpreter is None),
-            # Ctrl-C on the terminal reaches this stage alone, which then ends the guard, and that all the rest.
+            # Ctrl-C on the terminal reaches only this stage; it then ends the guard, which ends the other processes.
             start_new_session=True,
         )
         try:
@@ -139,9 +139,9 @@ def profile_in_a_process(
 
 
 def _answer(process: subprocess.Popen[bytes], asked: ProfileJob, observer: Observer | None) -> bytes | None:
-    """Hand a process its job and read what it says to its end: the last line that is no event; None at the time limit.
+    """Send a process its job and read its output: the last line that is no event; None at the time limit.
 
-    Returns when it has ended, or has to be ended.
+    Returns when the process has ended, or has to be ended.
     """
     if process.stdin is None or process.stdout is None:
         raise RuntimeError("the process was started without pipes")
@@ -197,27 +197,27 @@ def _why(timed_out: bool, code: int, asked: ProfileJob, log: Path) -> tuple[str,
 
 
 def memory_of(results: Results, case_id: str) -> MemoryTimeline | None:
-    """The record; None where the backend's library tells nothing, or an older version profiled the case."""
+    """The record; None where the backend's library reports no allocations, or an older version profiled the case."""
     path = results.memory_profile(case_id)
     return store.load(path, MemoryTimeline, "make profile") if path.is_file() else None
 
 
 def memory_text(results: Results, case_id: str) -> str:
-    """The section of parts.md; empty without a record."""
+    """The section for parts.md; empty without a record."""
     found = memory_of(results, case_id)
     chart = results.memory_chart(case_id)
     return "" if found is None else memory_section(found, chart.name if chart.is_file() else None)
 
 
 def forget_usage(results: Results, case_id: str) -> None:
-    """Remove what a monitor saw of earlier repeats, of which there may have been more."""
+    """Remove the monitor's records of earlier repeats; an earlier profile may have had more repeats."""
     for path in results.profile(case_id).glob("*.usage.json"):
         with store.translate_storage_errors(path):
             path.unlink()
 
 
 def memory_files(results: Results, case_id: str) -> tuple[str, ...]:
-    """Draw the chart of a pass that allocated something; returns the names of all files about memory."""
+    """Draw the chart where the pass allocated something; returns the names of all files about memory."""
     found = memory_of(results, case_id)
     if found is None:
         return ()
@@ -230,8 +230,8 @@ def memory_files(results: Results, case_id: str) -> tuple[str, ...]:
 
 
 def write_events(results: Results, model: ModelProfile, parts: PartsProfile | None, text: str) -> None:
-    """Write the case's event file, so that `tensorboard --logdir results/profiles` shows a run a case. Nothing where
-    TensorBoard is not installed: nobody opens it there."""
+    """Write the case's event file, so that `tensorboard --logdir results/profiles` shows one run per case. Does nothing
+    where TensorBoard is not installed."""
     if importlib.util.find_spec("tensorboard") is None:
         return
     from harness.reporting.writers.tensorboard import event_file  # noqa: PLC0415 - TensorBoard is no dependency

@@ -1,4 +1,4 @@
-"""profile_worker: the process that profiles one case. Started by `profile_ops`, a fresh one for each level of a case.
+"""profile_worker: the process that profiles one case. Started by `profile_ops`, a new process per level of a case.
 
 reads   one job, a JSON line, from standard input; results/exports/<slug>/export.json and the files that it names
 writes  the phases that it comes to and then its answer, one record, a JSON line each, to standard output;
@@ -43,7 +43,7 @@ _WARM_UP_RUNS = 3
 def tokenising(
     case: Case, export: ExportRecord, folder: Path, batch: Mapping[str, NDArray[np.generic]], runs: int
 ) -> Tokenising:
-    """Time `runs` preparations of the texts behind `batch`, up to ids and mask as arrays, on the calling thread."""
+    """Time `runs` preparations of the texts of `batch` into ids and mask as arrays, on the calling thread."""
     found = texts_of(case, export, folder, batch)
     if isinstance(found, str):
         return Tokenising(time_ns=None, texts=case.batch_size, tokens_a_text=case.sequence_length, by=found)
@@ -62,7 +62,7 @@ _NOT_TOLD = "not measured: the backend's library does not report its allocations
 
 
 def stage(arguments: Sequence[str]) -> None:
-    """Profile one level of one case and answer."""
+    """Profile one level of one case and write the answer."""
     cli.parser("harness.processes.profile_worker", __doc__).parse_args(arguments)
     die_with_parent()
     answers = _answers()
@@ -87,7 +87,7 @@ def _say(answers: IO[str], record: Record) -> None:
 
 
 def _prepare(asked: ProfileJob) -> None:
-    """What must be so before the backend's libraries are imported. Raises UnavailableError where one is missing."""
+    """Set what the backend's libraries read at import. Raises UnavailableError where a library is missing."""
     info = backend_info(asked.job.case.backend)
     os.environ.update(info.environment)
     needed = info.requires if asked.level in ("memory", "parts") else ()
@@ -129,7 +129,7 @@ def _memory(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batche
 
 
 def _peak(target: str, given: BackendJob) -> tuple[int | None, str]:
-    """(bytes, how they were measured), or why they were not."""
+    """(bytes, how they were measured) or (None, why they were not)."""
     try:
         peak, by = _target(target)(given)
     except UnavailableError as error:
@@ -146,7 +146,7 @@ def _parts(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches
     traces = Results(asked.results).profile(asked.job.case.case_id)
     with store.translate_storage_errors(traces):
         traces.mkdir(parents=True, exist_ok=True)
-    profile_timing.entered("measure")  # of a plugin's profiler, which need not say more
+    profile_timing.entered("measure")  # for a plugin's profiler, which may report no phase itself
     found: PartsProfile = _target(profiler)(job_of(asked.job, export, folder, batches), batches, traces, asked.runs)
     return with_launch_gaps(found, traces, cli.warn).model_copy(update={"runs": asked.runs})
 
@@ -171,7 +171,7 @@ def _target(text: str) -> Any:
 
 
 def _answers() -> IO[str]:
-    """The original standard output; what libraries print goes to the log from here on."""
+    """The original standard output; from here on, output of libraries goes to the log."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return answers

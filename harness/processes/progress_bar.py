@@ -14,7 +14,7 @@ from harness.core.text import one_line
 
 
 class RunProgress:
-    """Shows one line per finished case, and on a terminal what is running now. `done` of `total` have ended."""
+    """Shows one line per finished case, and on a terminal the running case. `done` of `total` cases have ended."""
 
     def __init__(self, total: int, console: Console | None = None) -> None:
         self._console = console or Console(file=sys.stdout, highlight=False, soft_wrap=True)
@@ -43,16 +43,16 @@ class RunProgress:
         self._bar.stop()
 
     def extend(self, more: int) -> None:
-        """More cases than were known at the start."""
+        """Add cases that were not known at the start."""
         self.total += more
         self._bar.update(self._task, total=self.total)
 
     def running(self, label: str, phase: str) -> None:
-        """Show what runs now (terminal only)."""
+        """Show the running case (terminal only)."""
         self._bar.update(self._task, description=escape(one_line(f"{label} · {phase}")))
 
     def finished(self, label: str, result: str) -> None:
-        """One line for a case that has ended."""
+        """Print one line for a case that has ended."""
         self.done += 1
         width = len(str(self.total))
         self._console.print(escape(one_line(f"[{self.done:{width}}/{self.total}] {label}  {result}")))

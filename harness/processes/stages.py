@@ -1,4 +1,4 @@
-"""One stage as a process of its own: what it warned of, or its two-line error as an exception."""
+"""Runs one stage as a process: returns its warnings, or raises its two-line error as an exception."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from harness.pipeline import goes_on_after
 from harness.processes.launcher import Code
 
 Show = Callable[[str], None]
-"""Takes a line that a stage prints."""
+"""Receives each line that a stage prints."""
 
 _ERRORS: Mapping[int, type[InferometerError]] = {kind.exit_code: kind for kind in InferometerError.__subclasses__()}
-"""By exit code, the widest kind of error that has it."""
+"""By exit code: the most general error class with that code."""
 
 
 def run_stage(
@@ -31,10 +31,10 @@ def run_stage(
 ) -> tuple[str, ...]:
     """Run `python -m harness.<stage>` to its end and return its warnings.
 
-    code: whose models it loads, where those are not the caller's own. front: in whose words it gives hints, where those
-    are not the words of what started this process. What failed for some cases only is not raised:
-    their rows say so. Raises the InferometerError that the stage ended with, by its exit code, and RuntimeError where
-    it crashed, which is a fault of Inferometer. Ctrl-C ends it first.
+    code: the state whose models it loads, if not the caller's own. front: the interface whose words its hints use, if
+    not that of this process. Failures of single cases are not raised: their rows report them. Raises the
+    InferometerError that the stage ended with, by its exit code, and RuntimeError where it crashed, which is a fault of
+    Inferometer. Ctrl-C ends the stage first.
     """
     with tempfile.TemporaryFile("w+", errors="replace") as errors:
         ended = _run([sys.executable, "-m", f"harness.{stage}", *arguments], errors.fileno(), show, code, front)
@@ -59,7 +59,7 @@ def _run(command: list[str], errors: int, show: Show | None, code: Code | None, 
             **({} if code is None else code.environment),
         },
         cwd=None if code is None else code.root,
-        start_new_session=True,  # a notebook's interrupt reaches the stage once, through us
+        start_new_session=True,  # a notebook's interrupt reaches the stage only once, from here
     ) as process:
         try:
             for line in process.stdout or ():
@@ -68,13 +68,13 @@ def _run(command: list[str], errors: int, show: Show | None, code: Code | None, 
             return process.wait()
         except BaseException:
             process.send_signal(signal.SIGINT)
-            process.wait()  # the stage stops its workers and lets its lock go
+            process.wait()  # the stage stops its workers and releases its lock
             raise
 
 
 def _search_path() -> list[str]:
-    """Where this interpreter finds modules besides its own installation: classes of a module that was handed over may
-    come from there, and so may this package."""
+    """Where this interpreter finds modules outside its own installation: classes of a user's module, and this package,
+    may come from there."""
     installed = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
     entries = [Path(__file__).parents[2], *map(Path, sys.path)]
     own = [path for entry in entries if not installed & {(path := entry.resolve()), *path.parents}]

@@ -1,7 +1,7 @@
-"""worker: the process that measures. Started by `run`, one server per backend; it forks a fresh process per case.
+"""worker: the process that measures. Started by `run`, one server per backend; it forks a new process per case.
 
-The server imports the backend's libraries once and does nothing else, so that a case starts in milliseconds and
-still has an address space, a thread pool and library state of its own (docs/decisions/0004-fresh-processes.md).
+The server only imports the backend's libraries once. So a case starts in milliseconds and still has an address space, a
+thread pool and library state of its own (docs/decisions/0004-fresh-processes.md).
 
 reads   jobs, one JSON line each, from standard input; results/exports/<slug>/export.json and the files that it names
 writes  results/raw/<case_id>/<round>.{json,log}, results/environments/<id>.json; events to standard output
@@ -57,7 +57,7 @@ from harness.timing.session import run_session
 
 
 def stage(arguments: Sequence[str]) -> None:
-    """Serve jobs until standard input ends; with --once, measure one job in this very process."""
+    """Serve jobs until standard input ends; with --once, measure one job in this process."""
     parser = cli.parser("harness.processes.worker", __doc__)
     parser.add_argument("--backend", required=True)
     parser.add_argument("--once", action="store_true", help="no fork: one job, for comparison with the server")
@@ -73,7 +73,7 @@ def stage(arguments: Sequence[str]) -> None:
             importlib.import_module(module)
     absent = tuple(name for name in info.requires if importlib.util.find_spec(name.partition(".")[0]) is None)
     if not options.once:
-        end_all_with(runner)  # also where the run stage was killed
+        end_all_with(runner)  # also if the run stage is killed
     emit(Ready(threads=_own_threads(), absent=absent))
     for line in sys.stdin:
         job = Job.model_validate_json(line)
@@ -84,17 +84,17 @@ def stage(arguments: Sequence[str]) -> None:
         pid = os.fork()
         if pid == 0:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            os.setsid()  # so that a time limit ends compilers started by the case as well
+            os.setsid()  # so that a time limit also ends compilers that the case started
             die_with_parent(server)
             _measure_and_exit(job, emit)
         emit(Started(pid=pid))
         _, status = os.waitpid(pid, 0)
-        sweep()  # whatever the case started and left behind, in any session: its parent is this process now
+        sweep()  # ends all that the case started and left, in any session: this process is now its parent
         emit(Ended(code=os.waitstatus_to_exitcode(status)))
 
 
 def _measure_and_exit(job: Job, emit: Callable[[Event], None]) -> NoReturn:
-    """Measure, save, and leave without running exit handlers that belong to the server."""
+    """Measure, save, and exit without running exit handlers that belong to the server."""
     results = Results(Path(job.results))
     phases = ["start"]
 
@@ -110,7 +110,7 @@ def _measure_and_exit(job: Job, emit: Callable[[Event], None]) -> NoReturn:
             store.check_size(record, "Lower `measurement.max_samples`.")
         except StorageError:
             raise
-        except BaseException as error:  # a model's own code may also exit, or raise what is no Exception at all
+        except BaseException as error:  # a model's own code may also exit, or raise something that is no Exception
             traceback.print_exc()
             record = _failed(job, error, phases[-1], log)
         store.save_raw(results.raw_file(job.case.case_id, job.round), record)
@@ -146,7 +146,7 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
         mode, reference = EndToEnd(backend, raw.items, raw.prepare, raw.answer), raw.reference
     else:
         mode, reference = mode_for(case, backend, len(batches.inputs)), batches.reference
-    # What computes nothing shows the harness's own cost and is judged by no share of CPU time.
+    # A backend that computes nothing shows the harness overhead, and no share of CPU time judges it.
     settings = job.measurement if info.computes else job.measurement.model_copy(update={"min_s": 0.0})
     seed = (job.measurement.seed, job.round, zlib.crc32(case.case_id.encode()))
     found = run_session(backend, mode, reference, export.classifier, settings, enter, batches.inputs, seed, job.round)
@@ -187,7 +187,7 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
 def _failed(job: Job, error: BaseException, phase: str, log: Path) -> Failed:
     if isinstance(error, InferometerError):
         problem, hint = error.problem, error.hint
-    elif isinstance(error, MemoryError):  # Python's and NumPy's, for the host; the GPU's libraries raise others
+    elif isinstance(error, MemoryError):  # of Python and NumPy, for host memory; GPU libraries raise other errors
         problem, hint = out_of_memory("cpu", job.case.batch_size)
     elif tells_full_memory(str(error)):
         problem, hint = out_of_memory(job.case.device, job.case.batch_size)
@@ -212,7 +212,7 @@ def _failed(job: Job, error: BaseException, phase: str, log: Path) -> Failed:
 
 
 def _log_to(log: Path) -> Path:
-    """Send everything that this process and its libraries print to the case's log; a crash leaves its stack there."""
+    """Send all output of this process and its libraries to the case's log; a crash leaves its stack there."""
     with store.translate_storage_errors(log):
         log.parent.mkdir(parents=True, exist_ok=True)
         handle = open_to_write(log)
@@ -220,7 +220,7 @@ def _log_to(log: Path) -> Path:
     os.dup2(handle, 2)
     os.close(handle)
     faulthandler.enable()
-    # The server's standard input holds the jobs: code of a model that asks for input must not read them.
+    # The server's standard input holds the jobs: a model's code that reads input must not read them.
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -228,24 +228,24 @@ def _log_to(log: Path) -> Path:
 
 
 def _emitter() -> Callable[[Event], None]:
-    """A function that sends events on the original standard output, which libraries can then no longer garble."""
+    """A function that sends events on the original standard output, which libraries can then no longer write to."""
     events: IO[str] = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
 
     def emit(event: Event) -> None:
-        # One short write per event: parent and forked child share the pipe, and short writes are not torn apart.
+        # One short write per event: parent and forked child share the pipe, and short writes are not split.
         try:
             events.write(event.model_dump_json() + "\n")
         except BrokenPipeError:
-            # The run stage was killed a moment ago, and the kernel's own signal is on its way: that is no failure of
-            # the case, and must not be recorded as one.
+            # The run stage was killed, and the kernel's signal will end this process: that is no failure of the case
+            # and must not be recorded as a failure.
             os._exit(1)
 
     return emit
 
 
 def _own_threads() -> int:
-    """Threads of this process, as the kernel counts them; 1 where it does not tell."""
+    """Threads of this process, as the kernel counts them; 1 where it reports none."""
     tasks = Path("/proc/self/task")
     return len(list(tasks.iterdir())) if tasks.is_dir() else 1
 

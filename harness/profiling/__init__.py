@@ -1,1 +1,1 @@
-"""From a backend's profile to layers, groups, gaps and what would bring most."""
+"""Analysis of profiles: layers, groups, launch gaps, comparisons of backends, possible improvements."""

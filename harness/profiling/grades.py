@@ -1,11 +1,11 @@
-"""How far a profile can be trusted: its grade, by what happened while it was timed and by how its repeats agree (pure).
+"""The grade of a profile, by disturbances while it was timed and by the agreement of its repeats (pure).
 
     A  watched, nothing disturbed it, and its repeats agree
-    B  a check could not be made: it was too short to be judged, or is from before profiles were watched
-    C  something disturbed it, its repeats do not agree, or what the monitor saw is missing
+    B  a check could not be made: it was too short to be judged, or was taken before profiles were watched
+    C  something disturbed it, its repeats do not agree, or the monitor's record is missing
 
-Of grade C, or where the parts do not explain the latency, times are shown with a mark and nothing is concluded from
-them: no gain, no bound, no place beside another backend.
+With grade C, or where the parts do not explain the latency, times are shown with a mark and nothing is concluded from
+them: no speed-up, no upper bound, no comparison with another backend.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from harness.core.schemas.profile_record import PartsProfile
 from harness.profiling.reconcile import parts_total, reconcile
 
 MIN_REPEATS, MAX_REPEATS = 2, 5
-"""Processes. One cannot agree with itself; what does not agree after five is a matter of the machine."""
+"""Processes per profile. One cannot agree with itself; after five without agreement the machine is unsteady."""
 
 MAX_REPEATING_S = 120.0
-"""No further repeat begins after so long, once there are MIN_REPEATS: large models take a minute to load."""
+"""No further repeat begins after this time, once there are MIN_REPEATS: large models take a minute to load."""
 
 STEADY_TOLERANCE = 0.05
-"""Largest difference of two successive ratios of parts to plain latency: half of what is allowed from 1 to 0.9 or 1.1,
-so that another repeat would rarely turn the outcome over."""
+"""Largest relative difference of two successive ratios of parts to plain latency: half of the tolerance from 1 to 0.9
+or 1.1, so that another repeat would rarely change the outcome."""
 
 _AGAIN = "`make profile FORCE=1`"
 
 
 def until_steady(take: Callable[[int], PartsProfile], on_gpu: bool, elapsed_s: Callable[[], float]) -> PartsProfile:
-    """The last repeat, with the ratios of all: it repeats until two in a row agree.
+    """Repeat until two successive repeats agree; returns the last repeat, with the ratios of all.
 
-    take: profiles in a fresh process, repeat 1 first. elapsed_s: since the first began. The last repeat is kept
-    whatever it says: choosing the one nearest to the latency would make every profile look sound. A profile without
-    parts is not repeated.
+    take: profiles in a new process, repeat 1 first. elapsed_s: since the first repeat began. The last repeat is always
+    kept: choosing the repeat nearest to the latency would make every profile look sound. A profile without parts is not
+    repeated.
     """
     ratios: list[float] = []
     while True:
@@ -57,21 +57,21 @@ def until_steady(take: Callable[[int], PartsProfile], on_gpu: bool, elapsed_s: C
 
 
 def agree(ratios: Sequence[float]) -> bool:
-    """Whether the last two differ by STEADY_TOLERANCE or less, of the smaller one; False of fewer."""
+    """Whether the last two ratios differ by at most STEADY_TOLERANCE of the smaller; False with fewer than two."""
     low, high = sorted(ratios[-2:]) if len(ratios) > 1 else (0.0, 1.0)
     return high - low <= STEADY_TOLERANCE * low
 
 
 def spread(ratios: Sequence[float]) -> float | None:
-    """How far the largest ratio is above the smallest, as a share of it; None of fewer than two or of no time."""
+    """Largest ratio over the smallest, minus 1; None with fewer than two ratios or with a ratio of 0."""
     return max(ratios) / min(ratios) - 1 if len(ratios) > 1 and min(ratios) > 0 else None
 
 
 def graded(
     parts: PartsProfile, usage: Usage | None, threads: int, on_gpu: bool, environment: Environment
 ) -> PartsProfile:
-    """The profile with its grade, flags, and what the monitor saw. usage: of the last repeat's process; None where the
-    monitor left no record. threads: that the process was given."""
+    """The profile with its grade, flags, and the monitor's figures. usage: of the last repeat's process; None where the
+    monitor left no record. threads: of that process."""
     window = None if usage is None else utilisation.timed(usage)
     found = _unsteady(parts)
     if window is None:
@@ -85,12 +85,12 @@ def graded(
 
 
 def grade_of(parts: PartsProfile) -> Grade:
-    """B where it is from before profiles were watched: the check that applies could not be made."""
+    """The grade; B for a profile that was taken before profiles were watched: its check could not be made."""
     return parts.grade or "B"
 
 
 def flags_of(parts: PartsProfile) -> tuple[Flag, ...]:
-    """Why its grade is no better."""
+    """The flags: reasons why the grade is no better."""
     if parts.grade is not None:
         return parts.flags
     detail = "it was taken before profiles were watched and repeated"
@@ -98,7 +98,7 @@ def flags_of(parts: PartsProfile) -> tuple[Flag, ...]:
 
 
 def doubt(parts: PartsProfile, on_gpu: bool) -> str | None:
-    """Why nothing may be concluded from a profile, in words that follow its name; None where something may."""
+    """Why nothing may be concluded from a profile, in words that follow its name; None if conclusions are allowed."""
     if grade_of(parts) not in RANKED:
         return f"its profile has grade {grade_of(parts)} ({', '.join(dict.fromkeys(f.name for f in flags_of(parts)))})"
     sums = reconcile(parts, on_gpu)
@@ -110,7 +110,7 @@ def doubt(parts: PartsProfile, on_gpu: bool) -> str | None:
 
 
 def _of_a_profile(one: Finding) -> Finding:
-    """With the command that profiles again where that of a row is named."""
+    """The finding with the command that profiles again, instead of the command for a row."""
     return finding(one.caps_at, one.flag.name, one.flag.detail, one.flag.remedy.replace("make run", "make profile"))
 
 

@@ -1,6 +1,6 @@
-"""How long the GPU did nothing while a trace was taken, and how much of that it waited for the host (pure).
+"""Idle time of the GPU in a trace, and the part of it in which the GPU waited for the host (pure).
 
-Kernels that overlap, on several streams, count once: busy is the union of their intervals, idle the rest of the window.
+Kernels that overlap on several streams count once: busy is the union of their intervals, idle the rest of the window.
 
 Source: the trace of torch.profiler (Kineto) in Chrome's trace format. GPU work has the categories of GPU_WORK; the call
 that launched it has one of LAUNCHES and the same `args.correlation`; `ts` and `dur` are in microseconds.
@@ -23,15 +23,15 @@ LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
 
 @dataclass(frozen=True)
 class IdleShare:
-    """The share of a latency in which no kernel ran. of: which latency, by its name in the report."""
+    """The share of a latency in which no kernel ran. of: the latency's name in the report."""
 
     share: float
     of: Literal["measured latency", "plain latency"]
 
 
 def idle_share(parts: PartsProfile, measured_ns: float | None) -> IdleShare | None:
-    """The share of the measured latency in which no kernel ran, of the plain latency where none was measured; None
-    where the profile has no kernels. The profiler slows the host and hardly the GPU: kernels take as long without it.
+    """The share of the measured latency in which no kernel ran, else of the plain latency where none was measured; None
+    where the profile has no kernels. The profiler slows the host, but hardly the GPU: kernels take as long without it.
     """
     busy_ns = busy_in_a_pass(parts)
     if not busy_ns:
@@ -42,9 +42,9 @@ def idle_share(parts: PartsProfile, measured_ns: float | None) -> IdleShare | No
 
 
 def busy_in_a_pass(parts: PartsProfile) -> float:
-    """For how long any kernel runs in one inference, in ns; 0 where the profile has no kernels.
+    """Time in which any kernel runs in one inference, in ns; 0 where the profile has no kernels.
 
-    Without a trace kernels count as one after the other: where they overlap, that is too much, and gaps seem shorter.
+    Without a trace, kernels count as sequential: where they overlap, this time is too long, and gaps seem shorter.
     """
     found = parts.launch_gaps
     if found is None:
@@ -53,15 +53,15 @@ def busy_in_a_pass(parts: PartsProfile) -> float:
 
 
 def idle_in_a_pass(found: LaunchGaps) -> float:
-    """For how long no kernel ran in one traced inference, in ns: more than without the profiler, which slows the host.
+    """Time in which no kernel ran in one traced inference, in ns: longer than without a profiler, which slows the host.
 
-    In the proportion of idle to busy time of the whole trace, whose number of inferences it does not need.
+    From the ratio of idle time to GPU work in the whole trace, whose number of inferences is not needed.
     """
     return found.kernels_ns / found.work_ns * (found.window_ns - found.busy_ns)
 
 
 def overlap(found: LaunchGaps) -> float:
-    """How often the time in which any work ran is counted in the sum of all work: 1 where none overlaps."""
+    """Sum of all work over the time in which any work ran: 1 where no work overlaps."""
     return found.work_ns / found.busy_ns
 
 
@@ -76,11 +76,11 @@ def waited(found: LaunchGaps) -> float | None:
 
 
 def launch_gaps_of(events: Iterable[Mapping[str, Any]], operators: Iterable[OperatorRow]) -> LaunchGaps | None:
-    """The gaps in a trace's events; None where nothing ran on a GPU for any time, as of a CPU's trace. KeyError or
-    TypeError of events that are none.
+    """The gaps in a trace's events; None where no GPU work took any time, as in a CPU's trace. Raises KeyError or
+    TypeError for malformed events.
 
-    operators: of one inference of the same passes. Those that are no work in the trace, such as an annotated region on
-    the GPU, which spans work, are left out.
+    operators: of one inference of the same passes. Operators that are no work in the trace are left out, such as an
+    annotated region on the GPU, which spans work.
     """
     everything = list(events)
     work = sorted((_interval(event) for event in _of(everything, GPU_WORK)), key=lambda one: one[:2])
@@ -111,7 +111,7 @@ def _of(events: Sequence[Mapping[str, Any]], categories: frozenset[str]) -> Iter
 
 
 def _interval(event: Mapping[str, Any]) -> tuple[int, int, int | None]:
-    """(start in ns, end in ns, correlation). Ends are rounded from the sum, so that what follows does not overlap."""
+    """(start in ns, end in ns, correlation). The end is rounded from the sum, so that events do not overlap."""
     start = float(event["ts"])
     return round(start * 1e3), round((start + float(event["dur"])) * 1e3), _correlation(event)
 
@@ -123,7 +123,7 @@ def _correlation(event: Mapping[str, Any]) -> int | None:
 
 @dataclass(frozen=True)
 class Span:
-    """One part of a run. start_ns, duration_ns: from the trace's own zero. about: what a click on it shows."""
+    """One part of a run. start_ns: from the start of the trace. about: details that a trace viewer shows on a click."""
 
     name: str
     kind: str
@@ -133,7 +133,7 @@ class Span:
 
 
 def back_to_back(parts: Iterable[tuple[str, str, int]]) -> list[Span]:
-    """(name, kind, duration in ns) of parts whose profiler tells no starts, one after the other."""
+    """Spans one after the other, for a profiler that reports no start times. parts: (name, kind, duration in ns)."""
     spans, start = [], 0
     for name, kind, duration in parts:
         spans.append(Span(name, kind, start, duration))
@@ -142,7 +142,7 @@ def back_to_back(parts: Iterable[tuple[str, str, int]]) -> list[Span]:
 
 
 def save_trace(path: Path, process: str, spans: Iterable[Span]) -> None:
-    """Write spans as one trace. StorageError where the disk does not take it."""
+    """Write spans as one trace. Raises StorageError where it cannot be written."""
     named = {"name": "process_name", "ph": "M", "pid": 0, "tid": 0, "args": {"name": process}}
     events = [
         {

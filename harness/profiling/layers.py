@@ -1,4 +1,4 @@
-"""Which layers of a profile a table shows: by group, path or class, down to a depth; no time gets lost (pure)."""
+"""Selects the layers of a profile for a table: by group, path or class, down to a depth; no time is lost (pure)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import get_args
 from harness.core.schemas.profile_record import Group, LayerRow
 
 _NEAR = 5
-"""Names that an error lists."""
+"""Number of names that an error lists."""
 
 _CUTOFF = 0.4
-"""Of difflib's similarity, from which a name is near."""
+"""Smallest similarity of a near name, by difflib."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """words: groups, paths of modules with `*`, or classes; none of them chooses every layer. depth: of the module
-    tree, where the model is 0: what stands deeper counts for the module that it stands in there. None for no end."""
+    """words: groups, paths of modules with `*`, or classes; without words every layer is chosen. depth: in the module
+    tree, where the model is 0. A deeper layer counts for the module at that depth that contains it; None: no limit."""
 
     words: tuple[str, ...] = ()
     depth: int | None = None
@@ -30,10 +30,10 @@ EVERYTHING = Choice()
 
 
 def chosen(layers: Sequence[LayerRow], choice: Choice = EVERYTHING) -> tuple[LayerRow, ...]:
-    """The layers that match any word, those below the depth added to the module that they stand in.
+    """The layers that match any word; layers below the depth are added to the module that contains them.
 
-    self_ns of each is its time alone with what was added; flops the same: its own, not those of modules in it that
-    are rows themselves. A row that takes in layers of one group alone has that group.
+    self_ns and flops of a row are its own and those of the layers added to it, without those of modules in it that have
+    a row. A row whose layers all have one group has that group.
     """
     by_name = {row.name: row for row in layers}
     flops = _own_flops(layers)
@@ -45,10 +45,10 @@ def chosen(layers: Sequence[LayerRow], choice: Choice = EVERYTHING) -> tuple[Lay
 
 
 def matches(row: LayerRow, word: str) -> bool:
-    """Whether a word chooses a layer: a group by its name, else a class, or a module and everything in it.
+    """Whether a word chooses a layer: by its group, else by its class, or by its module or a module around it.
 
-    A path may begin at any module: `layer.0` finds `encoder.layer.0` and `encoder.layer.0.attention`. Of a graph's node
-    it is the path of the module that it came from, and its own name.
+    A path may begin at any module: `layer.0` finds `encoder.layer.0` and `encoder.layer.0.attention`. For a node of a
+    graph, its own name and the path of the module that it came from count.
     """
     if word in get_args(Group):
         return row.group == word
@@ -62,7 +62,7 @@ def unmatched(words: Iterable[str], profiles: Iterable[Sequence[LayerRow]]) -> l
 
 
 def near_names(word: str, profiles: Iterable[Sequence[LayerRow]]) -> list[str]:
-    """Names that a word may have meant, the nearest first; the groups that there are where none is near."""
+    """Names that are similar to a word, the most similar first; where none is, the groups of the profiles."""
     rows = [row for layers in profiles for row in layers]
     groups = list(dict.fromkeys(str(row.group) for row in rows))
     paths = {end for row in rows for name in (row.name, row.parent) if name for end in _ends(name)}
@@ -72,7 +72,7 @@ def near_names(word: str, profiles: Iterable[Sequence[LayerRow]]) -> list[str]:
 
 
 def _inside(path: str, pattern: str) -> bool:
-    """Whether any stretch of a path is what the pattern says: then the path is that module, or stands in it."""
+    """Whether any part of a path matches the pattern: then the path is that module, or is inside it."""
     names = path.split(".")
     places = range(len(names))
     return any(
@@ -81,13 +81,13 @@ def _inside(path: str, pattern: str) -> bool:
 
 
 def _ends(path: str) -> list[str]:
-    """A path from each of its modules on, numbers as `*`: that is nearly the same for every layer."""
+    """The ends of a path from each of its modules, with numbers as `*`, because layers with other numbers are alike."""
     names = ["*" if name.isdecimal() else name for name in path.split(".")]
     return [".".join(names[begin:]) for begin, name in enumerate(names) if name != "*"]
 
 
 def _place(row: LayerRow, by_name: Mapping[str, LayerRow], depth: int | None) -> LayerRow:
-    """The row itself, or the module at that depth that it stands in."""
+    """The row itself, or the module at that depth that contains it."""
     above = by_name.get(row.parent or "")
     while depth is not None and row.depth > depth and above is not None:
         row, above = above, by_name.get(above.parent or "")
@@ -124,12 +124,12 @@ def by_group(layers: Sequence[LayerRow]) -> dict[Group, int]:
 
 
 def total(layers: Sequence[LayerRow]) -> int:
-    """All self times in ns."""
+    """Sum of all self times in ns."""
     return sum(row.self_ns for row in layers)
 
 
 def inside(layers: Sequence[LayerRow], module: str) -> int | None:
-    """Self time in ns of a module, of what it calls, and of nodes that came from there; None where nothing did, as of
+    """Self time in ns of a module, of modules inside it, and of nodes that came from them; None without any, as for
     a module that was fused into others."""
     below = f"{module}."
     found = [

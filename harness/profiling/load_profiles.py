@@ -1,4 +1,4 @@
-"""Rows with the profiles that were taken of them, read from results/profiles/."""
+"""Rows with their profiles, read from results/profiles/."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from harness.profiling.what_if import achieved
 
 
 def with_launch_gaps(parts: PartsProfile, folder: Path, warn: Callable[[str], None]) -> PartsProfile:
-    """The profile with the gaps of the first of its traces that has work on a GPU; as it is where it has kept them, has
-    no kernels, or no trace does. folder: of the traces. A trace that cannot be read is warned of."""
+    """The profile with the gaps of its first trace that has GPU work; unchanged where it already has gaps, or has no
+    kernels or no such trace. folder: of the traces. A trace that cannot be read gives a warning."""
     if parts.launch_gaps is not None or not any(row.self_device_ns for row in parts.operators):
         return parts
     for name in parts.traces:
@@ -51,7 +51,7 @@ R = TypeVar("R", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Profiled:
-    """A row and its profiles; parts None where its backend tells none."""
+    """A row and its profiles; parts is None where its backend reports none."""
 
     row: Row
     model: ModelProfile
@@ -59,23 +59,23 @@ class Profiled:
 
     @property
     def layers(self) -> Sequence[LayerRow]:
-        """Empty where there are none."""
+        """The layers; empty without any."""
         return self.parts.layers if self.parts else ()
 
     @property
     def doubt(self) -> str | None:
-        """Why nothing may be concluded from its parts; None where something may, and where there are none."""
+        """Why nothing may be concluded from its parts; None where conclusions are allowed, or without parts."""
         return doubt(self.parts, self.row.device == "cuda") if self.parts else None
 
 
 def profiled_rows(summary: Summary, results: Results, warn: Callable[[str], None]) -> list[Profiled]:
-    """The rows that were profiled with the summary's settings; a file that cannot be read is warned of and left out."""
+    """The rows that were profiled with the summary's settings. An unreadable file gives a warning and is left out."""
     found = []
     for row in summary.rows:
         model = _loaded(results.model_profile(row.case_id), ModelProfile, warn)
         if model is None or model.settings_id != summary.settings_id:
             continue
-        # Of the rows as they are now: they may have been measured after the profile was taken.
+        # From the current rows: they may have been measured after the profile was taken.
         facts = {"model": row.model, "achieved": achieved(row, model.flops_per_batch, summary.roof)}
         model = model.model_copy(update=facts)
         parts = _loaded(results.parts_profile(row.case_id), PartsProfile, warn)
@@ -86,9 +86,9 @@ def profiled_rows(summary: Summary, results: Results, warn: Callable[[str], None
 
 
 def only_profiled(plan: Plan, summary: Summary | None, results: Results, created_at: str) -> Summary:
-    """A summary of the plan's cases that have a profile: as measured in `summary`, else as missing.
+    """A summary of the plan's cases that have a profile: with the rows of `summary`, else with missing rows.
 
-    summary: of this or of another plan; its rows are taken where they were measured with the plan's settings.
+    summary: of this or another plan; its rows are used only if they were measured with the plan's settings.
     """
     known = summary if summary is not None and summary.settings_id == plan.settings_id else None
     rows = {(row.case_id, row.weights): row for row in known.rows} if known else {}

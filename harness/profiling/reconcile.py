@@ -1,14 +1,14 @@
-"""Whether the parts of a profile add up to the latency that they explain, and if not, by which measured reason (pure).
+"""Checks whether the parts of a profile add up to the latency, and if not, which measured reason explains it (pure).
 
-Three figures of one inference: the plain latency, without a profiler; the window, the same with one; and the sum of the
-parts inside the window. Parts over plain between 0.9 and 1.1 adds up. Outside, the parts are corrected by what was
-measured beside them, and explain the latency only where that brings them within the same limits:
+Three figures of one inference: the plain latency, without a profiler; the window, the same with a profiler; and the sum
+of the parts inside the window. The parts add up where parts over plain is between 0.9 and 1.1. Outside these limits the
+parts are corrected by other measured figures; they explain the latency only where that brings them within the limits:
 
-    overlap          of work on a GPU: its sum over the time in which any of it ran, from the trace
-    profiler's cost  window over plain; not for kernels, which take as long under a profiler as without
-    launch gaps      what the kernels' own time leaves of the plain latency, as far as the trace has as much idle time
+    overlap            GPU work: its sum over the time in which any of it ran, from the trace
+    profiler overhead  window over plain; not for kernels, which take as long with a profiler as without
+    launch gaps        plain latency without the kernels' own time, at most the idle time in the trace
 
-What no figure covers stays unexplained, and nothing is concluded from such a profile.
+A difference that no figure covers is unexplained, and nothing is concluded from such a profile.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from harness.profiling.launch_gaps import busy_in_a_pass, idle_in_a_pass, overla
 LOW, HIGH = 0.9, 1.1
 
 LEAST_OVERLAP = 1.005
-"""Sum of the work over busy time: less is how a trace rounds the times of short kernels."""
+"""Smallest overlap, sum of the work over busy time: below it, a trace only rounds the times of short kernels."""
 
 Outcome = Literal["adds up", "explained", "unexplained"]
 
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """How parts, window and plain latency of one case hang together, ns an inference.
+    """Parts, window and plain latency of one case compared, in ns per inference.
 
-    corrected_ns: the parts with the measured reasons counted in; the parts themselves where they add up. measured_ns:
-    the case's latency from the results, where it was measured. reasons: what was measured about a sum outside LOW…HIGH
-    of the plain latency, with its figures; and what else a reader has to know.
+    corrected_ns: the parts corrected by the measured reasons; the parts themselves where they add up. measured_ns: the
+    case's latency from the results, where it was measured. reasons: the measured reasons for a sum outside LOW…HIGH of
+    the plain latency, with figures, and other remarks for the reader.
     """
 
     outcome: Outcome
@@ -57,7 +57,7 @@ class Reconciliation:
 
     @property
     def overhead(self) -> float:
-        """What profiling costs, as a share of the plain latency; below 0 where the profiled runs were faster."""
+        """Profiler overhead as a share of the plain latency; below 0 where the profiled runs were faster."""
         return self.window_ns / self.plain_ns - 1
 
     @property
@@ -67,9 +67,9 @@ class Reconciliation:
 
 
 def reconcile(parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None) -> Reconciliation | None:
-    """Sum of the layers, or of the operators where there are no layers, against the latency; None of no parts.
+    """Compare the sum of the layers, or else of the operators, with the latency; None without parts.
 
-    The plain latency is that of the profiling process itself: machine and moment are the same.
+    The plain latency is from the profiling process itself, so machine and time are the same.
     """
     total = parts_total(parts, on_gpu)
     if total is None:
@@ -90,7 +90,7 @@ def reconcile(parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None)
 
 
 def parts_total(parts: PartsProfile, on_gpu: bool) -> int | None:
-    """Self times of the layers in ns; else, of operators, those of the device that computes; None of neither."""
+    """Sum in ns of the layers' self times, else of the operators' on the device that computes; None without both."""
     if parts.layers:
         return sum(row.self_ns for row in parts.layers)
     if parts.operators:
@@ -99,7 +99,7 @@ def parts_total(parts: PartsProfile, on_gpu: bool) -> int | None:
 
 
 def are_kernels(parts: PartsProfile) -> bool:
-    """Whether the times are those of a GPU's kernels, also by layer; of a CPU and of TensorRT they are not."""
+    """Whether the times are those of GPU kernels, also by layer. On a CPU and with TensorRT they are not."""
     return any(row.self_device_ns is not None for row in parts.operators)
 
 
@@ -108,7 +108,7 @@ def _is_whole(spent_ns: int, parts: PartsProfile) -> bool:
 
 
 def _corrected(total: int, parts: PartsProfile) -> tuple[int, list[str]]:
-    """(parts with what was measured beside them, those measurements in words)."""
+    """(parts corrected by other measured figures, those figures in words)."""
     spent, reasons, gaps = float(total), list[str](), parts.launch_gaps
     if gaps is not None and overlap(gaps) > LEAST_OVERLAP:
         spent /= overlap(gaps)
@@ -132,7 +132,7 @@ def _corrected(total: int, parts: PartsProfile) -> tuple[int, list[str]]:
 
 
 def _uncovered(total: int, corrected: int, parts: PartsProfile, on_gpu: bool) -> str:
-    """Why a sum stays unexplained, with the figures that a reader needs to look further."""
+    """Why a sum is unexplained, with the figures that a reader needs to investigate it."""
     stretched, covered = parts.window_ns / parts.plain_ns, total / parts.window_ns
     figures = f"profiled runs took {stretched:.2f} times the plain ones, and parts cover {covered:.0%} of them"
     if corrected != total:
@@ -145,8 +145,8 @@ def _uncovered(total: int, corrected: int, parts: PartsProfile, on_gpu: bool) ->
 
 
 def middle_runs(spans_ns: Sequence[int]) -> list[int]:
-    """Places of the runs in the middle half by length, at least one, in the order in which they ran. ValueError of
-    none."""
+    """Indices of the runs in the middle half by length, at least one, in the order in which they ran. Raises ValueError
+    without runs."""
     if not spans_ns:
         raise ValueError("no runs")
     quarter = len(spans_ns) // 4
@@ -155,6 +155,6 @@ def middle_runs(spans_ns: Sequence[int]) -> list[int]:
 
 
 def middle_mean(spans_ns: Sequence[int]) -> int:
-    """The mean length of those runs in ns."""
+    """Mean length in ns of the runs in the middle half (middle_runs)."""
     chosen = middle_runs(spans_ns)
     return round(sum(spans_ns[place] for place in chosen) / len(chosen))

@@ -1,7 +1,7 @@
-"""The same model under several backends, line by line: where the difference in time comes from (pure).
+"""Profiles of the same model in several backends, line by line: the sources of their difference in time (pure).
 
-Two ways to divide the time: by group, and by module of the model. In both, each backend's lines add up to the sum of
-its parts (reconcile.parts_total), and so the gains of all lines add up to the difference between two backends.
+The time is divided by group, or by module of the model. In both, each backend's lines add up to the sum of its parts
+(reconcile.parts_total), so the gains of all lines add up to the difference between two backends.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ MODEL = "(model)"
 NOT_TOLD = "not assigned to a module"
 
 _PASSING_ON = frozenset({"Dropout", "Dropout1d", "Dropout2d", "Identity", "StochasticDepth", "DropPath"})
-"""Classes that compute nothing when a model infers. Graphs leave them out, which fuses nothing."""
+"""Classes that compute nothing during inference. A graph without them has fused nothing."""
 
 
 def module_of(row: LayerRow, layers: Sequence[LayerRow]) -> str | None:
-    """The module that a row's own time belongs to: itself in a tree, else the one that the node came from."""
+    """The module of a row's own time: the row itself in a tree, else the module that the node came from."""
     return row.name if is_tree(layers) else row.parent
 
 
 def is_tree(layers: Sequence[LayerRow]) -> bool:
-    """Whether rows are modules: only those stand in each other."""
+    """Whether rows are modules: only modules contain each other."""
     return any(row.depth for row in layers)
 
 
 def shared_modules(profiles: Sequence[Sequence[LayerRow]]) -> dict[str, str]:
-    """Module → the line that it belongs to, its own or that of one that it stands in; in the model's order.
+    """Module → its line, which is its own or that of a module that contains it; in the model's order.
 
-    A module that some profile has nothing of goes to the nearest module around it that all profiles have, and takes
-    along the other modules there that have no modules themselves: with one of those it was fused.
+    A module that is missing in some profile goes to the nearest module around it that all profiles have. The other
+    modules directly inside it that contain no modules go to it too: the missing module was fused with one of them.
     """
-    trees_first = sorted(profiles, key=lambda layers: not is_tree(layers))  # whose rows stand in the model's order
+    trees_first = sorted(profiles, key=lambda layers: not is_tree(layers))  # whose rows are in the model's order
     known = [[module for row in layers if (module := module_of(row, layers)) is not None] for layers in trees_first]
     modules = list(dict.fromkeys(module for found in known for module in found))
     inside = [{around for module in found for around in (module, *_around(module))} for found in known]
@@ -60,7 +60,7 @@ def shared_modules(profiles: Sequence[Sequence[LayerRow]]) -> dict[str, str]:
 
 
 def _around(module: str) -> Iterable[str]:
-    """The modules that one stands in, from the inside out; none of the model itself."""
+    """The modules that contain a module, from the inside out; none for the model itself."""
     if module == MODEL:
         return
     while "." in module:
@@ -78,9 +78,9 @@ _FIRST_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 
 @dataclass(frozen=True)
 class Column:
-    """One backend's side of a comparison.
+    """One backend in a comparison.
 
-    name: unlike the others'. latency_ns: the median that `run` measured; None where the results have none.
+    name: unique in the comparison. latency_ns: the median that `run` measured; None where the results have none.
     """
 
     case_id: str
@@ -90,7 +90,7 @@ class Column:
 
     @property
     def parts_ns(self) -> int:
-        """The sum of the parts of one inference, which the column's lines add up to."""
+        """The sum of the parts of one inference, and of the column's lines."""
         return parts_total(self.parts, are_kernels(self.parts)) or 0
 
     @property
@@ -100,26 +100,26 @@ class Column:
 
     @property
     def kernels_alone(self) -> bool:
-        """Whether its parts are the kernels of a GPU, also by module, which leave out the time in which none ran."""
+        """Whether its parts are GPU kernels, also by module, without the time in which no kernel ran."""
         return are_kernels(self.parts)
 
     @property
     def idle_share(self) -> IdleShare | None:
-        """The share of the measured latency, else of the plain one, in which no kernel ran; None of no kernels."""
+        """The share of the measured latency, else of the plain one, in which no kernel ran; None without kernels."""
         return idle_share(self.parts, self.latency_ns)
 
     @property
     def idle_ns(self) -> int:
-        """The time of that latency in which no kernel ran; 0 where the parts are not kernels, and hold it."""
+        """The time of that latency in which no kernel ran; 0 where the parts are not kernels, and include it."""
         whole = self.parts.plain_ns if self.latency_ns is None else self.latency_ns
         return round(max(0.0, whole - busy_in_a_pass(self.parts))) if self.kernels_alone else 0
 
 
 @dataclass(frozen=True)
 class SideBySideLine:
-    """One part of the model. times_ns: a figure a column; None where nothing ran under this name.
+    """One part of the model. times_ns: a time per column; None where nothing ran under this name.
 
-    modules: whose time it is; empty of a group, and of what is not told by module.
+    modules: the modules whose time it is; empty for a group, and for time that is not reported by module.
     """
 
     name: str
@@ -129,7 +129,7 @@ class SideBySideLine:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Columns, the fastest first, and lines, those that gain most first."""
+    """Columns, the fastest first, and lines, the largest gain first."""
 
     columns: tuple[Column, ...]
     lines: tuple[SideBySideLine, ...]
@@ -141,34 +141,34 @@ class SideBySide:
 
     @property
     def slowest(self) -> Column:
-        """The column that the fastest gains over."""
+        """The last column: gains are its times minus those of the fastest."""
         return self.columns[-1]
 
     @property
     def gain_ns(self) -> int:
-        """What the parts of the slowest take longer than those of the fastest: the sum of all lines' gains."""
+        """Parts of the slowest column minus those of the fastest, in ns: the sum of all lines' gains."""
         return self.slowest.parts_ns - self.fastest.parts_ns
 
     @property
     def idle_gain_ns(self) -> int:
-        """How much longer no kernel runs in the slowest than in the fastest."""
+        """Time without a kernel in the slowest column minus that in the fastest, in ns."""
         return self.slowest.idle_ns - self.fastest.idle_ns
 
     @property
     def measured_gain_ns(self) -> float | None:
-        """The same of the measured latencies; None where one of the two is not known."""
+        """Measured latency of the slowest column minus that of the fastest, in ns; None where one is unknown."""
         if self.slowest.latency_ns is None or self.fastest.latency_ns is None:
             return None
         return self.slowest.latency_ns - self.fastest.latency_ns
 
 
 def gain_of(line: SideBySideLine) -> int:
-    """What a line takes longer in the slowest column than in the fastest, in ns; below 0 where it is the other way."""
+    """Time of a line in the slowest column minus that in the fastest, in ns; below 0 where the slowest needs less."""
     return (line.times_ns[-1] or 0) - (line.times_ns[0] or 0)
 
 
 def by_group(columns: Sequence[Column]) -> SideBySide | None:
-    """A line a group; what operators do not tell of a column without layers is one line. None below two columns.
+    """A line per group. In a column without layers, operators of unknown group are one line. None below two columns.
 
     A kernel that fuses several modules counts for the group of its product.
     """
@@ -178,9 +178,9 @@ def by_group(columns: Sequence[Column]) -> SideBySide | None:
 
 
 def by_module(columns: Sequence[Column]) -> SideBySide | None:
-    """A line a module that all columns can tell apart; what kernels fused is one line, named after what they share.
+    """A line per module that all columns report; fused modules are one line, named after the module around them.
 
-    Of the columns whose profilers tell modules; None where those are fewer than two.
+    Only of columns whose profilers report modules; None with fewer than two.
     """
     found = _fastest_first([column for column in columns if any(row.parent for row in column.parts.layers)])
     lines = shared_modules([column.parts.layers for column in found])
@@ -197,7 +197,7 @@ def by_module(columns: Sequence[Column]) -> SideBySide | None:
 
 
 def folded(found: SideBySide) -> SideBySide:
-    """The same with one line for the modules of all blocks that differ in their number alone: `layer.*.mlp`."""
+    """The comparison with one line for modules that differ only in the number of their block: `layer.*.mlp`."""
     kin: dict[str, list[SideBySideLine]] = {}
     for line in found.lines:
         kin.setdefault(_FIRST_NUMBER.sub("*", line.name, count=1), []).append(line)
@@ -218,7 +218,7 @@ def _sum_of(name: str, lines: Sequence[SideBySideLine]) -> SideBySideLine:
 
 
 def _fastest_first(columns: Iterable[Column]) -> list[Column]:
-    """Those that have parts; by measured latency where all have one, else by that of the profiling process."""
+    """The columns with parts; by measured latency where all have it, else by that of the profiling process."""
     found = [column for column in columns if column.parts_ns]
     measured = all(column.latency_ns is not None for column in found)
     return sorted(found, key=lambda column: (column.latency_ns or 0) if measured else column.parts.plain_ns)
@@ -257,10 +257,10 @@ def _summed(times: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Alike:
-    """Two backends or more with the same model, weights, device, precision, batch and sequence length.
+    """Profile group: two or more backends with the same model, weights, device, precision, batch and sequence length.
 
-    rows: one a backend, in the order of the summary. modules: None where fewer than two backends tell modules.
-    left_out: (name, why) of backends that were profiled, and whose profiles show nothing that may be compared.
+    rows: one per backend, in the order of the summary. modules: None where fewer than two backends report modules.
+    left_out: (name, why) of profiled backends whose profiles may not be compared.
     """
 
     rows: tuple[Row, ...]
@@ -270,31 +270,31 @@ class Alike:
 
     @property
     def shape(self) -> str:
-        """What they have in common, in words: `minilm-l6, fp32, batch 1, sequence 128`."""
+        """Their common model and shape in words: `minilm-l6, fp32, batch 1, sequence 128`."""
         return f"{self.rows[0].model}, {self.setting}"
 
     @property
     def setting(self) -> str:
-        """The same without the model: `fp32, batch 1, sequence 128`."""
+        """The shape without the model: `fp32, batch 1, sequence 128`."""
         return _setting(self.rows[0])
 
 
 @dataclass(frozen=True)
 class NotCompared:
-    """Two backends or more that were profiled alike, and could stand side by side if more of their profiles could be
-    trusted. left_out: (name, why)."""
+    """A profile group of two or more backends that is not compared, because too few of their profiles can be trusted.
+    left_out: (name, why)."""
 
     shape: str
     left_out: tuple[tuple[str, str], ...]
 
 
 def alike(profiled: Iterable[Profiled]) -> list[Alike]:
-    """The comparisons that profiles allow, in their order; of a backend with several settings, the fastest one."""
+    """The comparisons that profiles allow, in their order. Of a backend with several settings, the fastest is used."""
     return [found for together in _kin(profiled) if isinstance(found := _compared(together), Alike)]
 
 
 def not_compared(profiled: Iterable[Profiled]) -> list[NotCompared]:
-    """Those that they would allow if nothing were wrong with them."""
+    """The profile groups that cannot be compared because of their profiles."""
     return [found for together in _kin(profiled) if isinstance(found := _compared(together), NotCompared)]
 
 
@@ -342,6 +342,6 @@ def _column(one: Profiled) -> Column:
 
 
 def _speed(found: tuple[Profiled, Column]) -> tuple[bool, float]:
-    """Measured before unmeasured, then the faster."""
+    """Sort key: measured before unmeasured, then the faster first."""
     column = found[1]
     return column.latency_ns is None, column.latency_ns or column.parts.plain_ns

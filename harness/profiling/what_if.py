@@ -1,8 +1,9 @@
-"""What would bring a model most, from where it starts: measured in other rows, or bounded by its profile (pure).
+"""Changes that would speed up a model most: measured in other rows, or upper bounds from its profile (pure).
 
-A measured change is another row of grade A or B that is faster per item beyond the 95% interval of their ratio. A bound
-is Amdahl's law (Amdahl, AFIPS 1967): what takes a share s of the time can bring 1 / (1 - s) at most, if it vanished.
-Rows of grade C and F, profiles of grade C, and those whose parts do not explain their latency, promise nothing.
+A measured change is another row of grade A or B that is faster per sample, with the whole 95% interval of the speed-up
+above 1. An upper bound is by Amdahl's law (Amdahl, AFIPS 1967): removing a share s of the time gives a speed-up of at
+most 1 / (1 - s). Rows of grade C and F, profiles of grade C, and profiles whose parts do not explain the latency are
+not used.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from harness.profiling.reconcile import parts_total
 from harness.statistics.ratios import ratio_of_medians
 
 MOST = 5
-"""Changes of one model."""
+"""Most changes listed per model."""
 
 MIN_SHARE = 0.01
-"""Of the time, below which a bound is not worth a line."""
+"""Smallest share of the time for which an upper bound is listed."""
 
 _MIN_TOLD = 0.9
-"""Share of a graph's time that must be told by module before a module without any counts as fused."""
+"""Share of a graph's time that must be reported by module before a module without nodes counts as fused."""
 
 Rule = Literal[
     "backend", "precision", "backend and precision", "setting", "threads", "batch size", "fusion", "layout", "launches"
@@ -50,8 +51,8 @@ _RULES: Mapping[frozenset[str], Rule] = {
     frozenset({"threads"}): "threads",
     frozenset({"batch_size"}): "batch size",
 }
-"""By what differs between two rows; with any but itself a setting belongs to the rest. Numbers of threads are settings
-of a CPU, and no other change is made together with that of their number."""
+"""By the difference between two rows. A setting that differs too counts as part of the other change. Numbers of threads
+are settings of a CPU, and no other change is made together with them."""
 
 Profiles = Mapping[str, PartsProfile]
 """By case id."""
@@ -59,10 +60,10 @@ Profiles = Mapping[str, PartsProfile]
 
 @dataclass(frozen=True)
 class Improvement:
-    """One change. gain: the start's time of an item by that after it.
+    """One change. gain: speed-up per sample, the time at the start over the time after the change.
 
-    interval: 95%, of a measured change; None of a bound, which is 1 / (1 - share). start, end: case ids; end is None
-    where no row shows it. share: of the start's time, of a bound. modules: that fusing would spare.
+    interval: 95%, of a measured change; None for an upper bound, which is 1 / (1 - share). start, end: case ids; end is
+    None where no row shows the change. share: of the start's time, for a bound. modules: number that fusing removes.
     """
 
     rule: Rule
@@ -76,9 +77,9 @@ class Improvement:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The largest changes of one model at one sequence length. reason: why there are none; None where there are.
+    """The largest changes of one model at one sequence length. reason: why there are none; None where there are some.
 
-    left_out: (case id, why) of profiles that could give a bound and may not.
+    left_out: (case id, why) of profiles that are not used for a bound.
     """
 
     model: str
@@ -91,10 +92,10 @@ class WhatIf:
 
 
 def what_if(rows: Sequence[Row], profiles: Profiles, baseline_backend: str) -> list[WhatIf]:
-    """A list a model, weights, device and sequence length, of the rows at the compute boundary, one batch at a time.
+    """A WhatIf per model, weights, device and sequence length, from model-only rows with one request at a time.
 
     rows: in the plan's order. A change starts from the baseline in its usual setting at its smallest batch, in fp32
-    where it has it, or from the fastest row of that batch.
+    if measured, or from the fastest row of that batch.
     """
     groups: dict[GroupKey, list[Row]] = {}
     for row in rows:
@@ -111,12 +112,12 @@ def what_if(rows: Sequence[Row], profiles: Profiles, baseline_backend: str) -> l
 def _largest(
     rows: Sequence[Row], profiles: Profiles, baseline: str
 ) -> tuple[tuple[Improvement, ...], str | None, tuple[tuple[str, str], ...]]:
-    """(changes, the largest first; why there are none; profiles that were left out, and why)."""
+    """(changes, the largest first; why there are none; profiles that are left out, and why)."""
     sound = [row for row in rows if row.grade in RANKED and row.latency_ns is not None]
     if not sound:
         return (), "no row has grade A or B", ()
     ours = [row for row in sound if row.backend == baseline]
-    # Of several settings the plan's first, the usual one, as for speedups: what another brings is a change of its own.
+    # Of several settings the plan's first, the usual one, as for speed-ups: another setting is a change of its own.
     start = min(ours or sound, key=lambda row: (row.batch_size, row.precision != "fp32", 0 if ours else median_ns(row)))
     alike = [row for row in rows if row.batch_size == start.batch_size]
     fastest = min((row for row in sound if row.batch_size == start.batch_size), key=median_ns)
@@ -151,12 +152,12 @@ def _why_none(start: Row, sound: Sequence[Row], profiles: Profiles, doubts: Mapp
 
 
 def _per_item(row: Row) -> tuple[float, ...]:
-    """Process medians in ns an item."""
+    """Process medians in ns per sample."""
     return tuple(median / row.batch_size for median in row.latency_ns.process_medians) if row.latency_ns else ()
 
 
 def _measured(start: Row, sound: Sequence[Row]) -> Iterator[Improvement]:
-    """Rows that differ from the start in one thing and are faster per item."""
+    """Rows that differ from the start by one rule and are faster per sample."""
     for row in sound:
         rule = _rule(start, row)
         ratio = ratio_of_medians(_per_item(start), _per_item(row)) if rule else None
@@ -171,13 +172,13 @@ def _rule(start: Row, row: Row) -> Rule | None:
 
 
 def _bounds(row: Row, alike: Sequence[Row], profiles: Profiles) -> Iterator[Improvement]:
-    """What the profile of a row could spare. alike: all rows of its batch, whose graphs show what can be fused."""
+    """Upper bounds from the profile of a row. alike: all rows of its batch, whose graphs show what can be fused."""
     parts, on_gpu = profiles.get(row.case_id), row.device == "cuda"
     spent = None if parts is None else parts_total(parts, on_gpu)
     if parts is None or spent is None:
         return
     latency = median_ns(row)
-    # What a profiler stretched past the latency it stretched alike.
+    # Where the profiler makes the parts longer than the latency, it does so to all parts alike.
     whole = max(spent, latency)
     gaps = idle_share(parts, latency) if on_gpu else None
     yield from _bound("launches", row, gaps.share if gaps else 0)
@@ -195,9 +196,9 @@ def _bound(rule: Rule, row: Row, share: float, end: str | None = None, modules: 
 
 
 def fused_away(tree: Sequence[LayerRow], graph: Sequence[LayerRow]) -> list[LayerRow]:
-    """Modules without products of their own (normalisations, activations, dropout) that a graph has no node of.
+    """Modules without products of their own (normalisations, activations, dropout) that have no node in a graph.
 
-    Empty where the tree tells no FLOPs, or the graph does not tell enough of its time by module.
+    Empty where the tree has no FLOPs, or the graph does not report enough of its time by module.
     """
     told = sum(row.self_ns for row in graph if row.parent or row.group == "layout")
     if not graph or told < _MIN_TOLD * total(graph) or any(row.depth for row in graph):
@@ -221,8 +222,8 @@ def model_profile(
 ) -> ModelProfile:
     """The model level of a case.
 
-    identity: (settings id, date); row: of the same case in the summary, None where there is none; roof: of the device
-    that the summary's rows ran on.
+    identity: (settings id, date); row: of the same case in the summary, or None; roof: of the device that the summary's
+    rows ran on.
     """
     settings_id, created_at = identity
     work = next((found for found in export.work if found.sequence_length == case.sequence_length), None)
@@ -256,7 +257,7 @@ def model_profile(
 
 
 def achieved(row: Row | None, flops: int | None, roof: Roof | CpuRoof | None) -> Achieved:
-    """What a row reached of the FLOPs of one batch; each figure that is None has its reason among the notes."""
+    """The rates that a row achieved, with the FLOPs of one batch. Each figure that is None has a reason in notes."""
     if row is None or row.latency_ns is None:
         why = "the case has no row in summary.json" if row is None else row.reason or "its row is void (grade F)"
         return Achieved(
@@ -286,10 +287,10 @@ def achieved(row: Row | None, flops: int | None, roof: Roof | CpuRoof | None) ->
 
 
 def _times(of_an_item: int | None, case: Case) -> int | None:
-    """Of a batch."""
+    """A figure per sample, times the batch size."""
     return None if of_an_item is None else of_an_item * case.batch_size
 
 
 def _traffic(case: Case, work: Work | None) -> int | None:
-    """Least bytes of one batch; None where nothing was counted."""
+    """Smallest memory traffic of one batch in bytes; None where nothing was counted."""
     return None if work is None else least_bytes(work, case.precision, case.batch_size)
