@@ -1,6 +1,6 @@
-"""The command `inferometer`, which is `python -m harness` and what an image starts: one stage, or a pipeline of them.
+"""The command `inferometer`, the same as `python -m harness` and the entry point of images: a stage or a pipeline.
 
-inferometer                                      what there is
+inferometer                                      list the commands
 inferometer bench model.onnx --batches 1,8       measure: from a configuration to a report
 inferometer profile model.onnx                   profile: counts, memory, layers
 inferometer <stage> [option …]                   one stage, as `python -m harness.<stage>`
@@ -39,7 +39,7 @@ PIPELINES: Mapping[str, str] = {
     "profile": "Profile the plan's cases, and report: counts, memory, layers; plans first where models, … are given.",
 }
 _SIGNALLED = 128
-"""Exit code of what signal n ended: 128 + n, as shells have it."""
+"""Exit code of a process that signal n ended: 128 + n, as in shells."""
 
 
 def command() -> None:
@@ -49,7 +49,7 @@ def command() -> None:
 
 
 def start(arguments: Sequence[str]) -> None:
-    """List what there is, become a stage, or run a pipeline."""
+    """List the commands, become a stage, or run a pipeline."""
     name, *rest = arguments or ("--help",)
     name = pipeline.ALIASES.get(name, name)
     if name in ("-h", "--help", "help"):
@@ -83,7 +83,7 @@ def summary(stage: str) -> str:
 
 
 def _pipeline(name: str, arguments: Sequence[str]) -> None:
-    """Run a pipeline; leaves with the exit code of the stage that stopped it, or of the one that decides."""
+    """Run a pipeline; exit with the code of the stage that stopped it, or of the stage that decides."""
     options = parser(f"harness.{name}" if hints.front() == "inferometer" else f"harness {name}", PIPELINES[name])
     options.allow_abbrev = False
     options.add_argument("model", nargs="*", help="models, as in --models: names, ONNX files, folders")
@@ -109,7 +109,7 @@ def _pipeline(name: str, arguments: Sequence[str]) -> None:
 
 
 def _choices(given: argparse.Namespace) -> dict[str, list[str]]:
-    """By Make's name; the folders and the configuration always."""
+    """Choices of the user, by Make's name; the folders and the configuration are always among them."""
     named = {name: value for name, value in vars(given).items() if name in pipeline.BY_NAME and value is not None}
     found = {name: [value] for name, value in named.items()}
     if given.model:
@@ -130,7 +130,7 @@ def _stage(name: str, arguments: Sequence[str]) -> int:
         try:
             code = _wait(process)
         finally:
-            process.terminate()  # nothing where the stage is over; else this process was told to end
+            process.terminate()  # does nothing where the stage has ended; else this process got a signal to end
     return code if code >= 0 else _SIGNALLED - code
 
 
@@ -139,7 +139,7 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
         try:
             return process.wait()
         except KeyboardInterrupt:
-            continue  # Ctrl-C reaches the stage as well, which says what is kept
+            continue  # Ctrl-C reaches the stage as well, and it prints what is kept
 
 
 def _command(name: str, arguments: Sequence[str]) -> list[str]:
@@ -149,7 +149,7 @@ def _command(name: str, arguments: Sequence[str]) -> list[str]:
 def _outcome(code: int, results: Results) -> str:
     plan = load(results.plan, Plan, "make plan") if results.plan.is_file() else None
     found = load(results.summary, Summary, "make aggregate") if results.summary.is_file() else None
-    # A summary of an earlier plan says nothing about this run.
+    # A summary of an earlier plan is not about this run.
     current = found if plan and found and found.plan_id == plan.plan_id else None
     return outcome(code, plan.plan_id if plan else None, current)
 

@@ -1,7 +1,7 @@
-"""Hold the working folder against a commit, a folder or another Python: both states measured in one run, in turn.
+"""Compare the working folder with a commit, a folder or another Python: both states measured in one run, in turn.
 
-Nothing is measured that `run` does not measure. Each case of a round runs in both states, one right after the other, in
-an order that is drawn; the pairs are compared as `compare --paired` does.
+All measurements are those of `run`. Each case of a round runs in both states, directly one after the other, in random
+order; the pairs are compared as in `compare --paired`.
 
 reads   configs/<name>.yaml; the models of both states
 writes  results/ab/: what the stages write of the state here, states.json, comparison.{json,md}, pr-comment.md,
@@ -42,19 +42,19 @@ from harness.processes.stages import run_stage
 from harness.reporting.units import count
 
 ROUNDS = 10
-"""Pairs of each row: of simulated rows that scatter by 1%, a 5% slow-down of one alone is found in over 99%, of one
-among thirty in 72% (docs/speed.md)."""
+"""Pairs of each row. In simulated rows that scatter by 1%, a 5% slow-down is detected in over 99% of cases where the
+row is alone, and in 72% where it is one of thirty (docs/speed.md)."""
 
 
 _OWN = {"CONFIG", "ROUNDS", "MODELS_DIR", "RESULTS"}
-"""Variables that `plan` has as well and that are read here."""
+"""Variables that `plan` has too and that this stage reads itself."""
 
 OF_PLAN = tuple(
     variable.option.removeprefix("--")
     for variable in VARIABLES
     if {"plan", "ab"} <= set(variable.stages) and variable.name not in _OWN
 )
-"""Options that choose what is measured, handed on to `plan`."""
+"""Options that choose what is measured, passed on to `plan`."""
 
 
 def stage(arguments: Sequence[str]) -> None:
@@ -109,7 +109,7 @@ def _prepared(
     options: argparse.Namespace,
     of_plan: Sequence[str],
 ) -> InterleavedState:
-    """Plan and export a state, and build its engines. other: the side that is prepared already."""
+    """Plan and export a state, and build its engines. other: the side that is already prepared."""
     show = cli.say if other is None else None
     config = options.config if other is None else options.config.resolve()
     where, folders = ["--results", str(results.root)], ["--models-dir", str(models.root)]
@@ -118,7 +118,7 @@ def _prepared(
     run("plan", "--config", str(config), "--rounds", str(options.rounds), *of_plan, *where, show=show)
     plan = store.load(results.plan, Plan, "make ab")
     if other is not None and plan.config != other.plan.config:
-        # The one configuration of both, by the name that the user gave it.
+        # Both sides have the same configuration, under the name that the user gave it.
         plan = plan.model_copy(update={"config": other.plan.config})
         store.save(results.plan, plan)
     if tuned := next((case for case in plan.cases if case.tuned), None):
@@ -131,9 +131,9 @@ def _prepared(
         _warn(label, run("export", *where, *folders, *force, show=cli.say))
     except (ExportError, MissingInputError, UnavailableError, UsageError) as error:
         if other is None:
-            # Never 2, which says that nothing could be compared: a change that cannot be built is no pass.
+            # Never exit code 2 (nothing could be compared): a change that cannot be built must not pass.
             raise ExportError(error.problem, error.hint) from error
-        # A model that the other state does not have yet: its rows say so.
+        # The other state does not have this model yet: its rows say so.
         _warn(label, [f"{error.problem} {error.hint}"])
     if plan.device == "cuda":
         pythons = [word for backend, path in state.interpreters.items() for word in ("--python", f"{backend}={path}")]
@@ -161,7 +161,7 @@ def _require_models(theirs: InterleavedState) -> None:
 
 
 def _begin(states: States, ours: InterleavedState, theirs: InterleavedState, force: bool) -> None:
-    """Take away what was measured of other states: records do not say from which code they are."""
+    """Remove records of other states: a record does not name the code that it comes from."""
     path = ours.results.states
     if force or not path.is_file() or store.load(path, States, "make ab") != states:
         for side in (ours, theirs):

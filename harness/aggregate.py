@@ -108,7 +108,7 @@ def stage(arguments: Sequence[str]) -> None:
 
 
 def load_before(results: Results) -> Summary | None:
-    """The summary that is there; None where there is none of this format."""
+    """The existing summary; None where there is none of this format."""
     try:
         return store.load(results.summary, Summary, "make aggregate")
     except (FormatError, MissingInputError):
@@ -116,8 +116,8 @@ def load_before(results: Results) -> Summary | None:
 
 
 def no_longer_measured(before: Summary | None, now: Summary) -> list[Row]:
-    """Rows that were measured before and now have no sample that counts. What the plan no longer asks for is not lost,
-    nor is a row that was measured again and failed."""
+    """Rows that were measured before and now have no valid sample. A row that is no longer in the plan is not lost, nor
+    is a row that was measured again and failed."""
     if before is None:
         return []
     measured = {row.case_id for row in before.rows if row.status == "measured"}
@@ -144,9 +144,8 @@ def load_exports(
 ) -> tuple[dict[str, ExportRecord], dict[str, str]]:
     """The exports that the results were measured on, by slug, and why the other models have none.
 
-    What cannot be read goes into the notes; MissingInputError or FormatError is raised where none can be and `export`
-    did not say why. Results of
-    earlier versions have no record of their own: theirs is the one in the summary that was made of them.
+    Unreadable files go into the notes. MissingInputError or FormatError is raised where no export can be read and
+    `export` did not record why. Results of earlier versions have no export record: the record in their summary is used.
     """
     exports: dict[str, ExportRecord] = {}
     problems: dict[str, FormatError | MissingInputError] = {}
@@ -175,7 +174,7 @@ def load_exports(
 
 
 def load_environments(results: Results, notes: Notes, sums: dict[Path, str]) -> dict[str, Environment]:
-    """Environment records by id; what cannot be read goes into the notes."""
+    """Environment records by id; unreadable files go into the notes."""
     environments: dict[str, Environment] = {}
     for path in sorted(results.environments.glob("*.json")):
         try:
@@ -186,7 +185,7 @@ def load_environments(results: Results, notes: Notes, sums: dict[Path, str]) -> 
 
 
 def load_roof(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> Roof | CpuRoof | None:
-    """The limits of the plan's device; None where they were not measured, damage goes into the notes."""
+    """The measured limits of the plan's device; None where they were not measured. Damaged files go into the notes."""
     if not results.roof.is_file():
         return None
     try:
@@ -199,7 +198,7 @@ def load_roof(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str])
 
 
 def load_energies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> dict[str, Energy]:
-    """What the energy pass found with this plan's settings, by case id; damaged files go into the notes."""
+    """Results of the energy pass with this plan's settings, by case id; damaged files go into the notes."""
     found: dict[str, Energy] = {}
     for case in plan.cases:
         path = results.energy_file(case.case_id)

@@ -41,7 +41,7 @@ Wanted = Sequence[tuple[Case, Options]]
 
 
 def stage(arguments: Sequence[str]) -> None:
-    """Build what is missing or out of date; one engine that fails does not keep the others from being built."""
+    """Build engines that are missing or out of date; where one fails, the others are still built."""
     parser = cli.parser("harness.build_engine", __doc__)
     parser.add_argument("--force", action="store_true", help="build again even where nothing changed")
     parser.add_argument("--only-list", action="store_true", help="build nothing, and list what would be built")
@@ -87,7 +87,7 @@ def _wanted(plan: Plan, names: Sequence[str] | None) -> dict[str, list[tuple[Cas
 
 
 def _continue_in(python: Path, options: argparse.Namespace) -> None:
-    """Become the same stage in the interpreter that has TensorRT. It must not find packages made for this one."""
+    """Become the same stage in the interpreter that has TensorRT; it must not import packages made for this one."""
     given = vars(options)
     words = ["--results", str(given["results"]), "--models-dir", str(given["models_dir"])]
     words += [f"--{flag.replace('_', '-')}" for flag in ("force", "only_list") if given[flag]]
@@ -98,7 +98,7 @@ def _continue_in(python: Path, options: argparse.Namespace) -> None:
 
 
 def _here() -> EnginePlace:
-    """This machine, as engines know it."""
+    """This machine, as engine records describe it."""
     try:
         from harness.backends.tensorrt.versions import here  # noqa: PLC0415 - TensorRT, which only this stage and its backend need
     except ImportError as error:
@@ -124,7 +124,7 @@ class _Model:
 def _of_model(
     plan: Plan, export: ExportRecord, cases: Wanted, place: EnginePlace, models: Models, flags: argparse.Namespace
 ) -> list[str]:
-    """Build the engines of one model; returns what went wrong, one line an engine."""
+    """Build the engines of one model; returns the failures, one line per engine."""
     from harness.backends.tensorrt import versions  # noqa: PLC0415
 
     slug, folder = export.slug, models.folder(export.slug, export.folder)
@@ -194,7 +194,7 @@ def _timed(build: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def _checked(model: _Model, record: EngineRecord) -> Parity | None:
-    """The worst distance from the reference over all stored inputs, through the backend that will measure it."""
+    """The largest distance from the reference over all stored inputs, through the backend that will measure it."""
     case, options = _check_case(model, record.request)
     batches = load_batches(model.folder.root, model.export, case, model.plan.measurement.parity_samples)
     job = BackendJob(
@@ -218,14 +218,14 @@ def _checked(model: _Model, record: EngineRecord) -> Parity | None:
             backend.synchronize()
             found.append(parity.compare(backend.outputs(), batches.reference(index), model.export.classifier))
     finally:
-        # A CUDA context that is left pushed aborts this process at its end, whatever it has to say.
+        # A CUDA context that is left pushed aborts this process at its end, so that its result is lost.
         backend.close()
     return parity.worst(found)
 
 
 def _check_case(model: _Model, request: EngineRequest) -> tuple[Case, Options]:
-    """A case of the plan that the engine serves, of the shape that it was tuned for where there is one; inputs resident
-    on the device.
+    """A case of the plan that the engine serves, with inputs resident on the device; of the shape that the engine was
+    tuned for, if there is such a case.
     """
     tuned = next(iter(request.profiles.values())).optimum[0]
     fitting = [(case, options) for case, options in model.cases if requests.serves(request, case, options)]

@@ -1,4 +1,4 @@
-"""Pack one run, with all that its report was made of, into one archive with checksums.
+"""Pack one run, with all inputs of its report, into one archive with checksums.
 
 reads   results/plan.json, command.txt, exports/, raw/, environments/, roof.json, energy/, profiles/,
         selftest.{json,md}, summary.{json,csv}, report.md, report-details.md, charts/, written/{plan,selftest}.json;
@@ -36,7 +36,7 @@ _LOCKS = {"cpu": "constraints.txt", "cuda": "constraints-cuda.txt"}
 
 
 def stage(arguments: Sequence[str]) -> None:
-    """Collect, pack, say the archive's own checksum."""
+    """Collect and pack the files, and print the archive's checksum."""
     parser = cli.parser("harness.bundle", __doc__)
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
@@ -74,9 +74,9 @@ def collect(plan: Plan, results: Results, models: Models) -> dict[str, bytes]:
 
 
 def _content(path: Path, results: Results) -> bytes:
-    """Of a file; failed records of earlier versions without the folders of this machine that they name."""
+    """Content of a file; folders of this machine are removed from failed records of earlier versions."""
     if path.is_relative_to(results.raw) and not path.name.endswith(".usage.json"):
-        with suppress(FormatError):  # a damaged file is packed as it is: aggregate named it
+        with suppress(FormatError):  # a damaged file is packed unchanged: aggregate reported it
             record = store.load_raw(path)
             if isinstance(record, Failed):
                 return store.encoded_raw(record)
@@ -94,7 +94,7 @@ def _warn_of_folders(files: Mapping[str, bytes]) -> None:
 
 
 def _written(results: Results) -> dict[str, list[Path]]:
-    """The packed files that carry no seal, by the stage that wrote them."""
+    """The packed files without a seal, by the stage that wrote them."""
     return {
         "plan": [results.command],
         "aggregate": [results.summary_csv],
@@ -149,7 +149,7 @@ def _of_models(plan: Plan, results: Results, models: Models) -> Iterator[Path]:
 
 
 def _checkout_files(plan: Plan) -> dict[str, bytes]:
-    """The configuration as planned and the lock file; a warning says which of them is no longer to be had."""
+    """The configuration as planned and the lock file; a warning names each that is no longer available."""
     files = {}
     config = Path(plan.config).expanduser()
     if config.is_file() and store.sha256_file(config) == plan.config_sha256:

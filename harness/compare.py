@@ -1,7 +1,7 @@
-"""Hold a summary against an earlier one and against thresholds: a verdict per row, and an exit code for CI.
+"""Compare a summary with an earlier summary and with thresholds: a verdict per row, and an exit code for CI.
 
-A row is called SLOWER, FASTER or SAME from five rounds a side on. --across judges runs of two machines or versions by
-ratios over the baseline backend alone. --paired is for the two states of `ab`, whose rounds were measured in turn.
+SLOWER, FASTER and SAME need at least five rounds on each side. --across compares runs of two machines or versions only
+by their ratios over the baseline backend. --paired is for the two states of `ab`, whose rounds were measured in turn.
 
 reads   results/summary.json, the baseline's summary.json; states.json with --paired
 writes  results/comparison.json, comparison.md, pr-comment.md, junit.xml, written/compare.json; under GitHub Actions the
@@ -43,7 +43,7 @@ from harness.reporting.writers.markdown import document_text
 
 
 def stage(arguments: Sequence[str]) -> None:
-    """Read both, judge, write, and fail where a row or a threshold does."""
+    """Read both, judge, write, and fail where a row or a threshold fails."""
     options = _options(arguments)
     wanted = thresholds.parse_all(options.threshold)
     margins = _margins(options.equivalence, options.max_regression)
@@ -128,7 +128,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _states(sides: tuple[Side | None, Side], results: Results) -> tuple[Side | None, Side]:
-    """Both sides with the states' names. Raises MissingInputError where `ab` measured no such two."""
+    """Both sides with the names of their states. Raises MissingInputError where `ab` did not measure this pair."""
     states = store.load(results.states, States, "make ab AGAINST=<commit or folder>")
     baseline, current = sides
     named = baseline and baseline.model_copy(update={"state": states.against.name})

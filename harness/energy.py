@@ -1,8 +1,8 @@
-"""energy: what an inference costs in electricity, in a pass of its own: timings are taken elsewhere and not touched.
+"""energy: measure the energy of an inference, in a separate pass that does not affect the timings.
 
-Before the first case the card's idle power is read; then every case runs back to back in a fresh process for some
-seconds, and the card's own energy counter is read at both ends. Settings that `run` tried and dropped are left out.
-Nothing is ever set on the card.
+The GPU's idle power is read before the first case. Then every case runs back to back in a fresh process for some
+seconds, and the GPU's energy counter is read at the start and at the end. Settings that `run` tried and dropped are
+left out. No setting of the GPU is ever changed.
 
 reads   results/plan.json, results/raw/<case_id>/1.json, exports/<slug>/export.json and the files that it names; NVML
 writes  results/energy/<case_id>.json; the timings of this pass below results/energy/runs/
@@ -88,12 +88,12 @@ def stage(arguments: Sequence[str]) -> None:
 
 
 def _dropped(plan: Plan, results: Results) -> frozenset[str]:
-    """Ids of the settings that were slower than another one when `run` tried them: nobody would serve with them."""
+    """Case ids of the settings that `run` tried and that were slower than another setting: not used for serving."""
     tried = Finished(plan)
     for case in plan.cases:
         path = results.raw_file(case.case_id, FIRST_ROUND)
         if case.tuned and path.is_file():
-            with suppress(FormatError):  # aggregate names it; here it only means that nobody lost to it
+            with suppress(FormatError):  # aggregate reports a damaged file; here no setting is dropped because of it
                 record = store.load_raw(path)
                 if isinstance(record, Measured) and record.settings_id == plan.settings_id:
                     tried.add(record, case)
@@ -110,7 +110,7 @@ def _has(path: Path, settings_id: str) -> bool:
 
 
 class _EnergyPass:
-    """One pass over cases: a worker per backend, one card; a context manager that ends every process it started."""
+    """One pass over cases: a worker per backend, one GPU; a context manager that ends every process it started."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class _EnergyPass:
         self._stack.close()
 
     def measure(self, name: str, case: Case) -> bool:
-        """Measure one case, save and say its energy; False where it is not known."""
+        """Measure one case, save and print its energy; False where it is unknown."""
         runs, meter = Results(self._results.energy_runs), PhaseMeter(self._card)
         job = Job(
             case=case,

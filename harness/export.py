@@ -61,11 +61,11 @@ DEFAULT_OPSET = 20
 """Chosen by measurement, as the default exporter: docs/decisions/0002-exporter.md."""
 
 LAST_WORDS_S = 30.0
-"""For the exit handlers of a process that has answered."""
+"""Time for the exit handlers of a process that has sent its answer."""
 
 
 def export(arguments: Sequence[str]) -> None:
-    """Export every model of the plan; one that fails is named, and does not keep the others from being exported."""
+    """Export every model of the plan; a failure is reported, and the other models are still exported."""
     given = _parser().parse_args(arguments)
     plan = store.load(Results(given.results).plan, Plan, "make plan")
     if given.max_length is not None and given.max_length < 1:
@@ -98,7 +98,7 @@ def export(arguments: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class _Asked:
-    """One model of the plan, and what is there of it. own: the record that the results have already."""
+    """One model of the plan and its existing exports. own: the record that the results already have."""
 
     plan: Plan
     planned: PlannedModel
@@ -108,8 +108,8 @@ class _Asked:
     force: bool
 
     def up_to_date(self, digest: str) -> ExportRecord | None:
-        """An export that answers the same request, the results' own first: it is named by its content, so that nothing
-        has changed it since."""
+        """An export of the same request, preferably the results' own. Its name follows from its content, so it is
+        unchanged since."""
         if self.force:
             return None
         slug = self.planned.slug
@@ -123,7 +123,7 @@ class _Asked:
 
 
 def _exported(asked: _Asked) -> ExportRecord:
-    """The record of the model's export, made where there is none."""
+    """The record of the model's export; the model is exported where there is none."""
     plan, planned, slug = asked.plan, asked.planned, asked.planned.slug
     info, measurement = model_info(planned.name), plan.measurement
     record: ExportRecord | None = None
@@ -142,9 +142,9 @@ def _exported(asked: _Asked) -> ExportRecord:
 
 
 def _keep(record: ExportRecord, own: ExportFiles, results: Results) -> None:
-    """Say in the results which export they are measured on; not while they are measured on another one."""
+    """Record in the results which export they are measured on; not while they are measured on a different export."""
     for path in (own.failure, own.failure_log):
-        # Where there is none a folder that may only be read is no error.
+        # Without such a file, a read-only folder is no error.
         if path.exists():
             with store.translate_storage_errors(path):
                 path.unlink()
@@ -159,13 +159,13 @@ Ended = tuple[str, bool]
 
 
 def _in_own_process(task: Callable[[], Ended], name: str, files: ExportFiles, limit_s: float) -> Ended:
-    """Run a task in a fork: whatever a model's code does to its process ends that process alone. It ends at the time
-    limit, and all that it started ends with it.
+    """Run a task in a forked process, so that a crash of a model's code ends only that process. At the time limit, the
+    process and all processes that it started are ended.
 
-    Raises the InferometerError that the task raised, and ExportError where it raised something else, crashed or came to
-    the limit; files.failure_log then holds where, if that is not our own diagnosis.
+    Raises the InferometerError that the task raised. Raises ExportError where the task raised another error, crashed or
+    reached the limit; files.failure_log then holds the traceback, if the failure is not our own diagnosis.
     """
-    # Before the fork: else every model would import torch and its relatives again.
+    # Before the fork: else every model would import torch and related libraries again.
     importlib.import_module("harness.zoo.exporting")
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
@@ -176,12 +176,12 @@ def _in_own_process(task: Callable[[], Ended], name: str, files: ExportFiles, li
         process.start()
         sending.close()
         try:
-            # Not the pipe alone: a process that the model's code started may hold its other end open.
+            # Not only the pipe: a process that the model's code started may hold its other end open.
             in_time = bool(multiprocessing.connection.wait([receiving, process.sentinel], limit_s))
             ended = _received(receiving)
             process.join(LAST_WORDS_S if in_time else 0)
         finally:
-            # Threads of the model's code may keep it from ending although it has answered.
+            # Threads of the model's code may keep the process alive after its answer.
             if process.is_alive() and process.pid is not None:
                 orphans.end_group(process.pid)
             process.join()
@@ -202,7 +202,7 @@ def _in_own_process(task: Callable[[], Ended], name: str, files: ExportFiles, li
 def _answer(task: Callable[[], Ended], name: str, log: Path, stack: IO[str], sending: Connection, parent: int) -> None:
     """Run the task and send its result, or an InferometerError."""
     orphans.fork_guarded(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends this process
     faulthandler.enable(stack)
     ended: InferometerError | Ended
     try:
@@ -212,7 +212,7 @@ def _answer(task: Callable[[], Ended], name: str, log: Path, stack: IO[str], sen
         if error.__cause__ is not None:
             traceback.print_exc(file=stack)
     except BaseException as error:
-        # Also SystemExit, RecursionError and whatever else a model's code, and the libraries that read it, raise.
+        # Also SystemExit, RecursionError and any other error of a model's code and of the libraries that read it.
         traceback.print_exc(file=stack)
         ended = ExportError(f"The export of {name} raised {reason(error)}.", _look_into(log))
     stack.flush()
@@ -220,7 +220,7 @@ def _answer(task: Callable[[], Ended], name: str, log: Path, stack: IO[str], sen
 
 
 def _received(receiving: Connection) -> InferometerError | Ended | None:
-    """What the process sent; None where it ended before."""
+    """The answer of the process; None where it ended without an answer."""
     try:
         found: InferometerError | Ended | None = receiving.recv() if receiving.poll() else None
     except EOFError:
@@ -245,8 +245,8 @@ def _look_into(log: Path) -> str:
 
 
 def _export_one(asked: _Asked) -> Ended:
-    """Export one model into a new folder that gets its name from what is in it."""
-    from harness.zoo.exporting import ExportJob, export_model, identify  # noqa: PLC0415 - torch and its relatives
+    """Export one model into a new folder, whose name follows from its content."""
+    from harness.zoo.exporting import ExportJob, export_model, identify  # noqa: PLC0415 - torch and related libraries
 
     plan, planned, models, measurement = asked.plan, asked.planned, asked.models, asked.plan.measurement
     home = models.folder(planned.slug).root
@@ -281,12 +281,12 @@ def _export_one(asked: _Asked) -> Ended:
 
 
 def _by_name(text: str, staged: Path) -> str:
-    """A message without the folder that is renamed afterwards, or gone."""
+    """A message without the path of the staged folder, which is renamed or removed afterwards."""
     return text.replace(f"{staged}{os.sep}", "")
 
 
 def _publish(record: ExportRecord, staged: Path, models: Models) -> None:
-    """Put the staged folder beside the other exports, where it is not there already."""
+    """Move the staged folder to the other exports, unless it is already there."""
     target = models.folder(record.slug, record.folder)
     share_equal_files(staged, [other.root for other in models.exports(record.slug)])
     store.save(ModelFolder(staged).record, record)
@@ -301,7 +301,7 @@ def _publish(record: ExportRecord, staged: Path, models: Models) -> None:
 
 
 def _say_refused(plan: Plan, planned: PlannedModel, record: ExportRecord) -> bool:
-    """Warn of each ONNX file that there is not; True where a case of the plan needs one of them."""
+    """Warn of each missing ONNX file; True where a case of the plan needs one of them."""
     reasons: dict[str, list[str]] = {}
     for name, failure in record.refused.items():
         reasons.setdefault(f"{failure.error} {failure.hint}", []).append(name)
@@ -326,7 +326,7 @@ class Stopwatch:
 
 
 def _told(record: ExportRecord) -> str:
-    """What was made, in one line."""
+    """The files of the export, in one line."""
     files = [
         f"{precision} ONNX (opset {file.opset}, {file.exporter}), {_worst(record, precision):.1e} from the reference"
         for precision, file in record.onnx.items()
@@ -339,7 +339,7 @@ def _worst(record: ExportRecord, precision: Precision) -> float:
 
 
 def _selected(plan: Plan, asked: Sequence[str] | None) -> list[PlannedModel]:
-    """The plan's models that need files, or those of them that were asked for by name."""
+    """The plan's models that need files; only the requested ones where names are given."""
     known = {planned.name: planned for planned in plan.models}
     for name in asked or ():
         if name not in known:
@@ -350,7 +350,7 @@ def _selected(plan: Plan, asked: Sequence[str] | None) -> list[PlannedModel]:
 
 
 def _end(failed: int, partly: int, selected: int) -> None:
-    """Raise what the stage ends with: ExportError where there is nothing to go on with."""
+    """Raise the error that the stage ends with: ExportError where no later stage can continue."""
     if not failed and partly:
         raise CasesFailedError(
             f"{partly} of {selected} models lack an ONNX file that rows of the plan need.",

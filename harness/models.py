@@ -37,7 +37,7 @@ def models(arguments: Sequence[str]) -> None:
 
 
 def availability(info: ModelInfo) -> str:
-    """Whether the pretrained weights are on this machine: in a package, in a cache, or a download away."""
+    """Where the pretrained weights are: in a package, in a cache, or still to be downloaded."""
     if info.package is not None:
         return "here" if importlib.util.find_spec(info.package) else "not installed"
     return "here (cache)" if _is_cached(info) else "download"

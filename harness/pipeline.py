@@ -1,7 +1,7 @@
-"""The pipeline: which stages a command runs, in which order, with which arguments, and which exit codes go on.
+"""The pipeline: the stages of each command, their order and arguments, and the exit codes after which it continues.
 
-The command `inferometer` (`python -m harness`), the Python API, `reproduce` and the self-test use it; a test holds the
-Makefile's recipes to it. A new variable is one row of VARIABLES, and one line in the Makefile.
+The command `inferometer` (`python -m harness`), the Python API, `reproduce` and the self-test use it; a test checks the
+Makefile's recipes against it. A new variable needs one row of VARIABLES and one line in the Makefile.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _READ_RESULTS = ("aggregate", "report", "share", "compare", "bundle", "watch", "
 
 @dataclass(frozen=True)
 class Variable:
-    """A choice of the user. name: Make's; option: the same for stages; stages: those that take it; text: its help.
+    """A choice of the user. name: Make's variable; option: of the stages; stages: those that take it; text: its help.
 
-    switch: an option without a value (`FORCE=1`, `--force`). usual: the value of a command that does not name it.
+    switch: an option without a value (`FORCE=1`, `--force`). usual: the default value.
     """
 
     name: str
@@ -104,9 +104,9 @@ BY_NAME: Mapping[str, Variable] = {variable.name: variable for variable in VARIA
 
 @dataclass(frozen=True)
 class Step:
-    """One stage of a pipeline. arguments: besides those of the user's choices. on_gpu: only where the plan is a GPU's.
+    """One stage of a pipeline. arguments: besides those of the user's choices. on_gpu: only for a plan on a GPU.
 
-    decides: its exit code is the pipeline's, where none before it decided and the pipeline went on.
+    decides: its exit code is the exit code of the pipeline, unless an earlier stage decided or stopped the pipeline.
     """
 
     stage: str
@@ -122,7 +122,7 @@ PIPELINES: Mapping[str, tuple[Step, ...]] = {
     "bench": (*_PREPARE, *_MEASURE, Step("report", ("--print",))),
     "profile": (*_PREPARE, Step("profile_ops", decides=True), Step("report", ("--profiles",))),
 }
-"""Commands of several stages; every other command is one stage."""
+"""Commands of several stages; every other command is a single stage."""
 
 PARTS: Mapping[str, tuple[Step, ...]] = {
     "prepare": _PREPARE,
@@ -130,26 +130,26 @@ PARTS: Mapping[str, tuple[Step, ...]] = {
     "claim": (Step("plan", ("--list",)), *_PREPARE[1:], *_MEASURE, Step("report")),
     "trial": (Step("plan"), Step("run", decides=True), Step("aggregate", decides=True)),
 }
-"""What the API, `reproduce` (a claim) and the self-test (a trial) run of them."""
+"""Pipelines that the API, `reproduce` (a claim) and the self-test (a trial) run."""
 
 PLANNING = frozenset(variable.name for variable in VARIABLES if "plan" in variable.stages) - {"RESULTS", "MODELS_DIR"}
-"""Variables that say what is planned: `profile` plans again where one of them is given."""
+"""Variables that change the plan: `profile` plans again where one of them is given."""
 
 ALIASES: Mapping[str, str] = {"engines": "build_engine"}
-"""Make targets of one stage that has another name."""
+"""Make targets whose stage has another name."""
 
 _GOES_ON: Mapping[str, tuple[int, ...]] = {
-    # Some models were not exported: their rows say why, the others are measured.
+    # Some models were not exported: their rows say why, the other models are measured.
     "export": (0, CasesFailedError.exit_code),
-    # No TensorRT, or an engine that was not built: its rows say so, the others are measured.
+    # No TensorRT, or an engine that was not built: its rows say so, the other rows are measured.
     "build_engine": (0, UnavailableError.exit_code, ExportError.exit_code),
-    # The limits cannot be measured here: rows say that they were not held against them.
+    # The limits cannot be measured here: rows say that they have no roofline.
     "roof": (0, UnavailableError.exit_code),
     # Some cases failed: the run is complete, and the report lists them.
     "run": (0, CasesFailedError.exit_code),
     "spread": (0, CasesFailedError.exit_code),
     "profile_ops": (0, CasesFailedError.exit_code),
-    # Rows that the summary had before were given up because --force said so.
+    # --force replaced a summary that had more measured rows.
     "aggregate": (0, CasesFailedError.exit_code),
 }
 
@@ -173,7 +173,7 @@ def options_of(stages: Sequence[str]) -> tuple[Variable, ...]:
 
 
 def arguments(stage: str, choices: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """The command line of a stage. choices: by Make's name, the values of each; none for a choice that was not made.
+    """The command line of a stage. choices: Make's name → values; a name without a choice is absent.
 
     >>> arguments("roof", {"FORCE": ["1"], "RESULTS": ["results/x"], "MODELS": ["resnet18"]})
     ('--force', '--results', 'results/x')
@@ -191,8 +191,8 @@ def steps(
 ) -> tuple[Step, ...]:
     """The steps of a pipeline, each with its whole command line.
 
-    plans: False leaves the plan of the results folder as it is. began_s: when the command began, in seconds since 1970:
-    a budget of time counts from there.
+    plans: False keeps the plan of the results folder. began_s: start of the command, in seconds since 1970, from which
+    a time budget counts.
     """
     if choices.get("CARDS"):
         chain = [Step("spread", decides=True) if step.stage == "run" else step for step in chain if not step.on_gpu]
@@ -208,9 +208,9 @@ def steps(
 
 
 def run(chain: Sequence[Step], start: Callable[[str, Sequence[str]], int], on_gpu: Callable[[], bool]) -> int:
-    """Run the steps in order until one ends the pipeline; the exit code of that one, else of the first that decides.
+    """Run the steps in order until one stops the pipeline; returns its exit code, else that of the first that decides.
 
-    start: runs a stage and returns its exit code; on_gpu: asked before steps for a GPU, when there is a plan.
+    start: runs a stage and returns its exit code. on_gpu: called before steps for a GPU, after the plan exists.
     """
     decided = 0
     for step in chain:

@@ -1,4 +1,4 @@
-"""plan: expand the configuration's matrix into every case that is owed an answer.
+"""plan: expand the configuration's matrix into all cases, each of which gets a result.
 
 reads   configs/<name>.yaml
 writes  results/plan.json, command.txt, written/plan.json
@@ -75,7 +75,7 @@ def stage(arguments: Sequence[str]) -> None:
     for model in plan.models:
         require_files(model.name)
     results = Results(options.results)
-    # A run that began with other settings must not find its samples left out by this one at its end.
+    # A run that began with other settings must not lose its samples at its end because of this plan.
     with exclusive(results.lock):
         changed = store.save(results.plan, plan)
         line = hints.command_line(hints.front(), [portable(word) for word in arguments])
@@ -86,7 +86,7 @@ def stage(arguments: Sequence[str]) -> None:
 
 
 def _quantised(config: Config) -> dict[str, Quantisation]:
-    """How the users' ONNX files among the models are quantised, of those that are."""
+    """Quantisation of the user's ONNX files, for those that are quantised."""
     found = {}
     for entry in config.models:
         prefix, _, reference = entry.name.partition(":")
@@ -98,7 +98,7 @@ def _quantised(config: Config) -> dict[str, Quantisation]:
 
 
 def _own_inputs(config: Config) -> dict[str, tuple[GivenInputs, ...]]:
-    """The users' own inputs, by model, of those that have any."""
+    """The user's own inputs, by model, for models that have any."""
     return {entry.name: describe(entry.inputs, model_info(entry.name).kind) for entry in config.models if entry.inputs}
 
 
@@ -131,7 +131,7 @@ def _parser() -> cli.Parser:
         "--exporter", type=_one_of("exporter", Exporter), help="what writes ONNX files: dynamo or torchscript"
     )
     parser.add_argument("--list", action="store_true", help="print every case")
-    cli.add_folders(parser)  # exports are no matter of a plan, but command.txt says whose they are
+    cli.add_folders(parser)  # a plan does not depend on exports, but command.txt records their folder
     return parser
 
 
@@ -156,7 +156,7 @@ def _describe(plan: Plan, path: Path, changed: bool, every_case: bool) -> None:
 
 
 def _list(item: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
-    """A converter of `a,b,c`; an empty text is an empty choice, as Make passes it."""
+    """A converter of `a,b,c`; an empty text, as Make passes it, is an empty choice."""
 
     def convert(text: str) -> tuple[T, ...]:
         return tuple(item(part) for part in dict.fromkeys(text.replace(" ", ",").split(",")) if part)

@@ -1,15 +1,15 @@
-"""profile_ops: what each case's model costs, layer by layer where its backend tells, in a pass of its own.
+"""profile_ops: profile the cost of each case's model in a separate pass, by layer where its backend exposes layers.
 
-Every level of every case has a fresh process: counting, one pass whose allocations are watched, and some passes under
-the backend's own profiler. The last are repeated, each in a fresh process beside a monitor, until their sums agree.
-Latencies are those that `run` measured; nothing here is one.
+Every level of every case has a fresh process: counting, one pass whose allocations are recorded, and some passes under
+the backend's own profiler. The last level is repeated, each time in a fresh process beside a monitor, until the sums
+agree. Latencies are those that `run` measured; the times of this stage are no latencies.
 
 reads   results/plan.json, models/<model>/export.json and the files that it names; results/summary.json if there is one
 writes  results/profiles/<case_id>/{model,parts,memory}.json, parts.md, memory.png, memory.pickle, *.trace.json,
         <repeat>.usage.json, and events.out.tfevents.profile where TensorBoard is installed
 
---layers and --depth choose what parts.md and the terminal show; parts.json holds every layer, and what is profiled
-already is only shown anew.
+--layers and --depth choose the layers that parts.md and the terminal show; parts.json holds every layer. Profiles that
+exist already are only shown again.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ def stage(arguments: Sequence[str]) -> None:
 
 
 def _show(results: Results, cases: Sequence[Case], choice: Choice) -> dict[str, PartsProfile]:
-    """Write the layers of the choice into the parts.md of cases that have a profile, and print the longest.
+    """Write the chosen layers into the parts.md of cases that have a profile, and print the longest.
 
-    Returns the profiles by case id. UsageError for a word that matches no layer of any case; then nothing is written.
+    Returns the profiles by case id. Raises UsageError for a word that matches no layer, before anything is written.
     """
     told = [case for case in cases if backend_info(case.backend).profiler is not None]
     found = [_parts(results, case) for case in told]
@@ -154,7 +154,7 @@ class _ProfilePass:
     tokenised: dict[tuple[str, int | None, int], Tokenising] = field(default_factory=dict)
 
     def has(self, case: Case, runs: int = 1) -> bool:
-        """Whether a case has its profile: of settings and export as now, its parts from at least so many inferences."""
+        """Whether a case has a profile of the current settings and export, with parts from at least `runs` runs."""
         try:
             model = store.load(self.results.model_profile(case.case_id), ModelProfile, "make profile")
             if backend_info(case.backend).profiler is not None:
@@ -167,7 +167,7 @@ class _ProfilePass:
         return model.settings_id == self.plan.settings_id and model.export_sha256 in (None, export.request_sha256)
 
     def profile(self, case: Case) -> bool:
-        """Profile one case and say so; False where a level failed, and what the others told is kept."""
+        """Profile one case and print a line; False where a level failed. Results of the other levels are kept."""
         try:
             found = self._model_level(case)
             files = profile_launcher.memory_files(self.results, case.case_id)
@@ -207,7 +207,7 @@ class _ProfilePass:
         )
 
     def _repeated(self, case: Case, environment_id: str) -> PartsProfile:
-        """Layers and operators, profiled until the sums of two repeats agree, and graded by what a monitor saw."""
+        """Layers and operators, profiled until the sums of two repeats agree, and graded by the monitor's records."""
         profile_launcher.forget_usage(self.results, case.case_id)
         watched: list[Usage | None] = []
 
@@ -227,14 +227,14 @@ class _ProfilePass:
         return export_of(self.plan, planned, self.results, self.models)
 
     def _counted(self, case: Case) -> Counts:
-        """Of an item, and so the same for every backend and batch."""
+        """Counts of one sample, the same for every backend and batch size."""
         key = (case.slug, case.sequence_length, case.precision)
         if key not in self.counted:
             self.counted[key] = Counts.model_validate_json(self._ask("count", case, own=False))
         return self.counted[key]
 
     def _tokenised(self, case: Case) -> Tokenising | None:
-        """Of a batch, whatever runs it; None where the inputs are no text."""
+        """Cost of tokenising a batch, the same for every backend; None where the inputs are no text."""
         if self._export(case).kind != "text":
             return None
         key = (case.slug, case.sequence_length, case.batch_size)
@@ -243,7 +243,7 @@ class _ProfilePass:
         return self.tokenised[key]
 
     def _ask(self, level: Level, case: Case, own: bool) -> bytes:
-        """The answer of a fresh process. own: in the backend's interpreter, which may not be this one."""
+        """The answer of a fresh process. own: in the backend's interpreter, which may differ from this one."""
         log = self.results.profile_log(case.case_id, level)
         return profile_in_a_process(self._asked(level, case), log, self._own(case) if own else None)
 

@@ -48,7 +48,7 @@ from harness.reporting.tables.what_if import terminal_what_if, what_if_text
 from harness.reporting.writers.markdown import document_text, section
 
 FORMS: tuple[Literal["png", "svg"], ...] = ("png", "svg")
-"""Of each chart: the first one is shown, the second is for documents that scale it."""
+"""Formats of each chart: the report shows the first; the second is for documents that scale it."""
 
 
 def stage(arguments: Sequence[str]) -> None:
@@ -110,7 +110,7 @@ def stage(arguments: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a report lies; details: the same file as the report where all of it is one."""
+    """Paths of a report. details: the same file as the report where both are one file."""
 
     stage: str
     report: Path
@@ -128,13 +128,13 @@ def _opening(summary: Summary, place: _Place) -> str:
 
 
 def _of_run(results: Results) -> tuple[Summary, _Place]:
-    """Everything that was measured."""
+    """All measured cases."""
     summary = chain.load_summary(results.summary)
     return summary, _Place("report", results.report, results.report_details, results.report_page, results.charts)
 
 
 def _of_profiles(results: Results) -> tuple[Summary, _Place]:
-    """The cases that were profiled, which may be measured or not. Raises MissingInputError where there is none."""
+    """All profiled cases, measured or not. Raises MissingInputError where there is none."""
     plan = store.load(results.plan, Plan, "make plan")
     measured = chain.load_summary(results.summary) if results.summary.is_file() else None
     summary = only_profiled(plan, measured, results, utc_now())
@@ -157,7 +157,7 @@ def _profile(summary: Summary, profiled: Profiles, beside: Sequence[Alike], imag
 
 
 def _comparison(summary: Summary, results: Results) -> Comparison | None:
-    """What `make compare` found of this very run; what it found of an earlier one is said and left out."""
+    """The result of `make compare` for this run; a comparison of an earlier run is left out with a message."""
     if not results.comparison.is_file():
         return None
     try:
@@ -172,7 +172,7 @@ def _comparison(summary: Summary, results: Results) -> Comparison | None:
 
 
 def _drawn(found: Sequence[Chart], folder: Path, plain: bool) -> dict[Path, bytes]:
-    """The charts by their files; those of an earlier report that this one does not show are removed."""
+    """The charts by their files; charts of an earlier report that this report does not show are removed."""
     drawn = {}
     for chart in found:
         figure = matplotlib_drawer.draw(chart.spec, plain)

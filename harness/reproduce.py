@@ -1,7 +1,7 @@
-"""Hold what others published against what this machine measures: published, measured, ratio, verdict.
+"""Compare published figures with measurements on this machine: published, measured, ratio, verdict.
 
-Nothing is measured that the other stages do not measure: this one turns a claim into a configuration of exactly the
-claim's cases, starts those stages, and judges their summary. `--claim list` says which claims there are.
+All measurements are those of the other stages: this stage turns a claim into a configuration of exactly the claim's
+cases, starts those stages, and judges their summary. `--claim list` lists the claims.
 
 reads   configs/published/<claim>.yaml
 writes  results/reproduce/<claim>/: what the stages write, and config.yaml, reproduction.json, reproduction.md
@@ -32,7 +32,7 @@ from harness.reporting.writers.markdown import document_text
 
 
 def stage(arguments: Sequence[str]) -> None:
-    """Read the claim, measure or take what was measured, judge, write, print."""
+    """Read the claim, measure it or load earlier results, judge, write, print."""
     options = _options(arguments)
     if options.claim == "list":
         for name in claims.names(options.claims):
@@ -76,8 +76,8 @@ def _refuse_itself(claim: Claim, given: Path) -> None:
 
 
 def _measured(config: Config, place: Results, options: argparse.Namespace) -> Summary:
-    """Send the claim's cases through the ordinary stages."""
-    # JSON is YAML; what a configuration leaves out it has by default.
+    """Measure the claim's cases with the ordinary stages."""
+    # JSON is YAML; keys that a configuration leaves out have defaults.
     text = config.model_dump_json(indent=2, exclude_defaults=True)
     store.save_bytes(place.config, text.encode() + b"\n")
     choices = {
@@ -92,7 +92,7 @@ def _measured(config: Config, place: Results, options: argparse.Namespace) -> Su
 
 
 def _stage(name: str, arguments: Sequence[str]) -> int:
-    """Run a stage to its end; it prints for itself. Raises CasesFailedError where nothing may follow it."""
+    """Run a stage to its end; it prints its own messages. Raises CasesFailedError where no stage may follow."""
     command = [sys.executable, "-m", f"harness.{name}", *arguments]
     done = subprocess.run(command, check=False)  # noqa: S603 - our own module, no shell
     if not pipeline.goes_on_after(name, done.returncode):

@@ -1,4 +1,4 @@
-"""Measure what the device of the plan can do at most: matrix products and copies, on a GPU launches as well.
+"""Measure the limits of the plan's device: matrix products and copies, on a GPU kernel launches as well.
 
 reads   results/plan.json
 writes  results/roof.json, results/environments/<id>.json
@@ -35,7 +35,7 @@ R = TypeVar("R", Roof, CpuRoof)
 
 
 def stage(arguments: Sequence[str]) -> None:
-    """Measure the limits of this machine's device, unless they are known."""
+    """Measure the limits of this machine's device, unless they are already known."""
     parser = cli.parser("harness.roof", __doc__)
     parser.add_argument("--force", action="store_true", help="measure again what is already there")
     cli.add_folders(parser, models=False)
@@ -56,14 +56,14 @@ def _of_gpu(plan: Plan, results: Results, force: bool) -> None:
         cli.say(f"{results.roof}: the limits of this {card.name} are known; `make roof FORCE=1` measures again.")
         return
     peaks = _peaks()
-    with exclusive(results.lock):  # whatever else runs there would make the limits too low
+    with exclusive(results.lock):  # other work on the GPU would make the limits too low
         roof = _measured(peaks, results)
     store.save(results.roof, roof)
     _say(roof)
 
 
 def _of_cpu(plan: Plan, results: Results, force: bool) -> None:
-    """Nothing where no case of the plan computes."""
+    """Measure the limits of a CPU; does nothing where no case of the plan computes."""
     threads, precisions = owed(plan, limits.threads())
     if not threads:
         return
@@ -92,8 +92,8 @@ def _of_cpu(plan: Plan, results: Results, force: bool) -> None:
 
 
 def owed(plan: Plan, usual: int) -> tuple[list[int], list[Precision]]:
-    """(numbers of threads, precisions) that the plan's cases compute with on a CPU; fp32 is always among these, because
-    a library may compute any other by way of it. usual: threads of a case that names no number."""
+    """(numbers of threads, precisions) that the plan's cases compute with on a CPU. fp32 is always included, because a
+    library may compute any other precision through it. usual: threads of a case that names no number."""
     cases = [case for case in plan.cases if case.skip_reason is None and backend_info(case.backend).computes]
     threads = {threads_of(case, plan.measurement.threads or usual) for case in cases}
     precisions: dict[Precision, None] = {"fp32": None, **{case.precision: None for case in cases}}
@@ -101,13 +101,13 @@ def owed(plan: Plan, usual: int) -> tuple[list[int], list[Precision]]:
 
 
 def _covers(roof: CpuRoof, threads: Iterable[int], precisions: Iterable[Precision]) -> bool:
-    """Whether every limit that the plan owes was measured, or found to be none that can be measured here."""
+    """Whether every limit that the plan needs was measured, or cannot be measured on this machine."""
     known = {number: set(roof.unmeasured) | set(found.flops) for number in threads if (found := roof.of(number))}
     return all(number in known and set(precisions) <= known[number] for number in threads)
 
 
 def _known(path: Path, kind: type[R]) -> R | None:
-    """The limits in the file; None where there are none of that kind of device, or they cannot be read."""
+    """The limits in the file; None where it has none for that kind of device or cannot be read."""
     if not path.is_file():
         return None
     try:
@@ -117,9 +117,9 @@ def _known(path: Path, kind: type[R]) -> R | None:
 
 
 def _peaks() -> ModuleType:
-    """What measures, with CUDA started in it."""
+    """The module that measures, with CUDA started."""
     try:
-        from harness.backends import gpu_peaks as peaks  # noqa: PLC0415 - PyTorch, which a plan on a CPU need not have
+        from harness.backends import gpu_peaks as peaks  # noqa: PLC0415 - PyTorch, which a plan on a CPU does not need
     except ImportError as error:
         raise UnavailableError(
             f"The GPU's limits are measured with PyTorch, which cannot be imported: {error}.",

@@ -26,7 +26,7 @@ from harness.timing.clock import now_ns, unix_s
 
 
 def stage(arguments: Sequence[str]) -> None:
-    """Measure what the plan owes and the results folder lacks."""
+    """Measure the processes of the plan that the results folder lacks."""
     parser = cli.parser("harness.run", __doc__)
     parser.add_argument("--force", action="store_true", help="measure again what is already there")
     parser.add_argument(
@@ -83,9 +83,9 @@ def stage(arguments: Sequence[str]) -> None:
 
 
 def _measure_all(plan: Plan, todo: Sequence[Turn], done: Finished, crew: Crew, before_s: float) -> int:
-    """Run every turn, then further rounds while they are asked for; returns how many processes failed.
+    """Run every turn, then further rounds while they are requested; returns the number of failed processes.
 
-    before_s: what the command that the run is part of took before, as for exports.
+    before_s: seconds that the command spent before this run, for example on exports.
     """
     started, settings = now_ns() - round(before_s * 1e9), plan.measurement
     failed: list[str] = []
@@ -108,13 +108,13 @@ def _measure_all(plan: Plan, todo: Sequence[Turn], done: Finished, crew: Crew, b
 
 
 def _lost(turn: Turn, plan: Plan, done: Finished) -> bool:
-    """True for a further round of a setting that another one beat in the first: it is reported as tried."""
+    """True for a further round of a setting that was slower than another one in round 1: it is reported as tried."""
     number, case = turn
     return number > FIRST_ROUND and case.tuned and case.case_id in losers(plan.cases, done.medians, done.unsound)
 
 
 def _forget_compiled(turns: Sequence[Turn], exports: Exports, models: Models) -> None:
-    """Take away compiled code as well, so that a forced run shows the full cost of compiling."""
+    """Remove compiled code as well, so that a forced run shows the full cost of compiling."""
     for case_id, model in {(case.case_id, case.model) for _, case in turns}:
         if model in exports.found:
             export = exports.found[model]
@@ -122,7 +122,7 @@ def _forget_compiled(turns: Sequence[Turn], exports: Exports, models: Models) ->
 
 
 def _forget(turns: Sequence[Turn], results: Results) -> None:
-    """Take away the old records first: a forced run that is interrupted must not pass them off as new."""
+    """Remove the old records first: a forced run that is interrupted must not present them as new."""
     for number, case in turns:
         path = results.raw_file(case.case_id, number)
         with store.translate_storage_errors(path):

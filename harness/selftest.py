@@ -1,11 +1,12 @@
 """Prove the harness on work of known duration, through the whole path: plan → run → aggregate → compare.
 
-Each trial measures the same work twice (A and B: nothing may be called slower or faster) and once more with every
-inference stretched by 5% (that must be called SLOWER). The same is done with work whose processes differ: there nothing
-may be called slower or faster either, and the slow-downs that are not found are counted and not asked for.
+Each trial measures the same work twice (A and B: no row may be called slower or faster) and once more with every
+inference stretched by 5% (it must be called SLOWER). The same is done with work whose processes differ: there too, no
+row may be called slower or faster; missed slow-downs are counted, but do not fail the test.
 
-What passes is what the trials exclude and not what they show: a harness that is wrong in 10% of verdicts is right in 20
-of 21 by chance often enough. A pass says at 95% that each rate of wrong verdicts is below the one asked for.
+A pass depends on the rates that the trials exclude, not on those that they observe: a harness that is wrong in 10% of
+verdicts is right in 20 of 21 by chance often enough. A pass means, at 95% confidence, that each rate of wrong verdicts
+is below the requested rate.
 
 reads   configs/selftest.yaml
 writes  results/selftest.json, results/selftest.md, and each trial's results below results/selftest/
@@ -44,8 +45,8 @@ from harness.zoo.families import known_duration
 SLOWDOWN = 1.05
 
 _START_S = 0.18
-"""Fork and record of a process that loads nothing, and its share of the stages' own start: 315 processes in 21 passes
-took 388 s on two EPYC vCPUs, 57 s more than their loops."""
+"""Seconds for the fork and the record of a process that loads nothing, and its share of the stages' start: 315
+processes in 21 passes took 388 s on two EPYC vCPUs, 57 s more than their loops."""
 
 
 def stage(arguments: Sequence[str]) -> None:
@@ -88,7 +89,7 @@ def stage(arguments: Sequence[str]) -> None:
 
 @dataclass
 class _Found:
-    """What the trials left."""
+    """Results of the trials."""
 
     summaries: list[Summary] = field(default_factory=list)
     equal: list[ComparedRow] = field(default_factory=list)
@@ -96,12 +97,12 @@ class _Found:
 
 
 def _durations(plan: Plan) -> int:
-    """Rows of the kind that has the fewest."""
+    """Number of rows of the kind that has the fewest."""
     return min(Counter(known_duration.kind_of(case.model) for case in plan.cases).values())
 
 
 def _amount(asked: int | None, rate: float | None, durations: int) -> tuple[int, float]:
-    """(trials, rate to exclude): each follows from the other where only one is given.
+    """(trials, rate to exclude); where only one is given, the other follows from it.
 
     durations: rows that one trial adds to each kind. Raises UsageError where the trials cannot exclude the rate.
     """
@@ -128,7 +129,7 @@ def _announcement(plan: Plan, number: int, rate: float) -> str:
 
 
 def _pass_s(plan: Plan) -> float:
-    """Seconds that one pass over the plan takes on a quiet machine: each process converges at once."""
+    """Seconds for one pass over the plan on a quiet machine, where each process converges at once."""
     settings, total = plan.measurement, 0.0
     for case in plan.cases:
         one_s = known_duration.duration_ns(case.model) / 1e9
@@ -148,7 +149,7 @@ def _measure(place: Results, config: Path, models: Path, extra: Mapping[str, str
 
 
 def _compare(baseline: Results, current: Results) -> list[ComparedRow]:
-    """The compare stage's verdicts; its exit code says the same and is not needed."""
+    """The verdicts of the compare stage; its exit code adds nothing and is ignored."""
     _stage("compare", ["--baseline", str(baseline.root), "--results", str(current.root)], allowed=(0, 1, 2))
     return list(store.load(current.comparison, Comparison, "make compare").rows)
 

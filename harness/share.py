@@ -1,4 +1,4 @@
-"""Hand the results to other programs: a CSV file of every table, a file for Prometheus, and runs in MLflow if asked.
+"""Export the results to other programs: a CSV file per table, a file for Prometheus, and on request runs in MLflow.
 
 reads   results/summary.json, profiles/<case_id>/{model,parts}.json; with --mlflow report.html too
 writes  results/tables/*.csv, metrics.prom, written/share.json; with --mlflow a run for the plan and one for each
@@ -29,7 +29,7 @@ from harness.reporting.writers.prometheus import metrics_text
 
 
 def stage(arguments: Sequence[str]) -> None:
-    """Read, turn into the formats of others, write."""
+    """Read, convert to the other formats, write."""
     parser = cli.parser("harness.share", __doc__)
     cli.add_folders(parser, models=False)
     parser.add_argument("--mlflow", metavar="URI", default="", help="log to this MLflow server or database too")
@@ -49,7 +49,7 @@ def stage(arguments: Sequence[str]) -> None:
 
 
 def _remove_others(tables: dict[str, str], results: Results) -> None:
-    """Remove the tables of an earlier run that this one does not have."""
+    """Remove tables of an earlier run that this run does not have."""
     for name in NAMES - tables.keys():
         results.table(name).unlink(missing_ok=True)
 

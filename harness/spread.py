@@ -1,7 +1,7 @@
-"""Spread a plan over several equal GPUs of one machine: engines are built one a card, then each model runs on one card.
+"""Spread a plan over several equal GPUs of one machine: each GPU builds one engine at a time, then runs whole models.
 
-What is compared with each other still runs on one card, one case at a time. Nothing is measured that `run` does not
-measure: this stage only starts other stages, each with a card and CPUs of its own, and puts their records together.
+Cases that are compared with each other run on the same GPU, one at a time. All measurements are those of `run`: this
+stage only starts other stages, each with its own GPU and CPUs, and merges their records.
 
 reads   results/plan.json, exports/<slug>/export.json
 writes  what build_engine and run write; meanwhile results/cards/<card>/…
@@ -29,7 +29,7 @@ from harness.core.safe_files import open_to_write
 from harness.core.schemas import Plan
 
 MIN_CPUS = 2
-"""One submits to the GPU; the monitor and the stage itself need another."""
+"""One CPU submits work to the GPU; the monitor and the stage itself need another."""
 
 Command = Sequence[str]
 Start = Callable[[Command, dict[str, str], Path], int]
@@ -37,7 +37,7 @@ Start = Callable[[Command, dict[str, str], Path], int]
 
 
 def stage(arguments: Sequence[str]) -> None:
-    """Build, then measure, with as many processes as there are cards."""
+    """Build, then measure, with one process per GPU."""
     parser = cli.parser("harness.spread", __doc__)
     parser.add_argument("--cards", required=True, help="as CUDA_VISIBLE_DEVICES names them: 0,1,2,3")
     parser.add_argument("--force", action="store_true", help="build and measure again what is already there")
@@ -82,7 +82,7 @@ def _spread(plan: Plan, results: Results, pool: _Pool, passed: Sequence[str]) ->
 
 
 class _Pool:
-    """Runs stages on cards, one at a time on each."""
+    """Runs stages on GPUs, one at a time on each."""
 
     def __init__(self, cards: Sequence[str], results: Results, start: Start) -> None:
         self._start = start
@@ -93,7 +93,7 @@ class _Pool:
             self._free.put((card, cpus))
 
     def run(self, stages: Sequence[Command], labels: Sequence[str]) -> int:
-        """Run them all, as cards become free; how many ended with an exit code other than 0."""
+        """Run all stages as GPUs become free; returns how many ended with an exit code other than 0."""
         with ThreadPoolExecutor(self.cards) as threads:
             codes = list(threads.map(self._one, stages, labels))
         return sum(code != 0 for code in codes)
@@ -101,7 +101,7 @@ class _Pool:
     def _one(self, words: Command, label: str) -> int:
         with self._card() as (card, cpus):
             if cpus:
-                # Of this thread, which runs one stage after the other; a process that it starts inherits them.
+                # The CPUs of this thread, which runs one stage after the other; a process that it starts inherits them.
                 os.sched_setaffinity(0, cpus)
             log = self._logs / f"spread-{label.replace('/', '-')}.log"
             environment = {**os.environ, "CUDA_VISIBLE_DEVICES": card}
@@ -119,8 +119,8 @@ class _Pool:
 
 
 def parts(cpus: Sequence[int], count: int) -> list[tuple[int, ...]]:
-    """`count` equal, contiguous parts of the CPUs, so that one model's loading does not take another one's; what is
-    left over stays idle. Empty ones, which leave all to all, where there are too few or none can be chosen."""
+    """`count` equal, contiguous parts of the CPUs, so that models do not share CPUs; the remainder stays idle. Where
+    there are too few CPUs or CPUs cannot be selected, the parts are empty and all stages share all CPUs."""
     each = len(cpus) // count
     if each < MIN_CPUS or not hasattr(os, "sched_setaffinity"):
         return [()] * count
@@ -138,18 +138,18 @@ def start(command: Command, environment: dict[str, str], log: Path) -> int:
 
 
 def _engines_to_build(results: Results, passed: Sequence[str]) -> list[str] | None:
-    """Names of missing engines, as the stage that builds them tells; None where it could not."""
+    """Names of missing engines, as listed by the stage that builds them; None where it failed."""
     command = [sys.executable, "-m", "harness.build_engine", "--results", str(results.root), *passed, "--only-list"]
     told = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own module
     if told.returncode:
-        # No engines can be built here: their rows fail with the reason, and the others are measured.
+        # No engines can be built here: their rows fail with the reason, and the other rows are measured.
         cli.warn(told.stderr.strip() or "the engines could not be listed")
         return None
     return re.findall(r"engine (\S+) would be built", told.stdout)
 
 
 def share(plan: Plan, model: str, source: Results, target: Results) -> None:
-    """Copy the records of one model and the environments; what the target has of other models stays."""
+    """Copy the records of one model and the environments; the target keeps its records of other models."""
     with store.translate_storage_errors(target.root):
         target.root.mkdir(parents=True, exist_ok=True)
         own = [source.raw_case(case.case_id) for case in plan.cases if case.model == model]

@@ -1,4 +1,4 @@
-"""Check a bundle: its checksums, and that its records still give the very same summary, report and charts.
+"""Check a bundle: its checksums, and that its records still give exactly the same summary, report and charts.
 
 reads   the archive that `bundle` wrote
 writes  nothing: what is made anew lies in a temporary folder
@@ -25,12 +25,12 @@ from harness.core.seal import opened
 _CREATED = re.compile(rb'(?m)^  "created_at": "[^"\n]*"')
 _TIMEOUT_S = 600
 _INSIDE = Results(Path("results"))
-"""The results folder of a bundle, by its names there."""
+"""The results folder inside a bundle."""
 _BESIDE = ("config.yaml", "constraints.txt", "constraints-cuda.txt")
 
 
 def stage(arguments: Sequence[str]) -> None:
-    """Unpack, compare the sums, make everything derived again, compare."""
+    """Unpack, compare the checksums, make all derived files again, compare."""
     parser = cli.parser("harness.verify", __doc__)
     parser.add_argument("--bundle", type=Path, help="archive that `make bundle` wrote")
     options = parser.parse_args(arguments)
@@ -57,14 +57,14 @@ def stage(arguments: Sequence[str]) -> None:
 
 
 def read_manifest(bundle: Path, files: dict[str, bytes]) -> Bundle:
-    """Take the manifest out of the files. Raises MalformedFileError and its like."""
+    """Take the manifest out of the files. Raises MalformedFileError or a related error."""
     if BUNDLE_MANIFEST not in files:
         raise MalformedFileError(f"{bundle} is refused: it has no {BUNDLE_MANIFEST}.", ASK_AGAIN)
     return store.parse(bundle / BUNDLE_MANIFEST, files.pop(BUNDLE_MANIFEST), Bundle, "make bundle")
 
 
 def check_sums(bundle: Path, manifest: Bundle, files: Mapping[str, bytes]) -> None:
-    """Raise MalformedFileError naming a file that is missing, too many, out of place or changed."""
+    """Raise MalformedFileError naming a file that is missing, unexpected, out of place or changed."""
     listed = {file.path: file for file in manifest.files}
     for name in sorted(listed.keys() | files.keys()):
         if name not in files:
@@ -88,9 +88,9 @@ def _check_seals(bundle: Path, files: Mapping[str, bytes]) -> None:
 
 
 def check_derived(bundle: Path, manifest: Bundle, packed: Mapping[str, bytes], made: Mapping[str, bytes]) -> None:
-    """Raise MalformedFileError naming a file that its records do not give byte for byte.
+    """Raise MalformedFileError naming a file that its records do not reproduce byte for byte.
 
-    The summary's date of making is the one thing that may differ.
+    Only the creation date of the summary may differ.
     """
     for name in sorted(packed.keys() | made.keys()):
         theirs, ours = (_CREATED.sub(b"", opened(found.get(name, b"")).content, count=1) for found in (packed, made))
@@ -102,14 +102,14 @@ def check_derived(bundle: Path, manifest: Bundle, packed: Mapping[str, bytes], m
 
 
 def is_derived(name: str) -> bool:
-    """True for what `aggregate` and `report` write."""
+    """True for files that `aggregate` and `report` write."""
     path = Path(name)
     texts = (_INSIDE.summary, _INSIDE.summary_csv, _INSIDE.report, _INSIDE.report_details)
     return path in texts or path.parent == _INSIDE.charts
 
 
 def _belongs(name: str) -> bool:
-    """Nothing that a program might read from the folder it runs in: only what `bundle` packs."""
+    """True only for files that `bundle` packs: no file that a program might read from its working folder."""
     return name.startswith(("results/", "models/")) or name in _BESIDE
 
 

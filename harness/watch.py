@@ -1,4 +1,4 @@
-"""watch: show how a run gets on, on the terminal or as a page for this machine alone.
+"""watch: show the live progress of a run, in the terminal or as a page that only this machine can open.
 
 reads   results/plan.json, running.json, raw/<case_id>/<round>.json and .usage.json, again and again
 writes  nothing
@@ -24,17 +24,17 @@ from harness.live.reader import WatchedFolder
 from harness.live.server import PageServer
 
 WIDE = 200
-"""Columns of a table that goes to a file or a pipe."""
+"""Width in characters of a table that goes to a file or a pipe."""
 
 
 def stage(arguments: Sequence[str]) -> None:
-    """Look until the run is complete; Ctrl-C ends it quietly at any time."""
+    """Show progress until the run is complete; Ctrl-C ends it at any time without an error."""
     options = _parser().parse_args(arguments)
     if options.port is not None and not options.web:
         raise UsageError("--port is of the page only.", "Add --web, or make watch WEB=1 PORT=…")
     results = Results(options.results)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    os.nice(19)  # what is measured goes first
+    os.nice(19)  # the measured processes have priority
     with contextlib.suppress(KeyboardInterrupt):
         if options.once:
             _once(results)
@@ -77,7 +77,7 @@ def _live(watched: WatchedFolder, follow: bool) -> None:
 
 
 def _log(watched: WatchedFolder, follow: bool) -> None:
-    """A line for each change: what goes to a file or a pipe has no escape codes."""
+    """A line for each change: output to a file or a pipe has no escape codes."""
     before, waiting = None, False
     while True:
         found = watched.look()

@@ -1,7 +1,7 @@
-"""Inferometer from Python: a profiler for one model that runs the stages and hands back what they wrote, typed.
+"""Inferometer from Python: a profiler for one model that runs the stages and returns their results as typed objects.
 
-It drives the same programs and files as `make bench` and `make profile`, each in processes of its own: nothing is
-measured in the interpreter that calls it. docs/api.md shows it at work.
+It uses the same programs and files as `make bench` and `make profile`, in separate processes: nothing is measured in
+the interpreter that calls it. docs/api.md has examples.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The configuration that a call of the API stands for (pure)."""
+"""The configuration that a call of the API describes (pure)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Choices = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Timing:
-    """What a call says about the timed loop; None leaves it to the profiler's settings."""
+    """Settings of the timed loop in a call; None uses the profiler's settings."""
 
     num_runs: int | None = None
     warmup_runs: int | None = None
@@ -35,11 +35,11 @@ KEYS: Mapping[str, str] = {
     "mode": "modes",
     "setting": "settings",
 }
-"""What a configuration may choose, and the list of a matrix block that it becomes."""
+"""Keys that a configuration may choose → the list of a matrix block that each becomes."""
 
 
 def require_single(**choices: object) -> None:
-    """Raise UsageError for a choice that is neither a string nor a whole number: a profiler has one of each."""
+    """Raise UsageError for a choice that is neither a string nor a whole number: a profiler has one value of each."""
     for name, value in choices.items():
         if value is not None and not isinstance(value, str | int):
             raise UsageError(
@@ -49,14 +49,14 @@ def require_single(**choices: object) -> None:
 
 
 DEFAULT_BACKEND = "torch-eager"
-"""What `profile` looks at where no backend is named."""
+"""Backend that `profile` uses where none is named."""
 
 
 def require_offered(device: Device, precision: Precision, backend: str) -> None:
-    """Raise UsageError or ConfigError for a device, precision or backend that does not exist, or not together, and
+    """Raise UsageError or ConfigError for an unknown device, precision or backend, or an unsupported combination, and
     UnavailableError for a device that this machine does not have.
 
-    The default backend is not held to the precision here: `benchmark` has backends of its own.
+    The default backend is not checked against the precision: `benchmark` has its own backends.
     """
     for what, value, kind in (("device", device, Device), ("precision", precision, Precision)):
         if value not in get_args(kind):
@@ -76,7 +76,7 @@ def require_offered(device: Device, precision: Precision, backend: str) -> None:
 
 
 def block(choices: Choices, usual: Choices) -> dict[str, list[Any]]:
-    """A block of the matrix: the choices, and what is usual for the others. Raises UsageError for an unknown key.
+    """A block of the matrix: the choices, and the defaults (`usual`) for other keys. UsageError for an unknown key.
 
     >>> from harness.api.configuration import block
     >>> block({"backend": "openvino", "batch_size": [1, 8]}, {"precision": "fp32", "batch_size": 1})
@@ -97,7 +97,7 @@ def every_backend(device: Device, precision: Precision) -> list[str]:
 
 
 def measurement(settings: Mapping[str, Any], subject: Subject, timing: Timing) -> dict[str, Any]:
-    """The section `measurement`: settings, and what a call says over them. Raises UsageError for what counts none."""
+    """The section `measurement`: settings, overridden by the call. Raises UsageError for an invalid count."""
     for name, least in (("num_runs", 1), ("warmup_runs", 0), ("rounds", 1)):
         value = getattr(timing, name)
         if value is not None and (not isinstance(value, int) or value < least):
@@ -122,7 +122,7 @@ def config(
     measured: Mapping[str, Any],
     exporter: Exporter = "dynamo",
 ) -> dict[str, Any]:
-    """A whole configuration, as it stands in its file."""
+    """A whole configuration, as in its file."""
     own = {"inputs": list(subject.inputs)} if subject.inputs else {}
     model = {"name": subject.name, **({"weights": weights} if weights else {}), **own}
     return {

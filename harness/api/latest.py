@@ -1,4 +1,4 @@
-"""The latest result of a profiler, into files."""
+"""Writes the latest result of a profiler to files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ R = TypeVar("R", bound=Result)
 
 @dataclass(frozen=True)
 class CallResult:
-    """What a call said of a case. median: ns; settings: the configuration's section `measurement`."""
+    """The result of a call for a case. median: ns; settings: the configuration's section `measurement`."""
 
     median: float
     samples: int
@@ -28,7 +28,7 @@ class CallResult:
 
 
 class Latest:
-    """Keeps the latest result and writes it where it is asked to."""
+    """Keeps the latest result and writes it to files on request."""
 
     def __init__(self) -> None:
         self._last: tuple[Result, Run] | None = None
@@ -36,7 +36,7 @@ class Latest:
         self._answers: dict[str, CallResult] = {}
 
     def export_json(self, path: str | os.PathLike[str]) -> Path:
-        """Write the latest result whole as JSON. Raises UsageError where there is none yet."""
+        """Write the whole latest result as JSON. Raises UsageError where there is none yet."""
         return _write(path, self._latest()[0].to_json())
 
     def export_csv(self, path: str | os.PathLike[str]) -> Path:
@@ -76,7 +76,7 @@ class Latest:
 
 
 def answers_of(result: Benchmark, settings: Mapping[str, Any]) -> dict[str, CallResult]:
-    """By case id, what a result says of each case that has a latency."""
+    """The results of all cases that have a latency, by case id."""
     measured = {row.case_id: row.latency_ns for row in result.rows if row.latency_ns is not None}
     return {
         case_id: CallResult(latency.median, latency.n, settings, result.summary.measured_from or "")
@@ -85,7 +85,7 @@ def answers_of(result: Benchmark, settings: Mapping[str, Any]) -> dict[str, Call
 
 
 def contradictions(before: Mapping[str, CallResult], now: Mapping[str, CallResult]) -> tuple[str, ...]:
-    """A line for each case of which an earlier call gave another median, with what differs between the two."""
+    """A line for each case for which an earlier call gave a different median, with the differences of the two calls."""
     return tuple(
         f"`{case_id}`: an earlier call gave {before[case_id].median / 1e6:.3g} ms, this one "
         f"{answer.median / 1e6:.3g} ms. {_why(before[case_id], answer)}"

@@ -38,21 +38,21 @@ P = TypeVar("P", bound=Profile)
 
 
 class ModelProfiler(Latest):
-    """Measures and profiles one model through the stages, in processes of their own.
+    """Measures and profiles one model through the stages, in separate processes.
 
     model: a name that `make models` lists, or one with a prefix (`torchvision:…`, `timm:…`, `hf:…`, `module:…`); the
         path of an ONNX file, of a program that torch.export.save wrote (`.pt2`), or of a folder saved by
         save_pretrained; or an nn.Module, which needs inputs. A module is pickled into `folder`, and reading a pickle
         runs code: keep the folder to yourself.
     device: "cpu" or "cuda". precision: "fp32", "tf32", "fp16", "bf16" or "int8", where the backend has it.
-    backend: what `profile` and its relatives look at. `benchmark` has its own list.
-    input_shape: of an nn.Module with one input of floats, the batch first: seeded normal numbers are its inputs.
-    batch_size: that of the inputs, or 1. sequence_length: tokens; text models only.
+    backend: the backend of `profile` and the other profile methods. `benchmark` has its own list.
+    input_shape: of an nn.Module with one float input, the batch first; its inputs are seeded normal numbers.
+    batch_size: by default that of the inputs, or 1. sequence_length: tokens; text models only.
     weights: "pretrained" or "seeded", for a model that has both.
-    folder: where everything is written, below it a folder a configuration. The same call again measures nothing anew.
+    folder: output folder, with one subfolder per configuration. The same call again measures nothing new.
     measurement: keys of the configuration's section `measurement`, such as {"max_s": 1.0} (configs/README.md).
-    exporter: what writes the ONNX file. verbose: print what the stages print; else a terminal and a notebook show one
-        line of progress.
+    exporter: the exporter of the ONNX file. verbose: print the output of the stages; otherwise a terminal and a
+        notebook show one line of progress.
 
     >>> from torch import nn
     >>> from harness.api import ModelProfiler
@@ -105,7 +105,7 @@ class ModelProfiler(Latest):
         self._show = cli.say if verbose else None
         self._models = Models(self.folder / "models")
         if input_shape is not None or not is_module(model):
-            self._subject(None)  # a mistake is told now, not when it is first used
+            self._subject(None)  # report a mistake now, not at the first use
 
     def profile(
         self,
@@ -118,13 +118,13 @@ class ModelProfiler(Latest):
     ) -> Profile:
         """Measure and profile one configuration: latency and grade, cost of the model, layers and operators.
 
-        input_data: a batch, tensors with the batch first; its items are what the model is measured with, and
-            variations of them where there are fewer than eight different ones. Later calls go on with it.
-            An nn.Module needs one; a model that has a name is measured with its usual inputs where none is given.
-        num_runs: timed inferences of each process, unless its time is over first (10 s); where nothing is said, as many
-            as the interval needs. warmup_runs: least inferences before them.
-        rounds: fresh processes (3). force: measure anew.
-        Raises UsageError, UnavailableError, ExportError or CaseError, each with the next thing to type.
+        input_data: a batch, tensors with the batch first. The model is measured with its samples, and with variations
+            of them where fewer than eight are different. Later calls reuse it. An nn.Module needs a batch; a named
+            model is measured with its usual inputs where none is given.
+        num_runs: timed inferences of each process, unless its time ends first (10 s); by default, as many as the
+            interval needs. warmup_runs: minimum number of inferences before them.
+        rounds: fresh processes (3). force: measure again.
+        Raises UsageError, UnavailableError, ExportError or CaseError, each with a hint on what to do next.
 
         >>> found = profiler.profile()
         >>> found.latency_ms > 0, found.row.grade in "ABC"
@@ -149,11 +149,11 @@ class ModelProfiler(Latest):
         """Measure several configurations side by side.
 
         configurations: dictionaries of backend, precision, batch_size, sequence_length, boundary, mode and setting,
-            each a value or a list; what one leaves out is the profiler's own. Where nothing is said, every backend
-            that has the precision on the device.
-        Speedups are against torch-eager in fp32, so they need that row. A configuration that fails is a row with its
-        reason; one that can nowhere run, or stands there twice, is an error before anything runs. The other
-        arguments, and what is raised, are as in `profile`.
+            each a value or a list; keys that are left out have the profiler's values. By default, every backend that
+            has the precision on the device.
+        Speed-ups are over torch-eager in fp32, so they need that row. A configuration that fails is a row with its
+        reason; a configuration that cannot run anywhere, or a duplicate, is an error before anything runs. The other
+        arguments, and the errors, are as in `profile`.
 
         >>> compared = profiler.benchmark([{"backend": ["torch-eager", "onnxruntime"]}, {"batch_size": 8}])
         >>> [(row.backend, row.batch_size, row.status) for row in compared.rows]
@@ -173,12 +173,12 @@ class ModelProfiler(Latest):
         depth: int | None = None,
         force: bool = False,
     ) -> LayerProfile:
-        """The layers that are asked for, timed one by one under the backend's profiler.
+        """The requested layers, timed one by one under the backend's profiler.
 
-        layer_names: groups ("attention", "mlp", "embedding", …), paths of modules ("encoder.layer.*"), each with all in
-            it, or classes ("Linear"); None for all. depth: down to this depth of the module tree, where the model is 0.
+        layer_names: groups ("attention", "mlp", "embedding", …), paths of modules with all that they contain
+            ("encoder.layer.*"), or classes ("Linear"); None for all. depth: of the module tree; the model is 0.
         num_runs: inferences under the profiler, at most 20. Raises UsageError for a name that matches nothing, with
-        near ones, UnavailableError for a backend that tells no layers, and what `profile` raises.
+        similar names, UnavailableError for a backend that exposes no layers, and the errors of `profile`.
 
         >>> [(row.name, row.kind) for row in profiler.profile_layers(["convolution", "Linear"]).layers]
         [('0', 'Conv2d'), ('3', 'Linear')]
@@ -193,9 +193,9 @@ class ModelProfiler(Latest):
     def memory_profile(
         self, input_data: InputData | None = None, batch_sizes: Sequence[int] | None = None, *, force: bool = False
     ) -> MemoryProfile:
-        """Weights, files and activations, estimated and as the library's allocator tells; nothing is timed.
+        """Weights, files and activations, estimated and as reported by the library's allocator; nothing is timed.
 
-        batch_sizes: several to compare; the profiler's own where nothing is said. Raises as `profile` does.
+        batch_sizes: several to compare; by default the profiler's own. Raises the errors of `profile`.
 
         >>> profiler.memory_profile().models[0].weight_bytes["fp32"]
         63656
@@ -233,13 +233,13 @@ class ModelProfiler(Latest):
         equivalence: str | None = None,
         force: bool = False,
     ) -> Regressions:
-        """Hold the current folder's state of the model against another: both are exported and measured in one run, in
-        turn, and compared round by round (`make ab`).
+        """Compare the current folder's state of the model with another state: both are exported and measured in one
+        run, in turn, and compared round by round (`make ab`).
 
-        against: a git commit, a folder that corresponds to the current one, or "<backend>=<python>". rounds: pairs of
-            processes, 6 at least. max_regression, equivalence: as "5%" (1%). The model is one that both states can
-            build: `module:<python path>:<function>`, a relative path of a file or folder, or a name.
-        Raises UsageError for what is no state, where no row can be compared, and for an nn.Module, which has one state.
+        against: a git commit, a folder that corresponds to the current folder, or "<backend>=<python>". rounds: pairs
+            of processes, at least 6. max_regression, equivalence: as "5%" (1%). Both states must be able to build the
+            model: `module:<python path>:<function>`, a relative path of a file or folder, or a name.
+        Raises UsageError for an invalid state, where no row can be compared, and for an nn.Module, which has one state.
 
         >>> ModelProfiler(net, input_shape=(1, 3, 16, 16)).ab("HEAD~1")
         Traceback (most recent call last):
@@ -258,7 +258,7 @@ class ModelProfiler(Latest):
         return run.ab(wanted, os.fspath(against), rounds, max_regression, equivalence)
 
     def detect_regressions(self, baseline: Side, current: Side, max_regression: str | None = None) -> Regressions:
-        """As the function `harness.api.detect_regressions`."""
+        """The same as the function `harness.api.detect_regressions`."""
         return detect_regressions(baseline, current, max_regression)
 
     def __repr__(self) -> str:
@@ -273,7 +273,7 @@ class ModelProfiler(Latest):
         force: bool,
         device: Device | None = None,
     ) -> tuple[Run, Plan]:
-        """Plan and export what is chosen, in its own folder."""
+        """Plan and export the chosen configuration, in its own folder."""
         subject = self._subject(input_data)
         usual = self._usual(subject)
         measured = measurement(self._measurement, subject, timing)
@@ -283,7 +283,7 @@ class ModelProfiler(Latest):
         return run, run.plan(wanted, every=list(chosen) == [{}])
 
     def _usual(self, subject: Subject) -> Choices:
-        """What a configuration has where it does not choose."""
+        """Default choices of a configuration."""
         return {
             "backend": self.backend,
             "precision": self.precision,

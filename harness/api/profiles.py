@@ -30,9 +30,9 @@ from harness.reporting.writers.markdown import table_text
 
 @dataclass(frozen=True, repr=False)
 class Profile(Benchmark):
-    """One configuration in full: its row, what its model costs, and where the time goes.
+    """One configuration in full: its row, the cost of its model, and its time by parts.
 
-    parts: None for a backend that no profiler looks into.
+    parts: None for a backend without a profiler.
     """
 
     model: ModelProfile
@@ -45,36 +45,36 @@ class Profile(Benchmark):
 
     @property
     def latency_ms(self) -> float | None:
-        """Median of the process medians, ms a batch; None in a mode without latencies."""
+        """Median of the process medians, ms per batch; None in a mode without latencies."""
         return self.row.latency_ns.median / 1e6 if self.row.latency_ns else None
 
     @property
     def roofline(self) -> Roofline | None:
-        """The row against the best that its device was measured to do; None where there is no such limit."""
+        """The row against the measured limits of its device; None where there are none."""
         return self.row.roofline
 
     @property
     def layers(self) -> tuple[LayerRow, ...]:
-        """Modules or graph nodes with their times; empty where nobody tells."""
+        """Modules or graph nodes with their times; empty where the backend exposes none."""
         return self.parts.layers if self.parts else ()
 
     @property
     def operators(self) -> tuple[OperatorRow, ...]:
-        """Operators and kernels, the longest first; empty where nobody tells."""
+        """Operators and kernels, the longest first; empty where the backend exposes none."""
         return self.parts.operators if self.parts else ()
 
     @property
     def reconciliation(self) -> Reconciliation | None:
-        """Whether the parts add up to the latency; None without parts."""
+        """How the sum of the parts compares with the latency; None without parts."""
         return reconcile(self.parts, self.row.device == "cuda", self._latency_ns()) if self.parts else None
 
     def document(self) -> Any:
-        """The summary, the model's cost and the parts."""
+        """The summary, the cost of the model and the parts."""
         parts = self.parts.model_dump(mode="json") if self.parts else None
         return {"summary": super().document(), "model": self.model.model_dump(mode="json"), "parts": parts}
 
     def markdown(self) -> str:
-        """The row, the roofline, the model's cost, and the parts."""
+        """The row, the roofline, the cost of the model, and the parts."""
         parts = profile_text(self.parts, self.row.device == "cuda", self._latency_ns()) if self.parts else ""
         limits = table_text(roofline_table(self.rows, self.summary.roof))
         texts = (super().markdown(), limits, model_tables(_shown([self.model]), {}), parts)
@@ -89,33 +89,33 @@ class Profile(Benchmark):
 
 @dataclass(frozen=True, repr=False)
 class GpuProfile(Profile):
-    """A profile on a GPU, with what the card did meanwhile."""
+    """A profile on a GPU, with the state of the GPU while timing."""
 
     @property
     def usage(self) -> GpuUsage | None:
-        """Clocks, power, temperature and memory while the row was timed; None where nobody watched."""
+        """Clocks, power, temperature and memory while the row was timed; None where no monitor ran."""
         return self.row.usage.gpu if self.row.usage else None
 
     @property
     def idle_share(self) -> float | None:
-        """Share of the latency in which no kernel ran, of the plain one where none was measured; None of no kernels."""
+        """Share of the latency (the plain one where none was measured) in which no kernel ran; None without kernels."""
         found = idle_share(self.parts, self._latency_ns()) if self.parts else None
         return found.share if found else None
 
     @property
     def kernels(self) -> tuple[OperatorRow, ...]:
-        """What ran on the card, the longest first."""
+        """Kernels on the GPU, the longest first."""
         found = [row for row in self.operators if row.self_device_ns]
         return tuple(sorted(found, key=lambda row: -(row.self_device_ns or 0)))
 
     def markdown(self) -> str:
-        """The profile, and the card's clocks and power."""
+        """The profile, and the GPU's clocks and power."""
         return "\n\n".join(part for part in (super().markdown(), table_text(machine_load_table(self.rows))) if part)
 
 
 @dataclass(frozen=True, repr=False)
 class LayerProfile(Result):
-    """Some layers of one configuration. everything: all of its layers; choice: which of them were asked for."""
+    """Some layers of one configuration. everything: all of its layers; choice: the requested layers."""
 
     model: ModelProfile
     everything: tuple[LayerRow, ...]
@@ -123,16 +123,16 @@ class LayerProfile(Result):
 
     @property
     def layers(self) -> tuple[LayerRow, ...]:
-        """The chosen ones; self_ns is the time of each alone, so that it adds up."""
+        """The chosen layers; self_ns is the time of each layer alone, so these times add up."""
         return chosen(self.everything, self.choice)
 
     @property
     def share(self) -> float:
-        """Of the model's time: 0 to 1."""
+        """Share of the model's time: 0 to 1."""
         return total(self.layers) / total(self.everything)
 
     def records(self) -> list[dict[str, Any]]:
-        """A layer a dictionary: the fields of LayerRow, and its share of the model's time."""
+        """A dictionary per layer: the fields of LayerRow, and its share of the model's time."""
         everything = total(self.everything)
         return [{**_flat(row), "share": row.self_ns / everything} for row in self.layers]
 
@@ -143,16 +143,16 @@ class LayerProfile(Result):
 
 @dataclass(frozen=True, repr=False)
 class MemoryProfile(Result):
-    """What a model holds and allocates, a profile a batch size; nothing was timed for it.
+    """Memory that a model holds and allocates, a profile per batch size; nothing was timed for it.
 
-    timelines: by case id, every allocation of one pass; absent where the backend's library does not tell.
+    timelines: by case id, every allocation of one pass; absent where the backend's library reports none.
     """
 
     models: tuple[ModelProfile, ...]
     timelines: Mapping[str, Timeline]
 
     def records(self) -> list[dict[str, Any]]:
-        """A batch size a dictionary, in bytes: weights, and activations estimated and measured."""
+        """A dictionary per batch size, in bytes: weights, and activations estimated and measured."""
         return [
             {
                 "case_id": found.case_id,
@@ -173,14 +173,14 @@ class MemoryProfile(Result):
         }
 
     def markdown(self) -> str:
-        """Model, files and activations by batch size; then what each pass allocates."""
+        """Model, files and activations by batch size; then the allocations of each pass."""
         passes = [f"**{name}**\n\n{memory_section(found)}" for name, found in self.timelines.items()]
         return "\n\n".join((model_tables(_shown(self.models), {}), *passes))
 
     def figure(self, case_id: str | None = None) -> Figure:
         """The memory of one pass over its allocations and frees; of the first case where none is named.
 
-        Raises UnavailableError where the backend's library tells no allocations.
+        Raises UnavailableError where the backend's library reports no allocations.
         """
         name = case_id or self.models[0].case_id
         if name not in self.timelines:
@@ -189,7 +189,7 @@ class MemoryProfile(Result):
 
 
 def _shown(models: Sequence[ModelProfile]) -> list[ModelProfile]:
-    """With the short names of tables."""
+    """The profiles with the short names of tables."""
     short = short_names(found.model for found in models)
     return [found.model_copy(update={"model": short[found.model]}) for found in models]
 
@@ -213,10 +213,10 @@ def _flat(row: LayerRow) -> dict[str, Any]:
 
 
 def some_layers(folder: Path, found: CaseProfile, names: Sequence[str] | str | None, depth: int | None) -> LayerProfile:
-    """The layers that any of the names chooses; all for None.
+    """The layers that match any of the names; all for None.
 
-    Raises UsageError for a depth below 0 and for a name that matches nothing, with near ones, and UnavailableError
-    where no layer was told.
+    Raises UsageError for a depth below 0 and for a name that matches nothing, with similar names, and UnavailableError
+    where the backend exposes no layers.
     """
     if depth is not None and depth < 0:
         raise UsageError(f"depth={depth} is above the model itself.", "At least 0: the model as a whole.")

@@ -1,4 +1,4 @@
-"""Two runs against each other, by the stage `compare`."""
+"""Compares two runs with the stage `compare`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Regressions(Result):
 
     @property
     def regressed(self) -> tuple[ComparedRow, ...]:
-        """Rows that are slower by more than was allowed; no row is called so on the word of noise."""
+        """Rows that are slower by more than was allowed, beyond noise."""
         return tuple(row for row in self.comparison.rows if row.fails)
 
     def __bool__(self) -> bool:
@@ -37,7 +37,7 @@ class Regressions(Result):
         return bool(self.regressed)
 
     def records(self) -> list[dict[str, Any]]:
-        """A row a dictionary; ratio is current over baseline latency."""
+        """A dictionary per row; ratio is current over baseline latency."""
         return [
             {
                 **row.model_dump(
@@ -50,7 +50,7 @@ class Regressions(Result):
         ]
 
     def markdown(self) -> str:
-        """The whole comparison, as comparison.md has it."""
+        """The whole comparison, as in comparison.md."""
         return read_text(Results(self.folder).comparison_report, Limit.RECORD)
 
     def __repr__(self) -> str:
@@ -58,10 +58,10 @@ class Regressions(Result):
 
 
 def detect_regressions(baseline: Side, current: Side, max_regression: str | None = None) -> Regressions:
-    """Hold `current` against `baseline`: results of this API or results folders, measured on the same machine.
+    """Compare `current` with `baseline`: results of this API or results folders, measured on the same machine.
 
-    max_regression: slow-down that is accepted, as "5%" (1%). A row regresses only where the difference is significant
-    over all rows and larger than that, with five rounds or more on both sides. Writes comparison.{json,md} into the
+    max_regression: accepted slow-down, as "5%" (1%). A row regresses only where the difference is significant over all
+    rows and larger than this, with five rounds or more on both sides. Writes comparison.{json,md} into the
     current folder.
 
     Raises MissingInputError where a folder has no summary, and UsageError where no row can be compared.
@@ -73,7 +73,7 @@ def detect_regressions(baseline: Side, current: Side, max_regression: str | None
     """
     results = Results(_folder(current))
     more = () if max_regression is None else ("--max-regression", str(max_regression))
-    with suppress(RegressionError):  # it is an answer, and stands in the file
+    with suppress(RegressionError):  # it is a result, recorded in the file
         run_stage("compare", "--baseline", str(_folder(baseline)), "--results", str(results.root), *more, front="api")
     return Regressions(results.root, load(results.comparison, Comparison, "make compare"))
 

@@ -1,4 +1,4 @@
-"""What every result of a profiler offers, and a benchmark's."""
+"""Base class of all results of a profiler, and the result of a benchmark."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _STYLES = {
     "word": "text-align: left",
     "num": "text-align: right; font-variant-numeric: tabular-nums",
 }
-"""By the first of an element's classes: a notebook has no style sheet of ours, and aligns every cell to the right."""
+"""Styles by an element's first class: a notebook lacks our style sheet, and aligns every cell to the right."""
 _CLASS = re.compile(rf'class="({"|".join(_STYLES)})\b[^"]*"')
 
 
 @dataclass(frozen=True, repr=False)
 class Result(ABC):
-    """Records of the stages, typed; it shows itself as tables, in a terminal and in a notebook.
+    """Typed records of the stages, shown as tables in a terminal and in a notebook.
 
     folder: the results folder that it was read from.
     """
@@ -45,10 +45,10 @@ class Result(ABC):
 
     @abstractmethod
     def records(self) -> list[dict[str, Any]]:
-        """A flat dictionary a row, as data frames take them: ns, bytes, None for what is not known."""
+        """A flat dictionary per row, for data frames: ns, bytes, None for unknown values."""
 
     def document(self) -> Any:
-        """What `export_json` writes: the records."""
+        """The content of `export_json`: the records."""
         return self.records()
 
     def to_json(self) -> str:
@@ -56,7 +56,7 @@ class Result(ABC):
         return json.dumps(self.document(), indent=2, allow_nan=False) + "\n"
 
     def to_csv(self) -> str:
-        """The records as CSV, header first; empty where nothing is known."""
+        """The records as CSV, header first; empty without records."""
         return csv_text(self.records())
 
     def __repr__(self) -> str:
@@ -70,7 +70,7 @@ class Result(ABC):
 class Benchmark(Result):
     """Rows of several configurations, as `run` measured and `aggregate` graded them.
 
-    remarks: why a case has another figure here than in an earlier call of the same profiler.
+    remarks: why a case has a different figure than in an earlier call of the same profiler.
     """
 
     summary: Summary
@@ -78,12 +78,12 @@ class Benchmark(Result):
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """A row a configuration, also of one that failed or cannot be, with the reason."""
+        """A row per configuration; a failed or impossible configuration has a row with the reason."""
         return self.summary.rows
 
     @property
     def fastest(self) -> tuple[Row, ...]:
-        """Rows that win beyond doubt: at most one for each batch size, sequence length, boundary and mode."""
+        """Rows that are clearly the fastest: at most one for each batch size, sequence length, boundary and mode."""
         groups = [group for _, rows in ranking.by_table(self.rows) for _, group in ranking.by_shape(rows)]
         return tuple(row for group in groups if (row := ranking.winner(group)) is not None)
 
@@ -97,7 +97,7 @@ class Benchmark(Result):
         return self.summary.model_dump(mode="json")
 
     def markdown(self) -> str:
-        """A table for each boundary and mode, flags with their remedies, and what has no figure, with the reason."""
+        """A table for each boundary and mode, flags with their remedies, and cases without figures, with the reason."""
         shown = with_short_names(self.summary)
         parts = [
             part

@@ -1,4 +1,4 @@
-"""The stages one after the other for one configuration, in a folder whose name follows from it."""
+"""Runs the stages in turn for one configuration, in a folder whose name follows from the configuration."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _HEAD = "# Written by harness.api; the folder of this file belongs to this very 
 
 @dataclass(frozen=True)
 class CaseProfile:
-    """The profile of one case; parts and memory None where its backend does not tell."""
+    """The profile of one case; parts and memory are None where its backend exposes none."""
 
     model: ModelProfile
     parts: PartsProfile | None
@@ -46,8 +46,8 @@ class CaseProfile:
 
 @dataclass(frozen=True)
 class Run:
-    """One configuration's folder, and what is done there. The same configuration has the same folder, so that nothing
-    is measured twice unless `force` asks for it."""
+    """One configuration's folder, and the stages that run there. The same configuration has the same folder, so nothing
+    is measured twice without `force`."""
 
     results: Results
     models: Models
@@ -68,7 +68,7 @@ class Run:
         return self._plan()
 
     def measure(self) -> Summary:
-        """What the device can do at most, rounds of fresh processes, and their summary."""
+        """Measure the limits of the device, run rounds of fresh processes, and return their summary."""
         if not self.force:
             adopt(self._plan(), self.results)
         for step in self._steps("measure"):
@@ -83,22 +83,22 @@ class Run:
         max_regression: str | None,
         equivalence: str | None,
     ) -> Regressions:
-        """Two states of the model in one run; the verdict of `compare`, which regressed or not."""
+        """Measure two states of the model in one run; returns the verdict of `compare`, with or without regressions."""
         self._write(config)
         more = ["--max-regression", max_regression] if max_regression else []
         more += ["--equivalence", equivalence] if equivalence else []
         where = ["--against", against, "--config", str(self.results.config), "--rounds", str(rounds)]
-        with suppress(RegressionError):  # it is an answer, and the file has it
+        with suppress(RegressionError):  # it is a result, recorded in the file
             self._stage("ab", *where, *more, *self._forced())
         place = self.results.ab
         return Regressions(place.root, load(place.comparison, Comparison, "make ab"))
 
     def profile(self, plan: Plan, num_runs: int | None) -> list[CaseProfile]:
-        """What every case costs, in the plan's order, by at most DEFAULT_RUNS inferences under a profiler: more make a
-        trace longer and shares no better.
+        """Profiles of all cases, in the plan's order, from at most DEFAULT_RUNS inferences under a profiler: more runs
+        make a trace longer and shares no better.
 
-        Raises CaseError where a case could not be profiled, with what was said about it, and UnavailableError where
-        the combination cannot be.
+        Raises CaseError with the reason where a case could not be profiled, and UnavailableError where the combination
+        is not supported.
         """
         require_runnable(plan.cases)
         warnings = self._stage(
@@ -107,7 +107,7 @@ class Run:
         return [self._profile_of(case, warnings) for case in plan.cases]
 
     def report(self) -> Path:
-        """The page of what was measured and profiled."""
+        """Write the page of the measured and profiled cases."""
         self._stage("report")
         return self.results.report_page
 
@@ -135,7 +135,7 @@ class Run:
         return ("--force",) if self.force else ()
 
     def settings(self) -> dict[str, Any]:
-        """The configuration's section `measurement`, with what it leaves out."""
+        """The configuration's section `measurement`, completed with defaults."""
         return self._plan().measurement.model_dump(mode="json")
 
     def _plan(self) -> Plan:
@@ -165,10 +165,10 @@ class Run:
 
 
 def adopt(plan: Plan, results: Results) -> None:
-    """Copy samples that other calls took of the plan's cases with the same settings, so that a case has one answer.
+    """Copy samples that other calls took of the plan's cases with the same settings, so that a case has one result.
 
-    The newer samples win, unless they are fewer. `run` judges them as it judges its own: what was measured on another
-    export, or elsewhere, is measured again.
+    The newer samples win, unless they are fewer. `run` checks them like its own: samples of another export or another
+    machine are measured again.
     """
     for other in sorted(results.root.parent.glob(f"*/{results.plan.name}")):
         theirs = Results(other.parent)
@@ -196,12 +196,12 @@ def _rounds_in(folder: Path) -> int:
 
 
 def _age(folder: Path) -> int:
-    """When the newest of its samples was written, in ns since 1970; 0 where there is none."""
+    """When the folder's newest sample was written, in ns since 1970; 0 without samples."""
     return max((path.stat().st_mtime_ns for path in folder.glob("*.json") if path.stem.isdecimal()), default=0)
 
 
 def with_typed_hints(summary: Summary) -> Summary:
-    """The summary with hints that say what to pass to the API."""
+    """The summary with hints that name the arguments of the API."""
     context = hints.Context("api")
 
     def typed(row: Row) -> Row:
@@ -219,7 +219,8 @@ def require_runnable(cases: Sequence[Case]) -> None:
 
 
 def folder_of(folder: Path, label: str, config: Mapping[str, Any]) -> Results:
-    """The results folder of a configuration: readable, and its own. Raises UsageError for what no file can hold."""
+    """The results folder of a configuration, with a readable name of its own. Raises UsageError for values that cannot
+    be written to a file."""
     try:
         digits = digest_of(dict(config))[:8]
     except TypeError as error:
@@ -230,7 +231,8 @@ def folder_of(folder: Path, label: str, config: Mapping[str, Any]) -> Results:
 
 
 def require_measured(row: Row) -> None:
-    """Raise what kept a row from being measured: UnavailableError where it cannot be, CaseError where it failed."""
+    """Raise the reason why a row was not measured: UnavailableError where it cannot be measured, CaseError where it
+    failed."""
     if row.status != "measured":
         kind = UnavailableError if row.status == "skipped" else CaseError
         hint = row.hint or "Choose another backend or precision."

@@ -1,4 +1,4 @@
-"""What is profiled: a model's name for the configuration, and the batch that the caller handed over, if any."""
+"""The profiled model: its name for the configuration, and the batch that the caller passed, if any."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ if TYPE_CHECKING:
     Model = str | os.PathLike[str] | nn.Module
     Values = torch.Tensor | NDArray[np.generic]
     InputData = Values | Sequence[Values] | Mapping[str, Values]
-    """Tensors or arrays in the order, or by the names, of the model's inputs; the first axis of each is the batch."""
+    """Tensors or arrays, in the order or by the names of the model's inputs; the first axis of each is the batch."""
 
 Given = dict[str, NDArray[np.generic]]
-"""A batch by the names of forward's parameters, in their order; the first axis of each is the item."""
+"""A batch by the names of forward's parameters, in their order; the first axis of each is the sample."""
 DIGITS = 16
-"""Of the sha256, in the name of a model that was handed over."""
+"""Digits of the sha256 in the name of a model that the caller passed."""
 
 
 def is_module(model: object) -> TypeGuard[nn.Module]:
-    """Whether this is an nn.Module, asked without importing torch: who made one has."""
+    """Whether this is an nn.Module, without importing torch: a caller with a module has imported it."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
 def hand_over(module: nn.Module, given: Given, models: Models) -> str:
-    """Write the module, on the CPU, with its inputs; returns its name, `pickle:<class>-<digits>`.
+    """Write the module, moved to the CPU, with its inputs; returns its name, `pickle:<class>-<digits>`.
 
-    Raises UsageError where it does not pickle.
+    Raises UsageError where it cannot be pickled.
     """
     on_gpu = any(tensor.is_cuda for tensor in (*module.parameters(), *module.buffers()))
     try:
         content = cloudpickle.dumps((copy.deepcopy(module).cpu() if on_gpu else module, given))
-    except Exception as error:  # whatever the module's own parts raise
+    except Exception as error:  # any error of the module's own parts
         raise UsageError(
             f"{type(module).__name__} cannot be handed to another process: {type(error).__name__}: {error}",
             "Write a function that builds it, and profile that by name: `module:<python path>:<function>`.",
@@ -67,9 +67,9 @@ def hand_over(module: nn.Module, given: Given, models: Models) -> str:
 
 
 def arrays_of(module: nn.Module, data: Any) -> Given:
-    """A tensor, several in the order of forward's parameters or by their names, as arrays; floats in float32.
+    """One or several tensors, in the order of forward's parameters or by their names, as arrays; floats in float32.
 
-    Raises UsageError for a name that forward does not have, and for what is no tensor with a common batch axis.
+    Raises UsageError for a name that forward does not have, and for data that are no tensors with a common batch axis.
     """
     from harness.zoo.families.own_module import WRAPPED, input_names  # noqa: PLC0415 - imports torch, which only a module needs
 
@@ -97,7 +97,7 @@ def arrays_of(module: nn.Module, data: Any) -> Given:
 
 
 def arrays_by_name(data: Any) -> Given:
-    """Arrays by the names that are given, or by their order as numpy.savez names them: arr_0, arr_1, …"""
+    """Arrays by the given names, or numbered as numpy.savez does: arr_0, arr_1, …"""
     if isinstance(data, Mapping):
         return {str(name): _array(value) for name, value in data.items()}
     values = list(data) if isinstance(data, tuple | list) else [data]
@@ -105,7 +105,7 @@ def arrays_by_name(data: Any) -> Given:
 
 
 def hand_over_inputs(given: Given, models: Models) -> Path:
-    """Write a caller's inputs where the stages find them; the name follows from what they hold."""
+    """Write a caller's inputs where the stages read them; the name follows from the content."""
     content = io.BytesIO()
     write_arrays(content, given)
     digits = hashlib.sha256(content.getvalue()).hexdigest()[:DIGITS]
@@ -128,14 +128,14 @@ def _array(value: Any) -> NDArray[np.generic]:
 
 
 LEAST_ITEMS, MOST_ITEMS = 8, 256
-"""Different inputs of a plan: measurement.parity_samples takes at least 8; more than 256 of a caller's are not read."""
+"""Different inputs of a plan: measurement.parity_samples is at least 8; at most 256 of a caller's inputs are read."""
 _SEED = 20261127
 
 
 @dataclass(frozen=True)
 class Subject:
-    """label: for people and folders. name: for the configuration. items: how many of the inputs are different ones that
-    a caller gave; None where the model has inputs of its own. inputs: files of those of a model that has a name."""
+    """A model to profile. label: for people and folders. name: for the configuration. items: number of different inputs
+    from the caller; None where the model has its own inputs. inputs: files of a caller's inputs for a named model."""
 
     label: str
     name: str
@@ -149,8 +149,8 @@ def subject_of(
 ) -> Subject:
     """Name a model, or write a module and its inputs below the models folder.
 
-    Raises ConfigError for an unknown name, MissingInputError for a path where nothing is, and UsageError for inputs
-    that cannot be, a module without any, and what is no model.
+    Raises ConfigError for an unknown name, MissingInputError for a path that does not exist, and UsageError for invalid
+    inputs, a module without inputs, and an object that is no model.
     """
     if not is_module(model) and not isinstance(model, str | os.PathLike):
         raise UsageError(
@@ -183,7 +183,7 @@ def subject_of(
 
 
 def _with_data(label: str, name: str, input_data: InputData, models: Models) -> Subject:
-    """A model that has a name, with the caller's items in a file below the models folder."""
+    """A named model, with the caller's samples in a file below the models folder."""
     given = _at_most(arrays_by_name(input_data))
     counts = [len(values) for values in given.values() if values.ndim]
     if not counts or not counts[0]:
@@ -194,7 +194,7 @@ def _with_data(label: str, name: str, input_data: InputData, models: Models) -> 
 
 
 def _at_most(given: Given) -> Given:
-    """The first items; a scalar, which all share, as it is."""
+    """The first samples, up to the limit; a scalar, which all samples share, is unchanged."""
     return {name: values[:MOST_ITEMS] if values.ndim else values for name, values in given.items()}
 
 
@@ -223,7 +223,7 @@ def _name(model: Any) -> str:
 
 
 def _numbers(shape: Sequence[int]) -> NDArray[np.float32]:
-    """Seeded normal numbers, eight items at least: (items, …), float32."""
+    """Seeded normal numbers, at least eight samples: (samples, …), float32."""
     if not isinstance(shape, Sequence) or not shape or any(not isinstance(one, int) or one < 1 for one in shape):
         raise UsageError(f"input_shape {shape!r} is no shape.", "The batch first, for example (1, 3, 224, 224).")
     values = np.random.default_rng(_SEED).standard_normal((max(LEAST_ITEMS, shape[0]), *shape[1:]))
