@@ -1,4 +1,4 @@
-"""Resource limits of this process: CPUs by affinity, cores and memory by cgroup, and the number of threads from them."""
+"""Resource limits of this process: CPUs by affinity, cores and memory by cgroup, and so the number of threads."""
 
 from __future__ import annotations
 
