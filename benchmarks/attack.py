@@ -3,10 +3,11 @@
     .venv/bin/python -m benchmarks.attack [--quick] [--kills 100] [--inputs 200] [--disks 40] [--stops 10]
                                           [--seed 1] [--only kills --number 13] [--only kills --first 60]
 
-Before a release; `--quick` has one of each kind: its inputs and 4 kills run in `make test`, the others and 12
-kills in `make test-all`. Each attempt draws from its seed, kind and number alone, and a failure names the command that repeats it. Of
-random instants the scheduler has a part, so that a repeat may have to be tried several times. docs/security.md has the
-figures tried and held. Linux; full disks are a tmpfs where one may be mounted, else writes that the stage is refused.
+Before a release; `--quick` has one of each kind: its inputs and 4 kills run in `make test`, the others and 12 kills in
+`make test-all`. Each attempt draws from its seed, kind and number alone, and a failure names the command that repeats
+it. Of random instants the scheduler has a part, so that a repeat may have to be tried several times. docs/security.md
+has the figures tried and held. Linux; full disks are a tmpfs where one may be mounted, else writes that the stage is
+refused.
 """
 
 from __future__ import annotations
