@@ -47,7 +47,7 @@ def _locked(folder: Path) -> Iterator[bool]:
     """Hold the folder's lock, which the kernel frees when its holder dies; False where another process holds it."""
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:  # gone meanwhile
+    except OSError:  # deleted meanwhile
         yield False
         return
     try:

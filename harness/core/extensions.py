@@ -42,7 +42,7 @@ def installed(group: str) -> tuple[list[Extension], list[str]]:
         seen.add(name.lower())
         try:
             points = distribution.entry_points.select(group=group)
-        except (TypeError, UnicodeDecodeError):  # a line without `=`, and bytes that are no text
+        except (TypeError, UnicodeDecodeError):  # a line without `=`, or bytes that are not text
             unreadable.append(f"{name} {distribution.version}")
             continue
         found += [Extension(point.name, name, distribution.version, point.load) for point in points]

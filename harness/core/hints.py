@@ -86,7 +86,7 @@ def of_stage(stage: str, words: Sequence[str], by: Front) -> Context:
     path = Path(own.get("RESULTS", BY_NAME["RESULTS"].usual)) / "command.txt"
     try:
         planned = of_command(read_text(path, Limit.TEXT)).planned
-    except (OSError, ValueError, MalformedFileError):  # the stage itself says so
+    except (OSError, ValueError, MalformedFileError):  # the stage itself reports it
         planned = {}
     folders: dict[str, str] = {name: own[name] for name in ("RESULTS", "MODELS_DIR") if name in own}
     # Where a stage has no option for the folder of exports, the plan's folder applies.

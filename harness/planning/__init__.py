@@ -1,1 +1,1 @@
-"""From a configuration to the list of cases: config.py reads and checks YAML, matrix.py expands it (pure)."""
+"""Turns a configuration into the list of cases: config.py reads and checks YAML, matrix.py expands it (pure)."""

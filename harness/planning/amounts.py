@@ -1,4 +1,4 @@
-"""Shares and durations as people write them on a command line: `0.5%`, `10m` (pure)."""
+"""Reads shares and durations of the command line: `0.5%`, `10m` (pure)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def share(text: str) -> float:
-    """`0.5%` or `0.005`; UsageError unless it lies between 0 and 1."""
+    """`0.5%` or `0.005`; UsageError unless it is between 0 and 1."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*(%?)", text.strip())
     value = float(found[1]) / (100 if found[2] else 1) if found else 0.0
     if not 0 < value < 1:
@@ -24,7 +24,7 @@ def share(text: str) -> float:
 
 
 def duration_s(text: str) -> float:
-    """`90s`, `10m` or `1.5h`, in seconds; UsageError for anything else, a number without its unit too."""
+    """`90s`, `10m` or `1.5h`, in seconds; UsageError for anything else, also for a number without a unit."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh])", text.strip())
     seconds = float(found[1]) * SECONDS[found[2]] if found else 0.0
     if not 0 < seconds <= MOST_S:

@@ -1,4 +1,4 @@
-"""Which named settings a block of the matrix asks of each backend, and how many threads they get (pure)."""
+"""Selects the named settings and threads of each backend for a block of the matrix (pure)."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def refuse_unknown(block: MatrixBlock, backends: Backends, device: Device, where
 def settings_of(block: MatrixBlock, table: BackendInfo, device: Device, kind: Kind) -> tuple[str, ...]:
     """Names of the settings that a backend is measured with, at least one.
 
-    What makes no difference for a kind of model is left out; a block that names settings of other backends alone
-    leaves this one its usual setting.
+    Settings without effect for a kind of model are left out; a block that names only settings of other backends
+    leaves this backend its usual setting.
     """
     fitting = {name: setting for name, setting in table.settings_on(device).items() if kind in setting.kinds}
     if block.tune:
@@ -47,14 +47,14 @@ def settings_of(block: MatrixBlock, table: BackendInfo, device: Device, kind: Ki
 
 
 def threads_of(case: Case, usual: int) -> int:
-    """How many threads a case gets: its setting's own number, or as many as every backend of the plan."""
+    """The threads of a case: the number of its setting, or else that of every backend in the plan."""
     return backend_info(case.backend).setting(case.device, case.setting).threads or usual
 
 
 def interpreters(texts: Sequence[str]) -> dict[str, Path]:
-    """`tensorrt=/opt/trt/bin/python` → path by backend; several may stand in one text, with commas between.
+    """`tensorrt=/opt/trt/bin/python` → path by backend; one text may have several, separated by commas.
 
-    Raises ConfigError for an unknown backend, UsageError for what is not an executable.
+    Raises ConfigError for an unknown backend, UsageError for a path that is not an executable.
     """
     found: dict[str, Path] = {}
     for text in (part for given in texts for part in given.split(",") if part):
@@ -67,6 +67,6 @@ def interpreters(texts: Sequence[str]) -> dict[str, Path]:
         executable = shutil.which(path)
         if executable is None:
             raise UsageError(f"{path}, named for {backend}, is not an executable.", "Name a Python interpreter.")
-        # Not resolved: a virtual environment's python is a link that must be called by its own name.
+        # Not resolved: a virtual environment's python is a link and must be called by the link's path.
         found[backend] = Path(os.path.abspath(executable))  # noqa: PTH100
     return found

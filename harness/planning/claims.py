@@ -1,4 +1,4 @@
-"""Published claims: read them, fill in those that refer to a results folder, and plan what stands beside them here."""
+"""Published claims: reads them, fills in those that refer to a results folder, and plans measurements to check them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SUFFIX = ".yaml"
 
 
 def names(folder: Path) -> list[str]:
-    """Every claim there is."""
+    """Names of all claims."""
     return sorted(path.stem for path in folder.glob(f"*{SUFFIX}"))
 
 
@@ -41,9 +41,9 @@ def read(name: str, folder: Path) -> Claim:
 
 
 def parse(data: Mapping[str, Any], source: str) -> Claim:
-    """Check a claim given as plain data; what stands under `common` belongs to every value that does not say it."""
+    """Check a claim given as plain data; keys of `common` apply to every value that does not have them itself."""
     try:
-        # By way of JSON, because only there does pydantic's strict mode take a list for a tuple.
+        # Through JSON, because only there pydantic's strict mode accepts a list for a tuple.
         return Claim.model_validate_json(json.dumps(_spelled_out(data, source), default=str), strict=True)
     except ValidationError as error:
         found = min(error.errors(), key=lambda finding: finding["type"] != "extra_forbidden")
@@ -66,7 +66,7 @@ def _spelled_out(data: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def published_run(claim: Claim) -> tuple[Summary, Plan] | None:
-    """What a claim refers to in place of values of its own; None where it has them."""
+    """The published run that a claim refers to; None where the claim has its own values."""
     if claim.results is None:
         return None
     folder = Results(safe_paths.inside(Path(), claim.results))
@@ -75,7 +75,7 @@ def published_run(claim: Claim) -> tuple[Summary, Plan] | None:
 
 
 def filled_in(claim: Claim, summary: Summary, plan: Plan) -> Claim:
-    """The claim with every sound row of a published run as a value, by its case id and with its interval."""
+    """The claim with every sound row of a published run as a value, named by its case id and with its interval."""
     calibration = {name for name, backend in BACKENDS.items() if not backend.computes}
     rows = [row for row in summary.rows if _is_sound(row) and row.backend not in calibration]
     if not rows:
@@ -114,9 +114,9 @@ def _as_value(row: Row) -> ClaimedValue:
 
 
 def configuration(claim: Claim, device: Device, rounds: int | None) -> tuple[Config | None, dict[str, str]]:
-    """(a configuration of exactly the claim's cells, why others are left out by the name of the value).
+    """(configuration with exactly the claim's cases, why the other values are left out, by name).
 
-    None where this device can measure none of them, or where the claim is context only.
+    None where this device can measure none of them, or where the claim is only context.
     """
     if claim.context is not None:
         return None, {}
@@ -149,7 +149,7 @@ def _entry(model: ClaimedModel) -> ModelEntry:
 
 
 def _block(claim: Claim, value: ClaimedValue, device: Device) -> MatrixBlock | str:
-    """A block for the cell of one value, or why this device has no such case."""
+    """A block for the case of one value, or why this device has no such case."""
     cell = cell_on(value, claim, device)
     table = backend_info(cell.backend)
     model_info(cell.model)
@@ -157,7 +157,7 @@ def _block(claim: Claim, value: ClaimedValue, device: Device) -> MatrixBlock | s
         return f"published for {claim.device}, DEVICE={claim.device} measures it"
     if device not in table.precisions:
         return f"{cell.backend} does not run on {device}"
-    # A setting that this device does not have leaves the backend its usual one; the verdict names it.
+    # If this device does not have the setting, the backend keeps its usual setting; the verdict names it.
     settings = (cell.setting,) if cell.setting and table.has_setting(device, cell.setting) else None
     block = MatrixBlock(
         backends=(cell.backend,),

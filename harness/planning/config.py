@@ -1,4 +1,4 @@
-"""The configuration file, typed: what may stand in it, and one clear message for what may not."""
+"""Reads and checks a configuration file: its types, and one clear message for each mistake."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MOST = 1_000_000
 Positive = Annotated[int, Field(ge=1, le=MOST)]
 
 DEFAULT_GATES: Mapping[Precision, Gate] = {
-    # Starting gates of METHOD.md §3, against fp32 eager with the same weights; int8 by docs/decisions/0007-int8.md.
+    # Default tolerances of METHOD.md §3, against fp32 eager with the same weights; int8: docs/decisions/0007-int8.md.
     "fp32": Gate(relative_l2=1e-4, top1_agreement=0.995),
     "tf32": Gate(relative_l2=5e-3, top1_agreement=0.995),
     "fp16": Gate(relative_l2=1e-2, top1_agreement=0.995),
@@ -44,7 +44,7 @@ class _Section(BaseModel):
 
 
 def _as_list(value: object) -> object:
-    # What comes out of here is no JSON any more, so that a list would not be taken for a tuple.
+    # The result is no longer JSON, so that strict mode would not accept a list for a tuple.
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
@@ -55,13 +55,13 @@ def _printable(text: str) -> str:
 
 
 class ModelEntry(_Section):
-    """One model: its zoo name, which weights (None: the zoo's default for it), gates and inputs of its own."""
+    """One model: its zoo name, weights (None: the zoo's default), and its own tolerances and inputs."""
 
     name: Annotated[str, Field(min_length=1, max_length=300), AfterValidator(_printable)]
     weights: Literal["pretrained", "seeded"] | None = None
     gates: dict[Precision, Gate] = {}
     inputs: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
-    """Files of the user's own inputs, one a shape; a single one may stand without a list."""
+    """Files of the user's own inputs, one per shape; a single file needs no list."""
 
 
 class MatrixBlock(_Section):
@@ -76,7 +76,7 @@ class MatrixBlock(_Section):
     boundaries: Annotated[tuple[Boundary, ...], Field(min_length=1)] = ("compute",)
     modes: Annotated[tuple[Mode, ...], Field(min_length=1)] = ("sync",)
     settings: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    """Named settings of the backends; a backend that has none of them runs with its usual one."""
+    """Named settings of the backends; a backend that has none of them runs with its usual setting."""
     tune: bool = False
     """Try each backend's short list of settings in round 1, and give the other rounds to the fastest."""
 
@@ -94,14 +94,14 @@ class Config(_Section):
     engines: EngineOptions = EngineOptions()
 
     def portable(self) -> Config:
-        """The same with no folder of this machine in the names of models (harness/core/portable.py)."""
+        """The same without folders of this machine in the names of models (harness/core/portable.py)."""
         entries = [entry.model_copy(update={"name": portable_name(entry.name)}) for entry in self.models]
         names = [None if block.models is None else tuple(map(portable_name, block.models)) for block in self.matrix]
         blocks = [block.model_copy(update={"models": own}) for block, own in zip(self.matrix, names, strict=True)]
         return self.model_copy(update={"models": tuple(entries), "matrix": tuple(blocks)})
 
     def all_gates(self) -> dict[Precision, Gate]:
-        """The default gates with the file's own laid over them."""
+        """The default tolerances, replaced by those of the file where it has any."""
         return {**DEFAULT_GATES, **self.gates}
 
 
@@ -117,7 +117,7 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
 
 
 def configuration(path: Path) -> Path:
-    """The file of a configuration: the path itself, else the one of this name that comes with the package.
+    """The file of a configuration: the path itself, else the file of this name in the package.
 
     `configs/quickstart.yaml` and `quickstart` are known in every folder.
     """
@@ -139,8 +139,8 @@ def read_config(path: Path) -> Config:
 def parse_config(data: Mapping[str, Any], source: str) -> Config:
     """Check a configuration given as plain data; `source` names it in messages."""
     try:
-        # By way of JSON, because only there does pydantic's strict mode take a list for a tuple.
-        # Strict once more here: the sections that results share (Measurement, Gate) are lax by themselves.
+        # Through JSON, because only there pydantic's strict mode accepts a list for a tuple.
+        # Strict also here: the sections that results share (Measurement, Gate) are not strict themselves.
         config = Config.model_validate_json(json.dumps(_full_entries(data), default=str), strict=True)
     except ValidationError as error:
         problem, hint = _explain(error)
@@ -150,7 +150,7 @@ def parse_config(data: Mapping[str, Any], source: str) -> Config:
 
 
 def _refuse_contradictions(asked: Measurement, source: str) -> None:
-    """Raise ConfigError where fewer rounds are the most than are planned in any case."""
+    """Raise ConfigError where the most rounds are fewer than the rounds that are always measured."""
     if asked.max_rounds is not None and asked.max_rounds < asked.rounds:
         raise ConfigError(
             f"{source}: measurement.max_rounds: {asked.max_rounds} is below measurement.rounds ({asked.rounds}).",
@@ -183,7 +183,7 @@ def _full_names(names: Any) -> Any:
 
 
 def _explain(error: ValidationError) -> tuple[str, str]:
-    """(key path: problem, hint) for pydantic's first finding, mistyped keys before what they leave unset."""
+    """(key path: problem, hint) for pydantic's first error; unknown keys come before missing keys that they cause."""
     found = min(error.errors(), key=lambda finding: finding["type"] != "extra_forbidden")
     place = [part for part in found["loc"] if part != "[key]"]
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")

@@ -23,9 +23,9 @@ from harness.planning.matrix import onnx_files
 
 @dataclass(frozen=True)
 class Exports:
-    """By model name. found: records whose files are intact. absent: why the other models have none.
+    """Exports by model name. found: records whose files are intact. absent: why the other models have none.
 
-    samples: different inputs that every case needs.
+    samples: number of different inputs that every case needs.
     """
 
     found: Mapping[str, ExportRecord]
@@ -33,7 +33,7 @@ class Exports:
     samples: int = 0
 
     def reason_against(self, case: Case) -> InferometerError | None:
-        """Why a case cannot be measured; None where it can, also without an export where its backend needs none."""
+        """Why a case cannot be measured; None where it can, also without an export if its backend needs none."""
         if backend_info(case.backend).artifact == "none":
             return None
         record = self.found.get(case.model)
@@ -43,15 +43,15 @@ class Exports:
 
 
 def refusal_of(export: ExportRecord, case: Case) -> ExportError | None:
-    """Why the export has no ONNX file for a case that needs one; None where it has, and for a case that needs none."""
+    """Why the export has no ONNX file for a case; None where it has the file or the case needs none."""
     names = [precision if form is None else f"{precision}-{form}" for precision, form in onnx_files(case)]
     refused = [export.refused[name] for name in names if name in export.refused]
-    # Of two files an engine is built from one, and which one is TensorRT's to say.
+    # Of two files an engine is built from one, and TensorRT decides which.
     return ExportError(refused[0].error, refused[0].hint) if refused and len(refused) == len(names) else None
 
 
 def inputs_lack(export: ExportRecord, case: Case, samples: int) -> MissingInputError | None:
-    """What an export has no inputs for, of what a case asks for: its sequence length, as many samples, or raw items."""
+    """The inputs that an export lacks for a case: its sequence length, enough samples, or raw samples; else None."""
     own = [
         one
         for one in export.input_sets
@@ -68,21 +68,21 @@ def inputs_lack(export: ExportRecord, case: Case, samples: int) -> MissingInputE
 
 
 def another_request(export: ExportRecord, plan: Plan, planned: PlannedModel) -> str | None:
-    """What an export was made for that is not what the plan asks for; None where it answers the plan's request.
+    """How the request of an export differs from the plan's; None where it is the same.
 
-    Which sequence lengths and files it has is asked case by case.
+    Its sequence lengths and files are checked for each case separately.
     """
     pairs = [(export.model, planned.name), (f"{export.weights} weights", f"{planned.weights} weights")]
-    if export.request is not None:  # earlier versions did not keep it
+    if export.request is not None:  # earlier versions did not store it
         pairs.append((f"seed {export.request.seed}", f"seed {plan.measurement.seed}"))
         pairs.append((f"the exporter {export.request.exporter}", f"the exporter {plan.export.exporter}"))
     return next((f"it is of {theirs}, and the plan asks for {ours}" for theirs, ours in pairs if theirs != ours), None)
 
 
 def export_files(slug: str, results: Results, models: Models) -> ExportFiles:
-    """Where the export of a model is described: in the results that are measured on it.
+    """The records of a model's export: those in the results that are measured on it.
 
-    Results without one, as of earlier versions, are measured on the latest export of the model.
+    Results without such a record, as in earlier versions, are measured on the model's latest export.
     """
     own = results.export(slug)
     return own if own.record.is_file() or own.failure.is_file() else models.folder(slug)
@@ -91,8 +91,8 @@ def export_files(slug: str, results: Results, models: Models) -> ExportFiles:
 def export_of(plan: Plan, planned: PlannedModel, results: Results, models: Models) -> ExportRecord:
     """The export that a model's results are measured on.
 
-    Raises ExportError with what `export` said where it failed, MissingInputError or FormatError where there is none,
-    and MalformedFileError where it answers another request than the plan's.
+    Raises ExportError with the message of `export` where it failed, MissingInputError or FormatError where there is
+    none, and MalformedFileError where it was made for another request than the plan's.
     """
     files = export_files(planned.slug, results, models)
     failure = failure_of(files)
@@ -102,7 +102,7 @@ def export_of(plan: Plan, planned: PlannedModel, results: Results, models: Model
 
 
 def failure_of(files: ExportFiles) -> ExportError | None:
-    """What `export` said where it failed the last time. Raises FormatError where that cannot be read."""
+    """The error of `export` where its last run failed; else None. Raises FormatError where its record is unreadable."""
     if not files.failure.is_file():
         return None
     told = store.load(files.failure, ExportFailure, "make export")
@@ -112,8 +112,8 @@ def failure_of(files: ExportFiles) -> ExportError | None:
 def recorded_export(
     plan: Plan, planned: PlannedModel, files: ExportFiles, sums: dict[Path, str] | None = None
 ) -> ExportRecord:
-    """The record of a model's export; sums as in store.load. Raises as export_of does, but for an export that failed
-    afterwards."""
+    """The record of a model's export; sums as in store.load. Raises as export_of does, except for an export that failed
+    later."""
     record = store.load(files.record, ExportRecord, "make export", sums)
     why = another_request(record, plan, planned)
     if why is not None:
@@ -124,7 +124,7 @@ def recorded_export(
 def read_exports(plan: Plan, results: Results, models: Models) -> Exports:
     """The plan's exports, with their files checked against their hashes.
 
-    Raises the first reason where no model has an export and `export` did not say why: nobody ran it yet.
+    Raises the first reason where no model has an export and `export` left no error: it has not run yet.
     """
     found: dict[str, ExportRecord] = {}
     absent: dict[str, InferometerError] = {}
@@ -143,7 +143,7 @@ def read_exports(plan: Plan, results: Results, models: Models) -> Exports:
 
 
 def keep_exports(exports: Exports, results: Results) -> None:
-    """Say in the results which exports they are measured on, where `export` was made for others."""
+    """Record in the results which exports they are measured on, where `export` was run for other results."""
     for record in exports.found.values():
         own = results.export(record.slug)
         if not own.record.is_file():
@@ -153,8 +153,7 @@ def keep_exports(exports: Exports, results: Results) -> None:
 def built_engines(
     folder: ModelFolder, notes: list[str], sums: dict[Path, str] | None = None
 ) -> tuple[EngineRecord, ...]:
-    """The record beside each engine of the folder, by name; what cannot be read goes into the notes. sums: as of
-    store.load."""
+    """The record of each engine in the folder, by name; the notes name unreadable records. sums: as in store.load."""
     found = []
     for path in sorted(folder.engines.glob("*.json")):
         try:

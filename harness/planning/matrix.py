@@ -1,4 +1,4 @@
-"""Configuration → cases: a pure expansion that refuses what cannot be and explains what is skipped."""
+"""Expands a configuration into cases: refuses impossible combinations and explains skipped cases (pure)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MODES: Mapping[Boundary, tuple[Mode, ...]] = {
     "transfer": ("sync", "pipelined"),
     "e2e": ("sync",),
 }
-"""How each boundary can be measured. In other modes a sample's parts would not be told apart."""
+"""The modes of each boundary. In other modes the parts of a sample could not be distinguished."""
 
 
 def refuse_impossible(block: MatrixBlock, backends: Sequence[BackendInfo], device: Device, where: str) -> None:
@@ -64,7 +64,7 @@ def refuse_impossible(block: MatrixBlock, backends: Sequence[BackendInfo], devic
 def skipped(
     backend: str, table: BackendInfo, info: ModelInfo, device: Device, boundary: Boundary, mode: Mode
 ) -> str | None:
-    """Why this backend has no such mode, or this model no such boundary; None where both have."""
+    """Why this backend does not have the mode, or this model not the boundary; None where both are possible."""
     if mode not in table.modes_on(device):
         return f"{backend} has no {mode} mode: {table.modes_not_offered.get(mode, 'not offered')}"
     if boundary == "transfer" and not table.transfers:
@@ -79,10 +79,10 @@ def skipped(
 
 
 JOINABLE = frozenset({"rounds", "max_rounds", "target_interval", "budget_s", "timeout_s", "export_timeout_s"})
-"""Measurement settings that say how many samples there are, not what a sample is."""
+"""Measurement settings that change the number of samples, not the meaning of a sample."""
 
 METHOD_VERSION = 2
-"""Raised when the measuring itself changes so much that samples before and after may not be joined."""
+"""Raised when the measurement method changes so much that samples from before and after may not be joined."""
 
 
 def make_plan(
@@ -95,9 +95,9 @@ def make_plan(
 ) -> Plan:
     """Expand a configuration. Raises ConfigError for unknown names, empty selections, duplicates, impossible blocks.
 
-    With `merge`, equal cases of two blocks become one: command-line choices may make blocks overlap. quantised: how
-    the users' files are quantised that are so already; their cases are int8, whatever a block asks for. inputs: the
-    users' own, by model; their shapes decide its sequence lengths.
+    With `merge`, equal cases of two blocks become one: command-line options may make blocks overlap. quantised: the
+    quantisation of users' files that are already quantised; their cases are int8, whatever a block asks for. inputs:
+    users' own inputs, by model; their shapes decide its sequence lengths.
     """
     try:
         backend_info(config.report.baseline_backend)
@@ -129,26 +129,27 @@ def make_plan(
 
 
 def plan_id(plan: Plan) -> str:
-    """Hash of everything that a plan asks for and judges by.
+    """Hash of everything that a plan measures and judges by.
 
-    Where its configuration lies is no part of it, nor how long an export may take, the title of its report and whether
-    it draws charts: no figure or grade depends on these.
+    It does not include the path of the configuration, the time limit of an export, the title of the report and whether
+    it has charts: no figure or grade depends on these.
     """
     aside = {"schema_version": True, "plan_id": True, "config": True, "config_sha256": True}
     timeout, looks = {"export_timeout_s"}, {"title", "charts"}
     asked = plan.model_dump(mode="json", exclude={**aside, "measurement": timeout, "report": looks})
-    # What is as it was before there was a choice leaves earlier ids as they are.
+    # Defaults of options that came later are left out, so that earlier ids stay the same.
     if plan.export == ExportOptions():
         del asked["export"]
     for model in asked["models"]:
         own = model.pop("inputs")
-        if own:  # what the files hold, wherever they lie
+        if own:  # the content of the files, not their folders
             model["inputs"] = [{**one, "path": ""} for one in own]
     return digest_of(asked)
 
 
 def settings_id(device: Device, measurement: Measurement) -> str:
-    """What samples must share to be joined. Rounds may be added later; a time limit only cuts processes off."""
+    """Hash of what samples must share to be joined. It leaves out the number of rounds, which may grow later, and time
+    limits, which only end a process early."""
     return digest_of(METHOD_VERSION, device, measurement.model_dump(exclude=set(JOINABLE)))
 
 
@@ -168,7 +169,7 @@ def case_id(
     `setting`: its name where it is not the usual one of the backend.
     """
     sequence = "" if sequence_length is None else f"-s{sequence_length}"
-    # The usual boundary, mode and setting are not spelled out: most ids stay short.
+    # The usual boundary, mode and setting are left out: most ids stay short.
     kind = ("" if boundary == "compute" else f"-{boundary}") + ("" if mode == "sync" else f"-{mode}")
     way = f"-{setting}" if setting else ""
     return f"{slug}-{backend}-{device}-{precision}-b{batch_size}{sequence}{kind}{way}"
@@ -275,7 +276,7 @@ def _selected(block: MatrixBlock, models: Models, where: str) -> Sequence[str]:
 def _refuse_impossible(
     block: MatrixBlock, backends: Sequence[tuple[str, BackendInfo]], device: Device, where: str
 ) -> None:
-    """An entry of a list that no combination can use is a mistake, not a row to skip."""
+    """Raise ConfigError for a list entry that no combination can use: it is a mistake, not a row to skip."""
     for name, table in backends:
         if device not in table.precisions:
             raise ConfigError(
@@ -344,14 +345,14 @@ def _planned(entry: ModelEntry, info: ModelInfo, cases: Sequence[Case], given: S
 
 
 def onnx_files(case: Case) -> list[tuple[Precision, str | None]]:
-    """(precision, variant) of the ONNX files that a case starts from: there is none of its own for tf32 and bf16."""
+    """(precision, variant) of the ONNX files that a case starts from: tf32 and bf16 have no file of their own."""
     info = backend_info(case.backend)
     precision: Precision = case.precision if case.precision in ("fp16", "int8") else "fp32"
     if info.artifact == "onnx":
         return [(precision, info.setting(case.device, case.setting).variant)]
     if info.artifact != "engine":
         return []
-    # Which of the two an engine is built from depends on the TensorRT that will build it.
+    # The version of TensorRT decides from which of the two it builds an engine.
     return [(one, ENGINE_VARIANT) for one in dict.fromkeys((FP32, precision))]
 
 
@@ -359,9 +360,9 @@ FP32: Precision = "fp32"
 
 
 def profiled_cases(cases: Iterable[Case], computing: Iterable[str]) -> list[Case]:
-    """Every cell at the compute boundary that computes, in the plan's order; one planned in two modes comes once.
+    """Every case at the compute boundary that computes, in the plan's order; a case planned in two modes appears once.
 
-    computing: backends that compute anything.
+    computing: backends that compute a result.
     """
     names, found = frozenset(computing), dict[Case, Case]()
     for case in cases:
@@ -371,7 +372,7 @@ def profiled_cases(cases: Iterable[Case], computing: Iterable[str]) -> list[Case
 
 
 def files_of(export: ExportRecord, engines: Iterable[EngineRecord]) -> tuple[FileSize, ...]:
-    """Sizes on disk of a model: weights for PyTorch, ONNX files with what lies beside them, engines."""
+    """Sizes on disk of a model: weights for PyTorch, ONNX files with their external data, engines."""
     weights = export.module
     onnx = [*export.onnx.items(), *export.onnx_variants.items()]
     return (

@@ -1,4 +1,4 @@
-"""Command-line choices laid over a configuration: each replaces one list everywhere (pure)."""
+"""Applies command-line options to a configuration: each option replaces one list in all blocks (pure)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LISTS = ("backends", "precisions", "batch_sizes", "sequence_lengths", "boundari
 
 @dataclass(frozen=True)
 class Overrides:
-    """Empty or None leaves the configuration as it is."""
+    """The command-line options; empty or None leaves the configuration unchanged."""
 
     device: Device | None = None
     models: Sequence[str] = ()
@@ -40,14 +40,14 @@ class Overrides:
 
 
 DEFAULT_MAX_ROUNDS = MANY_ROUNDS
-"""Where an interval or a budget is asked for."""
+"""Default of max_rounds where an interval or a budget is given."""
 
 MOST_ROUNDS = 100
-"""What Measurement allows."""
+"""Largest number that Measurement allows."""
 
 
 def apply(config: Config, chosen: Overrides) -> Config:
-    """The configuration with the choices laid over it; blocks may overlap after it (make_plan merges them)."""
+    """The configuration with the options applied; its blocks may then overlap (make_plan merges them)."""
     update: dict[str, object] = {"matrix": _matrix(config, chosen)}
     if chosen.device:
         update["device"] = chosen.device
@@ -64,12 +64,12 @@ def apply(config: Config, chosen: Overrides) -> Config:
 
 
 def _chosen_models(config: Config, chosen: Overrides) -> tuple[ModelEntry, ...]:
-    """The models that are asked for, or all of the configuration."""
+    """The selected models, or all of the configuration."""
     return tuple(_entry(config, name) for name in chosen.models) if chosen.models else config.models
 
 
 def _measurement(settings: Measurement, chosen: Overrides) -> Measurement:
-    """How many rounds: the choices over the configuration's. Raises UsageError where they contradict each other."""
+    """The measurement settings with the options for rounds. Raises UsageError where these contradict each other."""
     names = ("rounds", "max_rounds", "target_interval", "budget_s")
     found = {name: value for name in names if (value := getattr(chosen, name)) is not None}
     adaptive = chosen.target_interval is not None or chosen.budget_s is not None
@@ -92,7 +92,7 @@ def _matrix(config: Config, chosen: Overrides) -> tuple[MatrixBlock, ...]:
         replaced["tune"] = False
     if chosen.tune:
         replaced.update(tune=True, settings=None)
-    # Not every boundary has every mode: a choice of one must not meet what some block says about the other.
+    # Not every boundary has every mode: a chosen boundary must not be combined with a block's modes, or vice versa.
     if chosen.boundaries:
         replaced.setdefault("modes", ("sync",))
     elif chosen.modes:
@@ -100,14 +100,14 @@ def _matrix(config: Config, chosen: Overrides) -> tuple[MatrixBlock, ...]:
     blocks = [block.model_copy(update=replaced) for block in config.matrix]
     if chosen.models:
         blocks = _for_models(blocks, [_name(text) for text in chosen.models])
-    # `BACKENDS=torch-eager` leaves nothing of a block of quantised files: it goes, unless nothing else is there.
+    # `BACKENDS=torch-eager` leaves no case in a block of quantised files: such blocks are dropped, unless all are.
     device = chosen.device or config.device
     blocks = [block for block in blocks if _runs_something(block, device)] or blocks
     return tuple(_with_own_settings(blocks, device) if chosen.settings else blocks)
 
 
 def _with_own_settings(blocks: Sequence[MatrixBlock], device: Device) -> list[MatrixBlock]:
-    """A chosen setting is for the blocks that have its backend; a name that none has stays for make_plan to refuse."""
+    """Keep a chosen setting only in blocks with its backend; make_plan refuses a name that no block has."""
     had = [{name for name in block.settings or () if _has_setting(block, device, name)} for block in blocks]
     known = set().union(*had)
     kept = [
@@ -122,14 +122,14 @@ def _has_setting(block: MatrixBlock, device: Device, name: str) -> bool:
 
 
 def _runs_something(block: MatrixBlock, device: Device) -> bool:
-    """False where none of its backends has any of its precisions; unknown names are for make_plan to refuse."""
+    """False where none of its backends has any of its precisions; make_plan refuses unknown names."""
     known = [BACKENDS[name] for name in block.backends if name in BACKENDS]
     offered = {precision for table in known for precision in table.precisions.get(device, ())}
     return len(known) < len(block.backends) or not offered.isdisjoint(block.precisions)
 
 
 def _for_models(blocks: Sequence[MatrixBlock], names: Sequence[str]) -> list[MatrixBlock]:
-    """Keep what blocks say about the chosen models; a model that no block covers gets the first block's lists."""
+    """Restrict the blocks to the chosen models; a model that is in no block gets the first block's lists."""
     kept = [_narrowed(block, names) for block in blocks]
     result = [block for block in kept if block is not None]
     covered = {name for block in result for name in (names if block.models is None else block.models)}
@@ -162,6 +162,6 @@ def _entry(config: Config, text: str) -> ModelEntry:
         why = error.errors()[0]["msg"]
         raise UsageError(f"`{shortened(name, 60)}` is no model's name: {why}.", "`make models` lists them.") from error
     weights = text.rpartition("@")[2] if name != text else found.weights
-    # Gates belong to a model with its weights: with other weights they would say nothing.
+    # Tolerances belong to a model with its weights: for other weights they have no meaning.
     other = {"name": name, "weights": weights, "inputs": found.inputs}
     return found if weights == found.weights else ModelEntry.model_validate(other)

@@ -1,4 +1,4 @@
-"""Which turns of a run are already answered: same settings, same artifacts, same machine and libraries."""
+"""Finds the turns of a run that are already measured: same settings, same artifacts, same machine and libraries."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from harness.planning.schedule import Turn
 
 @dataclass
 class Finished:
-    """What need not be measured again (case id → round → process median in ns), and damaged files by name.
+    """Turns that need no new measurement (case id → round → process median in ns), and names of damaged files.
 
-    unsound: ids of cases whose outputs are further from the reference than their gate allows.
+    unsound: ids of cases whose outputs are further from the reference than their tolerance allows.
     """
 
     plan: Plan | None = None
@@ -30,12 +30,12 @@ class Finished:
     notes: list[str] = field(default_factory=list)
 
     def has(self, turn: Turn) -> bool:
-        """Whether this turn is answered."""
+        """Whether this turn is already measured."""
         number, case = turn
         return number in self.medians.get(case.case_id, {})
 
     def add(self, record: Measured, case: Case) -> None:
-        """Remember a measured record of a case."""
+        """Add a measured record of a case."""
         self.medians.setdefault(record.case_id, {})[record.round] = batch_ns(record)
         gate = self.plan.gate(case.model, case.precision) if self.plan else None
         parity = record.parity_before
@@ -51,10 +51,10 @@ def finished_turns(
     elsewhere: frozenset[str] = frozenset(),
     engines: Mapping[str, Sequence[EngineRecord]] = MappingProxyType({}),
 ) -> Finished:
-    """Look at the raw files of the given turns. Failed ones are tried again; damaged ones are named.
+    """Read the raw files of the given turns. Failed turns are measured again; damaged files are named.
 
-    exports, engines: by model name. elsewhere: backends whose libraries another interpreter has, so that this one's
-    versions say nothing about them.
+    exports, engines: by model name. elsewhere: backends whose libraries belong to another interpreter, so that the
+    versions in this interpreter do not apply.
     """
     found = Finished(plan)
     here: dict[tuple[str, ...], Environment] = {}
@@ -85,7 +85,7 @@ def finished_turns(
 
 
 def _same_environment(identity: str | None, libraries: bool, here: Environment, results: Results) -> bool:
-    """Whether samples of that environment could stand beside samples taken here and now."""
+    """Whether samples of that environment are comparable with samples of the present environment."""
     if identity is None:
         return False
     try:

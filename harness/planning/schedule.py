@@ -1,8 +1,8 @@
-"""The order of a run: rounds, in each the comparison groups in random order, in each group its cases (pure). Of two
-states in one run: which of them goes first.
+"""The order of a run: rounds, comparison groups in random order, and cases in random order in each group (pure).
 
-Cases that will be compared run close together and in another order each round: a drift of the machine then hits
-all of them alike. One after the other, a warm-up drift of 3% showed a false difference of 1.1% (METHOD.md §2.2).
+For two states in one run, it also decides which state goes first. Cases that will be compared run close together and in
+another order each round: a drift of the machine then affects all of them equally. When they ran one after the other, a
+warm-up drift of 3% caused a false difference of 1.1% (METHOD.md §2.2).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Turn = tuple[int, Case]
 
 
 def schedule(cases: Sequence[Case], rounds: int, seed: int) -> list[Turn]:
-    """Every runnable case once a round; the same seed gives the same order."""
+    """Every runnable case once per round; the same seed gives the same order."""
     return [turn for number in range(1, rounds + 1) for turn in one_round(cases, number, seed)]
 
 
@@ -39,10 +39,10 @@ def one_round(cases: Sequence[Case], number: int, seed: int) -> list[Turn]:
 
 
 def paired_rounds(cases: Sequence[Case], rounds: int, seed: int) -> list[list[tuple[Turn, bool]]]:
-    """Of each round its turns, and whether of two states the current one goes first in it; else the other does.
+    """The turns of each round, each with True where the current state goes first, False where the other state does.
 
-    A case's two rounds 1 and 2, 3 and 4, … have opposite orders, of which the first is drawn: what the place in a pair
-    costs (a cache left warm, a clock that falls) then meets both states as often, and what drifts meets them at random.
+    Rounds 1 and 2, 3 and 4, … of a case have opposite orders, of which the first is random: an effect of the place in a
+    pair (a warm cache, a falling clock) then affects both states equally often, and a drift affects them at random.
     """
     return [
         [(turn, _goes_first(turn[1], number, seed)) for turn in one_round(cases, number, seed)]
@@ -67,10 +67,10 @@ def further_turns(
     elapsed_s: float,
     failed: Collection[str] = (),
 ) -> list[Turn]:
-    """The next pass of a run: one more round for each case that needs and may have one; empty when all are done.
+    """The next pass of a run: one more round for each case that needs it and may have it; empty when all are done.
 
-    elapsed_s: of the command that the run is part of. failed: ids of cases of which a process failed in this run: they
-    would fail again, in every pass.
+    elapsed_s: time since the start of the command that contains the run. failed: ids of cases of which a process failed
+    in this run: they would fail again in every pass.
     """
     if settings.max_rounds is None or is_over_budget(settings, elapsed_s):
         return []
@@ -81,7 +81,7 @@ def further_turns(
 
 
 def is_over_budget(settings: Measurement, elapsed_s: float) -> bool:
-    """True when no further round may begin."""
+    """True when no further round may start."""
     return settings.budget_s is not None and elapsed_s >= settings.budget_s
 
 
@@ -94,13 +94,13 @@ def _wants_more(rounds: Mapping[int, float], settings: Measurement) -> bool:
 START_S = 1.5
 """Fork, load and the reference check of a small model, as measured on two cores; large models take longer."""
 COMPILE_S = 30.0
-"""First torch.compile of a model of ResNet-50's size on two cores; later rounds find it cached."""
+"""First torch.compile of a model of ResNet-50's size on two cores; later rounds use the cache."""
 
 
 def estimate(plan: Plan) -> tuple[float, float]:
     """(shortest, longest) seconds of the run stage: every process converges at once, or none before its limit.
 
-    Further rounds count in the longest: all of them, or what begins before the budget is spent and one process more.
+    The longest includes further rounds: all of them, or those that start within the budget and one more process.
     """
     settings = plan.measurement
     runnable = [case for case in plan.cases if case.skip_reason is None]
@@ -142,10 +142,10 @@ def duration(seconds: float) -> str:
 
 
 def of_models(plan: Plan, names: Sequence[str] | None) -> Plan:
-    """The plan with the cases of these models alone; all of it where none are named.
+    """The plan with only the cases of these models; the whole plan where none are named.
 
-    Samples of both are the same: nothing else changes, the plan's id least of all. UsageError for a name that the plan
-    does not have.
+    Nothing else changes, in particular not the plan's id: samples of both are the same. UsageError for a name that the
+    plan does not have.
     """
     if not names:
         return plan

@@ -1,4 +1,4 @@
-"""YAML with the surprises taken out: no repeated keys, no aliases, no huge files; errors name line and column."""
+"""Reads YAML strictly: no repeated keys, no aliases, no huge files; errors name line and column."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _NOT_DATA = {
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses what SafeLoader accepts silently: of two equal keys it would keep the last, aliases can blow up, and YAML
-    1.1 reads `010` as 8 and `1:30` as 90."""
+    """Refuses what SafeLoader accepts silently: of two equal keys it would keep the last, aliases can expand to huge
+    data, and YAML 1.1 reads `010` as 8 and `1:30` as 90."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):

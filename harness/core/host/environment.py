@@ -283,7 +283,7 @@ def _os_name() -> str:
 
 def _container() -> str | None:
     # Podman's --read-only hides its marker file under an empty /run; the variable of systemd's interface stays set.
-    if named := os.environ.get("container"):  # noqa: SIM112 - that is its name
+    if named := os.environ.get("container"):  # noqa: SIM112 - the name is lower case
         return named
     for marker, name in (("/.dockerenv", "docker"), ("/run/.containerenv", "podman")):
         if Path(marker).exists():

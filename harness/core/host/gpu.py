@@ -97,7 +97,7 @@ def require(device: Device) -> None:
 
 
 def _needed() -> tuple[int, str]:
-    """(major version of CUDA, the software that needs it). Within a major version any runtime runs on any driver."""
+    """(major version of CUDA, software that needs it). Within a major version every runtime runs on every driver."""
     try:
         version = metadata.version(_RUNTIME)
     except metadata.PackageNotFoundError:

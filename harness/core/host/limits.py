@@ -1,4 +1,4 @@
-"""Resource limits of this process: CPUs by affinity, cores and memory by cgroup, and so the number of threads."""
+"""Resource limits of this process: CPUs by affinity, cores and memory by cgroup, and the resulting thread count."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _folders(controller: str, cgroup: Path, membership: Path) -> Iterator[Path]:
         if controllers and controller not in controllers.split(","):
             continue
         own = PurePosixPath(path.lstrip("/"))
-        if ".." not in own.parts:  # a path outside our namespace leads nowhere from here
+        if ".." not in own.parts:  # a path outside this namespace does not exist here
             mount = cgroup / controller if controllers else cgroup
             yield from (mount / level for level in (own, *own.parents))
 

@@ -94,7 +94,7 @@ def fork_guarded(parent: int) -> None:
 
     parent: the expected parent of the guard.
     """
-    os.setsid()  # Ctrl-C is for the stage alone, which then ends both
+    os.setsid()  # Ctrl-C goes only to the stage, which then ends both
     adopt()
     end_all_with(parent)
     guard = os.getpid()
@@ -102,7 +102,7 @@ def fork_guarded(parent: int) -> None:
     if pid:
         _guard(pid)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.setsid()  # so that a time limit ends what it starts as well
+    os.setsid()  # so that a time limit also ends its own children
     die_with_parent(guard)
 
 
@@ -124,7 +124,7 @@ def _guard(pid: int) -> NoReturn:
         import resource  # noqa: PLC0415 - not on every system
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-        with suppress(OSError):  # of SIGKILL, which needs no handler
+        with suppress(OSError):  # for SIGKILL, which needs no handler
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)

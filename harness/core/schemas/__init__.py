@@ -1,11 +1,11 @@
 """Every file on disk, typed and versioned. Times are integers in nanoseconds, sizes integers in bytes.
 
-A `schema_version` is raised when a reader of the old version would misread the new file. A field that it does not know,
-as the seal, it refuses in two lines (docs/decisions/0001-files-between-stages.md).
-The reader of a format 2 or 3 takes the formats before it, too. Every file but a raw record ends with a seal
-(core/seal.py); those of older versions have none and are read as they are:
+A `schema_version` is raised when a reader of the old version would misread the new file. A reader refuses an unknown
+field, such as the seal, with an error of two lines (docs/decisions/0001-files-between-stages.md).
+The reader of a format 2 or 3 also accepts the earlier formats. Every file but a raw record ends with a seal
+(core/seal.py); files of older versions have none and are read without it:
 
-    Plan          2  plan_id is of the whole plan; settings_id, which was the plan_id of format 1, of the settings;
+    Plan          2  plan_id is a hash of the whole plan; settings_id, plan_id in format 1, a hash of the settings;
                      export and the inputs of a model came later, the defaults in older files
     ExportRecord  1  first format
     ExportFailure 1  first format
@@ -15,8 +15,8 @@ The reader of a format 2 or 3 takes the formats before it, too. Every file but a
     Environment   1  first format
     RawRecord     2  Measured | Failed, sealed with a checksum (core/store.py); settings_id was plan_id in format 1;
                      cpu_use and stops came later, None in older files
-    Usage         2  settings_id was plan_id in format 1; what was used of the allowed CPUs and beside them, whether the
-                     process was stopped and `busiest` came later, None or empty in older files
+    Usage         2  settings_id was plan_id in format 1; the use of the allowed CPUs and of their siblings, `stopped`
+                     and `busiest` came later, None or empty in older files
     Running       1  first format
     Exporting     1  first format
     Energy        2  settings_id was plan_id in format 1
@@ -24,7 +24,7 @@ The reader of a format 2 or 3 takes the formats before it, too. Every file but a
     PartsProfile  1  first format; launch_gaps, ratios, steady, usage, grade and flags came later, None or empty before
     MemoryProfile 1  first format
     SelfTest      1  first format; rate and kinds came later, None and empty in older files
-    Summary       3  the figures of a row of grade F are in Row.void, in formats 1 and 2 among those of sound rows;
+    Summary       3  the figures of a row of grade F are in Row.void, in formats 1 and 2 in the row itself;
                      plan_id and settings_id as in Plan since format 2; throughput_ci95 came later, None in older files,
                      whose percentiles pool samples; Row.checks, inputs and Latency.process_rounds came later, empty in
                      older files

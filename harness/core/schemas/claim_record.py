@@ -1,4 +1,4 @@
-"""A published result as data, and reproduction.json: that result beside what was measured here."""
+"""Published results as data, and reproduction.json: a published result compared with measurements made here."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class PublishedSource(Record):
-    """Where it was published."""
+    """The publication of a result."""
 
     title: Text
     url: Text | None = None
     date: Text | None = None
-    """As far as the source tells."""
+    """As exact as the source gives it."""
 
 
 class Differing(Record):
-    """A condition that is not the same there and here."""
+    """A condition that differs between the publication and this machine."""
 
     name: Text
     published: Text
     here: Text
     refuses: bool = False
-    """True where absolute values are not comparable across it; ratios and orders are judged with it named."""
+    """True where absolute values are not comparable because of it; ratios and orders are judged, and it is named."""
 
 
 class ClaimedModel(Record):
-    """A model by our name, and by the source's where that is another."""
+    """A model by its name here, and by the source's name where that differs."""
 
     name: Text
     published: Text | None = None
     weights: Weights = "seeded"
-    """Speed does not depend on them, and seeded ones need no network."""
+    """Speed does not depend on them, and random weights need no network."""
     gates: dict[Precision, Gate] = {}
 
 
 class Cell(Record):
-    """What was measured, in this project's words."""
+    """The case that the source measured, in this project's words."""
 
     model: Text
     backend: Text
@@ -57,19 +57,19 @@ class Cell(Record):
     boundary: Boundary = "compute"
     mode: Mode = "sync"
     setting: Text | None = None
-    """A named setting of the backend; None: its usual one."""
+    """A named setting of the backend; None: its usual setting."""
 
 
 class ClaimedValue(Cell):
-    """One published figure: the latency of a batch, or items per second."""
+    """One published figure: the latency of a batch, or samples per second."""
 
     name: Text
     latency_ms: Positive | None = None
     items_per_s: Positive | None = None
     ci95_ms: Interval | None = None
-    """Of latency_ms, where the source gives one."""
+    """Of latency_ms, where the source gives an interval."""
     tolerance: Share | None = None
-    """Relative, where the source gives one."""
+    """Relative, where the source gives a tolerance."""
 
     @model_validator(mode="after")
     def _has_one_figure(self) -> ClaimedValue:
@@ -79,17 +79,17 @@ class ClaimedValue(Cell):
 
     @property
     def batch_ms(self) -> float:
-        """Time of one batch, whatever the figure is."""
+        """Time of one batch, from either figure."""
         return self.latency_ms or self.batch_size / (self.items_per_s or 1) * 1e3
 
     @property
     def item_ms(self) -> float:
-        """Time of one item: what the two sides of a ratio share where their batches differ."""
+        """Time per sample, which is comparable where the two sides of a ratio have different batch sizes."""
         return self.batch_ms / self.batch_size
 
 
 class ClaimedRatio(Record):
-    """How many times faster, per item, one value is than another; the figure follows from the two."""
+    """How many times faster, per sample, one value is than another; the two values give the figure."""
 
     faster: Text
     than: Text
@@ -97,7 +97,7 @@ class ClaimedRatio(Record):
 
 
 class Substitute(Record):
-    """What is measured in place of the published cell on a device that cannot do it; named beside the verdict."""
+    """Replaces parts of the published case on a device that cannot run it; named beside the verdict."""
 
     precision: Precision | None = None
     batch_size: Count | None = None
@@ -110,17 +110,17 @@ class Claim(Record):
     title: Text
     source: PublishedSource
     cards: Annotated[tuple[Text, ...], Field(min_length=1)]
-    """Names by which its driver knows the card that it was measured on, or the name of the processor."""
+    """Driver's names of the GPU that it was measured on, or the name of the processor."""
     device: Device | None = None
-    """Where alone it is measured; None: anywhere."""
+    """The only device on which it is measured; None: any."""
     conditions: dict[str, Text] = {}
-    """Whatever else the source says about how it was measured; shown, never compared."""
+    """Further facts of the source about the measurement; shown, never compared."""
     versions: dict[str, Text] = {}
     """Libraries, by the name of their distribution."""
     differs: tuple[Differing, ...] = ()
-    """What is known beforehand to be different here, whatever machine this is."""
+    """Known differences that apply here on any machine."""
     context: Text | None = None
-    """Why it is never compared; None: it is."""
+    """Why it is never compared; None: it is compared."""
     models: tuple[ClaimedModel, ...] = ()
     values: tuple[ClaimedValue, ...] = ()
     ratios: tuple[ClaimedRatio, ...] = ()
@@ -151,13 +151,13 @@ Reproduced = Literal["REPRODUCED", "NOT REPRODUCED", "NOT COMPARABLE"]
 
 
 class ReproducedRow(Record):
-    """One published value, ratio or order, and what became of it."""
+    """One published value, ratio or order, and its verdict here."""
 
     kind: Literal["value", "ratio", "order"]
     name: str
     unit: Literal["ms", "items/s", "x", "order"]
     published: float | None
-    """None for an order, whose words stand in `name`."""
+    """None for an order, which `name` describes."""
     published_ci95: Interval | None
     """As the source gives it."""
     measured: float | None
@@ -165,12 +165,12 @@ class ReproducedRow(Record):
     verdict: Reproduced
     reason: str | None
     differences: tuple[Differing, ...]
-    """Every condition that is not the same: beside a verdict too, because a ratio is judged across them."""
+    """Every condition that differs; listed beside a verdict too, because a ratio is judged despite differences."""
     case_ids: tuple[str, ...]
 
 
 class Reproduction(Record):
-    """A claim held against one summary."""
+    """A claim compared with one summary."""
 
     schema_version: Literal[1] = 1
     created_at: str
@@ -178,9 +178,9 @@ class Reproduction(Record):
     title: str
     source: PublishedSource
     card: str
-    """That it was published for."""
+    """The GPU or processor of the published result."""
     conditions: dict[str, str]
     here: str | None
-    """What it was measured on here and how; None where nothing was measured."""
+    """The machine and method of the measurement here; None where nothing was measured."""
     plan_id: str | None
     rows: tuple[ReproducedRow, ...]

@@ -1,4 +1,4 @@
-"""comparison.json: a summary compared with another and with limits. ab/states.json: the two states of `ab`."""
+"""comparison.json: a summary compared with another and with thresholds. ab/states.json: the two states of `ab`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from harness.core.schemas.summary_record import Interval
 from harness.core.schemas.vocabulary import Boundary, Mode, Precision, Quantity, Record, Verdict, Weights
 
 Design = Literal["separate", "paired", "across"]
-"""Two runs one after the other; two states in one run, round by round; runs of two machines or versions, of which only
-ratios over the baseline backend are judged."""
+"""`separate`: two runs one after the other; `paired`: two states in one run, round by round; `across`: runs of two
+machines or versions, for which only ratios over the baseline backend are judged."""
 
 
 class Side(Record):
@@ -22,17 +22,17 @@ class Side(Record):
     measured_from: str | None
     measured_to: str | None
     state: str | None = None
-    """Of the code, where two states were measured in turn: a commit, a folder, an interpreter."""
+    """State of the code, where two states were measured in turn: a commit, a folder, an interpreter."""
 
 
 class Difference(Record):
-    """A fact that is not the same on both sides."""
+    """A fact that differs between the two sides."""
 
     name: str
     baseline: str
     current: str
     refuses: bool
-    """True where it makes latencies incomparable: another machine, or more or less of it to use."""
+    """True where it makes latencies incomparable: another machine, or more or fewer of its resources."""
 
 
 class ComparedRow(Record):
@@ -49,35 +49,35 @@ class ComparedRow(Record):
     weights: Weights
     verdict: Verdict
     reason: str | None
-    """Why it was not compared, or what would decide an ambiguous row."""
+    """Why it was not compared, or how to decide an ambiguous row."""
     baseline_ns: float | None
     current_ns: float | None
-    """Headline latencies; None where there is none or the row is void."""
+    """Headline latencies; None where the row has none or is void."""
     ratio: float | None
-    """current_ns / baseline_ns; of pairs the median of the rounds' ratios; across machines see `relative`."""
+    """current_ns / baseline_ns; for design `paired` the median of the rounds' ratios; for `across` see `relative`."""
     ci95: Interval | None
     p_holm: float | None
-    """Of the t test on logarithms that the comparison's design has, Holm-adjusted over the comparison."""
+    """p of the design's t test on logarithms, Holm-adjusted over the comparison."""
     p_rank_holm: float | None = None
-    """The exact rank test's p, adjusted alike."""
+    """p of the exact rank test, adjusted in the same way."""
     rounds: tuple[int, int] | None = None
     """Processes of the baseline and of the current run."""
     fails: bool
-    """SLOWER by more than was allowed."""
+    """SLOWER by more than the allowed regression."""
     changed: tuple[str, ...]
-    """What the row ran on that is not the same: artifacts, provider, settings."""
+    """What differs in the row's execution: artifacts, provider, settings."""
     relative: tuple[float, float] | None = None
-    """Across machines: latency over that of the report's baseline backend, of the baseline and of the current run; the
-    ratio is the second by the first. None otherwise."""
+    """Design `across`: latency over the latency of the report's baseline backend, in the baseline and in the current
+    run; `ratio` is the second divided by the first. None otherwise."""
 
 
 class Judgement(Record):
-    """One row held against one threshold."""
+    """One row compared with one threshold."""
 
     threshold: str
     case_id: str
     outcome: Literal["PASS", "FAIL", "UNKNOWN"]
-    """UNKNOWN: the figure is withheld, void or was never measured; it fails too."""
+    """UNKNOWN: the figure is withheld, void or was never measured; this fails too."""
     quantity: Quantity
     value: float | None
     limit: float
@@ -99,7 +99,7 @@ class Comparison(Record):
     equivalence: float
     max_regression: float
     common_ratio: float | None
-    """Middle ratio of the compared rows: what they all share moved by this much. None with fewer than three."""
+    """Median ratio of the compared rows, which shows a change common to all. None with fewer than three rows."""
     differences: tuple[Difference, ...]
     rows: tuple[ComparedRow, ...]
     judgements: tuple[Judgement, ...]
@@ -109,13 +109,13 @@ class State(Record):
     """One state of the code."""
 
     name: str
-    """For a reader: `commit 0a1b2c3`, `working folder`, …"""
+    """Name to show: `commit 0a1b2c3`, `working folder`, …"""
     stamp: str
-    """Other digits where any of its files may have changed: then nothing that was measured of it is used again."""
+    """Differs where any file of the state may have changed: then none of its measurements is used again."""
 
 
 class States(Record):
-    """Which two; the rounds of both are measured next to each other."""
+    """The two states; their rounds are measured next to each other."""
 
     schema_version: Literal[1] = 1
     against: State

@@ -1,4 +1,4 @@
-"""results/energy/<case_id>.json: what an inference costs in joules, from a pass of its own."""
+"""results/energy/<case_id>.json: energy of an inference in joules, from a separate pass."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from harness.core.schemas.vocabulary import Format2, Record, SettingsId
 
 
 class Energy(Record):
-    """What one inference of a case costs in electricity: measured back to back, in a pass of its own."""
+    """Electrical energy of one inference of a case: measured back to back, in a separate pass."""
 
     schema_version: Format2 = 2
     case_id: str
@@ -17,14 +17,14 @@ class Energy(Record):
     uuid: str
     batch_size: int
     idle_w: float
-    """Mean power of the card over `idle_ns`, before the first case came to it."""
+    """Mean power of the GPU over `idle_ns`, before the first case used it."""
     idle_ns: int
     energy_j: float
-    """By the card's own counter over the window: everything, idle power included."""
+    """From the GPU's own counter over the window: all energy, idle power included."""
     window_ns: int
-    """From the first timed inference to the last, with what little lies between the blocks."""
+    """From the first timed inference to the last, with the short gaps between the blocks."""
     busy_ns: int
-    """The blocks' part of it."""
+    """The part of `window_ns` inside the blocks."""
     batches: int
     joules_per_inference: float
     """Of one batch: (energy_j - idle_w x window) / batches."""

@@ -1,4 +1,4 @@
-"""results/environments/<id>.json: where samples were taken."""
+"""results/environments/<id>.json: the machine and software on which samples were taken."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Machine(Record):
     turbo: str | Unavailable
     max_frequency_mhz: int | Unavailable
     cpu_features: tuple[str, ...]
-    """Instruction sets that decide what precision a library may choose: avx2, avx512f, avx512_bf16, amx_bf16, …"""
+    """Instruction sets that decide which precision a library may choose: avx2, avx512f, avx512_bf16, amx_bf16, …"""
     memory_bytes: int
     hypervisor: str | Unavailable
     os: str
@@ -36,16 +36,16 @@ class Machine(Record):
 class Limits(Record):
     affinity: tuple[int, ...]
     cpu_quota: float | None
-    """Cores by cgroup quota; None where there is none."""
+    """Cores by cgroup quota; None without a quota."""
     memory_limit_bytes: int | None
     threads: int
-    """What affinity and quota give: the threads of every backend."""
+    """Threads of every backend, from affinity and quota."""
     container: str | None
     """How a container was recognised, None outside one."""
     image: str | None
-    """Name of the container image, as whoever started it told (INFEROMETER_IMAGE)."""
+    """Name of the container image, set when the container was started (INFEROMETER_IMAGE)."""
     image_digest: str | None = None
-    """Its id or digest (INFEROMETER_IMAGE_DIGEST): a name alone can be moved to another image."""
+    """Its id or digest (INFEROMETER_IMAGE_DIGEST): a name can be moved to another image."""
 
 
 class Software(Record):
@@ -59,7 +59,7 @@ class Software(Record):
 
 
 class Gpu(Record):
-    """The GPU that a case ran on, as NVML tells. Only what does not change while a run goes on."""
+    """The GPU that a case ran on, as NVML reports it. Only facts that do not change during a run."""
 
     name: str
     uuid: str
@@ -68,7 +68,7 @@ class Gpu(Record):
     memory_bytes: int
     driver: str
     cuda: str
-    """Newest CUDA version that the driver serves."""
+    """Newest CUDA version that the driver supports."""
     vbios: str | Unavailable
     persistence: str | Unavailable
     ecc: str | Unavailable
@@ -83,11 +83,11 @@ class Gpu(Record):
 
 
 class Environment(Record):
-    """Where a sample was taken; stored once under its hash, named by every raw file."""
+    """The machine and software of a sample; stored once under its hash, which every raw file names."""
 
     schema_version: Literal[1] = 1
     machine: Machine
     limits: Limits
     software: Software
     gpu: Gpu | None = None
-    """None where the case did not run on one."""
+    """None where the case did not run on a GPU."""

@@ -1,4 +1,4 @@
-"""export.json and engines/<name>.json: what `export` and `engines` made of one model."""
+"""export.json and engines/<name>.json: the files that `export` and `engines` made for one model."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class OnnxArtifact(Artifact):
     exporter: str
     opset: int
     dtype_census: dict[str, int]
-    """Number of weight elements by ONNX element type: what precision the file really holds."""
+    """Number of weight elements by ONNX element type, which shows the real precision of the file."""
     value_census: dict[str, int] = {}
-    """Of a file without floating-point weights: number of tensors by element type that its nodes give, casts and
-    constants apart."""
+    """For a file without floating-point weights: number of its nodes' output tensors by element type, without casts and
+    constants."""
     external_data: Artifact | None = None
-    """Weights in a file of their own beside it, where one file would pass protobuf's limit of 2 GiB."""
+    """Weights in a separate file beside it, where one file would exceed protobuf's limit of 2 GiB."""
     quantisation: str | None = None
-    """How an int8 file was quantised and on what calibrated, in words; None for other files."""
+    """How an int8 file was quantised, and its calibration data, in words; None for other files."""
 
     def files(self) -> tuple[Artifact, ...]:
-        """The file, and the one beside it where there is one."""
+        """The file, and the file of its weights where there is one."""
         return (self,) if self.external_data is None else (self, self.external_data)
 
 
@@ -45,7 +45,7 @@ class TensorSpec(Record):
     dtype: str
     shape: tuple[int | str, ...]
     batch_axis: int | None = 0
-    """Which axis is the batch; None for an input that all items share. Stored arrays have it first."""
+    """The batch axis; None for an input that all samples share. Stored arrays have it first."""
 
 
 class ImagePreparation(Record):
@@ -68,7 +68,7 @@ class TextPreparation(Record):
 
 
 class ProcessorPreparation(Record):
-    """JPEG or WAV files → what the model's own processor of the transformers library makes of them."""
+    """JPEG or WAV files → the output of the model's own processor of the transformers library."""
 
     kind: Literal["processor"] = "processor"
     media: Literal["image", "audio"]
@@ -78,8 +78,8 @@ class ProcessorPreparation(Record):
 
 Preparation = Annotated[ImagePreparation | TextPreparation | ProcessorPreparation, Field(discriminator="kind")]
 Answer = Literal["top-5", "embedding", "next token", "outputs"]
-"""What post-processing makes of the outputs: the five likeliest classes, a sentence embedding, the next token, or
-nothing."""
+"""Result of post-processing: the five most likely classes, a sentence embedding, the next token, or the unchanged
+outputs."""
 
 
 class RawInputs(Record):
@@ -88,7 +88,7 @@ class RawInputs(Record):
     items: Artifact
     """UTF-8 texts, JPEG or WAV files, one after the other (harness/zoo/inputs/preprocessing.py)."""
     reference: Artifact
-    """fp32 reference outputs for these items, prepared as the case prepares them."""
+    """fp32 reference outputs for these samples, prepared as the case prepares them."""
     preparation: Preparation
     answer: Answer
 
@@ -101,14 +101,14 @@ class InputSet(Record):
     inputs: Artifact
     reference: Artifact
     source: str
-    """Where the inputs come from, in words."""
+    """Origin of the inputs, in words."""
     complete: bool = False
-    """True where these are all items that the user gave: fewer than the plan's samples are enough then."""
+    """True where these are all the samples that the user gave: then fewer than the plan asks for are enough."""
     raw: RawInputs | None = None
-    """None where no e2e case asked for them, or the model's preprocessing is not known."""
+    """None where no e2e case asked for them, or the model's preprocessing is unknown."""
 
     def files(self, boundary: Boundary | None = None) -> tuple[Artifact, ...]:
-        """What a case of that boundary loads; None: all."""
+        """The files that a case of that boundary loads; None: all."""
         plain = (self.inputs, self.reference)
         if self.raw is None or boundary not in ("e2e", None):
             return plain
@@ -118,7 +118,7 @@ class InputSet(Record):
 
 
 class OnnxCheck(Record):
-    """One run of an exported file against torch."""
+    """Outputs of one run of an exported file compared with torch."""
 
     precision: Precision
     batch_size: int
@@ -132,22 +132,22 @@ class Work(Record):
 
     sequence_length: int | None
     flops_per_item: int
-    """2 per multiply-add, counted by torch's FlopCounterMode with the attention's products included."""
+    """2 per multiply-add, counted by torch's FlopCounterMode, products of attention included."""
     parameters: int
-    """Weights that every pass reads at least once, whatever the batch: lookup tables are not among them."""
+    """Weights that every pass reads at least once, at any batch size: lookup tables are not counted."""
     input_bytes_per_item: int
     output_elements_per_item: int
     winograd_flops_per_item: int = 0
-    """Of flops_per_item, in convolutions that Winograd's algorithm can do with fewer products."""
+    """The part of flops_per_item in convolutions that Winograd's algorithm can compute with fewer products."""
     uncounted: tuple[str, ...] = ()
-    """Operators that the counter does not know, by name."""
+    """Names of operators that the counter does not know."""
 
 
 class ExportRequest(Record):
-    """How an export was asked for, besides the model, its weights and what the record itself lists."""
+    """The options of an export, besides the model, its weights and what the record itself lists."""
 
     seed: int
-    """Of `seeded` weights, and of random numbers while a user's module is built."""
+    """Seed of random (`seeded`) weights, and of random numbers while a user's module is built."""
     exporter: str
     opset: int
     output_name: str | None
@@ -156,8 +156,8 @@ class ExportRequest(Record):
 
 
 class ExportFailure(Record):
-    """Why an export failed: of a file (ExportRecord.refused), or of a whole model in
-    results/exports/<slug>/export-failed.json, which is gone once one succeeds."""
+    """Why an export failed: for one file (ExportRecord.refused), or for a whole model in
+    results/exports/<slug>/export-failed.json, which the next successful export deletes."""
 
     schema_version: Literal[1] = 1
     error: Told
@@ -165,48 +165,47 @@ class ExportFailure(Record):
 
 
 SOURCES = "sources"
-"""Name that the sources of a user's module have among the artifacts of a raw record, beside names of files."""
+"""Name of the sources of a user's module among the artifacts of a raw record, whose other names are files."""
 
 
 class ExportRecord(Record):
-    """What `export` made of one model."""
+    """The export of one model."""
 
     schema_version: Literal[1] = 1
     request_sha256: str
-    """Hash of what was asked for, the model's bytes included; an unchanged request with intact files is not exported
-    again."""
+    """Hash of the request, the model's bytes included; an unchanged request with intact files is not exported again."""
     request: ExportRequest | None = None
-    """None in records from before it was kept."""
+    """None in records of versions that did not store it."""
     folder: FileName | None = None
-    """Of the files, below models/<slug>/: a hash of their content. None in records of earlier versions, whose files lie
-    in models/<slug>/ itself."""
+    """Folder of the files below models/<slug>/: a hash of their content. None in records of earlier versions, whose
+    files are in models/<slug>/ itself."""
     sources: dict[str, str] = {}
-    """Of a user's module: sha256 by name of the modules outside installed packages that it was built from."""
+    """For a user's module: sha256 by name of the Python modules it was built from, without installed packages."""
     model: str
     slug: FileName
     weights: Weights
     weight_source: str
     kind: Kind
     classifier: bool
-    """True where output 0 is (batch, classes) logits, so that top-1 means something."""
+    """True where output 0 is (batch, classes) logits, so that top-1 has a meaning."""
     parameters: int | None
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     written_inputs: tuple[str, ...] = ()
-    """Inputs that the module works on in place: each call of a PyTorch backend copies them first, inside the clock."""
+    """Inputs that the module changes in place: each call of a PyTorch backend copies them first, in the timed part."""
     nested_outputs: bool = False
-    """True where the module answers otherwise than with a tensor or a tuple of tensors: with a dictionary, say."""
+    """True where the module returns neither a tensor nor a tuple of tensors, but for example a dictionary."""
     module: Artifact | None
     """Weights for the PyTorch backends; None for a user's ONNX file, which has no module."""
     onnx: dict[Precision, OnnxArtifact]
     onnx_variants: dict[str, OnnxArtifact] = {}
-    """Further forms of those files by `<precision>-<variant>`: `fp16-fused` (attention and normalisations as ONNX
-    Runtime's own operators), which only some backends read."""
+    """Variants of those files by `<precision>-<variant>`: `fp16-fused` (attention and normalisations as ONNX Runtime's
+    own operators), which only some backends read."""
     refused: dict[str, ExportFailure] = {}
-    """ONNX files that could not be made or are not what the model is, by the name they would have in `onnx` or
-    `onnx_variants`: rows that need one of them fail with its reason."""
+    """ONNX files that could not be made or do not agree with the model, by their name in `onnx` or `onnx_variants`:
+    rows that need such a file fail with its reason."""
     work: tuple[Work, ...] = ()
-    """What one item costs at least, by sequence length; empty where nothing could be counted."""
+    """Least work of one sample, by sequence length; empty where nothing could be counted."""
     input_sets: tuple[InputSet, ...]
     checks: tuple[OnnxCheck, ...]
     versions: dict[str, str]
@@ -215,13 +214,13 @@ class ExportRecord(Record):
 
     @property
     def sources_sha256(self) -> str | None:
-        """One hash of all sources; None where there are none."""
+        """One hash of all sources; None without sources."""
         lines = "\n".join(f"{name} {digest}" for name, digest in sorted(self.sources.items()))
         return hashlib.sha256(lines.encode()).hexdigest() if lines else None
 
 
 class ShapeProfile(Record):
-    """Range of one input's shapes that an engine takes, and the one it was tuned for."""
+    """Range of one input's shapes that an engine accepts, and the shape it was tuned for."""
 
     minimum: tuple[int, ...]
     optimum: tuple[int, ...]
@@ -229,7 +228,7 @@ class ShapeProfile(Record):
 
 
 class EngineRequest(Record):
-    """What decides an engine, apart from where it is built."""
+    """The options that determine an engine, apart from the machine that builds it."""
 
     onnx: FileName
     """Name of the ONNX file in the model's folder."""
@@ -238,21 +237,21 @@ class EngineRequest(Record):
     profiles: dict[str, ShapeProfile]
     """By input name."""
     dynamic: bool = False
-    """For all shapes of a plan, though there may be only one; else for exactly one."""
+    """True: for all shapes of a plan, even if the plan has only one; False: for exactly one shape."""
     workspace_bytes: int | None = None
     optimization_level: int | None = None
     hardware_compatible: bool = False
     version_compatible: bool = False
     fp16_io: bool = False
-    """Inputs and outputs in fp16, so that no cast and half the traffic is needed at the ends."""
+    """Inputs and outputs in fp16, which saves the casts and half of their memory traffic."""
 
 
 class EngineRecord(Record):
-    """A TensorRT engine and where it may run: only on the GPU, driver and TensorRT that it was built with."""
+    """A TensorRT engine, which may run only on the GPU, driver and TensorRT that it was built with."""
 
     schema_version: Literal[1] = 1
     key: str
-    """Hash of the request and of all that follows up to `driver`: an engine is built anew only when it changes."""
+    """Hash of the request and the fields after it up to `driver`: an engine is built again only when it changes."""
     request: EngineRequest
     tensorrt: str
     gpu: str
@@ -265,10 +264,10 @@ class EngineRecord(Record):
     parity: Parity
     """Of the finished engine against the fp32 reference, over all inputs of its optimum shape."""
     kept_fp32: tuple[str, ...]
-    """Layers that were kept in fp32 because their fp16 form failed the parity check; empty where none had to be."""
+    """Layers kept in fp32 because their fp16 form failed the parity check; empty where there are none."""
     layers: int
     precisions: dict[str, int]
-    """Layers by the precision of their output, as the engine's own inspector tells."""
+    """Layers by the precision of their output, as the engine's own inspector reports it."""
     timing_cache_sha256: str | None
     builder: dict[str, str]
-    """Flags and tactic sources that the builder was given, in words."""
+    """Flags and tactic sources of the builder, in words."""

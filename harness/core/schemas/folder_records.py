@@ -1,8 +1,8 @@
-"""Files about a results folder itself: what a run measures now, what a bundle holds, which tables a stage wrote.
+"""Records about a results folder itself: current progress, the content of a bundle, the files that a stage wrote.
 
-results/running.json: what a run measures just now. Written between turns, gone when the run ends.
+results/running.json: the case that a run measures now. Written between turns, deleted when the run ends.
 
-results/exporting.json: the same of an export. Written before each model, gone when the stage ends.
+results/exporting.json: the same for an export. Written before each model, deleted when the stage ends.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ class Running(Record):
     schema_version: Literal[1] = 1
     plan_id: str
     pid: int
-    """Of the run stage."""
+    """Process id of the run stage."""
     place: str
-    """Where that number means something: boot and pid namespace (harness/core/lock.py)."""
+    """Boot and pid namespace in which `pid` is valid (harness/core/lock.py)."""
     started_at: str
-    """When the run began."""
+    """Start of the run."""
     turns: int
-    """Processes that the run has and had to measure; further rounds count once they are asked for."""
+    """Processes of the run, ended and pending; further rounds count once they are planned."""
     done: int
-    """Those that have ended."""
+    """Processes that have ended."""
     case_id: str
     round: int
     since: str
-    """When the turn began."""
+    """Start of the turn."""
 
 
 class Exporting(Record):
     schema_version: Literal[1] = 1
     plan_id: str
     pid: int
-    """Of the export stage."""
+    """Process id of the export stage."""
     place: str
     """As in Running."""
     started_at: str
-    """When the stage began."""
+    """Start of the stage."""
     models: int
-    """How many it exports or finds up to date."""
+    """Number of models that it exports or that are up to date."""
     done: int
-    """Those that it is through with."""
+    """Models that are finished."""
     model: str
     since: str
-    """When that one began."""
+    """Start of the model's export."""
 
 
 class BundledFile(Record):
@@ -61,19 +61,19 @@ class BundledFile(Record):
 
 
 class Bundle(Record):
-    """What one run consists of. No date of its own: the same files give the same archive."""
+    """The files of one run. It has no date of its own: the same files give the same archive."""
 
     schema_version: Literal[1] = 1
     plan_id: FileName
     inferometer: str
-    """Version that packed it; a report comes out byte for byte only with the code that wrote it."""
+    """Version that packed it; only the code that wrote a report gives the same bytes again."""
     git_commit: str | None
     git_dirty: bool | None
-    """True where files of the checkout differed from that commit; None where there is no checkout."""
+    """True where files of the checkout differed from that commit; None without a checkout."""
     images: tuple[str, ...]
     """Digests (names, where there is no digest) of the container images that the samples were taken in."""
     command: str | None
-    """Command line of the plan stage; None for a plan that was made before it was kept."""
+    """Command line of the plan stage; None for a plan of a version that did not store it."""
     files: tuple[BundledFile, ...]
 
 

@@ -1,4 +1,4 @@
-"""results/plan.json: every case that is owed an answer, and how it is measured."""
+"""results/plan.json: every case to be measured, and how it is measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from harness.core.schemas.vocabulary import (
 )
 
 MOST_S = 30 * 86_400.0
-"""A month: no waiting that was meant is longer, and clocks still count it."""
+"""A month: no intended wait is longer, and clocks can still count it."""
 MOST_THREADS = 9_999
 """As in the settings `2-threads` to `9999-threads`."""
 MOST_SAMPLES = 2_000_000
@@ -33,16 +33,16 @@ class Measurement(Record):
     rounds: Annotated[int, Field(ge=1, le=100)] = 3
     """Fresh processes per case; the confidence interval is taken over them."""
     max_rounds: Annotated[int, Field(ge=1, le=100)] | None = None
-    """Further rounds, up to this number, for cases whose interval is wider than `target_interval`; None: none."""
+    """Most rounds for cases whose interval is wider than `target_interval`; None: no further rounds."""
     target_interval: Annotated[float, Field(gt=0, lt=1)] = 0.02
     """Relative half-width of the 95% CI over processes at which a case needs no further round."""
     budget_s: Annotated[float, Field(gt=0, le=MOST_S)] | None = None
-    """No further round begins after so many seconds of the command, exports included, or of the run stage where that is
-    the command; the first `rounds` are always measured."""
+    """No further round starts after so many seconds of the command, exports included (of the run stage, where that is
+    the command); the first `rounds` are always measured."""
     seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 20261127
-    """Order of cases within a round, and weights of `seeded` models."""
+    """Seed of the order of cases within a round, and of random (`seeded`) weights."""
     threads: Annotated[int, Field(ge=1, le=MOST_THREADS)] | None = None
-    """Threads for every backend alike; None: what affinity and the cgroup quota give."""
+    """Threads of every backend; None: as many as affinity and the cgroup quota allow."""
     warmup_min_s: Annotated[float, Field(ge=0, le=MOST_S)] = 0.2
     warmup_min_iterations: Annotated[int, Field(ge=1, le=MOST_SAMPLES)] = 10
     warmup_max_s: Annotated[float, Field(ge=0, le=MOST_S)] = 20.0
@@ -56,35 +56,34 @@ class Measurement(Record):
     min_samples: Annotated[int, Field(ge=1, le=MOST_SAMPLES)] = 100
     max_samples: Annotated[int, Field(ge=1, le=MOST_SAMPLES)] = 20_000
     min_s: Annotated[float, Field(ge=0, le=MOST_S)] = 1.0
-    """Shortest warm-up and timed part together: CPU time is counted in ticks of 10 ms, which a shorter window is too
-    coarse for. `max_s` and `warmup_max_s` still end it; a row of less is not judged by shares of CPU time, and says
-    so."""
+    """Shortest warm-up and timed part together: CPU time is counted in ticks of 10 ms, too coarse for a shorter window.
+    `max_s` and `warmup_max_s` still end it; a shorter row is not judged by shares of CPU time, and says so."""
     max_s: Annotated[float, Field(gt=0, le=MOST_S)] = 10.0
-    """Longest measuring phase of one process; a case that stops here keeps its samples and says so."""
+    """Longest measurement phase of one process; a case that reaches it keeps its samples and says so."""
     timeout_s: Annotated[float, Field(gt=0, le=MOST_S)] = 600.0
-    """Longest life of one process, compile time included; after it the case is a `Failed` row."""
+    """Longest lifetime of one process, compile time included; after it the case is a `Failed` row."""
     export_timeout_s: Annotated[float, Field(gt=0, le=MOST_S)] = 3600.0
     """Longest export of one model, downloads included; after it the model's cases are `Failed` rows."""
     parity_samples: Annotated[int, Field(ge=8, le=100_000)] = 64
-    """Different inputs: all are compared with the reference before timing, and they rotate while timing."""
+    """Number of different inputs: all are compared with the reference before timing, and they rotate while timing."""
 
 
 class Gate(Record):
-    """Largest allowed distance of any item from the fp32 reference for one precision."""
+    """Tolerance: the largest allowed distance of any sample from the fp32 reference for one precision."""
 
     relative_l2: Annotated[float, Field(gt=0)]
     top1_agreement: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Smallest share of equal arg-max answers; asked only of classifiers with trained weights."""
+    """Smallest share of equal arg-max answers; required only of classifiers with trained weights."""
     cosine: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Smallest cosine between the outputs for one item and their reference: the measure of embeddings."""
+    """Smallest cosine between the outputs for one sample and their reference: the measure for embeddings."""
 
 
 class ReportOptions(Record):
     title: str = "Inferometer report"
     baseline_backend: str = "torch-eager"
-    """Speedups are against this backend in fp32, same model, batch and sequence length."""
+    """Speed-ups are over this backend in fp32, at the same model, batch and sequence length."""
     latency_limit_ms: Annotated[float, Field(gt=0)] | None = None
-    """What a caller can wait; recommendations name the batch size with the most throughput within it."""
+    """Longest latency that a caller accepts; recommendations name the batch size with the most throughput within it."""
     charts: bool = True
 
 
@@ -101,7 +100,7 @@ class EngineOptions(Record):
     workspace_mib: Annotated[int, Field(ge=1, le=1 << 24)] | None = None
     """Most memory that a kernel may use as scratch space while it is chosen and run."""
     optimization_level: Annotated[int, Field(ge=0, le=5)] | None = None
-    """How long the builder searches; TensorRT's own is 3."""
+    """How long the builder searches; TensorRT's default is 3."""
     hardware_compatible: bool = False
     """For every GPU from Ampere on, which costs speed."""
     version_compatible: bool = False
@@ -109,16 +108,16 @@ class EngineOptions(Record):
 
 
 class GivenInputs(Record):
-    """A file of the user's own inputs, as it was when it was planned."""
+    """A file of the user's own inputs, in its state at planning."""
 
     path: str
     sha256: str
     sequence_length: int | None = None
-    """Tokens of a text model; else, of several files, the extent that distinguishes their shapes."""
+    """Tokens of a text model; for other models with several files, the dimension that distinguishes their shapes."""
 
 
 class PlannedModel(Record):
-    """A model of the plan: what to load and where it lives below `models/`."""
+    """A model of the plan: what to load, and its folder below `models/`."""
 
     name: str
     slug: FileName
@@ -126,21 +125,21 @@ class PlannedModel(Record):
     kind: Kind
     sequence_lengths: tuple[int, ...] = ()
     exported: bool = True
-    """False where no case of it loads anything, so that there is nothing to export."""
+    """False where none of its cases loads a file, so that there is nothing to export."""
     onnx_precisions: tuple[Precision, ...] = ()
     """ONNX files that the cases of this plan need."""
     onnx_variants: tuple[str, ...] = ()
-    """Further ONNX files that settings of this plan load, as `fp16-fused` (ExportRecord.onnx_variants)."""
+    """Further ONNX files that settings of this plan load, such as `fp16-fused` (ExportRecord.onnx_variants)."""
     gates: dict[Precision, Gate] = {}
-    """Gates that this model has in place of the plan's, as weights that were never trained may need."""
+    """Tolerances of this model in place of the plan's, which random weights may need."""
     raw_inputs: bool = False
     """True where a case of this plan has the e2e boundary and needs texts or JPEG files."""
     inputs: tuple[GivenInputs, ...] = ()
-    """The user's own inputs; empty where the model's usual ones are taken."""
+    """The user's own inputs; empty where the model's usual inputs are used."""
 
 
 class Case(Record):
-    """One cell of the matrix."""
+    """One case: a model on a backend, with its precision, shape and way of measuring."""
 
     case_id: FileName
     model: str
@@ -154,15 +153,15 @@ class Case(Record):
     mode: Mode
     weights: Weights
     setting: str = "default"
-    """Name of the way to run the backend, from its entry in the table of backends (harness/backends/__init__.py)."""
+    """Name of the backend's setting, from its entry in the table of backends (harness/backends/__init__.py)."""
     tuned: bool = False
-    """True where this is one of several settings that are tried: the fastest of round 1 gets the other rounds."""
+    """True where several settings are tried: only the fastest of round 1 gets the other rounds."""
     skip_reason: str | None = None
-    """Set where the combination cannot run at all; such a case is reported and never started."""
+    """Set where the combination cannot run; such a case is reported and never started."""
 
 
 class Plan(Identified):
-    """Every case that is owed an answer."""
+    """Every case to be measured, and how."""
 
     schema_version: Format2 = 2
     config: str
@@ -177,6 +176,6 @@ class Plan(Identified):
     cases: tuple[Case, ...]
 
     def gate(self, model: str, precision: Precision) -> Gate | None:
-        """What a row of a model in a precision is held to; None where nobody said."""
+        """The tolerance for a model in a precision; None where none is set."""
         own = next((found.gates for found in self.models if found.name == model), {})
         return own.get(precision) or self.gates.get(precision)

@@ -1,4 +1,4 @@
-"""results/roof.json: what a device can do at most, as measured. Of a plan on a GPU it is a Roof, on a CPU a CpuRoof."""
+"""results/roof.json: measured limits of a device: a Roof for a plan on a GPU, a CpuRoof for a plan on a CPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from harness.core.schemas.vocabulary import Precision, Record
 
 
 class Roof(Record):
-    """Measured limits of one GPU: nothing that runs on it is faster."""
+    """Measured limits of one GPU: no work on it is faster."""
 
     schema_version: Literal[1] = 1
     created_at: str
@@ -18,7 +18,7 @@ class Roof(Record):
     """Name of the GPU."""
     uuid: str
     flops: dict[Precision, float]
-    """Best matrix product, FLOP/s, 2 a multiply-add."""
+    """Best matrix product, FLOP/s, 2 per multiply-add."""
     copy_bytes_per_s: float
     """Best device-to-device copy, bytes read plus bytes written."""
     launch_ns: float
@@ -29,14 +29,14 @@ class Roof(Record):
 
 
 class CpuLimits(Record):
-    """What so many threads of a CPU do at most, each with work of its own at the same time."""
+    """Measured limits of a CPU with so many threads, each with its own work at the same time."""
 
     threads: int
     flops: dict[Precision, float]
-    """Best matrix products, FLOP/s of all threads together, 2 a multiply-add. A precision that could not be measured is
-    not here."""
+    """Best matrix products, FLOP/s of all threads together, 2 per multiply-add. A precision that could not be measured
+    is absent."""
     by: dict[Precision, str] = {}
-    """Whose product that was, in words."""
+    """The library of that matrix product, in words."""
     copy_bytes_per_s: float | None
     """Best copies within memory, bytes read plus bytes written; None where they could not be measured."""
 
@@ -51,15 +51,15 @@ class CpuRoof(Record):
     """Name of the CPU."""
     machine: Machine
     cpus: int
-    """How many CPUs the processes that measured might use, by affinity."""
+    """CPUs that the measuring processes could use, by affinity."""
     cache_bytes: int | None
-    """All last-level caches together; None where the kernel does not list them."""
+    """Total size of all last-level caches; None where the kernel does not list them."""
     limits: tuple[CpuLimits, ...]
     unmeasured: dict[Precision, str] = {}
     """Why a precision that the plan asks for has no limit."""
     without: tuple[str, ...] = ()
-    """Libraries that were not at hand: a product of theirs may be faster than these."""
+    """Libraries that were not available: their matrix products may be faster."""
 
     def of(self, threads: int) -> CpuLimits | None:
-        """The limits with so many threads; None where these were not measured."""
+        """The limits with so many threads; None where they were not measured."""
         return next((limits for limits in self.limits if limits.threads == threads), None)

@@ -1,4 +1,4 @@
-"""summary.json: a row for every planned case, with machine load and metrics of installed packages."""
+"""summary.json: one row for every planned case, with machine load and the metrics of installed packages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from harness.core.schemas.vocabulary import (
 
 
 class GpuUsage(Record):
-    """What the card did while a row was timed, over all its rounds."""
+    """Use of the GPU while a row was timed, over all its rounds."""
 
     sm_mhz_min: int | None
     sm_mhz_mean: float | None
@@ -50,29 +50,29 @@ class GpuUsage(Record):
     power_w_max: float | None
     utilisation_percent_mean: float | None
     memory_peak_bytes: int | None
-    """Growth of the memory in use on the whole card since before the process: NVML cannot see into PID namespaces."""
+    """Growth of the memory in use on the whole GPU since before the process: NVML cannot see into PID namespaces."""
     reasons: dict[str, float]
-    """Share of the samples in which the clock was held back, by reason."""
+    """Share of the samples in which the clock was reduced, by reason."""
     other_processes_max: int | None
     samples: int = 0
-    """Looks at the card in the timed windows together."""
+    """Readings of the GPU in all timed windows."""
     memory_before_bytes: int | None = None
-    """In use on the whole card before the case's process came to it; the most of all rounds."""
+    """Memory in use on the whole GPU before the case's process used it; the largest of all rounds."""
 
 
 class UsageSummary(Record):
-    """What the monitor saw while a row was warmed up and timed, which is the same work, over all its rounds.
+    """Machine load while a row was warmed up and timed, which is the same work, over all its rounds.
 
     100% is one CPU.
     """
 
     rounds: int
-    """Rounds that were watched."""
+    """Rounds that were monitored."""
     watched_ns: int
-    """Length of the windows together, warm-up and timed part each."""
+    """Total length of the windows, each with warm-up and timed part."""
     cpu_percent_mean: float
     cpu_percent_peak: float | None
-    """Peaks are None where no sample was long enough to be read on its own (the kernel counts in ticks of 10 ms)."""
+    """Peaks are None where no single sample was long enough (the kernel counts in ticks of 10 ms)."""
     others_percent_mean: float
     others_percent_peak: float | None
     steal_percent_mean: float | None
@@ -92,25 +92,25 @@ class UsageSummary(Record):
     unavailable: dict[str, str]
     """Why a figure is None, by the name of the counter."""
     monitor_share: float
-    """CPU time that the monitor itself took, as a share of the time it watched; the largest of the rounds."""
+    """CPU time of the monitor itself, as a share of the monitored time; the largest of the rounds."""
     gpu: GpuUsage | None = None
     process_ns: int | None = None
-    """Life of a process, loading and checks included: the middle of the rounds. None in older files."""
+    """Lifetime of a process, loading and checks included: the median of the rounds. None in older files."""
     allowed_cpus: int | None = None
-    """CPUs that the process might use; the fewest of all samples."""
+    """CPUs that the process could use; the fewest of all samples."""
     allowed_cores: int | None = None
     allowed_others_percent_mean: float | None = None
     """CPU time of everything else on those CPUs."""
     siblings_percent_mean: float | None = None
     """CPU time on SMT siblings of those CPUs that the process may not use."""
     busiest: tuple[BusyProcess, ...] = ()
-    """Other processes, the busiest first; of several rounds each with its largest share."""
+    """Other processes, the busiest first; over several rounds each with its largest share."""
     longest_look_ns: int | None = None
-    """Longest time between two looks of the monitor. None in older files."""
+    """Longest time between two readings of the monitor. None in older files."""
     look_interval_ns: int | None = None
-    """Time between two looks as the monitor plans it."""
+    """Planned time between two readings of the monitor."""
     stopped_looks: int | None = None
-    """Looks at which the process was stopped or traced; None where that was not looked at."""
+    """Readings at which the process was stopped or traced; None where that was not checked."""
 
 
 Better = Literal["lower", "higher"]
@@ -123,7 +123,7 @@ class CustomMetric(Record):
     better: Better
     summary: str
     plugin: str
-    """Distribution and version that brought it."""
+    """Distribution and version of its plugin."""
 
 
 class Interval(Record):
@@ -132,16 +132,16 @@ class Interval(Record):
 
 
 class Latency(Record):
-    """Statistics of one row, in nanoseconds; what cannot be known from the samples is None.
+    """Statistics of one row, in nanoseconds; figures that the samples cannot give are None.
 
-    Every figure but max and n is the median over processes of the figure of each process.
+    Every figure but max and n is the median over processes of each process's figure.
 
-    A row in offline mode has no latency. Its figures are wall time per batch, one a process: median, ci95, mean and
-    process_medians are those of it, n counts batches, and everything that needs single latencies is None.
+    A row in offline mode has no latencies. Each process then has one wall time per batch: median, ci95, mean and
+    process_medians are of these times, n counts batches, and every figure that needs single latencies is None.
     """
 
     median: float
-    """Median of the process medians: the headline."""
+    """The headline: median of the process medians."""
     ci95: Interval | None
     """Over processes; None with one round."""
     p50: float | None
@@ -160,7 +160,7 @@ class Latency(Record):
     process_rounds: tuple[int, ...] = ()
     """The round of each process; empty where they are 1, 2, 3, …"""
     percentile_ci95: dict[str, Interval] = {}
-    """By name (p50, p90, p95, p99): over processes, as ci95; absent with one round and where one is withheld."""
+    """By name (p50, p90, p95, p99): over processes, as ci95; absent with one round and for a withheld percentile."""
 
 
 class Part(Record):
@@ -173,7 +173,7 @@ class Part(Record):
 
 
 class Split(Record):
-    """Where the time of an e2e row goes."""
+    """Times of the three parts of an e2e row."""
 
     preprocess: Part
     inference: Part
@@ -181,17 +181,17 @@ class Split(Record):
 
 
 class Speedup(Record):
-    """How many times as fast as the baseline a row is: the two headlines divided (harness/statistics/ratios.py)."""
+    """Speed-up of a row over the baseline: the ratio of the two headlines (harness/statistics/ratios.py)."""
 
     ratio: float
     ci95: Interval | None
     baseline: str
     baseline_grade: Grade | None = None
-    """None in summaries that were written before it was recorded."""
+    """None in older summaries."""
 
 
 class DeviceTimes(Record):
-    """A row by the GPU's event clock: medians of the process medians, in nanoseconds a batch."""
+    """Times of a row by the GPU's event clock: medians of the process medians, in nanoseconds per batch."""
 
     clock: Clock
     device: float
@@ -202,30 +202,31 @@ class DeviceTimes(Record):
     d2h: float | None = None
     """The parts of the transfer boundary."""
     overlap: float | None = None
-    """Transfer boundary in pipelined mode: share of the copies' time that was hidden behind computing, 0 where all came
-    one after the other, 1 where none added to the time of a batch (harness/aggregation/row.py)."""
+    """Transfer boundary in pipelined mode: share of the copies' time that was hidden behind computation, 0 where all
+    steps ran one after the other, 1 where no copy added to the time of a batch (harness/aggregation/row.py)."""
 
 
 class Roofline(Record):
-    """A row against what its device can do at most."""
+    """A row compared with the measured limits of its device."""
 
     flops: int
-    """Of one batch."""
+    """For one batch."""
     bytes: int
     """Least memory traffic of one batch: weights, inputs and outputs once."""
     flops_share: float
-    """Achieved FLOP/s over the best measured matrix product of that precision, on a CPU with the row's threads."""
+    """Achieved FLOP/s as a share of the best measured matrix product of that precision (on a CPU, with the row's
+    threads)."""
     bytes_share: float
-    """Least traffic over the time of the pass, over the best measured copy."""
+    """Least traffic divided by the time of the pass, as a share of the best measured copy."""
     limit: Limit | None
-    """What bounds the row; None on a GPU where that would take another batch size to tell, on a CPU where neither
-    arithmetic nor memory is near."""
+    """What bounds the row; None on a GPU where only another batch size could show it, on a CPU where neither arithmetic
+    nor memory is near its limit."""
     at_least: bool = False
-    """Some operators were not counted: flops and flops_share are a part of all, and a low share bounds nothing."""
+    """True where operators were not counted: flops and flops_share are lower bounds, and a low share shows no limit."""
 
 
 OLD_FLAGS = {"CI_NOT_MET": "NOT_CONVERGED", "COTENANT": "CPU_SHARED", "NOT_STEADY": "NOT_WARMED_UP"}
-"""Names of older versions. COTENANT was of CPUs and of GPUs; the detail of a flag says of which."""
+"""Names in older versions. COTENANT was for CPUs and GPUs; the detail of the flag shows which."""
 
 
 def _flag_of(name: str) -> str:
@@ -236,13 +237,13 @@ FlagName = Annotated[str, AfterValidator(_flag_of)]
 
 
 class Flag(Record):
-    """Why a row is not grade A, and what to do about it."""
+    """Why a row is not grade A, and how to change that."""
 
     name: FlagName
     detail: str
     remedy: str
     caps_at: Grade | None = None
-    """Best grade of a row that has it; None in summaries that were written before it was recorded."""
+    """Best possible grade of a row with this flag; None in older summaries."""
 
     @model_validator(mode="before")
     @classmethod
@@ -257,21 +258,21 @@ class Flag(Record):
 
     @property
     def is_note(self) -> bool:
-        """True where it costs no grade: a fact to know, no reason for doubt."""
+        """True where it costs no grade: information, not a reason for doubt."""
         return self.caps_at == "A"
 
 
 class Check(Record):
-    """In how many of its rounds one check was made that applies to a row (harness/aggregation/checks.py)."""
+    """In how many rounds of a row an applicable check was made (harness/aggregation/checks.py)."""
 
     rounds: int
     of: int
     missing: str | None = None
-    """Why not in the others; None where it was made in all."""
+    """Why not in the other rounds; None where it was made in all."""
 
 
 class Void(Record):
-    """What was timed of a row of grade F: something else than its label says, so these are no figures of its case."""
+    """Figures of a row of grade F: the timed work was not what its label says, so they are not figures of its case."""
 
     latency_ns: Latency | None = None
     split: Split | None = None
@@ -285,8 +286,8 @@ class Void(Record):
 
 
 class Row(Record):
-    """One case. A row of grade F has no times and no rates: they are in `void`, so that no reader takes them for
-    figures of the case. What shows why it is void (parity, placement, memory, usage) stays."""
+    """One case. A row of grade F has no times and no rates: they are in `void`, so that no reader uses them as figures
+    of the case. The fields that show why it is void (parity, placement, memory, usage) stay."""
 
     case_id: str
     model: str
@@ -312,9 +313,9 @@ class Row(Record):
     """On a GPU."""
     roofline: Roofline | None = None
     tried: bool = False
-    """True for a setting that was measured to choose among several and is not the fastest of its backend."""
+    """True where several settings of a backend were tried and this is not the fastest."""
     throughput_per_s: float | None = None
-    """Items per second of wall time of the timed loop: median over processes."""
+    """Samples per second of wall time of the timed loop: median over processes."""
     throughput_ci95: Interval | None = None
     """Over processes; None with one round."""
     speedup: Speedup | None = None
@@ -323,29 +324,29 @@ class Row(Record):
     memory_bytes: int | None = None
     cold_ns: ColdCosts | None = None
     threads: int | None = None
-    """What really ran, so that conditions come from the samples and not from the plan."""
+    """Actual number of threads, from the samples and not from the plan."""
     clock: Clock | None = None
-    """Of the first round; its overhead is what BELOW_TIMER is judged by."""
+    """Clock of the first round; its overhead decides BELOW_TIMER."""
     artifacts: dict[str, str] = {}
-    """sha256 by file name of what was loaded: tells rows apart later, and which ones needed an ONNX export."""
+    """sha256 of each loaded file, by file name: distinguishes rows later, and shows which needed an ONNX export."""
     flags: tuple[Flag, ...] = ()
     checks: dict[FlagName, Check] = {}
     """By the name of the flag: every check that applies to the row; empty where nothing was measured."""
     usage: UsageSummary | None = None
-    """None where nobody watched."""
+    """None where the row was not monitored."""
     stopped: Stopped | None = None
-    """Why there are no more rounds; None where there are none at all."""
+    """Why there are no more rounds; None where there are no rounds at all."""
     plugin: str | None = None
-    """Distribution and version that brought the backend; None for a built-in one and where nothing was measured."""
+    """Distribution and version of the backend's plugin; None for a built-in backend and where nothing was measured."""
     custom: dict[str, float | Unavailable] = {}
     """By the name of a metric in Summary.custom: its figure, or why there is none."""
     void: Void | None = None
-    """Of a row of grade F alone."""
+    """Only for a row of grade F."""
 
     @model_validator(mode="before")
     @classmethod
     def _without_void_figures(cls, found: Any) -> Any:
-        # Formats 1 and 2 have them among the row's own.
+        # Formats 1 and 2 have them in the row itself.
         if not isinstance(found, dict) or found.get("grade") != "F" or found.get("void") is not None:
             return found
         figures = {name: found[name] for name in Void.model_fields if found.get(name) is not None}
@@ -353,7 +354,7 @@ class Row(Record):
 
 
 class Summary(Identified):
-    """A row for every planned case, and the conditions they share."""
+    """A row for every planned case, and the conditions that the rows share."""
 
     schema_version: Format3 = 3
     config: str
@@ -362,26 +363,26 @@ class Summary(Identified):
     baseline_backend: str
     latency_limit_ms: float | None = None
     charts: bool
-    """From the configuration: whether the report draws any."""
+    """From the configuration: whether the report draws charts."""
     created_at: str
     measured_from: str | None
     measured_to: str | None
     environments: dict[str, Environment]
     rounds: int
     exports: dict[str, ExportRecord]
-    """By model name: what the rows were measured on, and the export's own cost."""
+    """By model name: the export that the rows were measured on, with the time that it took."""
     engines: dict[str, EngineRecord] = {}
-    """By the path that rows name among their artifacts, below the model's folder, with the slug before it."""
+    """By the path in the rows' artifacts, below the model's folder, with the slug in front."""
     roof: Roof | CpuRoof | None = None
     custom: dict[str, CustomMetric] = {}
-    """By name: metrics that plugins brought."""
+    """By name: metrics of plugins."""
     energies: dict[str, Energy] = {}
-    """By case id: what `make energy` measured with this plan's settings."""
+    """By case id: measurements of `make energy` with this plan's settings."""
     inputs: dict[RelativePath, Sha256] = {}
-    """sha256 of every record that it was computed from, without its seal, by path below the results folder, or below
+    """sha256, without the seal, of every record that it was computed from, by path below the results folder, or below
     `models/` (core/chain.py); empty in older files."""
     notes: tuple[str, ...]
-    """Damaged or foreign files that were left out, by name."""
+    """Names of damaged or foreign files that were left out."""
     rows: tuple[Row, ...]
 
     @field_serializer("rows", mode="wrap")
@@ -390,12 +391,12 @@ class Summary(Identified):
 
     @property
     def digest(self) -> str:
-        """sha256 of everything but when it was written."""
+        """sha256 of everything except the date of writing."""
         return hashlib.sha256(self.model_dump_json(exclude={"created_at"}).encode()).hexdigest()
 
 
 DIGITS = 12
-"""Significant digits of a figure in a file. The 16th differs between processors, whose vector units add in other
+"""Significant digits of a figure in a file. The 16th differs between processors, whose vector units add in different
 orders, and `verify` compares files."""
 
 

@@ -1,4 +1,4 @@
-"""The words that every format shares, and the base of every record."""
+"""The types that all file formats share, and the base class of every record."""
 
 from __future__ import annotations
 
@@ -12,62 +12,62 @@ from harness.core.safe_paths import FileName
 
 Device = Literal["cpu", "cuda"]
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8"]
-"""`tf32`: fp32 tensors whose products a GPU may compute with 10-bit mantissas; `fp32` means that it may not."""
+"""`tf32`: fp32 tensors whose products a GPU may compute with 10-bit mantissas; with `fp32` it may not."""
 ELEMENT_BYTES: Mapping[Precision, int] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
-"""Of a float in memory. int8 is not here: which tensors of a model are quantised differs from file to file."""
+"""Bytes of a float in memory. int8 is absent: which tensors of a model are quantised differs from file to file."""
 Boundary = Literal["compute", "transfer", "e2e"]
 Mode = Literal["sync", "pipelined", "offline"]
 Weights = Literal["pretrained", "seeded", "own"]
 """`pretrained`: published weights; `seeded`: random from a fixed seed; `own`: the user's module or ONNX file."""
 Quantisation = Literal["dynamic", "static"]
-"""How int8 activations get their scale: while running, or beforehand from calibration inputs (zoo/onnx/int8.py)."""
+"""How int8 activations get their scale: at run time, or in advance from calibration inputs (zoo/onnx/int8.py)."""
 Kind = Literal["image", "text", "tensor"]
-"""What one item of a batch is, and so what throughput counts: images, sequences, samples."""
+"""Kind of a model's samples, and so the unit of throughput: images, sequences, samples."""
 Exporter = Literal["dynamo", "torchscript"]
-"""What writes an ONNX file of a module: torch's exporter, or its older one."""
+"""Exporter from a module to an ONNX file: torch's current or its older exporter."""
 Status = Literal["measured", "skipped", "failed", "missing"]
 Grade = Literal["A", "B", "C", "F"]
 Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS", "NEW", "GONE", "NOT COMPARABLE"]
-"""What became of a row since the baseline; NEW and GONE stand in one of the two summaries only."""
+"""Change of a row since the baseline; rows NEW and GONE are in only one of the two summaries."""
 Quantity = Literal["ns", "per_s", "bytes", "ratio"]
 Stopped = Literal["planned rounds", "interval reached", "round limit", "time budget", "failed round", "interrupted"]
 """Why a case has no more rounds."""
 Limit = Literal["compute", "memory", "launch", "kernels", "host"]
-"""What bounds a row on a GPU: arithmetic or memory near its limit, time that no larger batch adds to, kernels that
-reach neither limit, or the host that submits (harness/aggregation/roofline.py)."""
+"""What bounds a row on a GPU: arithmetic or memory near its limit, a time that does not grow with the batch, kernels
+that reach neither limit, or the submitting host (harness/aggregation/roofline.py)."""
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
 Told = Annotated[str, AfterValidator(lambda text: sanitize.shortened(sanitize.one_line(text), 4_000))]
-"""One line from a library or a model's code, for a reader: cut in the middle where it is long."""
+"""One line of text from a library or a model's code, made safe to show; a long line loses its middle."""
 ToldLines = Annotated[str, AfterValidator(lambda text: sanitize.shortened(sanitize.lines(text), 64_000))]
-"""Several lines of it."""
+"""The same for several lines."""
 
 
 class Record(BaseModel):
-    """Base of everything that is stored: immutable, no unknown fields, no NaN or infinity."""
+    """Base of every stored record: immutable, no unknown fields, no NaN or infinity."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 Format2 = Annotated[Literal[1, 2], AfterValidator(lambda _: 2)]
-"""The schema_version of a format 2 whose reader takes format 1, too. A record that was read is one of format 2."""
+"""The schema_version of a format 2 whose reader also accepts format 1. After reading, a record has format 2."""
 Format3 = Annotated[Literal[1, 2, 3], AfterValidator(lambda _: 3)]
-"""The same of a format 3."""
+"""The same for a format 3."""
 
 SettingsId = Annotated[str, Field(validation_alias=AliasChoices("settings_id", "plan_id"))]
-"""The settings_id of the plan that a file was measured under. Format 1 knew no other id and called it plan_id."""
+"""The settings_id of the plan with which a file was measured. Format 1 had no other id and called it plan_id."""
 
 
 class Identified(Record):
-    """The two ids of a plan, at the head of its file and of its summary."""
+    """The two ids of a plan, at the start of its file and of its summary."""
 
     schema_version: int
     plan_id: FileName
-    """Hash of the whole plan: two runs that share it asked for the same cases, and judged them by the same limits."""
+    """Hash of the whole plan: two runs with the same id have the same cases and judge them by the same limits."""
     settings_id: FileName
-    """Hash of the device and of the measurement settings that decide what one sample is: samples that share it may be
+    """Hash of the device and of the measurement settings that define a sample: samples with the same id may be
     joined."""
 
     @model_validator(mode="before")
