@@ -1,4 +1,4 @@
-"""Compare the working folder with a commit, a folder or another Python: both states measured in one run, in turn.
+"""Compare the working folder with a commit, a folder or another Python, both measured in turn in one run.
 
 All measurements are those of `run`. Each case of a round runs in both states, directly one after the other, in random
 order; the pairs are compared as in `compare --paired`.

@@ -1,4 +1,4 @@
-"""Build the TensorRT engines that the plan needs, each checked against the fp32 reference on this very GPU.
+"""Build the TensorRT engines that the plan needs, each checked against the fp32 reference on this GPU.
 
 reads   results/plan.json, exports/<slug>/export.json and the ONNX files, inputs and references that it names
 writes  models/<slug>/engines/<name>.{plan,json}, models/timing-cache/<TensorRT>-<GPU>.cache

@@ -1,4 +1,4 @@
-"""Summary → a report: report.md, whose first page answers, report-details.md with the rest, and report.html, one file.
+"""Write the report of a summary: report.md with the answers, report-details.md with the rest, report.html as one file.
 
 reads   results/summary.json and the sums of what it was computed from, command.txt, comparison.json,
         profiles/<case_id>/{model,parts}.json, *.trace.json

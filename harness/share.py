@@ -1,4 +1,4 @@
-"""Export the results to other programs: a CSV file per table, a file for Prometheus, and on request runs in MLflow.
+"""Export the results to other programs: CSV files, a file for Prometheus, and on request runs in MLflow.
 
 reads   results/summary.json, profiles/<case_id>/{model,parts}.json; with --mlflow report.html too
 writes  results/tables/*.csv, metrics.prom, written/share.json; with --mlflow a run for the plan and one for each

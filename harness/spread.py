@@ -1,7 +1,8 @@
-"""Spread a plan over several equal GPUs of one machine: each GPU builds one engine at a time, then runs whole models.
+"""Spread a plan over several equal GPUs of one machine: first the builds of engines, then the models.
 
-Cases that are compared with each other run on the same GPU, one at a time. All measurements are those of `run`: this
-stage only starts other stages, each with its own GPU and CPUs, and merges their records.
+Each GPU builds one engine at a time, then measures one model at a time, so that cases that are compared with each other
+run on the same GPU, one at a time. All measurements are those of `run`: this stage only starts other stages, each with
+its own GPU and CPUs, and merges their records.
 
 reads   results/plan.json, exports/<slug>/export.json
 writes  what build_engine and run write; meanwhile results/cards/<card>/…

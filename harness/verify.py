@@ -1,4 +1,4 @@
-"""Check a bundle: its checksums, and that its records still give exactly the same summary, report and charts.
+"""Check a bundle: its checksums, and that its records give exactly the same summary, report and charts.
 
 reads   the archive that `bundle` wrote
 writes  nothing: what is made anew lies in a temporary folder

@@ -42,10 +42,10 @@ def document(
     profile: str = "",
     what_if: str = "",
 ) -> str:
-    """Everything that a report says.
+    """The whole text of the details.
 
-    opening: heading and first paragraphs. chart_note: which charts were not drawn, and why; proof: what the self-test
-    found; profile, what_if: the sections so named.
+    opening: heading and first paragraphs. chart_note: which charts were not drawn, and why. proof: the result of the
+    self-test. profile, what_if: the sections with these names.
     """
     by_id = {row.case_id: row for row in summary.rows}
     tables = ranking.by_table(summary.rows)
@@ -88,7 +88,7 @@ def _table_section(
 
 
 def details(summary: Summary, key: TableKey, rows: Sequence[Row], by_id: Mapping[str, Row]) -> list[tuple[str, str]]:
-    """(heading, Markdown) of the parts below the latency table of one table; a part with nothing to say is left out.
+    """(heading, Markdown) of the parts below the latency table of one table; empty parts are left out.
 
     by_id: all rows of the summary, for baselines.
     """
@@ -115,13 +115,13 @@ def details(summary: Summary, key: TableKey, rows: Sequence[Row], by_id: Mapping
 
 
 def table_title(key: TableKey, several: frozenset[str]) -> str:
-    """The model, and the rest of the key where it has several tables."""
+    """The model, and the rest of the key where the model has several tables."""
     rest = (key.weights, key.device, *boundaries.way_of(key))
     return f"{key.model} ({', '.join(rest)})" if key.model in several else key.model
 
 
 def ambiguous_titles(tables: Sequence[tuple[TableKey, Sequence[Row]]]) -> frozenset[str]:
-    """Models with more than one table, whose titles must say which one this is."""
+    """Models with more than one table, whose titles must name the whole key."""
     counts = Counter(key[0] for key, _ in tables)
     return frozenset(name for name, number in counts.items() if number > 1)
 
@@ -135,7 +135,7 @@ def _optional(title: str, text: str) -> str:
 
 
 def calibrated(summary: Summary) -> str:
-    """What a case that computes nothing takes; empty where none was measured."""
+    """The harness overhead, from cases that compute nothing; empty where none was measured."""
     rows = [row for row in summary.rows if row.status == "measured" and is_calibration(row)]
     if not rows:
         return ""

@@ -20,11 +20,11 @@ from harness.reporting.prose.boundaries import PARTS
 Value = str | int | float | bool | None
 
 Kind = Literal["time", "rate", "bytes", "energy", "power", "efficiency", "ratio", "share", "count", "text", "mark"]
-"""What a figure is, which decides its unit in each format. An efficiency is items by energy; a mark says True or False
+"""Kind of a figure, which decides its unit in each format. An efficiency is items per energy; a mark is a True or False
 about another figure."""
 
 Thing = TypeVar("Thing")
-"""What has the figure: a row, or the record of its energy."""
+"""Type that has the figure: a row, or the record of its energy."""
 
 _Of = Callable[[Row], Value]
 _Part = TypeVar("_Part")
@@ -48,7 +48,7 @@ class Figure(Generic[Thing]):
     label: str = ""
 
     def value(self, of: Thing) -> Value:
-        """Of a row; None where it is unknown."""
+        """The value for a row; None where it is unknown."""
         return self.of(of)
 
     def ends(self, of: Thing) -> Interval | None:
@@ -56,7 +56,7 @@ class Figure(Generic[Thing]):
         return self.interval(of) if self.interval is not None and self.value(of) is not None else None
 
     def number(self, of: Thing) -> float | None:
-        """The value where it is a number."""
+        """The value if it is a number, else None."""
         value = self.value(of)
         return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
@@ -151,7 +151,7 @@ def _cold(key: str, doc: str, kind: Kind = "time", label: str = "") -> Figure[Ro
 
 
 def until_first_answer_ns(cold: ColdCosts) -> int:
-    """What a new process spends until its first answer, in ns; a file's export is spent once, before."""
+    """Cold start of a new process, in ns; without the export of a file, which happens once, before."""
     return cold.load + (cold.compile or 0) + cold.first_inference
 
 
@@ -239,11 +239,11 @@ ANSWERS: tuple[Figure[Row], ...] = (
         "top1_agreement",
         "share",
         "Share of inputs whose likeliest class is that of fp32 PyTorch.",
-        # Near-tied logits of random weights flip on rounding alone: their agreement would mislead.
+        # Near-tied logits of random weights flip through rounding alone: their agreement would mislead.
         lambda row: row.parity.top1_agreement if row.parity and row.weights != "seeded" else None,
     ),
 )
-"""How near the outputs are to those of fp32 PyTorch."""
+"""Parity with the outputs of fp32 PyTorch."""
 
 MEMORY: tuple[Figure[Row], ...] = (
     Figure(
@@ -304,7 +304,7 @@ ENERGY: tuple[Figure[Energy], ...] = (
         label="items/s/W",
     ),
 )
-"""What a batch and an item cost in electricity."""
+"""Energy per batch and per item."""
 
 ENERGY_WINDOW: tuple[Figure[Energy], ...] = (
     Figure(
@@ -319,10 +319,10 @@ ENERGY_WINDOW: tuple[Figure[Energy], ...] = (
     Figure("batches", "count", "Batches of the window.", lambda it: it.batches),
     Figure("gpu", "text", "The card.", lambda it: it.gpu),
 )
-"""The measurement that an energy comes from."""
+"""The measurement that the energy is based on."""
 
 Units = Mapping[Kind, tuple[str, float]]
-"""Kind → (end of the name, how many of ours one of them is)."""
+"""Kind → (end of the name, size of the format's unit in our unit)."""
 
 CSV_UNITS: Units = {
     "time": ("_ms", units.MILLISECOND.ns),
@@ -336,7 +336,7 @@ CSV_UNITS: Units = {
     "count": ("", 1),
 }
 CSV_SECONDS: Units = {**CSV_UNITS, "time": ("_s", units.SECOND.ns)}
-"""Of cold starts and of long windows."""
+"""Units of cold starts and of long windows."""
 
 BASE_UNITS: Units = {
     "time": ("_seconds", units.SECOND.ns),
@@ -353,7 +353,7 @@ BASE_UNITS: Units = {
 
 
 def columns(figures: tuple[Figure[Thing], ...], of: Thing, wanted: Units) -> dict[str, Value]:
-    """Name with its unit → value of each figure, both ends of its interval behind it."""
+    """Name with unit → value of each figure, followed by both ends of its interval."""
     line: dict[str, Value] = {}
     for figure in figures:
         end, size = wanted.get(figure.kind, ("", 1))

@@ -1,6 +1,6 @@
-"""The first page of a report: which backend is fastest, what that costs in accuracy, how sure that is (pure).
+"""The first page of a report: the fastest backend, its loss of accuracy, and how certain this is (pure).
 
-The same answers appear in report.md, at the end of a command on the terminal, at the top of report.html, in the README
+The same answers appear in report.md, in the terminal at the end of a command, at the top of report.html, in the README
 and in the line of `--json`. Everything else is in the details (harness/reporting/details.py).
 """
 
@@ -32,19 +32,19 @@ from harness.reporting.writers.markdown import escape, section, table_text
 from harness.statistics.estimators import P95_MIN_SAMPLES, relative_interval_half_width
 
 MAX_ANSWERS = 12
-"""Lines of the answer table. Where all batch sizes would be more, it has the smallest one of each model."""
+"""Lines of the answer table. Where all batch sizes need more, it has the smallest batch size of each model."""
 
 MAX_MODELS = 8
-"""Models whose answer is on the terminal and in the cards of the page."""
+"""Models whose answer appears in the terminal and in the cards of the page."""
 
 MAX_ROWS = 40
-"""Rows of the table of all cases; where there are more, it has the smallest batch size of each model."""
+"""Rows of the table of all cases; where there are more, it shows the smallest batch size of each model."""
 
 MAX_NAMED = 3
-"""Backends that one answer names."""
+"""Largest number of backends that an answer names."""
 
 MAX_REASONS = 4
-"""Reasons of cases without a result."""
+"""Largest number of reasons of cases without a result."""
 
 FULL = "fp32"
 """The precision whose answers count as the same."""
@@ -68,7 +68,7 @@ class Choice:
     """The fastest of some rows of one shape.
 
     rows: the fastest, or every ranked row that may be as fast (ranking.contenders). flagged: rows of grade C that may
-    be as fast. clear: the intervals of all others lie above that of the fastest. others: rows that are not the first.
+    be as fast. clear: the intervals of all other rows lie above that of the fastest. others: all rows but the first.
     """
 
     rows: tuple[Row, ...]
@@ -78,16 +78,16 @@ class Choice:
 
     @property
     def named(self) -> tuple[Row, ...]:
-        """All rows that may be the fastest, by their medians."""
+        """All rows that may be the fastest, ordered by their medians."""
         return tuple(sorted((*self.rows, *self.flagged), key=median_ns))
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a run says of one model at one shape.
+    """The result of a run for one model at one shape.
 
-    same: the fastest of the fp32 rows; fastest: of all. baseline: the baseline backend in fp32, None without a figure.
-    rivals: rows of this shape besides the first.
+    same: the fastest fp32 row; fastest: the fastest of all rows. baseline: the baseline backend in fp32, None without
+    a figure. rivals: rows of this shape except the first.
     """
 
     model: str
@@ -105,7 +105,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Verdict:
-    """An answer as a card of the page: `where: said`, then figures where one row is the fastest.
+    """An answer as a card of the page: `where: said`, then figures where a single row is the fastest.
 
     fastest: the winner, None where there is none.
     """
@@ -119,10 +119,10 @@ class Verdict:
 def first_page(
     summary: Summary, details: str, headings: Sequence[str], charts: Sequence[tuple[str, str]] = (), note: str = ""
 ) -> str:
-    """report.md: answers, how sure they are, one chart, one table of all cases.
+    """report.md: answers and how certain they are, one chart, one table of all cases.
 
-    details: path of the details, relative to the report; headings: of its sections, of which some are linked. charts:
-    (alternative text, path) of those of the whole run; note: which charts were not drawn, and why.
+    details: path of the details, relative to the report; headings: of its sections, some of which are linked. charts:
+    (alternative text, path) of the charts of the whole run; note: which charts were not drawn, and why.
     """
     links = [f"[{name}]({details}#{name.lower().replace(' ', '-')})" for name in LINKED if name in headings]
     more = f"More: {' · '.join([f'[all tables and charts]({details})', *links])}"
@@ -142,14 +142,14 @@ def title(summary: Summary) -> str:
 
 
 def answer(summary: Summary) -> str:
-    """The answers, how sure they are and what has no result, as Markdown."""
+    """The answers, how certain they are, and the cases without a result, as Markdown."""
     return "\n\n".join(filter(None, (answer_table(summary), how_sure(summary), without_result(summary))))
 
 
 def answers(summary: Summary, most: int = MAX_ANSWERS) -> list[Answer]:
-    """Of each model in the plan's order, in the first of its boundaries and modes: at each shape with several rows.
+    """Answers for each model in the plan's order, in its first boundary and mode, at each shape with several rows.
 
-    At the smallest shape alone where these would be more than `most`, and never more than that.
+    Only at the smallest shape where these would be more than `most`; never more than `most`.
     """
     found = [[_answer(summary, *one) for one in ranking.by_shape(rows)] for rows in _first_tables(summary)]
     rivalling = [[one for one in ours if one.rivals] or ours[:1] for ours in found]
@@ -158,7 +158,7 @@ def answers(summary: Summary, most: int = MAX_ANSWERS) -> list[Answer]:
 
 
 def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> str:
-    """One line an answer, at most `most`; a sentence where nothing is ranked or measured."""
+    """One line per answer, at most `most`; a sentence where nothing is ranked or measured."""
     shown = answers(summary, most)
     if not shown:
         return nothing(summary)
@@ -185,14 +185,14 @@ def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> str:
 
 
 def nothing(summary: Summary) -> str:
-    """Of a summary without an answer."""
+    """Sentence for a summary without an answer."""
     if all(row.status == "missing" for row in summary.rows):
         return "Nothing is measured yet."
     return "No case was measured. The details say why."
 
 
 def how_sure(summary: Summary) -> str:
-    """Rounds, number of rows of each grade, and the command that makes them surer; empty where nothing is measured."""
+    """Rounds, number of rows of each grade, and the command for narrower intervals; empty where nothing is measured."""
     rows = [row for _, found in ranking.by_table(summary.rows) for row in found]
     if not rows:
         return ""
@@ -219,7 +219,7 @@ def without_result(summary: Summary) -> str:
 
 
 def case_table(summary: Summary) -> str:
-    """One line a case: model, backend, precision, batch, median, p95, speed-up, accuracy, grade."""
+    """One line per case: model, backend, precision, batch, median, p95, speed-up, accuracy, grade."""
     tables = ranking.by_table(summary.rows)
     rows = [row for _, found in tables for row in found]
     left = 0
@@ -246,9 +246,9 @@ def case_table(summary: Summary) -> str:
 
 
 def in_words(choice: Choice, name: Callable[[Row], str]) -> str:
-    """The fastest with its time and speed-up; or which rows may be, and why that is not decided.
+    """The fastest row with its time and speed-up; or all rows that may be the fastest, and why this is not decided.
 
-    name: what a row is called.
+    name: gives the name of a row.
     """
     if not choice.named:
         return units.ABSENT
@@ -266,7 +266,7 @@ def in_words(choice: Choice, name: Callable[[Row], str]) -> str:
 
 
 def cost(rows: Sequence[Row]) -> str:
-    """What the least accurate of some rows loses against fp32: the share of answers that change, or its cosine."""
+    """Loss of the least accurate row against fp32: the share of answers that change, or its cosine."""
     reduced = [row for row in rows if row.precision != FULL]
     if not reduced:
         return "nothing"
@@ -296,7 +296,7 @@ def verdicts(summary: Summary) -> list[Verdict]:
 
 
 def terminal_answer(summary: Summary) -> str:
-    """The answers for the smallest shape of each model, and how sure they are, without Markdown."""
+    """The answers for the smallest shape of each model, and how certain they are, without Markdown."""
     found = _smallest(summary)
     if not found:
         return nothing(summary)
@@ -317,7 +317,7 @@ def terminal_answer(summary: Summary) -> str:
 def outcome(exit_code: int, plan_id: str | None, summary: Summary | None) -> str:
     """One line of JSON: exit code, plan, rows by status and by grade, and the fastest row of each model.
 
-    Where the run ended before there was a plan or a summary, what they would have shown is null.
+    Values that need a plan or a summary are null where the run ended before it existed.
     """
     said: dict[str, Any] = {"exit_code": exit_code, "plan_id": plan_id, "rows": None, "grades": None, "fastest": None}
     if summary is not None:
@@ -328,7 +328,7 @@ def outcome(exit_code: int, plan_id: str | None, summary: Summary | None) -> str
 
 
 def _fastest(group: Sequence[Row]) -> dict[str, Any] | None:
-    """The fastest of one shape, and whether others may be just as fast; None where no row may be ranked."""
+    """The fastest row of one shape, and whether others may be as fast; None where no row may be ranked."""
     contenders = ranking.contenders(group)
     if not contenders or (latency := contenders[0].latency_ns) is None:
         return None
@@ -341,7 +341,7 @@ def _fastest(group: Sequence[Row]) -> dict[str, Any] | None:
 
 
 def _first_tables(summary: Summary) -> list[Sequence[Row]]:
-    """The first table of each model: boundaries and modes answer different questions, and have their own tables."""
+    """The first table of each model: boundaries and modes answer different questions and have separate tables."""
     first: dict[TableKey, Sequence[Row]] = {}
     for key, rows in ranking.by_table(summary.rows):
         first.setdefault(key.without("boundary", "mode"), rows)
@@ -349,7 +349,7 @@ def _first_tables(summary: Summary) -> list[Sequence[Row]]:
 
 
 def _ways(summary: Summary) -> str:
-    """Boundary and mode of the answers, where the run has others too; else the conditions name them."""
+    """Boundary and mode of the answers where the run has several; otherwise the conditions name them."""
     if len({boundaries.way_of(key) for key, _ in ranking.by_table(summary.rows)}) < 2:
         return ""
     found = dict.fromkeys(boundaries.brief(rows[0]) for rows in _first_tables(summary))
@@ -403,7 +403,7 @@ def _gain(row: Row) -> str:
 
 
 def _model(summary: Summary, row: Row) -> str:
-    """With its weights where others of the run have trained ones, and with an unusual boundary or mode."""
+    """The model, with its weights where other rows have trained weights, and with an unusual boundary or mode."""
     mixed = len({other.weights for other in summary.rows}) > 1
     weights = "random weights" if mixed and row.weights == "seeded" else ""
     besides = ", ".join(filter(None, (weights, boundaries.short(row))))
@@ -465,7 +465,7 @@ def _baseline(row: Row | None) -> str:
 
 
 def _top1(row: Row) -> float | None:
-    # Near-tied logits of random weights flip on rounding alone: their agreement would mislead.
+    # Near-tied logits of random weights flip through rounding alone: their agreement would mislead.
     return None if row.weights == "seeded" or row.parity is None else row.parity.top1_agreement
 
 

@@ -1,7 +1,7 @@
-"""What a line of a CSV file is, and the columns of every line about a case: who, and under what conditions (pure).
+"""The columns that identify every line of a CSV file: the case and its conditions (pure).
 
-A file is often read without the report, so each line says everything that its figures depend on. Headers carry units,
-figures are not rounded, and what is not known, withheld or void is empty.
+A file is often read without the report, so each line has all conditions of its figures. Headers have units, figures
+are not rounded, and unknown, withheld or void figures are empty.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from harness.reporting.prose.conditions import machine, versions
 Line = dict[str, Value]
 
 RESTS_ON_C = "_rests_on_grade_c"
-"""End of the name of each column that says whether a ratio rests on a row of grade C, its own or the baseline."""
+"""End of the name of each column that says whether a ratio is based on a row of grade C, its own or the baseline."""
 
 
 def who(row: Row) -> Line:
-    """What was measured: the columns that stand first."""
+    """The first columns: the measured case."""
     return {
         "case_id": row.case_id,
         "model": row.model,
@@ -36,7 +36,7 @@ def who(row: Row) -> Line:
 
 
 def where(summary: Summary) -> Line:
-    """Where and when a run was made: the columns that stand last."""
+    """The last columns: where and when a run was made."""
     return {
         "machine": machine(summary.environments),
         "libraries": versions(summary.environments),
@@ -56,7 +56,7 @@ def about(summary: Summary, row: Row, *figures: Line) -> Line:
 
 
 def is_sound(row: Row) -> bool:
-    """False for a row without a figure, and for one of grade F, which timed something else than its label says."""
+    """False for a row without a figure, and for a row of grade F, which did not time what its label says."""
     return row.latency_ns is not None
 
 
@@ -71,6 +71,6 @@ def per(value: float | None, unit: units.TimeUnit) -> float | None:
 
 
 def ends(name: str, found: Interval | None, unit: units.TimeUnit | None) -> Line:
-    """Both ends of a 95% interval as `<name>_ci95_low_<unit>` and `…_high_…`; unit None: of a plain ratio."""
+    """Both ends of a 95% interval as `<name>_ci95_low_<unit>` and `…_high_…`; unit None for a plain ratio."""
     tail, length = (f"_{unit.name}", unit.ns) if unit else ("", 1.0)
     return {f"{name}_ci95_{end}{tail}": getattr(found, end) / length if found else None for end in ("low", "high")}

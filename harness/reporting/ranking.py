@@ -1,6 +1,6 @@
-"""Which rows belong beside each other, in what order, and whether one of them wins.
+"""Groups rows that may be compared, orders them, and decides whether one of them wins.
 
-Rows are only ever ranked within one model, shape, device, boundary and mode, and only with grade A or B.
+Rows are only ranked within one model, shape, device, boundary and mode, and only with grade A or B.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from harness.core.schemas import Row
 from harness.reporting import units
 
 UNRANKED = "C"
-"""Disturbed or uncertain: the row's number stands in the table, and takes no part in who is faster."""
+"""Disturbed or uncertain: the row's figures appear in the table, but it is not ranked."""
 
 DOUBT = "~"
-"""Before a ratio that rests on a row of grade C."""
+"""Mark before a ratio that is based on a row of grade C."""
 
 DOUBT_MEANS = f"{DOUBT}: based on a row of grade C, this one or the baseline."
 
 TableKey = GroupKey
-"""Of what one table holds: model, weights, device, boundary, mode."""
+"""Key of one table: model, weights, device, boundary, mode."""
 
 
 def table_key(row: Row) -> TableKey:
@@ -40,14 +40,14 @@ def is_ranked(row: Row) -> bool:
 
 
 def is_doubtful(row: Row) -> bool:
-    """True where a row's speedup, and what follows from it, rests on a row of grade C."""
+    """True where a row's speed-up, and all that follows from it, is based on a row of grade C."""
     if row.speedup is None or row.speedup.baseline == row.case_id:
         return False
     return UNRANKED in (row.grade, row.speedup.baseline_grade)
 
 
 def speedup(row: Row) -> str:
-    """The ratio to the baseline, marked where it rests on a row of grade C; without its interval."""
+    """The ratio to the baseline without its interval; marked where it is based on a row of grade C."""
     if row.speedup is None:
         return units.missing(row)
     return f"{DOUBT if is_doubtful(row) else ''}{units.significant(row.speedup.ratio)}"
@@ -56,14 +56,14 @@ def speedup(row: Row) -> str:
 def by_table(rows: Iterable[Row]) -> list[tuple[TableKey, list[Row]]]:
     """Measured rows that compute something, by table in the plan's order, each sorted for reading.
 
-    Settings that another one beat in round 1 are not among them (tables/tried_settings.py): they had one process.
+    Settings that were slower than another in round 1 are left out (tables/tried_settings.py): they had one process.
     """
     tables: dict[TableKey, list[Row]] = {}
     for row in rows:
         if row.status == "measured" and not row.tried and not is_calibration(row):
             tables.setdefault(table_key(row), []).append(row)
     models = list(dict.fromkeys(key[:3] for key in tables))
-    keys = sorted(tables, key=lambda key: models.index(key[:3]))  # the tables of a model stand together
+    keys = sorted(tables, key=lambda key: models.index(key[:3]))  # keeps the tables of a model together
     return [(key, sorted(tables[key], key=_reading_order)) for key in keys]
 
 
@@ -75,15 +75,15 @@ def by_shape(rows: Sequence[Row]) -> list[tuple[tuple[int, int], list[Row]]]:
 def contenders(rows: Iterable[Row]) -> list[Row]:
     """The fastest ranked row of one shape, and every row that may be just as fast: their intervals overlap.
 
-    A row without an interval may be anything, so it overlaps with all.
+    A row without an interval overlaps with all, because its true latency is unknown.
     """
     ranked = sorted((row for row in rows if is_ranked(row)), key=median_ns)
     return [row for row in ranked if row is ranked[0] or _overlap(ranked[0], row)]
 
 
 def doubtful_leaders(rows: Iterable[Row]) -> list[Row]:
-    """Flagged rows of one shape (grade C) that read as fast as the fastest ranked one, or faster: they may not win, but
-    nobody may be called faster than they are either."""
+    """Flagged rows of one shape (grade C) that look at least as fast as the fastest ranked row: they cannot win, but no
+    row may be called faster than they are."""
     found = list(rows)
     best = contenders(found)[:1]
     flagged = [row for row in found if row.grade == UNRANKED and row.latency_ns is not None]
@@ -105,13 +105,13 @@ def _overlap(first: Row, second: Row) -> bool:
 
 
 def _may_lead(flagged: Row, best: Row) -> bool:
-    # One without an interval has its median alone, which says less than an interval and more than nothing.
+    # A row without an interval has only its median, which is weaker evidence than an interval.
     interval = flagged.latency_ns.ci95 if flagged.latency_ns else None
     return median_ns(flagged) <= median_ns(best) or (interval is not None and _overlap(best, flagged))
 
 
 def _reading_order(row: Row) -> tuple[tuple[int, int], int, float, str]:
-    # Flagged rows stand below the ranked ones of their shape, void ones last.
+    # Flagged rows appear below the ranked rows of their shape, void rows last.
     place = {"A": 0, "B": 0, "C": 1}.get(row.grade or "", 2)
     return (shape(row), place, median_ns(row), row.case_id)
 
@@ -120,29 +120,29 @@ USUAL = "default"
 
 
 def name(row: Row) -> str:
-    """Backend and precision: one series over batch sizes, whichever setting was the fastest at each."""
+    """Backend and precision: one series over batch sizes, with the fastest setting at each."""
     return f"{row.backend} {row.precision}"
 
 
 def named(row: Row) -> str:
-    """The same for a sentence about this very row, its setting with it: `tensorrt fp16 (static+graph)`."""
+    """Backend, precision and setting, for a sentence about this row: `tensorrt fp16 (static+graph)`."""
     return name(row) if row.setting == USUAL else f"{name(row)} ({row.setting})"
 
 
 def setting_columns(rows: Iterable[Row]) -> dict[str, Callable[[Row], str]]:
-    """Header → cell of the setting, where any row has one that is not the usual."""
+    """Header → cell of the setting, where any row has another setting than the default."""
     return {"setting": lambda row: row.setting} if any(row.setting != USUAL for row in rows) else {}
 
 
 def labels(rows: Sequence[Row]) -> dict[str, str]:
-    """Case id → label in a chart: backend and precision, and the setting where they alone do not tell rows apart."""
+    """Case id → label in a chart: backend and precision, and the setting where these two are not unique."""
     places = [_place(row) for row in rows]
     doubtful = {name(row) for row, place in zip(rows, places, strict=True) if places.count(place) > 1}
     return {row.case_id: f"{name(row)} {row.setting}" if name(row) in doubtful else name(row) for row in rows}
 
 
 def line_numbers(rows: Iterable[Row]) -> dict[str, int]:
-    """Label → its number among the lines of its backend and precision, from 0; the usual setting comes first."""
+    """Label → its number among the lines of its backend and precision, from 0; the default setting comes first."""
     found = sorted(rows, key=lambda row: (row.setting != USUAL, row.setting))
     names = labels(found)
     lines: dict[str, dict[str, None]] = {}
@@ -152,9 +152,9 @@ def line_numbers(rows: Iterable[Row]) -> dict[str, int]:
 
 
 def drawable(rows: Iterable[Row]) -> list[Row]:
-    """Rows without those that have no figure while another setting of the same backend, precision and shape has one.
+    """All rows except those without a figure where another setting of the same backend, precision and shape has one.
 
-    A setting that failed or is void stands in the tables; in a chart it would cover the one that works.
+    A failed or void setting appears in the tables; in a chart it would cover the setting that works.
     """
     found = list(rows)
     figures = {_place(row) for row in found if _has_figure(row)}

@@ -1,6 +1,6 @@
 """A table as data: columns with header, unit and alignment, rows of anything, and the text around them (pure).
 
-A writer makes a format of it. A column comes from a figure of figures.py, or from a plain function where it is odd.
+Writers convert it to a format. A column comes from a figure of figures.py, or from a function in special cases.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Thing = TypeVar("Thing")
 
 @dataclass(frozen=True)
 class Column(Generic[Thing]):
-    """header: with the unit that all cells share. cell: Markdown of one row. align: words to the left."""
+    """A column. header: with the unit that all cells share. cell: Markdown of one row. align: words to the left."""
 
     header: str
     cell: Callable[[Thing], str]
@@ -31,7 +31,7 @@ class Column(Generic[Thing]):
 
 @dataclass(frozen=True)
 class Table(Generic[Thing]):
-    """conditions: Markdown above the table. note: Markdown below it."""
+    """A table. conditions: Markdown above it. note: Markdown below it."""
 
     columns: Sequence[Column[Thing]]
     rows: Sequence[Thing]
@@ -40,7 +40,7 @@ class Table(Generic[Thing]):
 
     @property
     def headers(self) -> list[str]:
-        """Of all columns, in order."""
+        """Headers of all columns, in order."""
         return [column.header for column in self.columns]
 
     @property
@@ -59,7 +59,7 @@ def words(header: str, cell: Callable[[Thing], str]) -> Column[Thing]:
 
 
 def figure_column(figure: Figure[Thing], unit: TimeUnit = SECOND) -> Column[Thing]:
-    """The column of a figure. unit: of times."""
+    """The column of a figure. unit: for times."""
     match figure.kind:
         case "time":
             return Column(f"{figure.label} {unit.name}", lambda row: units.in_unit(figure.number(row), unit))
@@ -74,7 +74,7 @@ def figure_column(figure: Figure[Thing], unit: TimeUnit = SECOND) -> Column[Thin
 
 
 def case_columns(rows: Iterable[Row], with_setting: bool = True) -> list[Column[Row]]:
-    """Which case a row is: backend, precision, batch; setting and sequence length where any of the rows has one."""
+    """Columns that identify a row: backend, precision, batch; setting and sequence length where any row has one."""
     rows = list(rows)
     settings = setting_columns(rows) if with_setting else {}
     shown = [
@@ -89,11 +89,11 @@ def case_columns(rows: Iterable[Row], with_setting: bool = True) -> list[Column[
 
 
 def texts(columns: Sequence[tuple[str, Align]], rows: Sequence[Sequence[str]]) -> Table[Sequence[str]]:
-    """A table whose cells are texts already. columns: header and alignment of each."""
+    """A table whose cells are already texts. columns: header and alignment of each."""
     made = [Column[Sequence[str]](header, itemgetter(place), align) for place, (header, align) in enumerate(columns)]
     return Table(made, rows)
 
 
 def filled(columns: Iterable[Column[Thing]], rows: Sequence[Thing]) -> list[Column[Thing]]:
-    """The columns in which any of the rows has a figure."""
+    """The columns in which any row has a figure."""
     return [column for column in columns if any(column.cell(row) not in ("", ABSENT) for row in rows)]

@@ -1,9 +1,9 @@
-"""Limits on single figures: `[selector:]metric<limit`, read strictly, and rows held against them (pure).
+"""Limits on single figures: `[selector:]metric<limit`, parsed strictly, and the rows judged by them (pure).
 
 latency_p50<100ms                          every row
 minilm-l6/onnxruntime:latency_p95<8ms      a model and a backend
 minilm-l6/openvino/fp32/b1/s128/e2e:…      further parts: precision, batch, sequence length of texts, boundary, mode
-*/b1:throughput>=50/s                      shell patterns; * also passes over a slash
+*/b1:throughput>=50/s                      shell patterns; * also matches a slash
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNITS: Mapping[Quantity, Mapping[str, float]] = {
     "bytes": {"MiB": 1 << 20, "GiB": 1 << 30},
     "ratio": {"": 1, "x": 1},
 }
-"""What a limit may be written in. Both signs that keyboards give for micro are known."""
+"""Units of limits. Both signs for micro that keyboards produce are accepted."""
 
 _FORM = re.compile(
     r"(?:(?P<selector>.+):)?(?P<metric>\w+)\s*(?P<operator><=|>=|<|>)\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>\S*)"
@@ -38,7 +38,7 @@ _EXAMPLES = "--threshold 'latency_p50<100ms', --threshold 'minilm-l6/onnxruntime
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure of a row, and what a limit on it is written in."""
+    """A figure of a row, and the unit of limits on it."""
 
     quantity: Quantity
     figure: Figure[Row]
@@ -46,7 +46,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Threshold:
-    """One limit. `limit` is in nanoseconds, items per second, bytes, or none; `text` is what the user wrote."""
+    """One limit. `limit`: in nanoseconds, items per second or bytes, or without a unit. `text`: the user's text."""
 
     text: str
     selector: str | None
@@ -55,7 +55,7 @@ class Threshold:
     limit: float
 
     def holds(self, value: float) -> bool:
-        """Whether a value is on the right side."""
+        """Whether a value keeps the limit."""
         return {
             "<": value < self.limit,
             "<=": value <= self.limit,
@@ -65,7 +65,7 @@ class Threshold:
 
 
 def parse(text: str) -> Threshold:
-    """Read one threshold; UsageError names what it does not understand."""
+    """Parse one threshold; UsageError names the part that is invalid."""
     found = _FORM.fullmatch(text.strip())
     if found is None:
         raise UsageError(f"`{text}` is not a threshold: [model/backend:]metric<limit.", f"For example {_EXAMPLES}.")
@@ -82,12 +82,12 @@ def parse(text: str) -> Threshold:
 
 
 def parse_all(texts: Sequence[str]) -> list[Threshold]:
-    """Read options that hold one threshold each, or several with `;` between them; empty ones are none."""
+    """Parse options that each hold one threshold, or several separated by `;`; empty options are ignored."""
     return [parse(part) for text in texts for part in text.split(";") if part.strip()]
 
 
 def parse_share(option: str, text: str) -> float:
-    """A share written as per cent; UsageError otherwise, because 5 and 0.05 could both mean it."""
+    """A share written as a percentage; UsageError otherwise, because both 5 and 0.05 could mean 5%."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text.strip())
     share = float(found[1]) / 100 if found else 0.0
     if not 0 < share < 1:
@@ -96,10 +96,10 @@ def parse_share(option: str, text: str) -> float:
 
 
 def judge(threshold: Threshold, rows: Sequence[Row]) -> list[Judgement]:
-    """Every row that the threshold is about; UsageError where there is none.
+    """Judge every row that the threshold selects; UsageError where there is none.
 
-    Backends that compute nothing are never meant. Neither, as long as another row is, are skipped rows, which cannot be
-    measured here at all, and rows that have no such figure, as those of the mode offline have no latency.
+    Backends that compute nothing are never selected. Skipped rows, which cannot be measured here, and rows without such
+    a figure (rows of the mode offline have no latency) are selected only if there is no other row.
     """
     computing = [row for row in rows if not is_calibration(row)]
     meant = [row for row in computing if threshold.selector is None or _selects(threshold.selector, row)]
@@ -150,7 +150,7 @@ def _unsound(row: Row) -> str | None:
 
 
 def _rests_on_c(name: str, row: Row) -> str | None:
-    """A ratio to a disturbed row proves no more than that row."""
+    """Reason why a ratio is not certain: it is based on a disturbed row (grade C)."""
     if name != "speedup" or row.speedup is None or row.speedup.baseline_grade != "C":
         return None
     return f"its baseline {row.speedup.baseline} is grade C"
@@ -179,7 +179,7 @@ def _operator(text: str) -> Literal["<", "<=", ">", ">="]:
     match text:
         case "<" | "<=" | ">" | ">=":
             return text
-    raise AssertionError(text)  # the pattern admits no other
+    raise AssertionError(text)  # the pattern allows no other values
 
 
 def _figure(metric: Metric, row: Row) -> tuple[float | None, Interval | None]:
@@ -195,4 +195,4 @@ METRICS: Mapping[str, Metric] = {
     for figure in FIGURES
     if figure.kind in _QUANTITIES
 }
-"""Name → figure: every time, rate, size and ratio of a row."""
+"""Name → metric: every time, rate, size and ratio of a row."""

@@ -1,4 +1,4 @@
-"""Numbers as people read them: three significant digits, one unit per column."""
+"""Numbers for readers: three significant digits, one unit per column."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from harness.core.schemas import Interval, Kind, Row
 
 DIGITS = 3
 ABSENT = "–"
-"""What a table shows where a figure cannot be known or does not apply; never 0."""
+"""Shown in tables where a figure is unknown or does not apply; never 0."""
 VOID = "void"
-"""What it shows for every figure of speed of a void row: it timed something else than its label says."""
+"""Shown in tables for every figure of speed of a void row, which did not time what its label says."""
 
 MIB = 1 << 20
 
 ITEMS: dict[Kind, str] = {"image": "images", "text": "sequences", "tensor": "samples"}
-"""What one item of a batch is called in a throughput."""
+"""The name of the samples of a batch in a throughput."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ SECOND = TimeUnit("s", 1e9)
 
 
 def missing(row: Row) -> str:
-    """What a table shows in place of a figure of speed that a row does not have."""
+    """Shown in a table in place of a figure of speed that a row does not have."""
     return ABSENT if row.void is None else VOID
 
 
@@ -49,25 +49,25 @@ def significant(value: float | None, digits: int = DIGITS) -> str:
         return "0"
     rounded = float(f"{value:.{digits - 1}e}")
     exponent = math.floor(math.log10(abs(rounded)))
-    if not -4 <= exponent < 9:  # two processes far apart have intervals of twenty digits
+    if not -4 <= exponent < 9:  # two very different processes give intervals of twenty digits
         return f"{rounded:.{digits - 1}e}"
     return f"{rounded:,.{max(0, digits - 1 - exponent)}f}"
 
 
 def scientific(value: float | None) -> str:
-    """A small number by its size, for columns that span decades: 3.4e-07."""
+    """A small number in scientific notation, for columns that span decades: 3.4e-07."""
     if value is None:
         return ABSENT
     return f"{value:.1e}" if value else "0"
 
 
 def whole(number: int) -> str:
-    """A count: as it is below 1,000, with three significant digits above."""
+    """A count: exact below 1,000, with three significant digits above."""
     return str(number) if number < 1000 else significant(number)
 
 
 def whole_number(value: float | None) -> str:
-    """Without digits behind the point, for temperatures and powers."""
+    """A number without decimals, for temperatures and powers."""
     return ABSENT if value is None else f"{value:.0f}"
 
 
@@ -90,13 +90,13 @@ def duration(value_ns: float) -> str:
 
 
 WIDE = f"[wider than ×{MAX_PRINTED_FACTOR:g}]"
-"""What is shown in place of both ends of an interval that says nothing (grades.MAX_PRINTED_FACTOR)."""
+"""Shown in place of both ends of an interval that is too wide to be useful (grades.MAX_PRINTED_FACTOR)."""
 
 
 def interval(found: Interval | None, divisor: float = 1, end: Callable[[float], str] = significant) -> str:
-    """Both ends of an interval of a positive figure, or that they are too far apart to say anything.
+    """Both ends of an interval of a positive figure, or a note that it is too wide to be useful.
 
-    end: how a figure is written, after it was divided.
+    end: formats a figure after its division.
     """
     if found is None:
         return ABSENT
@@ -106,7 +106,7 @@ def interval(found: Interval | None, divisor: float = 1, end: Callable[[float], 
 
 
 def to_scale(found: Interval | None) -> Interval | None:
-    """The interval that a chart draws as a bar: None where it is too wide to print, as it would squeeze all others."""
+    """The interval that a chart draws as a bar; None where it is too wide to print and would squeeze all others."""
     return None if found is None or too_wide_to_print(found) else found
 
 
@@ -116,29 +116,29 @@ def mib(size_bytes: int | None) -> str:
 
 
 def in_mib(size_bytes: int | None) -> str:
-    """A size in MiB with three significant digits: files that differ by their precision alone."""
+    """A size in MiB with three significant digits, for files that differ only in precision."""
     return ABSENT if size_bytes is None else significant(size_bytes / MIB)
 
 
 def cosine(value: float | None) -> str:
-    """A cosine with four digits after the point: what matters of it is how far below 1 it is."""
+    """A cosine with four decimals, because only its distance below 1 matters."""
     return ABSENT if value is None else f"{value:.4f}"
 
 
 def percent(share: float | None) -> str:
-    """A share as per cent; 100% only where nothing is missing."""
+    """A share as a percentage; 100% only for exactly 1."""
     if share is None:
         return ABSENT
     return "100%" if share == 1 else f"{math.floor(share * 1000) / 10:.1f}%"
 
 
 def whole_percent(share: float | None) -> str:
-    """A share as whole per cent."""
+    """A share as a whole percentage."""
     return ABSENT if share is None else f"{share:.0%}"
 
 
 def share(part: float, whole: float) -> str:
-    """A part of a whole as per cent; of nothing there is no share."""
+    """A part of a whole as a percentage; absent where the whole is 0."""
     return percent(part / whole if whole else None)
 
 
@@ -148,6 +148,6 @@ def count(number: int, singular: str, plural: str | None = None) -> str:
 
 
 def either(numbers: Iterable[int], singular: str) -> str:
-    """`2 threads`, or `1 or 2 threads` of different ones; empty for none."""
+    """`2 threads`, or `1 or 2 threads` for different numbers; empty without numbers."""
     found = sorted(set(numbers))
     return " or ".join([*map(str, found[:-1]), *(count(last, singular) for last in found[-1:])])

@@ -1,1 +1,1 @@
-"""Charts: a module for each builds its specification from rows; one drawer makes PNG and SVG of it, one the page's."""
+"""Charts: a module per chart builds its specification from rows; one drawer makes PNG and SVG, one the page's plots."""

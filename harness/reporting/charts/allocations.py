@@ -1,4 +1,4 @@
-"""What one pass allocates and frees as a chart, change by change (pure)."""
+"""The chart of the allocations and frees of one pass, change by change (pure)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HEIGHT_IN = 2.2
 def memory_figure(title: str, found: MemoryTimeline) -> Figure:
     """Bytes that the pass holds after each change, temporaries on top of the rest. ValueError where nothing changed.
 
-    In the order of changes, as PyTorch's viewer has it: on an axis of time a peak of some microseconds is not seen.
+    The x axis is the order of changes, as in PyTorch's viewer: on a time axis a peak of some microseconds is invisible.
     """
     if not found.at_ns:
         raise ValueError("no allocations to draw")
@@ -44,7 +44,7 @@ def memory_figure(title: str, found: MemoryTimeline) -> Figure:
 
 
 def _areas(ax: Axes, found: MemoryTimeline, before: int) -> None:
-    at = range(len(found.at_ns) + 1)  # a step lasts until the next one, the last one too
+    at = range(len(found.at_ns) + 1)  # a step lasts until the next step; so does the last one
     whole = [(allocated - before) / MIB for allocated in _lasting(found.allocated_bytes)]
     rest = [height - inside / MIB for height, inside in zip(whole, _lasting(found.temporaries_bytes), strict=True)]
     name = "activations" if found.activations_peak_bytes is not None else "activations,\nsome temporaries"

@@ -1,4 +1,4 @@
-"""The change of each row against an earlier run (pure)."""
+"""The chart of the change of each row since an earlier run (pure)."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from harness.reporting.charts.style import GREY, Look
 from harness.reporting.prose import changes as change
 
 MAX_LINES = 40
-"""Rows of the chart, the worst first; the table has all of them."""
+"""Rows of the chart, the worst first; the table has all rows."""
 
 MARGIN = 1.6
-"""The axis reaches this many times as far as the farthest change: intervals of few rounds run out of it."""
+"""Length of the axis in multiples of the largest change; intervals of few rounds may go beyond it."""
 
 COLOURS: dict[Verdict, str] = {"SLOWER": "#D55E00", "FASTER": "#009E73", "SAME": "#0072B2", "AMBIGUOUS": GREY}
 
 
 def changes(rows: Sequence[ComparedRow], margin: float, conditions: str) -> Dots:
-    """rows: with a ratio, the worst first. margin: of equivalence, as a share."""
+    """The chart. rows: with a ratio, the worst first. margin: of equivalence, as a share."""
     shown = [row for row in rows if row.ratio is not None][:MAX_LINES]
     lines = {row.case_id: _mark(row) for row in shown}
     end = max([margin, *(abs(mark.value) / 100 for mark in lines.values())]) * 100 * MARGIN

@@ -1,4 +1,4 @@
-"""Speed-up against the seconds until the first answer of a new process (pure)."""
+"""The chart of speed-up against cold start, in seconds (pure)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.reporting.units import SECOND, significant
 
 
 def cold_start(table: TableRows) -> Lines | None:
-    """For the smallest and the largest shape; None where no row has another one as its baseline."""
+    """The chart of the smallest and the largest shape; None where no row has another row as its baseline."""
     timed = [row for row in table.rows if row.cold_ns and row.speedup]
     if not any(map(has_speedup, timed)):
         return None
@@ -60,7 +60,7 @@ def cold_start(table: TableRows) -> Lines | None:
 
 
 def _point(row: Row, label: str) -> Point:
-    """text: precision and setting, as colour and shape say the backend; and what must be known of the point."""
+    """A row as a point. text: precision, setting and remarks; colour and shape show the backend."""
     assert row.cold_ns is not None  # noqa: S101 - chosen by cold_start
     seconds = until_first_answer_ns(row.cold_ns) / SECOND.ns
     mark = speedup_mark(row)

@@ -1,4 +1,4 @@
-"""Latency by backend, a panel a shape; and every model at batch 1, a panel a model (pure)."""
+"""The charts of latency by backend, a panel per shape, and of every model at batch 1, a panel per model (pure)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from harness.reporting.ranking import drawable, labels
 from harness.reporting.units import TimeUnit
 
 LOG_FROM = 8
-"""Slowest over fastest median of a panel, or largest p95 over slowest, from which latencies have a logarithmic axis."""
+"""Ratio (slowest over fastest median of a panel, or largest p95 over slowest) from which the axis is logarithmic."""
 
 MARKS = (
     "Marker: median of process medians; bar: 95% CI over processes; small dots: the processes; line to the tick: p95 "
@@ -37,7 +37,7 @@ OFFLINE_MARKS = (
 
 
 def latency(table: TableRows) -> Dots | None:
-    """Latency of one table, a panel a shape; None with a single row, which has nothing beside it."""
+    """Latency of one table, a panel per shape; None with a single row, which has nothing to compare with."""
     if len(table.shown) < 2:
         return None
     offline = table.rows[0].mode == "offline"
@@ -62,7 +62,7 @@ def overview(tables: Sequence[tuple[str, Sequence[Row]]], conditions: str) -> Do
     for model, rows in tables:
         shown = drawable(rows)
         key, found = shapes(shown)[0]
-        # Models share the labels of lines, and each has an accuracy of its own.
+        # Models share the labels of lines, but each has its own accuracy.
         beside = "\n".join(filter(None, (model, shape_name(key), beside_int8(found))))
         groups.append((beside, found, labels(shown)))
     title = f"{what} by backend, each model at its smallest batch"
@@ -71,14 +71,14 @@ def overview(tables: Sequence[tuple[str, Sequence[Row]]], conditions: str) -> Do
 
 
 def far_apart(found: Sequence[tuple[float, float | None]]) -> bool:
-    """Whether a linear axis would push together the medians of a panel; found: (median, p95 or None) of each row."""
+    """Whether the medians of a panel would be too close on a linear axis; found: (median, p95 or None) of each row."""
     medians = [median for median, _ in found]
     tails = [tail or 0 for _, tail in found]
     return bool(found) and (max(medians) > LOG_FROM * min(medians) or max(tails) > LOG_FROM * max(medians))
 
 
 def time_axis(label: str, marks: Sequence[Mark], log: bool) -> Axis:
-    """From 0, or logarithmic, with room for the figures to the right of the marks."""
+    """An axis from 0, or a logarithmic axis, with room for the figures to the right of the marks."""
     high = max(map(of_rows.highest, marks), default=1.0)
     if not log:
         return from_zero(label, high, room=1.2)
@@ -88,7 +88,7 @@ def time_axis(label: str, marks: Sequence[Mark], log: bool) -> Axis:
 
 
 def beside_int8(rows: Sequence[Row]) -> str:
-    """`int8: top-1 90.6%`, the worst of some rows; empty without one."""
+    """`int8: top-1 90.6%`, the worst of some rows; empty without an int8 row."""
     found = accuracy(rows)
     return f"int8: {found}" if found else ""
 
@@ -102,7 +102,7 @@ def _dots(
     axis: str,
     first: str,
 ) -> Dots:
-    """groups: (title, rows, labels) of each panel. One kind of scale for all panels, each with its own limits."""
+    """The panels. groups: (title, rows, labels) of each. All have the same kind of scale, each with its own limits."""
     lines = [by_label(found, called, lambda row: latency_mark(row, unit.ns)) for _, found, called in groups]
     marks = [[mark for mark in panel.values() if isinstance(mark, Mark)] for panel in lines]
     log = any(far_apart([(mark.value, mark.tail) for mark in found]) for found in marks)
@@ -113,7 +113,7 @@ def _dots(
     ]
     shown = [row for _, found, _ in groups for row in found]
     text = reading(first, shown, [mark for found in marks for mark in found])
-    # Four panels are two by two, others in threes.
+    # Four panels are arranged two by two, other numbers three per row.
     return Dots(title, heading, text, conditions, tuple(panels), common_labels(lines), 2 if len(panels) == 4 else 3)
 
 

@@ -1,4 +1,4 @@
-"""Where the time goes, as stacked bars: a bar a backend, a segment a group of layers or a module (pure)."""
+"""The charts of time by layer, as stacked bars: a bar per backend, a segment per group of layers or module (pure)."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ COLOURS: Mapping[str, str] = {
     "other": "#DDDDDD",
     "operators": "#8C8C8C",
 }
-"""Paul Tol's muted scheme (personal.sron.nl/~pault), distinct with every common colour blindness, two of his others for
-kernels, and greys for what is not known. A group keeps its colour and its place in the bar in every chart."""
+"""Paul Tol's muted scheme (personal.sron.nl/~pault), distinct with every common colour blindness, two colours of his
+other schemes for kernels, and greys for unknown parts. A group has the same colour and place in every chart."""
 
 MAX_SEGMENTS = 14
-"""Modules of a bar; the shortest of more are one segment."""
+"""Largest number of modules of a bar; the shortest of the others share one segment."""
 
 _TRIANGLE = "Triangle: the median latency measured without a profiler."
 
@@ -87,7 +87,7 @@ def _stacked(
     known: Sequence[tuple[str, SideBySideLine]],
     written: Callable[[SideBySideLine, str], tuple[str, ...]],
 ) -> Stacked:
-    """known: (group, line) in the order of the segments. written: what may be written on a segment with this figure."""
+    """The bars. known: (group, line) in the order of the segments. written: labels for a segment with this figure."""
     unit = units.time_unit(column.parts_ns for column in found.columns)
     by_id = {row.case_id: row for row in rows}
     bars = []
@@ -148,7 +148,7 @@ def _bar(column: Column, segments: Sequence[Segment], row: Row, unit: TimeUnit) 
 
 
 def _longest(found: SideBySide) -> list[SideBySideLine]:
-    """The longest first, and the rest of many as one line."""
+    """The lines, the longest first; those above the limit are joined in one line."""
     lines = sorted((line for line in found.lines if _sum(line)), key=lambda line: -_sum(line))
     if len(lines) <= MAX_SEGMENTS:
         return lines
@@ -162,7 +162,7 @@ def _sum(line: SideBySideLine) -> int:
 
 
 def short_name(line: SideBySideLine) -> str:
-    """The name within its block, or the end of its path: what has a chance to fit."""
+    """The name within its block, or the end of its path, which may fit on a segment."""
     _, block, inside = line.name.partition(" (")[0].rpartition("*.")
     if block or " " in inside:
         return inside

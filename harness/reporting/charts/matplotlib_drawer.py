@@ -1,6 +1,6 @@
 """Draws a specification with matplotlib, as PNG and as SVG: the same specification gives the same bytes.
 
-Margins are reckoned from the width of the labels. Matplotlib's own layout engines draw every figure twice to find them,
+Margins are computed from the width of the labels. Matplotlib's own layout engines draw every figure twice for this,
 which doubles the time of a report with dozens of charts.
 """
 
@@ -27,10 +27,10 @@ from harness.reporting.charts.spec import Absent, Axis, Bar, DotPanel, Dots, Lin
 from harness.reporting.charts.style import DPI, FAINT, GREY, INK, RC, WIDTH_IN, drawing, face
 
 _CAPTION_COLUMNS = 142
-"""Characters of caption type that fit the width."""
+"""Characters of the caption that fit the width."""
 
 _LINE_IN = 0.155
-"""Height of a line of caption."""
+"""Height of a line of the caption."""
 
 _HEAD_IN = 0.36
 """Height of the figure's title."""
@@ -56,14 +56,14 @@ _HIDDEN = 0.022
 """Half a marker, as a share of a panel's width."""
 
 _ROOM = 0.86
-"""Where a bar may end, as a share of a panel's width, that has its figure to its right."""
+"""Largest end, as a share of a panel's width, of a bar that has its figure to its right."""
 
 _LABEL_PT = 8.0
 _PADDING_IN = 0.06
 
 
 def draw(spec: Spec, plain: bool = False) -> Figure:
-    """The figure. plain: without title, explanation and conditions, for a paper that has them in its own caption."""
+    """The figure. plain: without title, explanation and conditions, for a paper with its own caption."""
     with drawing():
         if isinstance(spec, Dots):
             return _dots(spec, plain)
@@ -71,7 +71,7 @@ def draw(spec: Spec, plain: bool = False) -> Figure:
 
 
 def image(figure: Figure, form: Literal["png", "svg"]) -> bytes:
-    """The file. No date and no random names are in it, so that an unchanged chart stays the same file."""
+    """The file, without dates and random names, so that an unchanged chart gives the same file."""
     file = io.BytesIO()
     with drawing():
         if form == "png":
@@ -101,10 +101,10 @@ def canvas(
 ) -> tuple[Figure, list[Axes]]:
     """A figure of (rows, columns) panels, each with a drawing area `height_in` high; panels in reading order.
 
-    title: above, caption: paragraphs below; without them the figure is as much lower.
+    title: above, caption: paragraphs below; without them the figure is lower.
     """
     rows, columns = grid
-    # A non-breaking space before each dot keeps lines from beginning with one.
+    # A non-breaking space before each dot keeps lines from beginning with a dot.
     lines = [line for text in caption for line in textwrap.wrap(text.replace(" ·", "\u00a0·"), _CAPTION_COLUMNS)]
     head_in = _HEAD_IN if title else 0.0
     row_in = margins.top + height_in + margins.bottom
@@ -144,7 +144,7 @@ def _titled(spec: Spec, plain: bool) -> tuple[str, tuple[str, ...]]:
 
 
 def _scale(ax: Axes, axis: Axis, which: Literal["x", "y"]) -> None:
-    """Limits, scale and ticks of one axis; the label is written by the caller."""
+    """Set limits, scale and ticks of one axis; the caller writes the label."""
     one = ax.xaxis if which == "x" else ax.yaxis
     if axis.scale != "linear":
         ax.set(**{f"{which}scale": "log"})
@@ -159,7 +159,7 @@ def _scale(ax: Axes, axis: Axis, which: Literal["x", "y"]) -> None:
 
 
 def _arrows(ax: Axes, at: tuple[float, float], ways: Iterable[tuple[float, float]], colour: str) -> None:
-    """From a point in data units into each way, in points: what is out there is not drawn to scale."""
+    """Arrows from a point in data units in each direction, in points; what lies beyond is not drawn to scale."""
     for way in ways:
         style = {"arrowstyle": "<-", "color": colour, "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 7}
         ax.annotate("", at, way, textcoords="offset points", annotation_clip=False, arrowprops=style)
@@ -204,7 +204,7 @@ def _dot_panel(ax: Axes, panel: DotPanel, labels: Sequence[str]) -> None:
 
 def _dot(ax: Axes, mark: Mark, place: int, axis: Axis) -> None:
     """Draw one line of a panel."""
-    # What reaches less far from the marker's middle would only fray its edge.
+    # Marks closer to the marker's middle than this would only blur the marker's edge.
     hidden = _HIDDEN * _width(axis, mark.value)
     colour, right = mark.colour, mark.value
     if mark.interval is not None:
@@ -224,7 +224,7 @@ def _dot(ax: Axes, mark: Mark, place: int, axis: Axis) -> None:
         [mark.value], [place], color=colour, marker=mark.look.marker, markersize=5.2, linestyle="",
         markerfacecolor=face(mark.look.colour, mark.fill), markeredgewidth=1.0, zorder=4,
     )  # fmt: skip
-    # Where the bar leaves no room before the edge, the figure is on it; an arrow is as long as it is.
+    # Where the bar leaves no room before the edge, the figure is on the bar; an arrow keeps its length.
     right = right if _share(axis, right) <= _ROOM else mark.value
     drawn_pt = (_share(axis, right) - _share(axis, mark.value)) * ax.get_position().width * WIDTH_IN * 72
     beside = max(_BESIDE_PT, ARROW_PT + 2 - drawn_pt) if mark.wide else _BESIDE_PT
@@ -232,7 +232,7 @@ def _dot(ax: Axes, mark: Mark, place: int, axis: Axis) -> None:
 
 
 def _share(axis: Axis, value: float) -> float:
-    """Where a value is in its panel: 0 at the left edge, 1 at the right one."""
+    """Position of a value in its panel: 0 at the left edge, 1 at the right edge."""
     if axis.scale == "linear":
         return (value - axis.low) / (axis.high - axis.low)
     return math.log(value / axis.low) / math.log(axis.high / axis.low)
@@ -244,13 +244,13 @@ def _text(
     ax.annotate(
         text, (x, place), (beside, 0), textcoords="offset points", va="center_baseline", fontsize=8, color=colour,
         annotation_clip=False, zorder=3, fontstyle=fontstyle,
-        # White behind the figures lets gridlines end before them.
+        # A white background of the figures interrupts the gridlines.
         bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
     )  # fmt: skip
 
 
 def _width(axis: Axis, value: float) -> float:
-    """Width of the panel in data units at a value: on a logarithmic axis a step there is a multiple of it."""
+    """Width of the panel in data units at a value; on a logarithmic axis it is proportional to the value."""
     return axis.high - axis.low if axis.scale == "linear" else value * math.log(axis.high / axis.low)
 
 
@@ -343,7 +343,7 @@ def _stacked(spec: Stacked, plain: bool) -> Figure:
 
 
 def _bar(ax: Axes, place: int, bar: Bar, inch: float) -> None:
-    """inch: the width of one unit of the axis, which decides what label fits."""
+    """Draw a bar. inch: the width of one unit of the axis, which decides which label fits."""
     start = 0.0
     for one in bar.segments:
         ax.barh(place, one.length, 0.66, left=start, color=one.colour, edgecolor="white", linewidth=0.8)
@@ -354,7 +354,7 @@ def _bar(ax: Axes, place: int, bar: Bar, inch: float) -> None:
     if bar.idle:
         ax.barh(place, bar.idle, 0.66, left=start, color="white", edgecolor=GREY, linestyle=":", linewidth=0.8)
     if bar.latency is not None:
-        # Above the bar, where it covers no figure.
+        # Above the bar, where the mark covers no figure.
         ax.plot([bar.latency], [place - 0.4], marker="v", markersize=5, color=INK, clip_on=False)
 
 
@@ -364,6 +364,6 @@ def _fitting(segment: Segment, inch: float) -> str:
 
 
 def _luminance(colour: str) -> float:
-    """Relative luminance, linear in the channels as they are stored: enough to choose black or white ink."""
+    """Relative luminance, linear in the stored channels: accurate enough to choose black or white text."""
     red, green, blue = to_rgb(colour)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -1,4 +1,4 @@
-"""Draws a specification as plotly.js reads it: dictionaries of traces and axes (pure; plotly.com/javascript/reference).
+"""Draws a specification for plotly.js: dictionaries of traces and axes (pure; plotly.com/javascript/reference).
 
 The page's script fits colours to the light or dark theme: `<colour> tint` is mixed with the page, `page` is the page's
 own colour. Every point has the tags of its row (`customdata`), by which the page filters.
@@ -45,13 +45,13 @@ SYMBOLS = {
     "*": "star",
     "8": "octagon",
 }
-"""matplotlib's marker → plotly's, so that a backend has the same one in both reports."""
+"""matplotlib's marker → plotly's, so that a backend has the same marker in both reports."""
 
 LINE_PX = 36
 """Height of one line of dots."""
 
 DENSE_PX = 24
-"""The same in a chart of more than DENSE lines."""
+"""Height of one line of dots in a chart of more than DENSE lines."""
 
 DENSE = 14
 
@@ -71,7 +71,7 @@ LEGEND_NAMES = 6
 """Names in a line of the legend."""
 
 WIDE_MARK = "↔"
-"""Beside a marker whose interval is too wide to draw."""
+"""Shown beside a marker whose interval is too wide to draw."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class PlotGroup:
-    """Panels that share a heading and an explanation; wide: few panels, each over half of the page."""
+    """Panels that share a heading and an explanation; wide: few panels, each wider than half of the page."""
 
     title: str
     note: str
@@ -111,7 +111,7 @@ def short(value: float) -> float:
 
 
 def _axis(axis: Axis) -> dict[str, Any]:
-    """Limits and scale. Ticks of a linear axis are plotly's own: a reader who zooms sees others."""
+    """Limits and scale. Ticks of a linear axis are plotly's own, because they change when a reader zooms."""
     found: dict[str, Any] = {"title": {"text": escape(axis.label)}}
     if axis.scale == "linear":
         suffix = {"ticksuffix": axis.suffix} if axis.suffix else {}
@@ -147,7 +147,7 @@ def _face(look: Look, fill: str) -> str:
 
 
 def _whiskers(mark: Mark) -> dict[str, Any]:
-    """The interval around a value as plotly's error bar, paler than what is on it."""
+    """The interval around a value as plotly's error bar, paler than the marks on it."""
     if mark.interval is None:
         return {"visible": False}
     return {
@@ -169,7 +169,7 @@ def _text(mark: Mark) -> str:
 
 
 def _dot_panel(panel: DotPanel) -> Plot:
-    """One line a label, the best at the top; a line without a mark says why."""
+    """One line per label, the best at the top; a line without a mark says why."""
     marks = {label: mark for label, mark in panel.lines.items() if isinstance(mark, Mark)}
     lost = {label: mark for label, mark in panel.lines.items() if isinstance(mark, Absent)}
     start = panel.axis.low if panel.axis.reference is None else panel.axis.reference
@@ -201,7 +201,7 @@ def _dot(label: str, mark: Mark) -> Trace:
 
 
 def _bar_of(label: str, mark: Mark) -> Trace:
-    """The interval alone, so that the processes are on it and below the marker."""
+    """The interval as a separate trace: the processes are drawn on it and below the marker."""
     return {
         "type": "scatter",
         "mode": "markers",
@@ -215,7 +215,7 @@ def _bar_of(label: str, mark: Mark) -> Trace:
 
 
 def _processes(marks: dict[str, Mark]) -> list[Trace]:
-    """The processes behind each median, and a tick at p95; nothing where no mark has either."""
+    """The processes of each median, and a tick at p95; nothing where no mark has either."""
     singles = [(label, mark, value) for label, mark in marks.items() for value in mark.singles]
     tails = [(label, mark, mark.tail) for label, mark in marks.items() if mark.tail is not None]
     found = []
@@ -266,7 +266,7 @@ def _line_panel(panel: LinePanel) -> Plot:
 
 
 def _series(series: Series) -> Iterable[Trace]:
-    """One trace for a line; without one a trace a point, as each has an interval of its own."""
+    """One trace for a line; without a line, one trace per point, because each point has its own interval."""
     whole = [series.points] if series.joined else [(point,) for point in series.points]
     for points in whole:
         marks = [point.mark for point in points]
@@ -279,7 +279,7 @@ def _series(series: Series) -> Iterable[Trace]:
             "x": [short(point.x) for point in points],
             "y": [short(mark.value) for mark in marks],
             "text": [_text(mark) for mark in marks],
-            # Precision beside the marker, backend by colour and shape: names in full would cover each other.
+            # Precision beside the marker, backend by colour and shape: full names would overlap.
             "textposition": "middle right",
             "cliponaxis": False,
             "hovertext": [mark.hover for mark in marks],
@@ -296,7 +296,7 @@ def _series(series: Series) -> Iterable[Trace]:
 
 
 def _entry(series: Series) -> Trace:
-    """What the legend shows of a series: its own look, whatever grade its first point has."""
+    """The legend's entry of a series: its own look, whatever the grade of its first point."""
     return {
         "type": "scatter",
         "mode": "lines+markers" if series.joined else "markers",
@@ -368,7 +368,7 @@ def _segments(name: str, bars: Sequence[Bar]) -> Trace:
 
 
 def _group(name: str, colour: str, tags: Tags) -> Trace:
-    """An entry of the legend: no bar, the colour of a group."""
+    """An entry of the legend, without a bar: the colour of a group."""
     return {
         "type": "bar",
         "orientation": "h",
@@ -382,7 +382,7 @@ def _group(name: str, colour: str, tags: Tags) -> Trace:
 
 
 def _idle(name: str, bars: Sequence[Bar]) -> Trace:
-    """Behind the parts, up to the latency."""
+    """The bars behind the parts, up to the latency."""
     pattern = {"shape": "/", "size": 7, "solidity": 0.25, "fgcolor": "#aaaaaa", "bgcolor": "rgba(0,0,0,0)"}
     return {
         "type": "bar",

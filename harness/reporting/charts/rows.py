@@ -1,4 +1,4 @@
-"""Rows as charts show them: which are drawn, what they are called, and the mark of each (pure)."""
+"""Selects the rows of a chart, and makes the label and the mark of each (pure)."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ MAX_SHAPES = 6
 """Shapes in one chart: the smallest, the largest and evenly between them."""
 
 MAX_LINES = 14
-"""Backends in one panel; the fastest stay."""
+"""Largest number of backends in one panel: the fastest."""
 
 
 @dataclass(frozen=True)
 class TableRows:
-    """What the charts of one table are built from.
+    """The data for the charts of one table.
 
-    model: with its boundary and mode where they are not the usual ones. rows: measured, in reading order. lost: failed
-    or missing ones. baseline: the backend that speed-ups refer to. conditions: under which the rows were measured.
+    model: with boundary and mode where they differ from the usual. rows: measured, in reading order. lost: failed or
+    missing rows. baseline: the backend that speed-ups refer to. conditions: under which the rows were measured.
     """
 
     model: str
@@ -42,7 +42,7 @@ class TableRows:
 
 
 def tags(row: Row) -> Tags:
-    """What the page filters by: model, backend, precision, batch, grade."""
+    """Values by which the page filters: model, backend, precision, batch, grade."""
     return (row.model, row.backend, row.precision, str(row.batch_size), row.grade or row.status)
 
 
@@ -64,7 +64,7 @@ def has_speedup(row: Row) -> bool:
 
 
 def names(rows: Sequence[Row]) -> dict[str, str]:
-    """Case id → label: backend and precision, the setting where several would read alike, and accuracy beside int8."""
+    """Case id → label: backend and precision, the setting where labels would be equal, and accuracy with int8."""
     labels = series.labels(rows)
     together: dict[str, list[Row]] = {}
     for row in rows:
@@ -74,7 +74,7 @@ def names(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def accuracy(rows: Iterable[Row]) -> str:
-    """The worst accuracy of rows whose precision changes answers; empty for others and where it is unknown."""
+    """The worst accuracy of rows whose precision changes answers; empty for other rows and where it is unknown."""
     found = [row.parity for row in rows if row.precision == "int8" and row.parity and row.weights != "seeded"]
     if agreements := [one.top1_agreement for one in found if one.top1_agreement is not None]:
         return f"top-1 {units.percent(min(agreements))}"
@@ -84,7 +84,7 @@ def accuracy(rows: Iterable[Row]) -> str:
 
 
 def shapes(rows: Sequence[Row]) -> list[tuple[tuple[int, int], list[Row]]]:
-    """Rows by (sequence length or 0, batch), thinned out to MAX_SHAPES."""
+    """Rows by (sequence length or 0, batch), reduced to MAX_SHAPES shapes."""
     found = ranking.by_shape(rows)
     if len(found) <= MAX_SHAPES:
         return found
@@ -106,7 +106,7 @@ def absent(row: Row) -> Absent:
 
 
 def scaled(interval: Interval | None, divisor: float = 1) -> tuple[Interval | None, bool]:
-    """(the interval to draw, whether it is too wide to draw): one too wide would squeeze all others."""
+    """(the interval to draw, whether it is too wide to draw): a too wide interval would squeeze all others."""
     if interval is None:
         return None, False
     drawn = to_scale(interval)
@@ -114,7 +114,7 @@ def scaled(interval: Interval | None, divisor: float = 1) -> tuple[Interval | No
 
 
 def latency_mark(row: Row, divisor: float) -> Mark | Absent:
-    """The headline latency in units of `divisor` nanoseconds."""
+    """The latency (headline) in units of `divisor` nanoseconds."""
     latency = row.latency_ns
     if latency is None or not has_latency(row):
         return absent(row)
@@ -135,7 +135,7 @@ def latency_mark(row: Row, divisor: float) -> Mark | Absent:
 
 
 def speedup_mark(row: Row) -> Mark | Absent:
-    """How many times as fast as the baseline."""
+    """Speed-up over the baseline."""
     if row.speedup is None:
         return absent(row)
     interval, wide = scaled(row.speedup.ci95)
@@ -152,20 +152,20 @@ def speedup_mark(row: Row) -> Mark | Absent:
 
 
 def lowest(mark: Mark) -> float:
-    """The left end of a mark on a logarithmic axis, within a quarter of its value: one process far off runs out of the
-    panel rather than squeeze all others."""
+    """The left end of a mark on a logarithmic axis, not below a quarter of its value: a distant process leaves the
+    panel instead of squeezing all others."""
     ends = [mark.value, *mark.singles, *([mark.interval.low] if mark.interval else [])]
     return max(min(ends), mark.value / 4)
 
 
 def highest(mark: Mark) -> float:
-    """The right end of a mark, its tail included; processes far off as above."""
+    """The right end of a mark, including its tail; distant processes as above."""
     furthest = max([mark.value, *mark.singles, *([mark.interval.high] if mark.interval else [])])
     return max(mark.value, mark.tail or 0, min(furthest, 4 * mark.value))
 
 
 def reading(first: str, rows: Iterable[Row], marks: Iterable[Mark], *more: str) -> str:
-    """What the marks mean, as far as the chart has them. first: of every mark; more: of some, empty for none."""
+    """The meaning of the marks that the chart has. first: for every mark; more: for some marks, may be empty."""
     shown, found = list(rows), list(marks)
     parts = {
         first: True,
@@ -180,7 +180,7 @@ def reading(first: str, rows: Iterable[Row], marks: Iterable[Mark], *more: str) 
 
 
 def hover(row: Row) -> str:
-    """What is shown beside a point under the pointer, as plotly's own few tags: all names in it are escaped."""
+    """Text for a point under the pointer, with the few tags that plotly allows; all names in it are escaped."""
     sequence = f", sequence {row.sequence_length}" if row.sequence_length else ""
     lines = [f"<b>{escape(series.named(row))}</b>", f"batch {row.batch_size}{sequence}"]
     latency = row.latency_ns
@@ -205,7 +205,7 @@ def hover(row: Row) -> str:
 def by_label(
     rows: Sequence[Row], labels: dict[str, str], mark: Callable[[Row], Mark | Absent], biggest_first: bool = False
 ) -> dict[str, Mark | Absent]:
-    """Label → mark of the rows of one panel: the best first, those without a mark last."""
+    """Label → mark of the rows of one panel: the best first, rows without a mark last."""
     found = {labels[row.case_id]: mark(row) for row in rows[:MAX_LINES]}
     sign = -1 if biggest_first else 1
 
@@ -217,8 +217,8 @@ def by_label(
 
 
 def common_labels(panels: Iterable[dict[str, Mark | Absent]]) -> tuple[str, ...]:
-    """Lines of several panels: in the order of the first one, then those that only later ones have; never drawn ones
-    last."""
+    """Labels of several panels: in the order of the first panel, then labels that only later panels have, then labels
+    that no panel draws."""
     found = list(panels)
     drawn = [label for panel in found for label, mark in panel.items() if isinstance(mark, Mark)]
     return tuple(dict.fromkeys([*drawn, *sorted(label for panel in found for label in panel)]))

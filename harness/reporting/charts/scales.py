@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from harness.reporting.charts.spec import Axis
 
 MAX_FINE_SPAN = 60
-"""Largest over smallest value up to which 1, 2 and 5 of each decade have room for their labels."""
+"""Largest ratio of the ends at which the labels of 1, 2 and 5 of each decade have room."""
 
 
 def from_zero(label: str, high: float, room: float = 1.0, most: int = 4, suffix: str = "") -> Axis:
-    """A linear axis from 0, so that twice as far is twice as much. room: its length in multiples of `high`."""
+    """A linear axis from 0, so that lengths are proportional to values. room: its length in multiples of `high`."""
     end = room * high or 1.0
     return Axis(label, 0.0, end, tuple(even_ticks(0.0, end, most)), suffix=suffix)
 
 
 def even_ticks(low: float, high: float, most: int = 4) -> list[float]:
-    """Multiples of 1, 2 or 5 of a decade between the ends, at most `most` steps; 0 is one of them."""
+    """Multiples of 1, 2 or 5 of a decade between the ends, including 0, in at most `most` steps."""
     rough = (high - low) / most
     decade = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * decade for factor in (1, 2, 5, 10) if factor * decade >= rough * (1 - 1e-9))
@@ -27,7 +27,7 @@ def even_ticks(low: float, high: float, most: int = 4) -> list[float]:
 
 
 def decades(label: str, low: float, high: float, suffix: str = "") -> Axis:
-    """A logarithmic axis with 1, 2 and 5 of each decade where they have room, else 1 alone."""
+    """A logarithmic axis with 1, 2 and 5 of each decade where they have room, otherwise only 1."""
     ticks = log_ticks(low, high, 10)
     if high / low >= MAX_FINE_SPAN:
         ticks = [tick for tick in ticks if math.isclose(math.log10(tick), round(math.log10(tick)), abs_tol=1e-9)]
@@ -35,7 +35,7 @@ def decades(label: str, low: float, high: float, suffix: str = "") -> Axis:
 
 
 def doublings(label: str, low: float, high: float, most: int | None = None, suffix: str = "") -> Axis:
-    """A logarithmic axis with powers of two. most: labels that have room."""
+    """A logarithmic axis with powers of two. most: number of labels that have room."""
     return Axis(label, low, high, tuple(log_ticks(low, high, 2, most)), "log2", suffix)
 
 
@@ -46,10 +46,10 @@ def widened(values: Sequence[float]) -> tuple[float, float]:
 
 
 def log_ticks(low: float, high: float, base: int, most: int | None = None) -> list[float]:
-    """What people count in: powers of two, or 1, 2 and 5 of each decade; even steps where fewer than three of those lie
-    between two different ends, as one tick alone tells no scale. Some lie beyond the ends. low: above 0.
+    """Powers of two, or 1, 2 and 5 of each decade; even steps where fewer than three of these lie between two different
+    ends, because a single tick shows no scale. Some ticks lie beyond the ends. low: above 0.
 
-    most: powers of two whose labels have room; of more only every second, third, … is kept, 1 always.
+    most: number of labels that have room; of more powers of two only every second, third, … is kept, and always 1.
     """
     steps = (1,) if base == 2 else (1, 2, 5)
     powers = range(math.floor(math.log(low, base)) - 1, math.ceil(math.log(high, base)) + 1)

@@ -1,6 +1,6 @@
-"""Which charts a summary gets, under which names, and a bound on their number (pure: summary → specifications).
+"""Selects the charts of a summary, with names and a limit on their number (pure: summary → specifications).
 
-A new chart of a table is a module beside this one and a line in CHARTS; both reports show it.
+A new chart of a table needs a module in this folder and a line in CHARTS; both reports show it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ CHARTS: Mapping[str, Callable[[TableRows], Spec | None]] = {
     "speedup": speedup,
     "cold": cold_start,
 }
-"""End of the file's name → the chart of one table, None where it has nothing to draw; in the order of the reports."""
+"""End of the file's name → chart of one table, None where it has nothing to draw; in the order of the reports."""
 
 MAX_TABLES = 12
 MAX_ROWS = 600
-"""Charts are drawn for the first tables up to these bounds: a third of a second each, and a reader looks at few."""
+"""Charts are drawn for the first tables up to these limits: each takes a third of a second, and readers need few."""
 
 MAX_OVERVIEW = 12
 """Models in the overview."""
@@ -43,7 +43,7 @@ MAX_OVERVIEW = 12
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart under its file's name. table: the one that it belongs to, None of the whole report."""
+    """A chart and its file's name. table: the table that it belongs to; None for a chart of the whole report."""
 
     name: str
     table: TableKey | None
@@ -52,7 +52,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Selection:
-    """The charts of one report, and what was left out."""
+    """The charts of one report, and a note on those that were left out."""
 
     charts: tuple[Chart, ...] = ()
     note: str = ""
@@ -66,7 +66,7 @@ class Selection:
 
 
 def select(summary: Summary) -> Selection:
-    """The charts of a summary: an overview, and those of each of the first tables."""
+    """The charts of a summary: an overview, and the charts of the first tables."""
     tables = ranking.by_table(summary.rows)
     if not tables:
         return Selection()
@@ -81,7 +81,7 @@ def select(summary: Summary) -> Selection:
 
 
 def tables_drawn(tables: Sequence[tuple[TableKey, Sequence[Row]]]) -> int:
-    """How many tables, from the first one, have charts."""
+    """Number of tables that have charts, from the first table on."""
     drawn = rows_drawn = 0
     for _, rows in tables[:MAX_TABLES]:
         if drawn and rows_drawn + len(rows) > MAX_ROWS:
@@ -100,14 +100,14 @@ def of_table(summary: Summary, key: TableKey, rows: Sequence[Row]) -> dict[str, 
 
 
 def of_overview(summary: Summary, tables: Sequence[tuple[TableKey, Sequence[Row]]]) -> Dots:
-    """Every model; one boundary and mode in one chart: the plan's first."""
+    """The overview of all models; it has a single boundary and mode, the plan's first."""
     way = boundaries.way_of(tables[0][0])
     groups = [(key.model, rows) for key, rows in tables if boundaries.way_of(key) == way][:MAX_OVERVIEW]
     return overview(groups, short_conditions(summary, [row for _, rows in groups for row in rows]))
 
 
 def of_layers(summary: Summary, compared: Sequence[Alike]) -> list[Chart]:
-    """A chart for each of the first comparisons of profiles, in their order; their tables have the figures of all."""
+    """A chart for each of the first comparisons of profiles, in order; the tables have the figures of all."""
     return [
         Chart(
             _stem((slug_of(found.rows[0]), found.setting, found.rows[0].weights, "layers"), several=True),
@@ -119,6 +119,6 @@ def of_layers(summary: Summary, compared: Sequence[Alike]) -> list[Chart]:
 
 
 def _stem(key: Sequence[str], several: bool) -> str:
-    """A file name for the charts of a table: the model's slug, which no other model has and every file system takes,
-    with the rest where a model has several tables."""
+    """A file name for the charts of a table: the model's slug, which is unique and valid in every file system, with the
+    rest of the key where a model has several tables."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(key) if several else key[0]).strip("-.")

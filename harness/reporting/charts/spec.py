@@ -1,8 +1,8 @@
-"""What a chart shows, with everything decided: marks, limits, scales, ticks, labels and captions (plain data).
+"""The complete specification of a chart: marks, limits, scales, ticks, labels and captions (plain data).
 
-Three kinds: dots with intervals, lines (or points alone) over a number, and stacked bars. A module beside this one
-builds each chart from rows; `matplotlib_drawer` and `plotly_drawer` draw any specification and decide nothing about its
-content.
+There are three kinds: dots with intervals, lines (or only points) over a number, and stacked bars. Other modules of
+this folder build each chart from rows; `matplotlib_drawer` and `plotly_drawer` draw any specification and decide
+nothing about its content.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from harness.core.schemas import Interval
 from harness.reporting.charts.style import GREY, Look
 
 Fill = Literal["solid", "tint", "hollow"]
-"""Of a marker: fp32, another precision, not ranked."""
+"""Fill of a marker: fp32, another precision, not ranked."""
 
 Scale = Literal["linear", "log", "log2"]
 
 Tags = tuple[str | None, ...]
-"""Model, backend, precision, batch and grade of a mark, by which the page filters; None: whatever is chosen."""
+"""Model, backend, precision, batch and grade of a mark, by which the page filters; None matches every choice."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis. low, high: its ends. ticks: in its units; some may lie beyond the ends. suffix: of their labels.
+    """One axis. low, high: its ends. ticks: in its units, some maybe beyond the ends. suffix: of the ticks' labels.
 
     reference: where a line crosses it. band: (low, high) of a grey band.
     """
@@ -53,9 +53,10 @@ class Axis:
 class Mark:
     """One estimate: a marker at `value`, a bar for its interval.
 
-    interval: drawn to scale, in the units of the axis; None for none, and where it is too wide to draw (`wide`).
-    tail: end of the thin line (p95). singles: the values of the processes. text: beside the marker. hover: under the
-    pointer, as plotly's few tags. warm: an arrow to the right, because a first start takes longer.
+    interval: drawn to scale, in the units of the axis; None without an interval, and where it is too wide to draw
+    (`wide`). tail: end of the thin line (p95). singles: the values of the processes. text: beside the marker. hover:
+    text under the pointer, with the few tags that plotly allows. warm: an arrow to the right, because a first start
+    takes longer.
     """
 
     value: float
@@ -86,7 +87,7 @@ class Absent:
 
 @dataclass(frozen=True)
 class DotPanel:
-    """One panel of dots: label of a line → its mark, the best first."""
+    """One panel of dots: label of each line → its mark, the best first."""
 
     title: str
     axis: Axis
@@ -94,7 +95,7 @@ class DotPanel:
 
     @property
     def marks(self) -> list[Mark]:
-        """The lines that have one."""
+        """Marks of the lines that have one."""
         return [mark for mark in self.lines.values() if isinstance(mark, Mark)]
 
 
@@ -102,8 +103,8 @@ class DotPanel:
 class Dots:
     """Dots with intervals in panels side by side.
 
-    title: says what it is of by itself; heading: below a heading that names the model. reading: what the marks mean;
-    conditions: under which it was measured. labels: the lines of all panels, the best of the first one first.
+    title: complete by itself; heading: for use below a heading that names the model. reading: the meaning of the marks;
+    conditions: of the measurements. labels: the lines of all panels, in the order of the first panel, the best first.
     """
 
     title: str
@@ -117,7 +118,7 @@ class Dots:
 
 @dataclass(frozen=True)
 class Point:
-    """A mark of a series at `x`; its `value`, interval and text are along y."""
+    """A mark of a series at `x`; its `value` and interval are along y."""
 
     x: float
     mark: Mark
@@ -125,8 +126,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """Points of one look and one entry of the legend. fill: of that entry. dashes: lengths of line and gap in multiples
-    of the line's width, empty for a solid line. joined: by a line."""
+    """Points that share a look and an entry of the legend. fill: of that entry. dashes: lengths of line and gap in
+    multiples of the line's width, empty for a solid line. joined: whether a line joins the points."""
 
     name: str
     look: Look
@@ -157,12 +158,12 @@ class Lines:
     conditions: str
     panels: tuple[LinePanel, ...]
     legend: tuple[Series, ...]
-    """One of each name, in the order in which they are listed."""
+    """A series for each name, in the order of the legend."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of a bar. labels: what may be written on it, the longest first, where it fits."""
+    """A part of a bar. labels: possible labels, the longest first; the first that fits is written."""
 
     name: str
     group: str
@@ -174,8 +175,8 @@ class Segment:
 
 @dataclass(frozen=True)
 class Bar:
-    """One stacked bar. figure: below its label. idle: what follows the segments up to its latency, drawn empty.
-    latency: a triangle; None where it is unknown."""
+    """One stacked bar. figure: below its label. idle: the rest from the segments up to the latency, drawn empty.
+    latency: drawn as a triangle; None where it is unknown."""
 
     label: str
     figure: str
@@ -189,9 +190,9 @@ class Bar:
 
 @dataclass(frozen=True)
 class Stacked:
-    """Stacked bars, from the top. title, heading, reading, conditions: as in Dots. order: names of segments, in which
-    every bar has its own. legend: (name, colour) of each group of segments; idle: the legend's name for what follows
-    them, empty where nothing does."""
+    """Stacked bars, from the top. title, heading, reading, conditions: as in Dots. order: names of segments, in the
+    order of every bar. legend: (name, colour) of each group of segments. idle: the legend's name for the rest of a
+    bar, empty without one."""
 
     title: str
     heading: str

@@ -1,4 +1,4 @@
-"""Speed-up over the baseline backend, a panel a shape, one scale for all (pure)."""
+"""The chart of speed-up over the baseline backend, a panel per shape, one scale for all (pure)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from harness.reporting.charts.scales import doublings
 from harness.reporting.charts.spec import Axis, DotPanel, Dots, Mark
 
 MAX_TICKS = 13
-"""Labels that have room beside each other in a chart of one column."""
+"""Number of labels that have room in a chart of one column."""
 
 
 def speedup(table: TableRows) -> Dots | None:
-    """None where no row has another one as its baseline."""
+    """The chart; None where no row has another row as its baseline."""
     if not any(map(has_speedup, table.rows)):
         return None
     labels = names(table.shown)
@@ -47,7 +47,7 @@ def speedup(table: TableRows) -> Dots | None:
 
 
 def ratio_axis(label: str, marks: list[Mark], most: int | None = None) -> Axis:
-    """Powers of two with 1 among them, room for figures to the right, and a line at 1."""
+    """An axis with powers of two including 1, room for figures to the right, and a line at 1."""
     low = min([of_rows.lowest(mark) for mark in marks] + [1.0])
     high = max([of_rows.highest(mark) for mark in marks] + [1.0])
     span = math.log2(high / low) or 1

@@ -1,4 +1,4 @@
-"""How charts look: size, type, and one colour and marker a backend in every chart."""
+"""The style of charts: size, fonts, and for each backend the same colour and marker in every chart."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 import matplotlib as mpl
 
 WIDTH_IN = 8.3
-"""Inches; a README shows images about 830 pixels wide, so a point of type is 1.4 of its pixels."""
+"""Inches. A README shows images about 830 pixels wide, so a point of font size is 1.4 pixels there."""
 
 DPI = 200
 """Twice the README's pixels: sharp on a dense screen."""
 
 GREY = "#8a8a8a"
-"""Everything that is not ranked."""
+"""Colour of rows that are not ranked."""
 
 INK = "#222222"
 FAINT = "#dddddd"
@@ -40,18 +40,18 @@ LOOKS: Mapping[str, Look] = {
     "tensorrt": Look("#CC79A7", "P"),
     "onnxruntime-tensorrt": Look("#56B4E9", "X"),
 }
-"""Okabe and Ito's palette, told apart with every common colour blindness (jfly.uni-koeln.de/color); the markers tell
-them apart in print. A backend keeps its look in every figure, so that the eye learns it once."""
+"""Okabe and Ito's palette, distinct with every common colour blindness (jfly.uni-koeln.de/color); the markers are
+distinct in print. A backend has the same look in every figure."""
 
 _OTHER_COLOURS = ("#56B4E9", "#CC79A7", "#0072B2", "#D55E00", "#E69F00", "#009E73")
 _OTHER_MARKERS = ("X", "h", "p", "<", ">", "*", "8")
 
 _TINT = 0.35
-"""How much of its colour a tint keeps; the rest is white."""
+"""Share of the colour in a tint; the rest is white."""
 
 RC: Any = {
     "font.family": "DejaVu Sans",
-    "text.parse_math": False,  # a `$` in the name of a model is no formula
+    "text.parse_math": False,  # a `$` in the name of a model must not start a formula
     "font.size": 9.0,
     "axes.titlesize": 9.5,
     "axes.titleweight": "bold",
@@ -83,12 +83,12 @@ RC: Any = {
 
 
 def drawing() -> AbstractContextManager[None]:
-    """Within this context matplotlib draws in our type and colours, and forgets them afterwards."""
+    """Context in which matplotlib uses our fonts and colours; its settings are restored afterwards."""
     return mpl.rc_context(RC)
 
 
 def look(backend: str) -> Look:
-    """The look of a backend; one that the table does not know gets the same one every time, from its name."""
+    """The look of a backend. A backend that is not in the table gets a fixed look, derived from its name."""
     if backend in LOOKS:
         return LOOKS[backend]
     digest = hashlib.sha256(backend.encode()).digest()
@@ -98,7 +98,7 @@ def look(backend: str) -> Look:
 def dashes(precision: str, number: int) -> tuple[float, ...]:
     """Lengths of line and gap in multiples of the line's width: full precision is solid (empty), others are dashed.
 
-    number: of a backend's line of this precision, by whose setting it has so many dots after each dash.
+    number: of the line among those of its backend and precision; the line has this many dots after each dash.
     """
     if number == 0:
         return () if precision == "fp32" else (4, 2)
@@ -106,7 +106,7 @@ def dashes(precision: str, number: int) -> tuple[float, ...]:
 
 
 def face(colour: str, fill: str) -> str:
-    """Colour inside a marker on white: its own, a tint of it, or white where it is hollow."""
+    """Colour inside a marker on white: the given colour, a tint of it, or white for a hollow marker."""
     return {"solid": colour, "tint": _tint(colour), "hollow": "white"}[fill]
 
 

@@ -1,4 +1,4 @@
-"""Throughput against batch size, a panel a sequence length (pure)."""
+"""The chart of throughput against batch size, a panel per sequence length (pure)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from harness.reporting.charts.spec import Axis, LinePanel, Lines, Mark, Point, S
 from harness.reporting.charts.style import dashes, look
 
 MAX_LENGTHS = 3
-"""Sequence lengths beside each other."""
+"""Largest number of panels side by side."""
 
 LOG_FROM = 12
-"""Largest rate over smallest from which the axis is logarithmic: on a linear one small batches lie on the floor."""
+"""Ratio of largest to smallest rate from which the axis is logarithmic; else small batches would be near 0."""
 
 
 def throughput(table: TableRows) -> Lines | None:
-    """Items per second; None with a single batch size."""
+    """The chart, in items per second; None with a single batch size."""
     shown = [row for row in table.rows if row.throughput_per_s is not None]
     if len({row.batch_size for row in shown}) < 2:
         return None
@@ -27,7 +27,7 @@ def throughput(table: TableRows) -> Lines | None:
     lines: dict[str, list[Row]] = {}
     for row in sorted(shown, key=lambda row: row.batch_size):
         lines.setdefault(labels[row.case_id], []).append(row)
-    # The best at the largest batch first: the legend then reads down as the lines end.
+    # The best at the largest batch first: the legend then has the order of the lines' right ends.
     legend = [
         _series(label, found, numbers[plain[found[0].case_id]])
         for label, found in sorted(lines.items(), key=lambda item: _order(item[1][-1]))[:MAX_LINES]
@@ -81,7 +81,7 @@ def _mark(row: Row) -> Mark:
 
 
 def _batches(rows: Sequence[Row]) -> Axis:
-    """A logarithmic axis with the batch sizes whose labels do not touch: each a twelfth of the range or more apart."""
+    """A logarithmic axis with the batch sizes whose labels do not touch: at least a twelfth of the range apart."""
     sizes = sorted({row.batch_size for row in rows})
     step = (sizes[-1] / sizes[0]) ** (1 / 12)
     kept: list[float] = []

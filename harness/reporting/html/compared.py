@@ -32,7 +32,7 @@ def is_of(found: Comparison, summary: Summary) -> bool:
 
 
 def compared(found: Comparison, conditions: str) -> dict[str, Any]:
-    """What the section shows. conditions: those of the summary."""
+    """The content of the section. conditions: of the summary."""
     rows = [row for row in change.worst_first(found.rows) if row.ratio is not None]
     table = comparison.compared_table(rows)
     lines = [

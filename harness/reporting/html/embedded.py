@@ -1,4 +1,4 @@
-"""What stands inside the page so that it needs no network: style, program, and the library that draws its charts."""
+"""The files embedded in the page so that it needs no network: style, program, and the library that draws charts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def can_draw() -> bool:
 
 
 def plotly_js() -> str:
-    """The library as its Python package has it."""
+    """The library from its Python package."""
     from plotly.offline import get_plotlyjs  # noqa: PLC0415 - only a page with charts needs it
 
     return str(get_plotlyjs())
@@ -27,13 +27,13 @@ def plotly_js() -> str:
 
 @cache
 def packed(text: str) -> str:
-    """Compressed and in base64, the same for the same text: a third of the library's size."""
+    """The text compressed and in base64, a third of the library's size; the same text gives the same result."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 @cache
 def style() -> str:
-    """The page's style sheet, in the colours that the live page has too."""
+    """The page's style sheet, with the same colours as the live page."""
     palette = files("harness.reporting").joinpath("palette.css").read_text(encoding="utf-8")
     return palette + _asset("report.css") + _asset("profile.css")
 

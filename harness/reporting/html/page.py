@@ -1,6 +1,6 @@
 """results/report.html from a summary (pure: the same summary gives the same bytes).
 
-The page is a list of sections, each a template with what it shows; the navigation is made from the same list.
+The page is a list of sections, each a template with its content; the navigation is made from the same list.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ GRADE = "grade"
 
 @dataclass(frozen=True)
 class Entry:
-    """One case: its cells in the order of the headers, why it has its grade, and what ran."""
+    """One case: its cells in the order of the headers, the reasons for its grade, and the software that ran."""
 
     row: Row
     cells: tuple[Markup, ...]
@@ -58,15 +58,15 @@ class Entry:
 
     @property
     def flags(self) -> tuple[Flag, ...]:
-        """Flags with what was seen and what to do about it."""
+        """Flags, each with its evidence and its remedy."""
         return self.row.flags
 
 
 @dataclass(frozen=True)
 class CaseTable:
-    """headers: (name, `word` or `num`); the grade stands in a column of its own, before them.
+    """A table of cases. headers: (name, `word` or `num`); the grade has a separate column before them.
 
-    notes: what marks in the cells mean.
+    notes: the meaning of marks in the cells.
     """
 
     headers: tuple[tuple[str, str], ...]
@@ -101,25 +101,25 @@ def _facts(row: Row) -> Iterable[tuple[str, str]]:
 
 
 def stamp(summary: Summary) -> Markup:
-    """The line of the page's head."""
+    """The line in the head of the page."""
     return Markup('<meta name="inferometer-summary" content="{}">').format(summary.digest)
 
 
 def shows(page: bytes, summary: Summary) -> bool:
-    """Whether a page was made from this summary, whenever that was written."""
+    """Whether a page was made from this summary, even if the summary was written again since."""
     return stamp(summary).encode() in page
 
 
 FILTERS = ("model", "backend", "precision", "batch", "grade")
-"""What the page filters by, in the order of `plot.tags`."""
+"""The page's filters, in the order of `plot.tags`."""
 
 MAX_ABOVE = 3
-"""Panels of the overview that are above the first table."""
+"""Largest number of panels of the overview above the first table."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """One part of the page: an anchor, a heading, the template that shows it and what that needs."""
+    """One part of the page: an anchor, a heading, a template and its content."""
 
     anchor: str
     title: str
@@ -140,10 +140,10 @@ def page(
 ) -> str:
     """The whole page.
 
-    proof: what the self-test found; with_plots: False leaves all charts out; profile, what_if: the sections so named,
-    all three as Markdown. profiled: what the profile's trees are made of; comparison: with an earlier run; more: what
-    further rounds would make surer, as Markdown. of: the stamp of the summary in its file, where names
-    are shortened here.
+    proof: the result of the self-test; profile, what_if: the sections with these names; all three as Markdown.
+    with_plots: False leaves all charts out. profiled: data of the profile's trees. comparison: with an earlier run.
+    more: the rows that need further rounds, as Markdown. of: the stamp of the summary in its file, where names are
+    shortened here.
     """
     tables = ranking.by_table(summary.rows)
     sections = list(_sections(summary, tables, proof, with_plots, profile, profiled, comparison, what_if, more))
@@ -203,7 +203,7 @@ def _sections(
     explained = {case.case_id for kin in families for case in kin.cases} if profile else set()
     chapters = list(_chapters(summary, tables, with_plots, explained))
     overview = list(_overview(summary, tables)) if with_plots and tables else []
-    # The first figures come within two screens: one row of panels may be above them.
+    # The first figures must appear within two screens: at most one row of panels may be above them.
     above = bool(overview) and len(overview[0].content["groups"][0].plots) <= MAX_ABOVE
     yield from (*overview, *chapters) if above else (*chapters, *overview)
     advice = recommend(summary)
@@ -231,7 +231,7 @@ def _sections(
 def _chapters(
     summary: Summary, tables: Sequence[tuple[TableKey, list[Row]]], with_plots: bool, explained: Set[str]
 ) -> Iterable[Section]:
-    """A chapter a table; one of a single row (e2e, offline) is a part of the chapter of its model that is before it.
+    """A chapter per table; a table of a single row (e2e, offline) is part of the preceding chapter of its model.
 
     explained: cases whose profile is in the page.
     """
@@ -260,7 +260,7 @@ def _chapters(
 
 
 def _overview(summary: Summary, tables: Sequence[tuple[TableKey, list[Row]]]) -> Iterable[Section]:
-    """Every model in one chart; nothing of a single one, whose chapter has it."""
+    """Every model in one chart; nothing for a single model, whose chapter has this chart."""
     spec = selection.of_overview(summary, tables)
     if len(spec.panels) > 1:
         group = plotly_drawer.draw(spec)
@@ -268,7 +268,7 @@ def _overview(summary: Summary, tables: Sequence[tuple[TableKey, list[Row]]]) ->
 
 
 def _card_tags(verdict: Verdict, models: Sequence[str]) -> Tags:
-    """What a card is filtered by: its fastest row, or its model alone."""
+    """Values that filter a card: those of its fastest row, or only its model."""
     if verdict.fastest:
         return tags(verdict.fastest)
     about = [model for model in models if verdict.where.startswith(f"{model} ")]
@@ -284,7 +284,7 @@ def _prose(anchor: str, title: str, text: str) -> Section:
 
 
 def _filters(rows: Iterable[Row]) -> list[tuple[str, list[str]]]:
-    """(name, values) of each filter with more than one value; numbers in their own order, words in the plan's."""
+    """(name, values) of each filter with more than one value; numbers in ascending order, words in the plan's order."""
     seen = [tags(row) for row in rows]
     found = [(name, list(dict.fromkeys(tag[place] or "" for tag in seen))) for place, name in enumerate(FILTERS)]
     ordered = [(name, sorted(values, key=int) if name == "batch" else values) for name, values in found]

@@ -1,4 +1,4 @@
-"""The page's profiles: model, shape and backend as lines that fold out to layers and operators (pure)."""
+"""The page's profiles: a line for each model, shape and backend, which expands to layers and operators (pure)."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from harness.reporting.tables.layers import mark, trust_lines
 from harness.reporting.writers.html import KINDS, inline
 
 MAX_LINES = 2_000
-"""Lines of one tree: the ones that took longest, with everything that they stand in."""
+"""Lines of one tree: the lines that took longest, with all lines that contain them."""
 
 
 @dataclass
 class Line:
-    """A layer, or a module that only its nodes tell of.
+    """A layer, or a module that is known only from its nodes.
 
-    label: its name without that of what it stands in; path: its whole name; row: as profiled, None of a line made here;
-    self_ns, total_ns: as in LayerRow; total_ns of a line made here is the sum of its nodes.
+    label: its name without the name of the line that contains it; path: its whole name; row: as profiled, None for a
+    line made here. self_ns, total_ns: as in LayerRow; total_ns of a line made here is the sum of its nodes.
     """
 
     label: str
@@ -48,12 +48,12 @@ class Line:
 
     @property
     def total_ns(self) -> int:
-        """Time of this line and of all below it."""
+        """Time of this line and of all lines below it."""
         return self.row.total_ns if self.row else sum(line.total_ns for line in self.below)
 
     @property
     def group(self) -> Group | None:
-        """Its own, or the one that all below it share."""
+        """Its own group, or the group that all lines below it share."""
         if self.row:
             return self.row.group
         groups = {line.group for line in self.below}
@@ -61,12 +61,12 @@ class Line:
 
 
 def tree(layers: Sequence[LayerRow]) -> list[Line]:
-    """The lines that stand in no other, each with what stands in it, in the order in which they ran."""
+    """The top lines, each with the lines that it contains, in the order in which they ran."""
     return _modules(layers) if is_tree(layers) else _graph(layers)
 
 
 def flat(lines: Sequence[Line], most: int = MAX_LINES) -> tuple[list[tuple[int, Line]], int]:
-    """(depth, line) from the top, each before what stands in it; and how many of the shortest were left out."""
+    """(depth, line) from the top, each line before its content; and how many of the shortest lines were left out."""
     everything = list(_walk(lines, 0))
     if len(everything) <= most:
         return everything, 0
@@ -74,7 +74,7 @@ def flat(lines: Sequence[Line], most: int = MAX_LINES) -> tuple[list[tuple[int, 
     kept = set(longest)
     shown, above = [], [True]
     for place, (depth, line) in enumerate(everything):
-        # A mean may be above that of what it stands in: a line goes with the one that holds it.
+        # A mean may be above that of the containing line: where that line is left out, this line is too.
         fits = above[depth] and place in kept
         above[depth + 1 :] = [fits]
         if fits:
@@ -98,7 +98,7 @@ def _modules(layers: Sequence[LayerRow]) -> list[Line]:
 
 
 def _label(row: LayerRow) -> str:
-    """Names within a tree are paths: what the line above says already is left out."""
+    """The name without the part that the line above already shows; names within a tree are paths."""
     return row.name.removeprefix(f"{row.parent}.")
 
 
@@ -114,7 +114,7 @@ def _graph(layers: Sequence[LayerRow]) -> list[Line]:
 
 
 def _module(modules: dict[str, Line], path: str) -> Line:
-    """The line of a module, made with all above it where it is new."""
+    """The line of a module; where it is new, it is made with all lines above it."""
     if path not in modules:
         above, _, label = path.rpartition(".")
         modules[path] = Line(label, path)
@@ -123,7 +123,7 @@ def _module(modules: dict[str, Line], path: str) -> Line:
 
 
 def _joined(line: Line) -> Line:
-    """A module that holds one module and nothing else is one line with it: `encoder.layer`."""
+    """A module that holds only one other module is joined with it in one line: `encoder.layer`."""
     line.below = [_joined(one) for one in line.below]
     only = line.below[0] if len(line.below) == 1 else None
     if line.path and only and only.row is None:
@@ -137,8 +137,8 @@ _MAX_MEMBERS = 4
 
 
 def layers_data(layers: Sequence[LayerRow]) -> dict[str, Any]:
-    """columns: (name, `word` or `num`); lines: depth, group, share of all time in it and below, share by itself, whole
-    name, everything that was fused into it, and a cell a column; more: lines left out."""
+    """Layers for the page's script. columns: (name, `word` or `num`); lines: depth, group, share of all time in it and
+    below, share by itself, whole name, all layers fused into it, and a cell per column; more: lines left out."""
     everything = max(1, total(layers))
     lines, more = flat(tree(layers), MAX_LINES)
     columns = _columns([line for _, line in lines])
@@ -161,7 +161,7 @@ def layers_data(layers: Sequence[LayerRow]) -> dict[str, Any]:
 
 
 def operators_data(operators: Sequence[OperatorRow]) -> dict[str, Any]:
-    """columns, lines: a cell a column, the longest first; more: operators left out."""
+    """Operators for the page's script. lines: a cell per column, the longest first; more: operators left out."""
     chosen = operators[:TOP_OPERATORS]
     unit = units.time_unit(max(row.self_cpu_ns, row.self_device_ns or 0) for row in chosen)
     columns: list[Column[OperatorRow]] = [
@@ -180,7 +180,7 @@ def operators_data(operators: Sequence[OperatorRow]) -> dict[str, Any]:
 
 
 def _columns(lines: Sequence[Line]) -> list[Column[Line]]:
-    """Those in which something is known; the notes of the profile say why the others are missing."""
+    """The columns with known values; the notes of the profile say why the other columns are missing."""
     unit = units.time_unit(line.total_ns for line in lines)
     columns: list[Column[Line]] = [
         words("layer", lambda line: line.label),
@@ -189,7 +189,7 @@ def _columns(lines: Sequence[Line]) -> list[Column[Line]]:
         Column(f"self {unit.name}", lambda line: units.in_unit(line.self_ns, unit)),
         Column("calls", lambda line: f"{line.row.calls:g}" if line.row and line.row.calls != 1 else ""),
         Column("GFLOP", lambda line: units.significant(flops / 1e9) if (flops := _flops(line)) else ""),
-        # FLOP a nanosecond are GFLOP a second.
+        # FLOP per nanosecond equal GFLOP per second.
         Column("GFLOP/s", lambda line: units.significant(flops / line.total_ns) if (flops := _flops(line)) else ""),
         Column("M parameters", lambda line: units.significant(held / 1e6) if (held := _parameters(line)) else ""),
         words("output", lambda line: _shapes(line.row) if line.row else ""),
@@ -232,7 +232,7 @@ _NO_PART = "in no part"
 
 @dataclass(frozen=True)
 class Profiles:
-    """All that was profiled of a run. folder: where it stands, relative to the page."""
+    """All profiles of a run. folder: their folder, relative to the page."""
 
     folder: str = ""
     found: Sequence[Profiled] = ()
@@ -243,7 +243,7 @@ NOTHING_PROFILED = Profiles()
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of a bar. width: a share of the longest bar beside it; text: for readers; is_group: layers are of it."""
+    """A part of a bar. width: a share of the longest bar beside it; text: for readers; is_group: a group of layers."""
 
     name: str
     width: float
@@ -255,9 +255,9 @@ class Segment:
 class Case:
     """One profiled case.
 
-    tags: what the page filters by; figure: its time in words; bar: that time by group; sums: how far it can be trusted;
-    facts: (name, figure) of the model level; links: (name, path) of its files; data: layers and operators for the
-    page's script, None of each that was not told or found no room; crowded: layers found none.
+    tags: values by which the page filters; figure: its time in words; bar: that time by group; sums: how far it can be
+    trusted; facts: (name, figure) of the model level; links: (name, path) of its files; data: layers and operators for
+    the page's script, None where the backend exposes none or the page has no room; crowded: no room for its layers.
     """
 
     case_id: str
@@ -285,7 +285,7 @@ class Kin:
 
 
 def kins(profiles: Profiles) -> list[Kin]:
-    """By model and shape in the order of the rows."""
+    """Profiled cases by model and shape, in the order of the rows."""
     shapes: dict[tuple[str, int | None, int, str], list[Parts]] = {}
     for row, model, parts in _with_parts(profiles.found):
         key = (model.model, model.sequence_length, model.batch_size, row.device)
@@ -310,7 +310,7 @@ def kins(profiles: Profiles) -> list[Kin]:
 
 
 def _groups(beside: Sequence[Alike]) -> dict[str, dict[str, int]]:
-    """Case → group → time in ns, where backends stand side by side: operators are told apart by name there."""
+    """Case → group → time in ns for backends that are compared side by side, where operators are grouped by name."""
     return {
         column.case_id: {line.name: spent for line in found.groups.lines if (spent := line.times_ns[place])}
         for found in beside
@@ -365,8 +365,8 @@ def _bar_ns(parts: PartsProfile, row: Row) -> int:
 
 
 def _bar(parts: PartsProfile, on_gpu: bool, groups: Mapping[str, int] | None, longest: int) -> Iterable[Segment]:
-    """Groups in their order of every figure, and what of the plain latency stands in no part. groups: where they are
-    known from the comparison with other backends."""
+    """Groups in the order of all charts, and the part of the plain latency that no group explains. groups: where they
+    are known from the comparison with other backends."""
     told = parts_total(parts, on_gpu) or 0
     alone = {str(name): spent for name, spent in by_group(parts.layers).items()} or {OPERATORS: told}
     sums = groups or alone
@@ -379,12 +379,12 @@ def _bar(parts: PartsProfile, on_gpu: bool, groups: Mapping[str, int] | None, lo
 
 
 def group_style() -> str:
-    """One colour a group, the same as in the other report's charts."""
+    """One colour per group, the same as in the charts of the other report."""
     return "".join(f".g-{name} {{ --own: {colour}; }}\n" for name, colour in COLOURS.items())
 
 
 def _facts(found: ModelProfile) -> Iterable[tuple[str, str]]:
-    """What is known of the model level, each with its unit."""
+    """Known figures of the model level, each with its unit."""
     achieved = found.achieved
     giga, million = 1e9, 1e6
 
@@ -392,7 +392,7 @@ def _facts(found: ModelProfile) -> Iterable[tuple[str, str]]:
         return "" if value is None else f"{units.significant(value / divisor)} {unit}".strip()
 
     def work(value: float | None, unit: str, divisor: float = 1) -> str:
-        """A figure that rests on the counted products, which may be a part of all."""
+        """A figure based on the counted products, which may be only a part of all products."""
         if found.uncounted:
             return f"at least {figure(value, unit, divisor)}" if value else ""
         return figure(value, unit, divisor)

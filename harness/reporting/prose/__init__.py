@@ -1,1 +1,1 @@
-"""Sentences of the reports, by rules from the rows."""
+"""Sentences of the reports, derived from the rows by rules."""

@@ -22,7 +22,7 @@ OVERLAPPED = (
     "three batches in flight (mode pipelined), one in each stage, so a latency includes the wait behind the batches "
     "before"
 )
-"""pipelined, at the transfer boundary."""
+"""Text for the mode pipelined at the transfer boundary."""
 
 BRIEF: Mapping[Boundary | Mode, str] = {
     "compute": "model only",
@@ -58,12 +58,12 @@ def stated(row: Row) -> str:
 
 
 def brief(row: Row) -> str:
-    """The same in a few words: `model only, one request at a time`."""
+    """Boundary and mode in a few words: `model only, one request at a time`."""
     return f"{BRIEF[row.boundary]}, {BRIEF[row.mode]}"
 
 
 def guide_lines(rows: Iterable[Row]) -> list[str]:
-    """How to read what is not usual, for the boundaries and modes that there are."""
+    """Explanations of the unusual boundaries and modes among the rows."""
     found = {short(row) for row in rows if row.status == "measured"}
     lines = {
         "e2e": "**preprocess, inference, postprocess**: the parts of each e2e sample, as median of process medians and "

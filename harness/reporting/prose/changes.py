@@ -16,8 +16,8 @@ def worst_first(rows: Iterable[ComparedRow]) -> list[ComparedRow]:
 
 
 def percent(ratio: float) -> str:
-    """A ratio as a change: +5.0%, -3.2%, and ×12.3 where per cent would be hard to read."""
-    # Adding 0.0 takes the sign off a zero.
+    """A ratio as a change: +5.0%, -3.2%, and ×12.3 where a percentage would be hard to read."""
+    # Adding 0.0 removes the sign of a zero.
     return f"×{units.significant(ratio)}" if ratio >= 10 else f"{round(100 * (ratio - 1), 1) + 0.0:+.1f}%"
 
 
@@ -27,7 +27,7 @@ def interval(found: Interval | None) -> str:
 
 
 def in_words(row: ComparedRow) -> str:
-    """What happened to a row, with the numbers that say so."""
+    """The change of a row, with its numbers."""
     if row.ratio is not None and row.relative is not None:
         before, after = (f"{units.significant(one)} of the baseline backend's time" for one in row.relative)
     elif row.ratio is not None and row.baseline_ns is not None and row.current_ns is not None:
@@ -39,7 +39,7 @@ def in_words(row: ComparedRow) -> str:
 
 
 def note(row: ComparedRow) -> str:
-    """What must be said beside the numbers: doubt, tolerance, and what the row ran on that changed."""
+    """Remarks beside the numbers: tolerance, doubt, and changes of the software or hardware that the row ran on."""
     tolerated = "within --max-regression" if row.verdict == "SLOWER" and not row.fails else ""
     return "; ".join(part for part in (tolerated, row.reason or "", ", ".join(row.changed)) if part)
 
@@ -58,7 +58,7 @@ def figure(value: float, quantity: Quantity) -> str:
 
 
 def judged(judgement: Judgement) -> str:
-    """The figure that was held against a threshold, and whether noise could turn the outcome."""
+    """The figure that was compared with a threshold, and whether noise could change the outcome."""
     if judgement.value is None:
         return judgement.reason or "no figure"
     said = figure(judgement.value, judgement.quantity)

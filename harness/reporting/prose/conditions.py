@@ -1,4 +1,4 @@
-"""The conditions of a run, what differs in one table, and the environment in full."""
+"""The conditions of a run, the differences within one table, and the full environment."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from harness.reporting.tables import custom_metrics as custom
 from harness.reporting.writers.markdown import escape, table_text
 
 SHOWN_LIBRARIES = ("torch", "onnxruntime", "onnxruntime-gpu", "openvino", "tensorrt")
-"""Libraries that do the computing; all versions stand in the environment table."""
+"""Libraries that compute; the environment table has all versions."""
 
 
 def run_conditions(summary: Summary) -> str:
-    """One paragraph with what holds for every table of a run; it appears once in a report. Empty without a measured
-    row."""
+    """One paragraph with the conditions of all tables of a run, which appears once in a report. Empty without a
+    measured row."""
     rows = _shown(summary)
     return f"Conditions: {' · '.join(_of_run(summary, rows) + _shared(summary))}." if rows else ""
 
 
 def conditions(summary: Summary, rows: Sequence[Row]) -> str:
-    """What differs between the rows of one table and the run (`run_conditions`), as one line; empty where nothing does.
+    """One line with the conditions of one table that `run_conditions` does not have; empty where there are none.
 
     rows: of one table (ranking.by_table), or of one comparison.
     """
@@ -35,7 +35,7 @@ def conditions(summary: Summary, rows: Sequence[Row]) -> str:
 
 
 def page_conditions(summary: Summary) -> str:
-    """What a reader of the first page needs besides its title: driver, libraries, and what all tables have in common.
+    """Conditions on the first page besides its title: driver, libraries, and the conditions that all tables share.
 
     Clocks, ids and variables are in the details. Empty without a measured row.
     """
@@ -78,13 +78,13 @@ def _of_table(summary: Summary, rows: Sequence[Row]) -> list[str]:
 
 
 def _shared(summary: Summary) -> list[str]:
-    """The parts that all tables of a run have in common."""
+    """The conditions that all tables of a run share."""
     tables = [_of_table(summary, rows) for _, rows in ranking.by_table(summary.rows)]
     return [part for part in tables[0] if all(part in other for other in tables)] if tables else []
 
 
 def short_conditions(summary: Summary, rows: Sequence[Row]) -> str:
-    """The conditions that must travel with a figure that is copied out of its report."""
+    """The conditions that must accompany a figure outside its report."""
     kinds = dict.fromkeys(boundaries.brief(row) for row in rows)
     parts = [
         machine(summary.environments),
@@ -100,7 +100,7 @@ def short_conditions(summary: Summary, rows: Sequence[Row]) -> str:
 
 
 def environment_table(environments: Mapping[str, Environment]) -> str:
-    """Every fact of the environment; what could not be read says why."""
+    """Every fact of the environment; facts that could not be read have the reason."""
     if not environments:
         return "No environment: nothing was measured."
     found = list(environments.values())
@@ -124,7 +124,7 @@ def _facts(environment: Environment) -> Iterable[tuple[str, str]]:
     commit = software.git_commit or "not a git checkout"
     yield "git commit", f"{commit} (with local changes)" if software.git_dirty else commit
     yield from sorted(software.libraries.items())
-    # A library's build is told under the library's own name; the row must not read as a second version of it.
+    # A library's build is recorded under the library's own name; the row must not look like a second version of it.
     builds = (
         (name if name in (ALLOCATOR, PLUGIN, RUNTIMES, VARIABLES) else f"build of {name}", text)
         for name, text in software.build.items()
@@ -145,20 +145,20 @@ def _value(name: str, value: object) -> str:
 
 
 def machine(environments: Mapping[str, Environment]) -> str:
-    """The processor; behind the GPU and its driver where cases ran on one."""
+    """The processor; after the GPU and its driver where cases ran on a GPU."""
     cards = [environment.gpu for environment in environments.values() if environment.gpu is not None]
     processor = _joined(environment.machine.cpu for environment in environments.values())
     return ", host ".join([*dict.fromkeys(f"{card.name}, driver {card.driver}" for card in cards), processor])
 
 
 def processor(environments: Mapping[str, Environment]) -> str:
-    """The name of what computes: the GPU, else the CPU."""
+    """The name of the device that computes: the GPU, else the CPU."""
     cards = [environment.gpu.name for environment in environments.values() if environment.gpu is not None]
     return _joined(cards or [environment.machine.cpu for environment in environments.values()])
 
 
 def versions(environments: Mapping[str, Environment]) -> str:
-    """The libraries that compute, each with every version of it that was used."""
+    """The libraries that compute, each with all versions that were used."""
     found: dict[str, list[str]] = {}
     for environment in environments.values():
         for name in SHOWN_LIBRARIES:
@@ -168,7 +168,7 @@ def versions(environments: Mapping[str, Environment]) -> str:
 
 
 def _from_outside(environments: Mapping[str, Environment]) -> Iterable[str]:
-    """What tuned the memory allocator, thread pools and kernels; nothing of what was left as it is."""
+    """Settings from outside that tune the memory allocator, thread pools and kernels; defaults are left out."""
     for name in (ALLOCATOR, VARIABLES):
         told = [environment.software.build.get(name, "as it is") for environment in environments.values()]
         if set(told) - {"as it is"}:
@@ -191,13 +191,13 @@ def _device_clock(rows: Sequence[Row]) -> str:
 
 
 def _both_clocks(rows: Sequence[Row]) -> str:
-    """Names of both clocks, where there are two; what a read of them costs stands in the report."""
+    """Names of both clocks where there are two; the report has the cost of reading them."""
     clocks = [(row.clock.name, row.device_ns.clock.name) for row in rows if row.clock and row.device_ns]
     return f"clocks {_joined(host for host, _ in clocks)} and {_joined(name for _, name in clocks)}" if clocks else ""
 
 
 def rounds(summary: Summary, rows: Sequence[Row]) -> str:
-    """`3 rounds`, or `3 to 12 rounds` where cases were given further ones until their interval was narrow."""
+    """`3 rounds`, or `3 to 12 rounds` where cases had further rounds until their interval was narrow."""
     most = max((row.latency_ns.rounds for row in rows if row.latency_ns), default=0)
     if most <= summary.rounds:
         return units.count(summary.rounds, "round")
@@ -210,7 +210,7 @@ def _dates(summary: Summary) -> str:
 
 
 def threads(rows: Sequence[Row]) -> str:
-    """Of all rows; empty where nothing was measured."""
+    """Threads of all rows; empty where nothing was measured."""
     return units.either((row.threads for row in rows if row.threads), "thread")
 
 
@@ -219,7 +219,7 @@ def _joined(texts: Iterable[str]) -> str:
 
 
 def with_short_names(summary: Summary) -> Summary:
-    """The summary as tables and charts show it. Its exports still hold the whole names."""
+    """The summary with short names, for tables and charts; its exports keep the whole names."""
     short = short_names([*(row.model for row in summary.rows), *summary.exports])
     if all(name == shown for name, shown in short.items()):
         return summary
@@ -232,6 +232,6 @@ def with_short_names(summary: Summary) -> Summary:
 
 
 def whole_names(summary: Summary) -> str:
-    """Which model each short name of a summary is; empty where every name is whole."""
+    """The whole name of each short name of a summary; empty where no name was shortened."""
     pairs = [(shown, record.model) for shown, record in summary.exports.items() if shown != record.model]
     return " ".join(f"`{shown}` is `{whole}`." for shown, whole in pairs)

@@ -1,4 +1,4 @@
-"""Which rows are still wide, and the command that makes them surer: in the report and at the end of a run (pure)."""
+"""Rows with wide intervals, and the command for narrower ones: in the report and at the end of a run (pure)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from harness.core.schemas import Row, Summary
 from harness.reporting import units
 
 _BESIDES_S = 30.0
-"""Planning, a look at the exports, aggregate and report."""
+"""Seconds for plan, the check of exports, aggregate and report."""
 
 
 def further(summary: Summary) -> str:
-    """How many rows are wider than ±5%, the command that makes them surer and about how long it takes, as Markdown.
+    """Number of rows wider than ±5%, the command that narrows them and its approximate duration, as Markdown.
 
     Empty where no row is wide.
     """
@@ -47,13 +47,13 @@ def _width(row: Row) -> float:
 
 
 def _rounds(row: Row) -> int | None:
-    """Rounds that the row still needs; None where they would be more than MANY_ROUNDS in all."""
+    """Rounds that the row still needs; None where the total would exceed MANY_ROUNDS."""
     medians = row.latency_ns.process_medians if row.latency_ns else ()
     needed = rounds_for(medians, MAX_INTERVAL_HALF_WIDTH)
     return None if needed > MANY_ROUNDS else needed - len(medians)
 
 
 def _process_s(row: Row, others_ns: list[int]) -> float:
-    """Seconds that one of its processes took, or where nobody watched it one of the others."""
+    """Seconds per process of the row; where no monitor ran, the median of the other rows."""
     own_ns = row.usage.process_ns if row.usage else None
     return (own_ns or (median(others_ns) if others_ns else 0)) / 1e9

@@ -1,4 +1,4 @@
-"""“How to read this”: what each column is and how it was estimated, from the constants that decide it."""
+"""The section “How to read this”: the meaning and the estimation of each column, from the constants that decide it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What to do with the numbers, derived by rules from the rows; each recommendation names the rows it rests on (pure).
+"""Recommendations, derived from the rows by rules; each names the rows that it is based on (pure).
 
-Speed is only ever compared between rows of grade A or B, within one table (model, weights, device, boundary, mode) and
-sequence length, and beyond their intervals. A rule that cannot tell stays silent.
+Speed is only compared between rows of grade A or B, within one table (model, weights, device, boundary, mode) and
+sequence length, and beyond their intervals. A rule that cannot decide gives no recommendation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from harness.statistics.ratios import Ratio, ratio_of, ratio_of_medians
 
 @dataclass(frozen=True)
 class Recommendation:
-    """One sentence or two: what they are about, the rule that gave them, and the rows they rest on."""
+    """One or two sentences, with their subject, their rule, and the rows that they are based on."""
 
     about: str
     rule: str
@@ -35,8 +35,8 @@ class Recommendation:
 class Group:
     """Rows of grade A or B of one table and sequence length.
 
-    by_id: all rows of the summary, for baselines. latency_limit_ms: of the configuration, None for none.
-    engines: Summary.engines. flagged: the rows of grade C beside them, which no rule may recommend.
+    by_id: all rows of the summary, for baselines. latency_limit_ms: of the configuration, None without a limit.
+    engines: Summary.engines. flagged: the rows of grade C in the same group, which no rule may recommend.
     """
 
     title: str
@@ -52,7 +52,7 @@ class Group:
         return Recommendation(self.title, rule, text, case_ids)
 
     def series(self) -> Iterator[Sequence[Row]]:
-        """Rows that differ in nothing but the batch size, smallest first."""
+        """Rows that differ only in the batch size, smallest first."""
         found: dict[str, list[Row]] = {}
         labels = series.labels(self.rows)
         for row in self.rows:
@@ -72,14 +72,14 @@ def listed(words: Sequence[str], last: str = "and") -> str:
 
 
 FLAT = 1.05
-"""Throughput that grows by less than this is flat: 5% is what a grade A interval may be wide."""
+"""Throughput that grows by less than this factor is flat: 5% is the largest width of a grade A interval."""
 
 FIXED_SHARE = 0.5
-"""Share of the latency from which fixed cost is said to dominate."""
+"""Share of the latency from which fixed cost dominates."""
 
 
 def best_batch(group: Group) -> Iterator[Recommendation]:
-    """The row with the most throughput, within the latency limit where the configuration has one."""
+    """The row with the highest throughput, within the latency limit where the configuration has one."""
     limit = group.latency_limit_ms
     rated = [row for row in group.rows if row.throughput_per_s is not None]
     if len({row.batch_size for row in rated}) < 2:
@@ -106,7 +106,7 @@ def best_batch(group: Group) -> Iterator[Recommendation]:
 
 
 def saturation(group: Group) -> Iterator[Recommendation]:
-    """Backends whose throughput is flat from some batch on: computing, not fixed cost, bounds them there."""
+    """Backends whose throughput is flat from some batch size on: there, compute and not fixed cost limits them."""
     found = [(row, rows) for rows in group.series() if (row := _flat_from(rows)) is not None]
     if not found:
         return
@@ -117,9 +117,9 @@ def saturation(group: Group) -> Iterator[Recommendation]:
 
 
 def fixed_cost(group: Group) -> Iterator[Recommendation]:
-    """Backends that spend at least half of their smallest batch on what does not grow with it.
+    """Backends that spend at least half of their smallest batch on fixed cost.
 
-    Not on a GPU, whose own clock tells launches from small kernels (advice_gpu.py).
+    Not on a GPU, whose own clock separates launches from small kernels (advice_gpu.py).
     """
     found = [
         (rows[0], rows[1], share)
@@ -140,7 +140,7 @@ def fixed_cost(group: Group) -> Iterator[Recommendation]:
 
 
 def _within(row: Row, limit_ms: float) -> bool:
-    """True where p95 is known and within the limit; offline rows have no latency that could be."""
+    """True where p95 is known and within the limit; offline rows have no latency."""
     p95 = row.latency_ns.p95 if row.latency_ns and row.mode != "offline" else None
     return p95 is not None and p95 <= limit_ms * units.MILLISECOND.ns
 
@@ -166,20 +166,20 @@ def _smaller(rows: Sequence[Row], most: Row) -> list[Row]:
 
 
 def _may_equal(row: Row, most: Row) -> bool:
-    """True where the interval of the ratio leaves open that both have the same throughput."""
+    """True where both may have the same throughput, by the interval of the ratio."""
     ratio = _rate_ratio(most, row)
     return ratio is not None and ratio.ci95 is not None and ratio.ci95.low <= 1
 
 
 def _rate_ratio(over: Row, under: Row) -> Ratio | None:
-    """Throughput of one row by that of another."""
+    """Ratio of the throughputs of two rows."""
     if not over.throughput_per_s or not under.throughput_per_s:
         return None
     return ratio_of(over.throughput_per_s, over.throughput_ci95, under.throughput_per_s, under.throughput_ci95)
 
 
 def _flat_from(rows: Sequence[Row]) -> Row | None:
-    """The first row that no larger batch beats by FLAT, whatever the intervals hold; never the largest."""
+    """The first row that no larger batch exceeds by FLAT, anywhere in the intervals; never the largest."""
     for place, row in enumerate(rows[:-1]):
         ratios = [_rate_ratio(other, row) for other in rows[place + 1 :]]
         if all(ratio is not None and ratio.ci95 is not None and ratio.ci95.high <= FLAT for ratio in ratios):
@@ -188,9 +188,10 @@ def _flat_from(rows: Sequence[Row]) -> Row | None:
 
 
 def _fixed_share(rows: Sequence[Row]) -> float | None:
-    """Least share of fixed cost at the smallest batch, from it and the next: latency = fixed + batch × each.
+    """Lower bound of the share of fixed cost at the smallest batch, from this and the next batch size, where
+    latency = fixed + batch × each.
 
-    Taken at the ends of the intervals that make it smallest. None where it is below FIXED_SHARE, or cannot be told.
+    Computed with the ends of the intervals that make it smallest. None where it is below FIXED_SHARE or unknown.
     """
     if len(rows) < 2 or rows[0].mode != "sync":
         return None
@@ -203,13 +204,13 @@ def _fixed_share(rows: Sequence[Row]) -> float | None:
 
 
 WORTH = 1.05
-"""A lower precision that is known to gain less than this is not worth its loss."""
+"""A lower precision whose speed-up is certainly below this is not worth its loss."""
 
 MAX_LISTED = 6
 
 
 def backend_choice(group: Group) -> Iterator[Recommendation]:
-    """The fastest backend at batch 1 in the precision that most backends share, or those that cannot be told apart."""
+    """The fastest backend at batch 1 in the precision that most backends share, or all that may be the fastest."""
     single = [row for row in group.rows if row.batch_size == 1 and row.mode == "sync"]
     precision = _shared_precision(single)
     rows = [row for row in single if row.precision == precision]
@@ -245,7 +246,7 @@ def backend_choice(group: Group) -> Iterator[Recommendation]:
 
 
 def precision_choice(group: Group) -> Iterator[Recommendation]:
-    """For each backend and lower precision: at which batch sizes it pays, and at which loss."""
+    """For each backend and lower precision: the batch sizes at which it is faster, and its loss."""
     full = {(row.backend, row.batch_size): row for row in group.rows if row.precision == "fp32"}
     for rows in group.series():
         found = [(row, full[row.backend, row.batch_size]) for row in rows if (row.backend, row.batch_size) in full]
@@ -264,7 +265,7 @@ def precision_choice(group: Group) -> Iterator[Recommendation]:
 
 
 def start_up_cost(group: Group) -> Iterator[Recommendation]:
-    """After how many requests the faster backends have repaid their slower start, at the smallest batch."""
+    """Number of requests after which faster backends have repaid their slower start, at the smallest batch."""
     smallest = min(row.batch_size for row in group.rows)
     repaid: list[tuple[cold.BreakEven, Row]] = []
     for row in group.rows:
@@ -287,7 +288,7 @@ def start_up_cost(group: Group) -> Iterator[Recommendation]:
 
 
 def _shared_precision(rows: Sequence[Row]) -> Precision | None:
-    """The precision that the most backends have; fp32 where it is among them, None without rows."""
+    """The precision that most backends have; fp32 where it is among them, None without rows."""
     backends: dict[Precision, set[str]] = {}
     for row in rows:
         backends.setdefault(row.precision, set()).add(row.backend)
@@ -295,12 +296,12 @@ def _shared_precision(rows: Sequence[Row]) -> Precision | None:
 
 
 def _way(row: Row) -> str:
-    """Backend, and its setting where that is not the usual one."""
+    """Backend, and its setting where that is not the default."""
     return row.backend if row.setting == USUAL else f"{row.backend} ({row.setting})"
 
 
 def _times(fast: Row, slow: Row) -> Ratio | None:
-    """How many times as fast, with its interval; None with one round."""
+    """Speed-up with its interval; None with one round."""
     if fast.latency_ns is None or slow.latency_ns is None:
         return None
     ratio = ratio_of_medians(slow.latency_ns.process_medians, fast.latency_ns.process_medians)
@@ -370,7 +371,7 @@ def launches(group: Group) -> Iterator[Recommendation]:
 
 
 def engine_cost(group: Group) -> Iterator[Recommendation]:
-    """After how many batches an engine has repaid its build, against the next best backend without one."""
+    """Number of batches after which an engine has repaid its build, against the next best backend without an engine."""
     pairs: dict[tuple[str, str], list[tuple[Row, Row, float]]] = {}
     for row in sorted((row for row in group.rows if row.mode == "sync"), key=lambda row: row.batch_size):
         build_ns, best = _build_ns(group, row), _next_best(group, row)
@@ -405,7 +406,7 @@ def _build_ns(group: Group, row: Row) -> float | None:
 
 
 def _next_best(group: Group, row: Row) -> Row | None:
-    """The fastest row of this shape without an engine, where `row` is faster beyond both intervals."""
+    """The fastest row of this shape without an engine, if `row` is faster beyond both intervals."""
     peers = [other for other in group.rows if ranking.shape(other) == ranking.shape(row)]
     others = [other for other in peers if _build_ns(group, other) is None]
     best = min(others, key=median_ns, default=None)
@@ -421,13 +422,13 @@ def _repaid(row: Row, best: Row, build_ns: float) -> str:
 
 
 MANY_FAULTS = 256
-"""Minor page faults an inference that are worth a word: 1 MiB in pages of 4 KiB, about 0.1 ms or more."""
+"""Minor page faults per inference that matter: 1 MiB in pages of 4 KiB, about 0.1 ms or more."""
 
 KEEP = "MALLOC_TRIM_THRESHOLD_=1000000000 MALLOC_MMAP_THRESHOLD_=1000000000"
 
 
 def page_faults(group: Group) -> Iterator[Recommendation]:
-    """Rows on a CPU whose inferences fault in pages that an earlier inference had already."""
+    """Rows on a CPU whose inferences fault in pages that an earlier inference had already faulted in."""
     found = [(row, faults) for row in group.rows if (faults := _faults(row)) >= MANY_FAULTS]
     if not found:
         return
@@ -441,17 +442,17 @@ def page_faults(group: Group) -> Iterator[Recommendation]:
 
 
 def _faults(row: Row) -> int:
-    """Of one inference, on average over the timed loops of all rounds; 0 where it was not watched."""
+    """Page faults of one inference, averaged over the timed loops of all rounds; 0 where no monitor ran."""
     if row.device != "cpu" or row.usage is None or row.latency_ns is None or not row.latency_ns.n:
         return 0
     return round(row.usage.minor_faults / row.latency_ns.n)
 
 
 MAX_GROUPS = 8
-"""Models and sequence lengths with recommendations; nobody reads a hundred."""
+"""Largest number of models and sequence lengths with recommendations, to keep the list short."""
 
 MAX_NAMED = 4
-"""Rows that are named one by one; the others are those of the batch sizes and backends that the text names."""
+"""Largest number of rows that are named one by one; more rows are named by their batch sizes and backends."""
 
 DISTURBANCES = (
     *("CPU_SHARED", "GPU_SHARED", "STEAL", "CPU_QUOTA", "OVERSUBSCRIBED", "THERMAL", "HW_SLOWDOWN", "POWER_CAP"),
@@ -472,7 +473,7 @@ RULES: Sequence[Callable[[Group], Iterable[Recommendation]]] = (
 
 
 def recommend(summary: Summary) -> list[Recommendation]:
-    """Everything that the rules find, the machine first."""
+    """All recommendations of the rules, those on the machine first."""
     found = list(disturbed(summary.rows))
     for group in groups(summary)[:MAX_GROUPS]:
         found += [one for rule in RULES for one in rule(group)]
@@ -480,7 +481,7 @@ def recommend(summary: Summary) -> list[Recommendation]:
 
 
 def recommendations_text(summary: Summary) -> str:
-    """The list for the report; empty where no rule has anything to say."""
+    """The list for the report; empty without recommendations."""
     blocks: dict[str, list[str]] = {}
     for one in recommend(summary):
         named = ", ".join(f"`{case_id}`" for case_id in one.case_ids[:MAX_NAMED])
@@ -522,7 +523,7 @@ def _title(key: ranking.TableKey, length: int, several: bool) -> str:
 
 
 def disturbed(rows: Sequence[Row]) -> Iterable[Recommendation]:
-    """What disturbed the measuring, by cause: the one rule that looks at flagged rows, because it compares nothing."""
+    """Disturbances of the measurement, by cause: the only rule that uses flagged rows, because it compares nothing."""
     ours = [row for row in rows if row.status == "measured" and not row.tried]
     measured = [row for row in ours if not is_calibration(row)]
     for cause in DISTURBANCES:

@@ -1,1 +1,1 @@
-"""One module for each table of the reports: a function from the summary to a Table, and its lines for CSV."""
+"""The tables of the reports, a module per table: a function from the summary to a Table, and its lines for CSV."""

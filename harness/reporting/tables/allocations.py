@@ -1,4 +1,4 @@
-"""What one pass allocates and frees: its peak by who holds it, its largest blocks (pure)."""
+"""The table of the allocations of one pass: its peak by holder, its largest blocks (pure)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from harness.reporting.units import ABSENT
 from harness.reporting.writers.markdown import section, table_text
 
 TOP = 5
-"""Blocks in the table; memory.json has more."""
+"""Number of blocks in the table; memory.json has more."""
 
 _MAX_SHAPES = 48
 
 
 def memory_section(found: MemoryTimeline, chart: str | None = None) -> str:
-    """The peak by who holds it, its largest blocks, how the allocator is used, what is not told. chart: its file."""
+    """The peak by holder, its largest blocks, the use of the allocator, and unknown parts. chart: its file."""
     alone = found.activations_peak_bytes
     counts = f"{units.count(found.allocations, 'allocation')} and {units.count(found.frees, 'free')}"
     besides = "" if alone is None else f", activations alone at most {units.in_mib(alone)} MiB"
@@ -38,7 +38,7 @@ def memory_section(found: MemoryTimeline, chart: str | None = None) -> str:
 
 
 def fragmentation_line(found: Fragmentation) -> str:
-    """What the caching allocator keeps without use."""
+    """Memory that the caching allocator keeps without use."""
     return (
         f"After the pass the allocator has {units.in_mib(found.reserved_bytes)} MiB reserved and "
         f"{units.in_mib(found.allocated_bytes)} MiB allocated: {units.in_mib(found.unused_bytes)} MiB "

@@ -17,7 +17,7 @@ Medians = tuple[str, Sequence[float]]
 
 
 def calibration_table(rows: Sequence[Row]) -> Table[Medians] | None:
-    """What an inference that does nothing takes, by backend; None without any."""
+    """Time of an inference that computes nothing, by backend; None without such rows."""
     medians: dict[str, list[float]] = {}
     for row in rows:
         if row.latency_ns:
@@ -35,7 +35,7 @@ _COLUMNS: Sequence[Column[Medians]] = (
 
 
 def calibration_lines(summary: Summary) -> list[Line]:
-    """A line for each case that computes nothing: what the harness itself costs."""
+    """A line for each case that computes nothing: the harness overhead."""
     rows = [row for row in summary.rows if row.status == "measured" and is_calibration(row)]
     figures = tuple(figure for figure in SPEED if figure.key.startswith("latency_"))
     return [about(summary, row, columns(figures, row, CSV_UNITS)) for row in rows]

@@ -1,4 +1,4 @@
-"""Checks that apply to rows: in how many rounds each was made, and why not in the others (pure)."""
+"""Checks that apply to rows: the number of rounds in which each was made, and why not in the others (pure)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from harness.reporting.table import Column, Table, words
 from harness.reporting.units import ABSENT
 
 Made = tuple[str, Sequence[Check]]
-"""A check, and what became of it in each row."""
+"""A check, and its outcome in each row."""
 
 
 def checks_table(rows: Sequence[Row]) -> Table[Made] | None:
-    """The checks that apply to the rows of one table: in how many rows each was made in all rounds, in some and in
-    none, and why not; None where none is on record."""
+    """The checks that apply to the rows of one table: the number of rows in which each was made in all rounds, in some
+    and in none, and why not; None where no check is recorded."""
     found: dict[str, list[Check]] = {}
     for row in rows:
         for name, check in row.checks.items():
@@ -51,7 +51,7 @@ _COLUMNS: Sequence[Column[Made]] = (
 
 
 def check_lines(summary: Summary) -> list[Line]:
-    """A line for each check that applies to a row: in how many of its rounds it was made, and why not in the others."""
+    """A line for each check that applies to a row: in how many rounds it was made, and why not in the others."""
     return [
         about(summary, row, {"check": name, "rounds": found.rounds, "of": found.of, "missing": found.missing})
         for _, rows in ranking.by_table(summary.rows)

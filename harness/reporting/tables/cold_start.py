@@ -1,4 +1,4 @@
-"""Cold start: what a backend costs before its first answer, and how many requests repay it (pure)."""
+"""Cold start: its cost for each backend, and how many requests repay it (pure)."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from harness.statistics.estimators import difference_interval
 
 
 def export_ns(row: Row, export: ExportRecord | None, engine: EngineRecord | None = None) -> float | None:
-    """Export time of the ONNX file that the row loaded or its engine was built from, in ns; None for neither."""
+    """Export time of the ONNX file that the row loaded or its engine was built from, in ns; None without a file."""
     onnx = engine is not None or any(name.endswith(".onnx") for name in row.artifacts)
     if export is None or not onnx:
         return None
-    # Files of other precisions are made from the fp32 one, so theirs comes on top.
+    # Files of other precisions are made from the fp32 file, so their time is added to its time.
     steps = [seconds for name, seconds in export.seconds.items() if name in {"onnx", f"onnx-{row.precision}"}]
     return sum(steps) * 1e9 if steps else None
 
 
 @dataclass(frozen=True)
 class BreakEven:
-    """Whether a row repays what it costs more than the baseline before its first answer, and after how many requests.
+    """Whether a row repays its slower cold start than the baseline, and after how many requests.
 
-    requests: batches; 0 where it starts no later, None where it is not repaid. interval: 95%, from that of the
-    difference of the medians, the cost as it was measured; None with one process. cached: a compile cache was warm, the
-    row's or the baseline's, so that this is not about a first start. doubtful: the row or the baseline is grade C.
+    requests: batches; 0 where it starts no later, None where it is not repaid. interval: 95%, from the interval of the
+    difference of the medians, with the cost as measured; None with one process. cached: a compile cache of the row or
+    the baseline was warm, so that this was no first start. doubtful: the row or the baseline is grade C.
     """
 
     outcome: Literal["repaid", "at once", "never", "not proven"]
@@ -44,7 +44,7 @@ class BreakEven:
     doubtful: bool = False
 
     def __str__(self) -> str:
-        """As a table shows it: `~450 [380, 560] (cached)`."""
+        """Text for a table: `~450 [380, 560] (cached)`."""
         doubt = ranking.DOUBT if self.doubtful and self.outcome != "not proven" else ""
         cached = CACHED if self.cached else ""
         return f"{doubt}{requests(self.requests, self.interval) if self.requests else self.outcome}{cached}"
@@ -54,7 +54,7 @@ CACHED = " (cached)"
 
 
 def requests(count: int, interval: Interval | None) -> str:
-    """A number of requests with its interval; of a wide one the upper end, by which they are repaid at the latest."""
+    """A number of requests with its interval; of a wide interval only the upper end, the latest break-even."""
     if interval is None:
         return f"{units.whole(count)} (no interval)"
     if too_wide_to_print(interval):
@@ -63,10 +63,10 @@ def requests(count: int, interval: Interval | None) -> str:
 
 
 def repaid_after(cost_ns: float, slow: Latency, fast: Latency) -> tuple[int, Interval | None] | None:
-    """Requests after which what `fast` takes less than `slow` has repaid a cost > 0, and their 95% interval.
+    """Requests after which the time that `fast` saves over `slow` has repaid a cost > 0, and their 95% interval.
 
-    None where the interval of the difference leaves open that `fast` takes as long. Without an interval on both sides
-    there is none of the requests.
+    None where `fast` may take as long as `slow`, by the interval of the difference. The requests have an interval only
+    where both latencies have one.
     """
     gain_ns = slow.median - fast.median
     if slow.ci95 is None or fast.ci95 is None:
@@ -82,7 +82,7 @@ def break_even(
 ) -> BreakEven | None:
     """Whether and when a row repays its slower start.
 
-    engine: what was built for the row, whose build comes on top of the export. None where there is nothing to compare.
+    engine: of the row; its build time is added to the export. None where there is nothing to compare.
     """
     if baseline is None or row is baseline or row.speedup is None:
         return None
@@ -113,9 +113,9 @@ def _outcome(cost_ns: float, slow: Latency, fast: Latency) -> Literal["repaid", 
 def cold_table(
     rows: Sequence[Row], by_id: Mapping[str, Row], export: ExportRecord | None, engines: Engines | None = None
 ) -> Table[Row] | None:
-    """Export, engine, load, compile, first inference, their sum and the requests that repay it; None without any.
+    """Export, engine, load, compile, first inference, their sum and the requests that repay it; None without rows.
 
-    engines: Summary.engines; the engine's column is there only where a row loaded one.
+    engines: Summary.engines; the table has the engine's column only where a row loaded an engine.
     """
     shown = [row for row in rows if row.cold_ns is not None]
     if not shown:
@@ -136,7 +136,7 @@ _HOLD_COMPILING = tuple(figure for figure in COLD if figure.key in ("compile", "
 
 
 def _marked(column: Column[Row], holds_compiling: bool) -> Column[Row]:
-    """With a mark where compiling was short by an earlier cache."""
+    """The column with a mark where an earlier cache made compiling short."""
     if not holds_compiling:
         return column
 
@@ -151,7 +151,7 @@ def _baseline(row: Row, by_id: Mapping[str, Row]) -> Row | None:
 
 
 def _notes(found: Sequence[BreakEven]) -> str:
-    """What the marks beside the figures mean, where there are any."""
+    """The meaning of the marks beside the figures; empty without marks."""
     cached = (
         "(cached): a compile cache was warm in every process, so that a first start takes longer than this. In the "
         "last column it was that of the row or of the baseline; what repays a first start is not known."
@@ -168,13 +168,13 @@ def _build_s(engine: EngineRecord | None) -> str:
 
 
 def cold_lines(summary: Summary) -> list[Line]:
-    """A line for each row that told what it cost until its first answer."""
+    """A line for each row that has cold-start costs."""
     by_id = {row.case_id: row for row in summary.rows}
     return [about(summary, row, costs) for row in sound_rows(summary) if (costs := cold_costs(summary, row, by_id))]
 
 
 def cold_costs(summary: Summary, row: Row, by_id: dict[str, Row]) -> Line:
-    """Export, engine, load, compile, first inference in s, and when they are repaid; empty for a row that is void.
+    """Export, engine, load, compile, first inference in s, and the break-even; empty for a void row.
 
     by_id: all rows of the summary, for baselines.
     """

@@ -1,4 +1,4 @@
-"""A comparison as Markdown and as a terminal table, worst first (pure)."""
+"""A comparison as Markdown and as a terminal table, the worst first (pure)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ TERMINAL_ROWS = 40
 THRESHOLDS = "Thresholds"
 
 MAX_NAMED = 3
-"""Cases named one by one beside a reason that they share; all of them stand in comparison.json."""
+"""Cases named one by one with a shared reason; comparison.json has all of them."""
 
 CORRELATED_ALARMS = "53% to 72%"
-"""With 5 to 10 rounds a side: benchmarks/false_alarms.py, docs/speed.md."""
+"""With 5 to 10 rounds per side: benchmarks/false_alarms.py, docs/speed.md."""
 
 
 def headline(comparison: Comparison) -> str:
-    """One line: what failed, and how many rows of each verdict there are."""
+    """One line: the failures, and the number of rows of each verdict."""
     parts = []
     if comparison.baseline is not None:
         counts = Counter(row.verdict for row in changes.worst_first(comparison.rows))
@@ -44,7 +44,7 @@ def headline(comparison: Comparison) -> str:
 
 
 def terminal(comparison: Comparison) -> str:
-    """Compared rows and missed thresholds, narrow enough for 100 columns where case names are."""
+    """Compared rows and missed thresholds, within 100 columns unless case names are long."""
     rows = [row for row in changes.worst_first(comparison.rows) if row.ratio is not None]
     blocks = [terminal_writer.table_text(compared_table(rows[:TERMINAL_ROWS], with_notes=False))] if rows else []
     if len(rows) > TERMINAL_ROWS:
@@ -61,7 +61,7 @@ def terminal(comparison: Comparison) -> str:
 
 
 def document(comparison: Comparison, conditions: str) -> str:
-    """The whole comparison. `conditions`: those of the current summary, which stand above each table of figures."""
+    """The whole comparison. `conditions`: of the current summary, shown above each table of figures."""
     compared = [row for row in changes.worst_first(comparison.rows) if row.ratio is not None]
     stated = f"Conditions: {conditions}"
     parts = [
@@ -73,7 +73,7 @@ def document(comparison: Comparison, conditions: str) -> str:
 
 
 def details(comparison: Comparison) -> list[tuple[str, str]]:
-    """(heading, Markdown) of what stands below the compared rows; a part with nothing to say is left out."""
+    """(heading, Markdown) of the parts below the compared rows; empty parts are left out."""
     parts = {
         THRESHOLDS: _thresholds(comparison) if comparison.judgements else "",
         "Not compared": _not_compared(comparison.rows),
@@ -84,7 +84,7 @@ def details(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def remarks(comparison: Comparison) -> list[str]:
-    """What a reader must know before he believes the rows."""
+    """Remarks that a reader needs in order to judge the rows."""
     found = []
     common = comparison.common_ratio
     moved = any(row.verdict in ("SLOWER", "FASTER") for row in comparison.rows)
@@ -119,7 +119,7 @@ def _short_sides(comparison: Comparison) -> list[Side]:
 
 
 def _command(side: Side, design: Design) -> str:
-    """What gives a run the rounds that it lacks, with the configuration and folder that it names."""
+    """The command that adds the missing rounds to a run, with its configuration and folder."""
     if design == "paired":
         return "make ab ROUNDS=10"
     config = [f"CONFIG={side.config}"] if side.config else []
@@ -127,7 +127,7 @@ def _command(side: Side, design: Design) -> str:
 
 
 def compared_table(rows: Sequence[ComparedRow], *, with_notes: bool = True, bold: bool = False) -> Table[ComparedRow]:
-    """A line for each compared row. bold: the verdicts of those that fail."""
+    """A line for each compared row. bold: mark the verdicts of rows that fail."""
     unit = units.time_unit(value for row in rows for value in (row.baseline_ns, row.current_ns) if value)
     across = any(row.relative for row in rows)
     names = ("baseline ratio", "ratio now") if across else (f"baseline {unit.name}", f"now {unit.name}")
@@ -161,7 +161,7 @@ def _thresholds(comparison: Comparison) -> str:
 
 
 def _judged(comparison: Comparison) -> list[tuple[str, str, str, list[Judgement]]]:
-    """(outcome, threshold, words, rows), failures first; rows of which the same must be said stand together."""
+    """(outcome, threshold, words, rows), failures first; rows with the same words are grouped."""
     order = ("FAIL", "UNKNOWN", "PASS")
     groups: dict[tuple[str, str, str], list[Judgement]] = {}
     for found in sorted(comparison.judgements, key=lambda one: order.index(one.outcome)):
@@ -170,7 +170,7 @@ def _judged(comparison: Comparison) -> list[tuple[str, str, str, list[Judgement]
 
 
 def _not_compared(rows: Sequence[ComparedRow]) -> str:
-    """Rows without a ratio, by reason; those that were lost since the baseline first."""
+    """Rows without a ratio, by reason; rows that were lost since the baseline come first."""
     groups: dict[tuple[str, str], list[ComparedRow]] = {}
     for row in sorted(changes.worst_first(rows), key=lambda row: not is_lost(row)):
         if row.ratio is None:
@@ -193,7 +193,7 @@ def _differences(comparison: Comparison) -> str:
 
 
 def sides(comparison: Comparison) -> str:
-    """Which two runs, and when each was measured."""
+    """The two runs, and when each was measured."""
     both = [("Baseline", comparison.baseline), ("Now", comparison.current)]
     lines = [
         f"- {name}: {_state(side)}`{side.path}`, plan {side.plan_id}, {units.count(side.rounds, 'round')}, "

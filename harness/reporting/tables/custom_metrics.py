@@ -1,4 +1,4 @@
-"""What plugins add to tables, CSV and explanations: their metrics, and which of them brought a backend (pure)."""
+"""Contributions of plugins to tables, CSV and explanations: their metrics, and the plugin of a backend (pure)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ARROWS = {"higher": "↑", "lower": "↓"}
 
 
 def metric_columns(rows: Iterable[Row], metrics: Metrics) -> list[Column[Row]]:
-    """A column for each metric that has a figure in one of the rows."""
+    """A column for each metric that has a figure in any of the rows."""
     known = [name for name in metrics if any(isinstance(row.custom.get(name), float) for row in rows)]
     headers = {name: f"{_words(name)} {metrics[name].unit} {_ARROWS[metrics[name].better]}" for name in known}
     return [Column(header, _cell(name)) for name, header in headers.items()]
@@ -32,12 +32,12 @@ def csv_columns(summary: Summary) -> dict[str, Callable[[Row], str | float | Non
 
 
 def plugins(rows: Sequence[Row]) -> str:
-    """The plugins that brought the rows' backends; empty where they are all built in."""
+    """The plugins that provide the rows' backends; empty where all are built in."""
     return ", ".join(f"plugin {name}" for name in dict.fromkeys(row.plugin for row in rows if row.plugin))
 
 
 def guide_lines(summary: Summary) -> list[str]:
-    """What each metric is, who brought it, and why rows have none."""
+    """The meaning of each metric, its plugin, and why rows have no figure."""
     return [_line(name, metric, summary.rows) for name, metric in summary.custom.items()]
 
 

@@ -1,4 +1,4 @@
-"""What the rows of one table cost in electricity, from the pass that measures nothing else (pure)."""
+"""The energy of the rows of one table, from the separate energy pass (pure)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ITEM = {"image": "an image", "text": "a sequence", "tensor": "a sample"}
 
 
 def energy_table(rows: Sequence[Row], energies: Mapping[str, Energy]) -> Table[Row] | None:
-    """Joules a batch and an item of each row that was metered, how, and how many were not; None where none was."""
+    """Joules per batch and per item of each metered row, the method, and the number of other rows; None without any."""
     sound = [row for row in rows if row.latency_ns is not None]
     found = [row for row in sound if row.case_id in energies]
     if not found:
@@ -26,13 +26,13 @@ def energy_table(rows: Sequence[Row], energies: Mapping[str, Energy]) -> Table[R
 
 
 def energy_lines(summary: Summary) -> list[Line]:
-    """A line for each row whose electricity was measured."""
+    """A line for each row whose energy was measured."""
     rows = [row for row in sound_rows(summary) if row.case_id in summary.energies]
     return [about(summary, row, joules(summary.energies[row.case_id])) for row in rows]
 
 
 def joules(found: Energy) -> Line:
-    """What a batch and an item cost, idle power subtracted, and what that rests on."""
+    """Energy per batch and per item, idle power subtracted, and the measurement that it is based on."""
     return columns((*ENERGY, *ENERGY_WINDOW), found, CSV_SECONDS)
 
 
@@ -42,7 +42,7 @@ def _column(figure: Figure[Energy], energies: Mapping[str, Energy]) -> Column[Ro
 
 
 def _named(figure: Figure[Energy], row: Row) -> Figure[Energy]:
-    """An item by the word for one of its kind."""
+    """The figure with the model's word for an item."""
     return replace(figure, label=_ITEM[row.kind]) if figure.label == "an item" else figure
 
 

@@ -1,4 +1,4 @@
-"""Engines that rows loaded: what each cost to build, what it takes and what it kept in fp32 (pure)."""
+"""Engines that rows loaded: the build cost, the input shapes and the fp32 layers of each (pure)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Engines = Mapping[str, EngineRecord]
 """Summary.engines: `<slug>/<path below the model's folder>` → the record."""
 
 MAX_NAMED = 3
-"""Layers kept in fp32 that are named; all stand in summary.json."""
+"""Number of named layers that were kept in fp32; summary.json has all."""
 
 
 def engine_of(row: Row, export: ExportRecord | None, engines: Engines) -> EngineRecord | None:
@@ -32,7 +32,7 @@ def engine_of(row: Row, export: ExportRecord | None, engines: Engines) -> Engine
 
 
 def engines_table(rows: Sequence[Row], export: ExportRecord | None, engines: Engines) -> Table[EngineRecord] | None:
-    """One line an engine that any of the rows loaded; None where none did."""
+    """One line per engine that any of the rows loaded; None without engines."""
     found = {engine.key: engine for row in rows if (engine := engine_of(row, export, engines))}
     if not found:
         return None
@@ -41,13 +41,13 @@ def engines_table(rows: Sequence[Row], export: ExportRecord | None, engines: Eng
 
 
 def shapes(profiles: Mapping[str, ShapeProfile]) -> str:
-    """Range of shapes, once where all inputs share it: `1x128 … 8x128 … 128x128`, or the one shape it takes."""
+    """Range of shapes, once where all inputs share it: `1x128 … 8x128 … 128x128`, or the only shape."""
     return " / ".join(dict.fromkeys(_range(profile) for profile in profiles.values()))
 
 
 def _range(profile: ShapeProfile) -> str:
     ends = (profile.minimum, profile.optimum, profile.maximum)
-    # Minimum, optimum and maximum each once, in order: an optimum is often one of the ends.
+    # Minimum, optimum and maximum without duplicates, in order: an optimum is often one of the ends.
     return " … ".join(dict.fromkeys("x".join(map(str, shape)) for shape in ends))
 
 

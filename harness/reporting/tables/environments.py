@@ -12,7 +12,7 @@ from harness.reporting.labels import Line
 
 
 def environment_lines(summary: Summary) -> list[Line]:
-    """A line for each fact of each environment; what could not be read is empty, with the reason beside it."""
+    """A line for each fact of each environment; facts that could not be read are empty, with the reason."""
     return [
         {"environment_id": name, "fact": fact, **_told(value), "plan_id": summary.plan_id}
         for name, environment in summary.environments.items()
@@ -22,7 +22,7 @@ def environment_lines(summary: Summary) -> list[Line]:
 
 
 def _facts(name: str, value: object) -> Iterator[tuple[str, object]]:
-    """(path with dots, value) of everything below; a field's own name says its unit."""
+    """(path with dots, value) of all fields below; a field's name contains its unit."""
     if isinstance(value, BaseModel) and not isinstance(value, Unavailable):
         for field in type(value).model_fields:
             yield from _facts(f"{name}.{field}", getattr(value, field))

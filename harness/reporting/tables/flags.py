@@ -1,4 +1,4 @@
-"""Flags of the rows: what each means, how many rows have it, what to do, and the numbers behind it (pure)."""
+"""Flags of the rows: the meaning, the number of rows, the remedy, and the numbers behind each (pure)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.reporting.units import ABSENT
 from harness.reporting.writers.markdown import escape
 
 MAX_LISTED = 20
-"""Cases listed one by one below a remedy; all of them stand in summary.json."""
+"""Cases listed one by one below a remedy; summary.json has all of them."""
 
 
 def label(row: Row) -> str:
@@ -70,12 +70,12 @@ MEANINGS: Mapping[str, str] = {
     "UNWATCHED": "there is no record of what else the machine did",
     "WIDE_INTERVAL": "processes differ more than grade A allows",
 }
-"""What each flag says of a row."""
+"""The meaning of each flag."""
 
 
 def flags_table(rows: Sequence[Row]) -> Table[Sequence[str]] | None:
-    """Flags of one table: what each means, how many rows have it and what to do, then the numbers behind each; None
-    without any. Notes, which cost no grade, are named so."""
+    """Flags of one table: the meaning, the number of rows and the remedy, then the numbers behind each; None without
+    flags. Flags that do not lower the grade are called notes."""
     groups: dict[tuple[str, str], dict[str, list[tuple[Row, Flag]]]] = {}
     for row in rows:
         for flag in row.flags:
@@ -114,7 +114,7 @@ def _numbers(name: str, found: Sequence[tuple[Row, Flag]]) -> str:
 
 
 def flag_lines(summary: Summary) -> list[Line]:
-    """A line for each flag of each row: why it is not grade A, and what to do about it."""
+    """A line for each flag of each row: why the row is not grade A, and the remedy."""
     return [
         about(summary, row, {"flag": flag.name, "detail": flag.detail, "remedy": flag.remedy})
         for _, rows in ranking.by_table(summary.rows)

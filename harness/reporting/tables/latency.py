@@ -1,4 +1,4 @@
-"""The latency table of one model, the terminal's table of all, and results.csv (pure)."""
+"""The latency table of one model, the terminal's table of all models, and results.csv (pure)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from harness.statistics.estimators import (
 )
 
 VOID = "void"
-"""Stands in place of every figure of speed of a grade F row: it timed something else than its label says."""
+"""Replaces every figure of speed of a grade F row, which did not time what its label says."""
 
 WITHHELD = {"p90": P90_MIN_SAMPLES, "p95": P95_MIN_SAMPLES, "p99": P99_MIN_SAMPLES}
 
@@ -37,16 +37,16 @@ def latency_table(
     engines: Engines | None = None,
     metrics: Metrics | None = None,
 ) -> Table[Row]:
-    """Latency, throughput, speedup, parity, memory and grade of the rows of one table (ranking.by_table).
+    """Latency, throughput, speed-up, parity, memory and grade of the rows of one table (ranking.by_table).
 
-    export, engines: of the table's model and Summary.engines; where rows differ in precision, they tell the sizes of
-    the files that were loaded. metrics: Summary.custom.
+    export: of the table's model; engines: Summary.engines. Where rows differ in precision, these give the sizes of the
+    loaded files. metrics: Summary.custom.
     """
     return Table(latency_columns(rows, export, engines, metrics), rows, note="\n\n".join(doubt_notes(rows)))
 
 
 def doubt_notes(rows: Sequence[Row]) -> list[str]:
-    """What the mark beside a speedup means, where any has one."""
+    """The meaning of the mark beside a speed-up, where any row has it."""
     return [ranking.DOUBT_MEANS] if any(map(ranking.is_doubtful, rows)) else []
 
 
@@ -58,7 +58,8 @@ def latency_columns(
 ) -> list[Column[Row]]:
     """The columns of `latency_table`; sequence length and tokens/s only where a row has them.
 
-    Top-1 only for trained classifiers, the cosine for all others; it and the file size only where a row is below fp32.
+    Top-1 only for trained classifiers, the cosine for all other models; both, and the file size, only where a row is
+    below fp32.
     """
     unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
     winners = winning(rows)
@@ -95,11 +96,11 @@ def winning(rows: Sequence[Row]) -> set[str]:
 
 
 TERMINAL_COLUMNS = 120
-"""Characters of a line, its flags not counted, beyond which the terminal's table leaves the device's time out."""
+"""Characters of a line, without its flags, beyond which the terminal's table leaves out the device's time."""
 
 
 def terminal_table(summary: Summary) -> str:
-    """One line a case: model, batch, then latency; the time by a GPU's own clock where it fits, else where it is."""
+    """A line per case: model, batch, then latency; the time by a GPU's own clock if it fits, else where to find it."""
     tables = ranking.by_table(summary.rows)
     rows = [row for _, found in tables for row in found]
     winners = {case_id for _, found in tables for case_id in winning(found)}
@@ -122,7 +123,7 @@ def _terminal_columns(rows: Sequence[Row], unit: TimeUnit, winners: set[str]) ->
     def short(column: Column[Row]) -> Column[Row]:
         return replace(column, cell=_short_setting) if column.header == "setting" else column
 
-    offline = any(row.mode == "offline" for row in rows)  # no batch of theirs has a latency
+    offline = any(row.mode == "offline" for row in rows)  # their batches have no latency
     return [
         words("model", lambda row: " ".join([row.model, boundaries.short(row)]).strip()),
         *map(short, case_columns(rows)),
@@ -140,7 +141,7 @@ def _short_setting(row: Row) -> str:
 
 
 def time_name(row: Row, unit: TimeUnit) -> str:
-    """What the headline of a table is: a latency, or what a batch takes of a block's time."""
+    """The name of a table's headline: a latency, or the time per batch of a block."""
     return f"time per batch (throughput mode) {unit.name}" if row.mode == "offline" else f"median {unit.name}"
 
 
@@ -163,7 +164,7 @@ def split_columns(rows: Iterable[Row]) -> list[Column[Row]]:
     found = [row.split for row in rows if row.split is not None]
     if not found:
         return []
-    # The parts are of very different size, so each column has the unit that suits it.
+    # The parts differ greatly in size, so each column has its own unit.
     chosen = {
         name: units.time_unit(part(split).median_ns for split in found) for name, part in boundaries.PARTS.items()
     }
@@ -181,7 +182,7 @@ def _part(part: Callable[[Split], Part], unit: TimeUnit) -> Callable[[Row], str]
 
 
 def file_sizes(rows: Sequence[Row], export: ExportRecord | None, engines: Engines) -> dict[str, int]:
-    """Case id → size on disk of the ONNX file, weights or engine that a row loaded; others are absent."""
+    """Case id → size on disk of the ONNX file, weights or engine that a row loaded; rows without a file are absent."""
     if export is None:
         return {}
     files = [file for onnx in (*export.onnx.values(), *export.onnx_variants.values()) for file in onnx.files()]
@@ -247,7 +248,7 @@ def _speedup(row: Row) -> str:
 
 
 def _top1(row: Row) -> str:
-    # Near-tied logits of random weights flip on rounding alone: their agreement would mislead.
+    # Near-tied logits of random weights flip through rounding alone: their agreement would mislead.
     return ABSENT if row.weights == "seeded" or row.parity is None else units.percent(row.parity.top1_agreement)
 
 
@@ -275,12 +276,12 @@ def latency_lines(summary: Summary) -> list[Line]:
 
 
 def _custom(summary: Summary, row: Row) -> Line:
-    """Figures of plugins, in the words of summary.csv."""
+    """Figures of plugins, with the column names of summary.csv."""
     return {name: figure(row) if is_sound(row) else None for name, figure in csv_columns(summary).items()}
 
 
 def guide_lines(rows: Iterable[Row]) -> list[str]:
-    """How to read these columns, where there are any."""
+    """Explanations of these columns, where the table has them."""
     rows = list(rows)
     found = [row for row in rows if row.device_ns is not None]
     lines = {

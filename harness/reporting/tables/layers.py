@@ -1,4 +1,4 @@
-"""Where the time of a case goes, as Markdown: its layers, groups and operators (pure)."""
+"""The time of a case by layers, groups and operators, as Markdown (pure)."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from harness.reporting.writers import terminal
 from harness.reporting.writers.markdown import table_text
 
 TOP = 15
-"""Rows of a table of layers or operators; the files beside the report have all."""
+"""Rows of a table of layers or operators; the files beside the report have all rows."""
 
 _MAX_NAME = 48
 _MAX_MEMBERS = 4
 
 
 def profile_text(parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None, choice: Choice = EVERYTHING) -> str:
-    """Everything about one case: its grade, whether its parts add up, groups, the longest layers and operators, notes.
+    """The profile of one case: its grade, whether its parts add up, groups, the longest layers and operators, notes.
 
-    choice: which layers the table of layers shows; sums and groups are always those of all.
+    choice: the layers in the table of layers; sums and groups are always of all layers.
     """
     blocks = [
         *trust_lines(parts, on_gpu, measured_ns),
@@ -59,7 +59,7 @@ def trust_lines(parts: PartsProfile, on_gpu: bool, measured_ns: int | None = Non
 
 
 def grade_line(parts: PartsProfile) -> str:
-    """The grade of a profile, and of each flag what happened and what to do."""
+    """The grade of a profile, and the evidence and the remedy of each flag."""
     flags, grade = flags_of(parts), grade_of(parts)
     if not flags:
         return f"Grade {grade}: a monitor watched it, and nothing disturbed it."
@@ -68,7 +68,7 @@ def grade_line(parts: PartsProfile) -> str:
 
 
 def repeats_line(parts: PartsProfile) -> str:
-    """How often it was profiled, and how far the sums of the repeats lie apart."""
+    """The number of repeats, and how far their sums differ."""
     often = units.count(len(parts.ratios), "time")
     apart = spread(parts.ratios)
     range_ = f"{min(parts.ratios):.2f} to {max(parts.ratios):.2f} of the plain latency"
@@ -77,12 +77,12 @@ def repeats_line(parts: PartsProfile) -> str:
 
 
 def gaps_line(found: IdleShare) -> str:
-    """In which share of which latency no kernel ran."""
+    """The share of the latency in which no kernel ran, and which latency that is."""
     return f"Launch gaps: in {units.percent(found.share)} of the {found.of} no kernel ran on the GPU."
 
 
 def mark(parts: PartsProfile) -> str:
-    """What stands behind the name of a profile that shows nothing: ` (grade C)`; empty where it may be trusted."""
+    """Text after the name of a profile that shows nothing: ` (grade C)`; empty where the profile may be trusted."""
     if grade_of(parts) not in RANKED:
         return f" (grade {grade_of(parts)})"
     found = reconcile(parts, are_kernels(parts))
@@ -90,7 +90,7 @@ def mark(parts: PartsProfile) -> str:
 
 
 def reconciliation_line(found: Reconciliation) -> str:
-    """Whether the parts explain the latency, what profiling cost, and what was measured of a sum that is off."""
+    """Whether the parts explain the latency, the cost of profiling, and measurements that explain a wrong sum."""
     cost = f"{found.overhead:+.1%}".replace("-", "−")
     reasons = f", {found.corrected:.2f} with what was measured beside them" if found.outcome == "explained" else ""
     line = (
@@ -103,20 +103,19 @@ def reconciliation_line(found: Reconciliation) -> str:
 
 
 def layers_text(layers: Sequence[LayerRow], top: int = TOP, choice: Choice = EVERYTHING) -> str:
-    """The table of layers, or that no layer matches."""
+    """The table of layers, or a sentence that no layer matches."""
     return table_text(layers_table(layers, top, choice)) or f"No layer matches {choice_words(choice)}."
 
 
 def layers_table(layers: Sequence[LayerRow], top: int = TOP, choice: Choice = EVERYTHING) -> Table[LayerRow] | None:
-    """The layers of a choice that take the longest by themselves, and a line with which all of them add up; None where
-    no layer matches."""
+    """The chosen layers with the longest self time, and a line with the rest; None where no layer matches."""
     found = chosen(layers, choice)
     if not found:
         return None
     everything = total(layers)
     shown = sorted(found, key=lambda row: -row.self_ns)[:top]
     unit = units.time_unit(row.self_ns for row in shown)
-    # A column that no layer fills says nothing; the notes say why.
+    # A column without figures is left out; the notes say why.
     columns = [
         (True, words("layer", lambda row: short_name(row.name))),
         (True, words("kind", lambda row: row.kind)),
@@ -147,9 +146,9 @@ def _gflop(row: LayerRow) -> str:
 
 
 def sums_line(layers: Sequence[LayerRow], found: Sequence[LayerRow], shown: Sequence[LayerRow]) -> str:
-    """With which parts the layers shown add up to all; empty where they are all.
+    """The parts that complete the shown layers to the whole sum; empty where all layers are shown.
 
-    found: what the choice holds, of which the longest are shown.
+    found: the chosen layers, of which the longest are shown.
     """
     rest = [row for row in found if row not in shown]
     outside = total(layers) - total(found)
@@ -162,12 +161,12 @@ def sums_line(layers: Sequence[LayerRow], found: Sequence[LayerRow], shown: Sequ
 
 
 def choice_words(choice: Choice) -> str:
-    """The words of a choice as a sentence has them."""
+    """The words of a choice, for a sentence."""
     return " or ".join(f"`{word}`" for word in choice.words)
 
 
 def operators_table(operators: Sequence[OperatorRow]) -> Table[OperatorRow] | None:
-    """The operators and kernels that take the longest, on the host and on the device; None of none."""
+    """The operators and kernels with the longest times, on the host and on the device; None without operators."""
     if not operators:
         return None
     shown = operators[:TOP]
@@ -195,8 +194,8 @@ def _operator_columns(
 
 
 def groups_table(profiles: Mapping[str, PartsProfile]) -> Table[Sequence[str]] | None:
-    """Time by group, a column a profile that has layers, marked where it shows nothing; each with its share where there
-    is only one."""
+    """Time by group, a column per profile that has layers, marked where the profile shows nothing; with shares where
+    there is only one profile."""
     sums = {f"{name}{mark(parts)}": by_group(parts.layers) for name, parts in profiles.items() if parts.layers}
     if not sums:
         return None
@@ -232,7 +231,7 @@ def _members(row: LayerRow) -> str:
 
 
 def short_name(name: str, longest: int = _MAX_NAME) -> str:
-    """A long name by its end, which tells it from others of its kind."""
+    """A long name, shortened to its end, which differs from similar names."""
     return name if len(name) <= longest else f"…{name[1 - longest :]}"
 
 
@@ -255,7 +254,7 @@ def group_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
 
 
 def layer_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
-    """A line for each layer of each case, in the order in which its profiler told them."""
+    """A line for each layer of each case, in the order of its profiler."""
     return [about(summary, one.row, _layer(layer, one.layers)) for one in found for layer in one.layers]
 
 
@@ -309,7 +308,7 @@ _MAX_TERMINAL_NAME = 60
 
 
 def terminal_layers(case_id: str, parts: PartsProfile, choice: Choice = EVERYTHING, top: int = TERMINAL_TOP) -> str:
-    """The longest layers of a choice by time alone; the longest operators where the backend tells no layers."""
+    """The chosen layers with the longest self time; the longest operators where the backend exposes no layers."""
     if not parts.layers:
         return "\n".join([f"{case_id}: operators, {_trust(parts)}", _terminal_operators(parts.operators[:top])])
     found = chosen(parts.layers, choice)
@@ -325,7 +324,7 @@ def terminal_layers(case_id: str, parts: PartsProfile, choice: Choice = EVERYTHI
 
 
 def _trust(parts: PartsProfile) -> str:
-    """Grade and flags, how the parts sum up, how often it was profiled."""
+    """Grade and flags, the sum of the parts, the number of repeats."""
     flags = ", ".join(dict.fromkeys(flag.name for flag in flags_of(parts)))
     grade = f"grade {grade_of(parts)}{f' ({flags})' if flags else ''}"
     found = reconcile(parts, are_kernels(parts))
@@ -356,7 +355,7 @@ def _terminal_operators(shown: Sequence[OperatorRow]) -> str:
 
 
 def tokenising_line(parts: PartsProfile) -> str:
-    """One sentence each; empty where the inputs are no text."""
+    """Sentences on tokenising; empty where the inputs are no text."""
     found = parts.tokenising
     if found is None:
         return ""
@@ -378,11 +377,11 @@ def _embedding(parts: PartsProfile) -> str:
 _NAMESPACE = re.compile(r"\(anonymous namespace\)::|\b[a-z_]\w*::")
 _BASE = re.compile(r"\w+")
 _TOLD_BY = re.compile(r"\b(?:OP_\w+|\w*Functor\w*|\w+_kernel_(?:cuda|impl)|\w+KernelImpl)\b")
-"""What an elementwise kernel computes stands among its template arguments, named in one of these ways."""
+"""Template arguments that name the operation of an elementwise kernel."""
 _ENTRY = re.compile(r"(?:Kernel2?|device_kernel)<(\w+)")
-"""CUTLASS starts every kernel through one function; which one it is stands in the first template argument."""
+"""CUTLASS starts every kernel through the same function; the first template argument names the kernel."""
 _SAID_BY_ALL = re.compile(r"_execute\w*_kernel__\w+$")
-"""How cuDNN's kernels end, behind the tile sizes that tell them apart."""
+"""Common end of cuDNN's kernel names, after the tile sizes that distinguish them."""
 _HASHED = re.compile(r"^## (Call CompiledFxGraph) \w+ ##$")
 """Inductor's range around a compiled graph, with the hash of its code."""
 
@@ -390,7 +389,7 @@ _HASHED = re.compile(r"^## (Call CompiledFxGraph) \w+ ##$")
 def kernel_name(name: str) -> str:
     """`void lib::elementwise<4, lib::OP_Add<half>>(int, …)` → `elementwise<OP_Add>`; others without common ends.
 
-    A signature runs to hundreds of characters, and its end, arguments, is the same for many kernels.
+    A signature has hundreds of characters, and its end, the arguments, is the same for many kernels.
     """
     signature = name.removeprefix("void ")
     if signature == name:

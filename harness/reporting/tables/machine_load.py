@@ -26,7 +26,7 @@ COLUMNS: Sequence[tuple[Column[UsageSummary], tuple[str, ...]]] = (
     (Column("°C", lambda seen: units.whole_number(seen.temperature_c_max)), ("temperature_c_max",)),
     (Column("throttled", lambda seen: _count(seen.throttled_periods)), ("throttled_periods",)),
 )
-"""Each column, and the figures without which it is left out: a column of dashes says nothing."""
+"""Each column, and the figures that it needs: without them it would have only dashes, and is left out."""
 
 GPU_COLUMNS: Sequence[Column[GpuUsage]] = (
     Column("SM MHz", lambda card: _span(card.sm_mhz_min, card.sm_mhz_max)),
@@ -37,7 +37,7 @@ GPU_COLUMNS: Sequence[Column[GpuUsage]] = (
     Column("GPU MiB", lambda card: ABSENT if card.memory_peak_bytes is None else units.mib(card.memory_peak_bytes)),
     words("clock held back by", lambda card: ", ".join(f"{name} {share:.0%}" for name, share in card.reasons.items())),
 )
-"""Of rows that ran on a GPU; left out where no row fills it."""
+"""Columns for rows that ran on a GPU; left out where no row has figures."""
 
 EXPLAINED = (
     "Mean / peak over warm-up and timed loop of all rounds, as the monitor saw them; 100% is one CPU. Page faults: "
@@ -52,7 +52,7 @@ EXPLAINED_GPU = (
 
 
 def machine_load_table(rows: Sequence[Row]) -> Table[Row] | None:
-    """One line a row that was watched, and why a column is missing; None where nothing was watched."""
+    """One line per monitored row, and why a column is missing; None where no monitor ran."""
     watched = [row for row in rows if row.usage is not None]
     if not watched:
         return None
@@ -70,7 +70,7 @@ def machine_load_table(rows: Sequence[Row]) -> Table[Row] | None:
 
 
 def usage_lines(summary: Summary) -> list[Line]:
-    """A line for each row that was watched, in the words of summary.csv."""
+    """A line for each monitored row, with the column names of summary.csv."""
     names = [*UsageSummary.model_fields, *(f"gpu_{name}" for name in GpuUsage.model_fields), "gpu_clock_held_back"]
     columns = {name: COLUMNS_OF_SUMMARY[name] for name in names if name in COLUMNS_OF_SUMMARY}
     rows = [row for _, found in ranking.by_table(summary.rows) for row in found if row.usage]
@@ -81,7 +81,7 @@ MAX_NAMED = 5
 
 
 def _others(seen: Sequence[UsageSummary]) -> str:
-    """The other programs by name, as far as the system shows them; their names are their own choice."""
+    """The other programs, as far as the system shows them; programs choose their own names."""
     largest: dict[tuple[int, str], float] = {}
     for one in (process for usage in seen for process in usage.busiest):
         key = one.pid, plain_name(one.name)
@@ -92,7 +92,7 @@ def _others(seen: Sequence[UsageSummary]) -> str:
 
 
 def monitor_cost(rows: Sequence[Row]) -> str | None:
-    """What watching cost at most, as a share of one CPU; None where nobody watched."""
+    """Largest cost of the monitor, as a share of one CPU; None where no monitor ran."""
     shares = [row.usage.monitor_share for row in rows if row.usage is not None]
     return f"{100 * max(shares):.2g}%" if shares else None
 

@@ -1,4 +1,4 @@
-"""What models cost and what of it rows reach, with links to the profiles, as tables (pure)."""
+"""Tables of the cost of models and the performance that rows reach, with links to the profiles (pure)."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def progress_line(found: ModelProfile) -> str:
 
 
 def model_tables(profiles: Sequence[ModelProfile], links: Mapping[str, Sequence[str]]) -> str:
-    """Models, their files, and what each case moves, holds and reaches; empty where nothing was profiled.
+    """Models, their files, and the traffic, memory and performance of each case; empty where nothing was profiled.
 
-    links: files of each case by its id, relative to the report.
+    links: files of each case by case id, relative to the report.
     """
     if not profiles:
         return ""
@@ -57,8 +57,8 @@ def _giga(number: float | None) -> str:
 
 
 def _work(number: float | None, unit: float, found: ModelProfile, digits: int = 3) -> str:
-    """A figure that rests on the counted products: at least so much where some operators were not counted, and none
-    where no other holds any."""
+    """A figure based on the counted products: a lower bound where some operators were not counted, absent where only
+    these have products."""
     if found.uncounted and not number:
         return ABSENT
     text = units.significant(_per(number, unit), digits=digits)
@@ -117,7 +117,7 @@ def _per(value: float | None, unit: float) -> float | None:
 
 
 def _once(models: Sequence[ModelProfile]) -> list[ModelProfile]:
-    """One a model, whatever its sequence length."""
+    """One profile per model, whatever its sequence length."""
     return list({found.model: found for found in models}.values())
 
 
@@ -143,7 +143,7 @@ def _links(paths: Sequence[str]) -> str:
 
 
 def _notes(profiles: Sequence[ModelProfile]) -> list[str]:
-    """What is missing or doubtful, each said once with whom it concerns."""
+    """Missing or doubtful figures, each once with the cases that it concerns."""
     found: dict[str, dict[str, None]] = {}
     for profile in profiles:
         second = profile.onnx_count
@@ -157,7 +157,7 @@ def _notes(profiles: Sequence[ModelProfile]) -> list[str]:
 
 
 def model_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
-    """A line for each model and sequence length: what it costs whoever runs it, of one item."""
+    """A line for each model and sequence length: the cost of one sample, independent of the backend."""
     return [
         {
             "model": one.model,
@@ -183,7 +183,7 @@ _IN_MEMORY: Sequence[Precision] = ("fp32", "fp16", "bf16")
 
 
 def _counted(count: OnnxCount | None) -> int | None:
-    """None, and no 0, where only operators that were not counted hold products."""
+    """Counted products; None instead of 0 where only uncounted operators have products."""
     return None if count is None or (count.uncounted and not count.macs) else count.macs
 
 
@@ -214,7 +214,7 @@ def file_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
 
 
 def case_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
-    """A line for each case: work, traffic and memory of a batch, and what its row reached."""
+    """A line for each case: work, traffic and memory of a batch, and the performance of its row."""
     return [about(summary, one.row, _case_line(one.model)) for one in found]
 
 
@@ -240,7 +240,7 @@ def _case_line(found: ModelProfile) -> Line:
 
 
 def _models(found: Iterable[Profiled], by_length: bool = False) -> list[tuple[str, ModelProfile]]:
-    """(weights, profile) of each model once; by_length: of each of its sequence lengths."""
+    """(weights, profile) of each model once; by_length: once for each sequence length."""
     models: dict[tuple[str, int | None], tuple[str, ModelProfile]] = {}
     for one in found:
         length = one.model.sequence_length if by_length else None

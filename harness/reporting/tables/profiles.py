@@ -1,4 +1,4 @@
-"""The report's section "Profile": what models cost, and where the time goes, side by side (pure)."""
+"""The report's section "Profile": the cost of models, and their time by parts, side by side (pure)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from harness.reporting.writers.markdown import section, table_text
 def profile_section(
     profiles: Sequence[ModelProfile], parts: Mapping[str, PartsProfile], folder: str, compared: Sequence[str] = ()
 ) -> str:
-    """All of it; empty where nothing was profiled.
+    """The whole section; empty where nothing was profiled.
 
     parts: by case id, for the cases that have them; folder: of the profiles, relative to the report; compared: the
-    sections that set backends side by side.
+    sections that compare backends side by side.
     """
     links = {found.case_id: _files(found, parts.get(found.case_id), folder) for found in profiles}
     shapes: dict[tuple[str, int | None, int], list[ModelProfile]] = {}
@@ -36,7 +36,7 @@ def profile_section(
     alone = [
         _shape(kin, {_name(found): parts[found.case_id] for found in kin})
         for kin in shapes.values()
-        # What differs in the backend alone stands side by side already, but for profiles that show nothing.
+        # Cases that differ only in the backend are already compared side by side, except profiles that show nothing.
         if len({found.backend for found in kin}) == 1
         or len({found.precision for found in kin}) > 1
         or any(mark(parts[found.case_id]) for found in kin)
@@ -48,7 +48,7 @@ def profile_section(
 def trust_table(
     profiles: Sequence[ModelProfile], parts: Mapping[str, PartsProfile]
 ) -> Table[tuple[ModelProfile, PartsProfile]] | None:
-    """How far each profile can be trusted, and what happened to those of grade C; None where none has parts.
+    """How far each profile can be trusted, and the flags of grade C; None where no profile has parts.
 
     parts: by case id.
     """
@@ -102,7 +102,7 @@ _TRUST: Sequence[Column[tuple[ModelProfile, PartsProfile]]] = (
 
 
 def _shape(kin: Sequence[ModelProfile], named: Mapping[str, PartsProfile]) -> str:
-    """Groups of layers of one model at one shape, a column a backend and precision."""
+    """Groups of layers of one model at one shape, a column per backend and precision."""
     groups = table_text(groups_table(named))
     if not groups:
         return ""
@@ -126,7 +126,7 @@ def _files(found: ModelProfile, parts: PartsProfile | None, folder: str) -> list
 
 
 def sum_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
-    """A line for each case with parts: whether they add up to the latency, and what explains it where they do not."""
+    """A line for each case with parts: whether they add up to the latency, and explanations where they do not."""
     return [about(summary, one.row, _sums(one, one.parts)) for one in found if one.parts]
 
 

@@ -13,11 +13,11 @@ from harness.reporting.writers import terminal as terminal_writer
 from harness.reporting.writers.markdown import escape, section
 
 TERMINAL_DIFFERENCES = 20
-"""Lines of the terminal that name conditions; reproduction.md has all, those that decide first."""
+"""Lines of the terminal that name conditions; reproduction.md has all of them, the decisive ones first."""
 
 
 def listed(name: str, claim: Claim) -> str:
-    """What a claim is, for the list of all of them."""
+    """A claim in words, for the list of all claims."""
     lines = [f"{name}: {claim.title}", f"  card        {' or '.join(claim.cards)}"]
     what = [
         units.count(len(claim.values), "value") if claim.values else f"the rows of {claim.results}",
@@ -32,13 +32,13 @@ def listed(name: str, claim: Claim) -> str:
 
 
 def headline(found: Reproduction) -> str:
-    """One line: how many rows of each verdict."""
+    """One line: the number of rows of each verdict."""
     counts = Counter(row.verdict for row in found.rows)
     return f"{found.claim}: " + ", ".join(f"{number} {verdict}" for verdict, number in counts.items()) + "."
 
 
 def terminal(found: Reproduction) -> str:
-    """The table, why verdicts are what they are, and what differs."""
+    """The table, the reasons of verdicts, and the differences in conditions."""
     numbers = _numbered(found.rows)
     return "\n".join(
         [
@@ -109,7 +109,7 @@ def _table(rows: Sequence[ReproducedRow], numbers: dict[Differing, int]) -> Tabl
 
 
 def _published(row: ReproducedRow) -> str:
-    """A figure of others with all its digits; with an interval, or calculated from two, as ours are shown."""
+    """A published figure with all its digits; with an interval, or calculated from two figures, in our format."""
     if row.published is None:
         return units.ABSENT
     if row.published_ci95 is not None:
@@ -123,7 +123,7 @@ def _numbered(rows: Sequence[ReproducedRow]) -> dict[Differing, int]:
 
 
 def _reasons(rows: Sequence[ReproducedRow]) -> list[tuple[str, str]]:
-    """(names, reason): rows of which the same must be said stand together."""
+    """(names, reason): rows with the same reason are grouped."""
     groups: dict[str, list[str]] = {}
     for row in rows:
         if row.reason:

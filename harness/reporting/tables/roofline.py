@@ -1,4 +1,4 @@
-"""Rows against the measured limits of their device: one table, with the limits above it (pure)."""
+"""The roofline table: rows against the measured limits of their device, with the limits above it (pure)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.reporting.units import ABSENT
 
 
 def roof_line(roof: Roof | CpuRoof) -> str:
-    """The limits in one sentence, and in another what they were measured without."""
+    """A sentence with the limits; on a CPU also a sentence with the libraries that the measurement lacked."""
     if isinstance(roof, CpuRoof):
         return _cpu_line(roof)
     peaks = ", ".join(f"{precision} {units.significant(rate / 1e12)}" for precision, rate in roof.flops.items())
@@ -69,12 +69,12 @@ def _columns(rate: str) -> list[Column[Row]]:
 
 
 def roofline_lines(summary: Summary) -> list[Line]:
-    """A line for each row that was held against the measured limits of its device."""
+    """A line for each row that has a roofline."""
     return [about(summary, row, found) for row in sound_rows(summary) if (found := against_limits(summary, row))]
 
 
 def against_limits(summary: Summary, row: Row) -> Line:
-    """Work of a batch, what of the limits is reached, and the limits; empty without either."""
+    """Work of a batch, shares of the limits that are reached, and the limits; empty where both are missing."""
     bounds = bounds_of(row, summary.roof)
     if row.roofline is None or isinstance(bounds, str) or not is_sound(row):
         return {}

@@ -1,4 +1,4 @@
-"""The self-test's outcome as a short markdown text (pure)."""
+"""The result of the self-test as a short Markdown text (pure)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.reporting.writers.markdown import table_text
 
 
 def selftest_table(found: SelfTest) -> str:
-    """Bias by duration, wrong verdicts and the rates that their number excludes, with the conditions above."""
+    """Bias by duration, wrong verdicts and the rates that their number excludes; the conditions are above the table."""
     machine = found.machine
     bias = _table(["work", "reported", "bias", "allowed", "within"], [_bias(row) for row in found.rows])
     counted = _table(["work", "wrong verdicts", "trials", "excluded at 95%", "asked for"], _counted(found))
@@ -24,7 +24,7 @@ def selftest_table(found: SelfTest) -> str:
 
 
 def selftest_line(found: SelfTest | None, link: str) -> str:
-    """What a report says of the self-test, in a sentence."""
+    """The result of the self-test in one sentence, for a report."""
     if found is None:
         return "The self-test has not been run into this results folder: `make selftest` (some minutes)."
     worst = max(abs(row.reported_ns / row.nominal_ns - 1) for row in found.rows)

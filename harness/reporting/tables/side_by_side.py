@@ -1,4 +1,4 @@
-"""The same model under several backends, as Markdown: where the difference in time comes from (pure)."""
+"""The same model under several backends, as Markdown: the layers that explain the difference in time (pure)."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from harness.reporting.units import MILLISECOND, TimeUnit
 from harness.reporting.writers.markdown import section, table_text
 
 TOP = 12
-"""Modules in a table, those of the largest gain or loss; one line holds the rest."""
+"""Modules in a table, those with the largest gain or loss; one line holds the rest."""
 
 _MAX_MEMBERS = 3
 
 IDLE = "no kernel running"
-"""Of a backend whose profiler tells kernels: the rest of its measured latency, or of its plain one without it."""
+"""For a backend whose profiler lists kernels: the rest of its measured latency, or else of its plain latency."""
 
 
 def side_by_side_section(found: Alike, stated: str, image: str) -> str:
@@ -62,18 +62,18 @@ def side_by_side_section(found: Alike, stated: str, image: str) -> str:
 
 
 def not_compared_section(found: NotCompared) -> str:
-    """Why backends that were profiled alike do not stand side by side."""
+    """Why backends that were profiled alike are not compared side by side."""
     why = f"Fewer than two of these profiles can be relied on. {left_out_sentence(found.left_out)}"
     return section(f"{found.shape}: not side by side", why, level=3)
 
 
 def left_out_sentence(left_out: Sequence[tuple[str, str]]) -> str:
-    """Which backends do not stand in a comparison, and why; empty of none."""
+    """Backends that are left out of a comparison, and why; empty without any."""
     return f"Left out: {'; '.join(f'{name}, {why}' for name, why in left_out)}." if left_out else ""
 
 
 def title_of(found: Alike) -> str:
-    """What a comparison shows: `minilm-l6, fp32, batch 1, sequence 128: where openvino gains on torch-eager`."""
+    """Title of a comparison: `minilm-l6, fp32, batch 1, sequence 128: where openvino gains on torch-eager`."""
     backends = {row.case_id: row.backend for row in found.rows}
     fast, slow = (backends[column.case_id] for column in (found.groups.fastest, found.groups.slowest))
     return f"{found.shape}: where {fast} gains on {slow}"
@@ -88,7 +88,7 @@ def _by_module(found: SideBySide, stated: str) -> tuple[str, ...]:
 
 
 def gain_sentence(found: SideBySide) -> str:
-    """What the fastest gains over the slowest, by parts and as measured, and which line brings most of it."""
+    """The gain of the fastest over the slowest backend, by parts and as measured, and the line with most of it."""
     fast, slow = found.fastest, found.slowest
     first = found.lines[0]
     text = (
@@ -111,7 +111,7 @@ def gain_sentence(found: SideBySide) -> str:
 
 
 def doubts(found: SideBySide) -> str:
-    """Where columns do not compare like with like, and what that leaves of the table; empty where they do."""
+    """Where columns are not comparable, and how much of the table stays valid; empty where all are comparable."""
     off = [
         f"{column.name} {units.significant(column.factor)}"
         for column in found.columns
@@ -138,7 +138,7 @@ def doubts(found: SideBySide) -> str:
 
 
 def gains_table(found: SideBySide, what: str, top: int = TOP) -> Table[Sequence[str]]:
-    """A line each, a column a backend and what each line gains; then the sums, and how they stand to the latency.
+    """A row per line, a column per backend and the gain; then the sums, and how they compare with the latency.
 
     what: header of the first column, `group` or `module`.
     """
@@ -162,7 +162,7 @@ def gains_table(found: SideBySide, what: str, top: int = TOP) -> Table[Sequence[
 
 
 def gaps_line(column: Column, gaps: LaunchGaps) -> str:
-    """How long the GPU stood idle, and for whom it waited."""
+    """How long the GPU was idle, and what it waited for."""
     text = f"{column.name}: GPU idle {units.percent(idle(gaps))} of the traced window"
     if (for_launches := waited(gaps)) is not None:
         text += f", {units.percent(for_launches)} waiting for launches"
@@ -172,7 +172,7 @@ def gaps_line(column: Column, gaps: LaunchGaps) -> str:
 
 
 def _cut(lines: Sequence[SideBySideLine], top: int) -> tuple[list[SideBySideLine], list[SideBySideLine]]:
-    """The lines that matter most to the difference, still in their order, and the others."""
+    """The lines with the largest effect on the difference, in their order, and the other lines."""
     if len(lines) <= top + 1:
         return list(lines), []
     kept = {line.name for line in sorted(lines, key=lambda line: -abs(gain_of(line)))[:top]}
@@ -192,7 +192,7 @@ def _sum(lines: Sequence[SideBySideLine], columns: int) -> SideBySideLine:
 
 
 def _name(line: SideBySideLine) -> str:
-    """Of a line that several modules were joined in, with their names: `output (dense, LayerNorm)`."""
+    """Name of a line that joins several modules, with their names: `output (dense, LayerNorm)`."""
     last = [module.rpartition(".")[2] for module in line.modules if not _is_line(module, line.name)]
     members = list(dict.fromkeys(last))
     if not members:
@@ -202,22 +202,22 @@ def _name(line: SideBySideLine) -> str:
 
 
 def _is_line(module: str, name: str) -> bool:
-    """Whether a module is what the line is named after, one of several blocks or not."""
+    """Whether the line is named after this module, as one of several blocks or not."""
     return module == name or (module.count(".") == name.count(".") and name != MODEL)
 
 
 def group_gain_lines(summary: Summary, found: Sequence[Profiled]) -> list[CsvLine]:
-    """A line for each group and backend of cases that differ in their backend alone."""
+    """A line for each group and backend of cases that differ only in their backend."""
     return _beside(summary, found, "group", [one.groups for one in alike(found)])
 
 
 def module_gain_lines(summary: Summary, found: Sequence[Profiled]) -> list[CsvLine]:
-    """The same for each module that the backends can tell apart."""
+    """A line for each module that all backends expose, and each backend."""
     return _beside(summary, found, "module", [one.modules for one in alike(found) if one.modules])
 
 
 def _beside(summary: Summary, found: Sequence[Profiled], what: str, compared: Sequence[SideBySide]) -> list[CsvLine]:
-    """what: header of the lines' names. Gains are those of each backend over the slowest one."""
+    """Lines of the comparisons. what: header of the lines' names. Gains are those of each backend over the slowest."""
     rows = {one.row.case_id: one.row for one in found}
     lines = []
     for beside in compared:

@@ -38,10 +38,10 @@ _NESTED = {
     "device": ("overlap",),
     "roofline": ("flops", "bytes", "flops_share", "bytes_share", "limit"),
 }
-"""Fields below a row's records; dots lead further down."""
+"""Fields below a row's records; a dot separates levels."""
 
 _ATTRIBUTE = {"latency": "latency_ns", "device": "device_ns"}
-"""Figures without a unit must not stand under a name with one."""
+"""Name in a column → attribute of a row: figures without a unit must not have a column name with a unit."""
 
 
 def _column(name: str, path: str) -> str:
@@ -72,19 +72,19 @@ def _percentile_end(name: str, end: str) -> Callable[[Row], Value]:
 
 
 def _held_back(row: Row) -> Value:
-    """Reason and share of the samples, `sw_power_cap 0.250`, the reasons apart by spaces."""
+    """Reason and share of the samples, `sw_power_cap 0.250`; several reasons are separated by spaces."""
     card = row.usage.gpu if row.usage else None
     return " ".join(f"{name} {share:.3f}" for name, share in card.reasons.items()) if card else None
 
 
 def _busiest(row: Row) -> Value:
-    """`cc1plus 4711 87%`, several apart by semicolons."""
+    """`cc1plus 4711 87%`; several programs are separated by semicolons."""
     found = row.usage.busiest if row.usage else ()
     return "; ".join(f"{one.name} {one.pid} {one.cpu_percent:.0f}%" for one in found) or None
 
 
 _NOT_FLAT = ("rounds", "unavailable", "gpu", "busiest")
-"""Fields of the usage that are no figure; those of the card have columns of their own."""
+"""Fields of the usage that are no figures; those of the GPU have separate columns."""
 
 COLUMNS: dict[str, Callable[[Row], Value]] = {
     **{name: attrgetter(name) for name in _PLAIN},
@@ -112,6 +112,6 @@ COLUMNS: dict[str, Callable[[Row], Value]] = {
 
 
 def summary_lines(summary: Summary) -> list[dict[str, Value]]:
-    """A line for each row, whatever became of it."""
+    """A line for each row, whatever its status."""
     columns = {**COLUMNS, **csv_columns(summary)}
     return [{name: figure(row) for name, figure in columns.items()} for row in summary.rows]

@@ -1,4 +1,4 @@
-"""Settings that were measured to choose among several, and how far each was behind the one that was taken (pure)."""
+"""Settings that were measured to choose the fastest, and how far each was behind the chosen setting (pure)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXPLAINED = (
 
 
 def tried_table(rows: Iterable[Row], key: ranking.TableKey) -> Table[Row] | None:
-    """All tried settings of one table, the chosen one of each group first; None where nothing was tried."""
+    """All tried settings of one table, the chosen setting of each group first; None where nothing was tried."""
     groups = tried_groups(row for row in rows if ranking.table_key(row) == key)
     if not groups:
         return None
@@ -35,7 +35,7 @@ def tried_table(rows: Iterable[Row], key: ranking.TableKey) -> Table[Row] | None
 
 
 def tried_lines(summary: Summary) -> list[Line]:
-    """A line for each setting that competed with others in round 1, the chosen one of each group first."""
+    """A line for each setting that competed with others in round 1, the chosen setting of each group first."""
     return [
         about(summary, row, _tried(row, behind(row, group))) for group in tried_groups(summary.rows) for row in group
     ]
@@ -46,7 +46,7 @@ def _tried(row: Row, share: float | None) -> Line:
 
 
 def tried_groups(rows: Iterable[Row]) -> list[list[Row]]:
-    """Rows that differ in nothing but their setting, where several were tried, the chosen one first."""
+    """Rows that differ only in their setting, where several were tried, the chosen setting first."""
     groups: dict[GroupKey, list[Row]] = {}
     for row in rows:
         if row.latency_ns is not None:
@@ -55,7 +55,7 @@ def tried_groups(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def behind(row: Row, group: Iterable[Row]) -> float | None:
-    """How much longer a tried setting takes than the chosen one of its group, as a share; None of the chosen one."""
+    """How much longer a tried setting takes than the chosen setting of its group, as a share; None for the latter."""
     chosen = next((other for other in group if not other.tried), None)
     ours, theirs = first_ns(row), first_ns(chosen) if chosen else None
     return None if not row.tried or ours is None or not theirs else ours / theirs - 1
@@ -69,7 +69,7 @@ def _behind(row: Row, group: Sequence[Row]) -> str:
 
 
 def first_ns(row: Row) -> float | None:
-    """Median of the first process: what the choice was made by."""
+    """Median of the first process, which decides the choice."""
     return row.latency_ns.process_medians[0] if row.latency_ns else None
 
 

@@ -1,4 +1,4 @@
-"""Rows that were skipped, failed or are missing: why, and what to do (pure)."""
+"""Rows that were skipped, failed or are missing: the reasons and the remedies (pure)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.reporting.table import Table, texts
 
 
 def unmeasured_table(rows: Sequence[Row]) -> Table[Sequence[str]] | None:
-    """Skipped, failed and missing rows with reason and hint; rows that share them are counted together."""
+    """Skipped, failed and missing rows with reason and hint; rows with the same reason and hint are joined."""
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         if row.status != "measured":

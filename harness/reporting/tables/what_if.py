@@ -1,4 +1,4 @@
-"""The changes that would bring a model most, each with what it rests on: for the report and for a terminal (pure)."""
+"""The most effective changes for a model, each with its evidence: for the report and for a terminal (pure)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from harness.reporting.table import texts
 from harness.reporting.writers.markdown import section, table_text
 
 MAX_LISTS = 8
-"""Models and sequence lengths with a list, as many as have recommendations."""
+"""Largest number of models and sequence lengths with a list, the same as for recommendations."""
 
 _EXPLAINED = (
     "Gain is how many times faster an item is than in the row that a change starts from, by the medians; gains of "
@@ -34,9 +34,9 @@ _EXPLAINED = (
 
 
 def what_if_text(summary: Summary, profiles: Profiles) -> str:
-    """The lists for the report, a section a model; empty where nothing was measured.
+    """The lists for the report, a section per model; empty where nothing was measured.
 
-    profiles: of the summary's cases, as far as there are any.
+    profiles: of the summary's cases, where they exist.
     """
     found = what_if(summary.rows, profiles, summary.baseline_backend)
     by_id = {row.case_id: row for row in summary.rows}
@@ -49,7 +49,7 @@ def what_if_text(summary: Summary, profiles: Profiles) -> str:
 
 
 def terminal_what_if(summary: Summary, profiles: Profiles) -> str:
-    """The same for a terminal, without what each rests on."""
+    """The lists for a terminal, without the evidence."""
     found = what_if(summary.rows, profiles, summary.baseline_backend)[:MAX_LISTS]
     by_id = {row.case_id: row for row in summary.rows}
     return "\n".join(
@@ -69,7 +69,7 @@ def _title(one: WhatIf) -> str:
 
 
 def _elsewhere(one: WhatIf, summary: Summary) -> str:
-    """Why a list does not start from the row that its reader expects; empty where it does."""
+    """Why a list does not start from the row that a reader expects; empty where it does."""
     ours = [
         row
         for row in summary.rows
@@ -78,7 +78,7 @@ def _elsewhere(one: WhatIf, summary: Summary) -> str:
         and (row.boundary, row.mode, row.status, row.tried) == ("compute", "sync", "measured", False)
         and (row.backend, row.precision) == (summary.baseline_backend, "fp32")
     ]
-    # Of several settings the plan's first, as for speedups.
+    # The plan's first of several settings, as for speed-ups.
     expected = min(ours, key=lambda row: row.batch_size, default=None)
     if expected is None or expected.grade != UNRANKED or not one.changes:
         return ""
@@ -95,7 +95,7 @@ def _changes_table(one: WhatIf, by_id: Mapping[str, Row]) -> str:
 
 
 def _left_out(one: WhatIf) -> str:
-    """Profiles that give no bound though they were taken."""
+    """Existing profiles that give no upper bound."""
     if not one.left_out:
         return ""
     return f"No bound is taken from {'; '.join(f'`{case_id}`: {why}' for case_id, why in one.left_out)}."

@@ -1,1 +1,1 @@
-"""One writer for each format."""
+"""Writers, one for each format."""

@@ -1,4 +1,4 @@
-"""Every table as a CSV file, whole and not rounded, that a spreadsheet opens without running anything (pure)."""
+"""Every table as a CSV file, complete and not rounded, which a spreadsheet opens without running anything (pure)."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from harness.reporting.tables import (
 )
 
 FORMULA = ("=", "+", "-", "@", "\t", "\n")
-"""What makes a spreadsheet take a cell for a formula (OWASP, CSV injection)."""
+"""First characters of a cell that a spreadsheet reads as a formula (OWASP, CSV injection)."""
 
 
 def recommendation_lines(found: Summary) -> list[Line]:
-    """A line for each recommendation, with the rows it rests on."""
+    """A line for each recommendation, with the rows that it is based on."""
     return [
         {"about": one.about, "rule": one.rule, "text": one.text, "case_ids": " ".join(one.case_ids), **where(found)}
         for one in recommend(found)
@@ -77,23 +77,23 @@ WITH_PROFILES: Mapping[str, Callable[[Summary, Sequence[Profiled]], list[Line]]]
 }
 
 NAMES = RESULTS.keys() | WITH_PROFILES.keys()
-"""Of all tables that there can be."""
+"""Names of all possible tables."""
 
 
 def csv_tables(found: Summary, profiled: Sequence[Profiled]) -> dict[str, str]:
-    """Name → CSV text, header first, of each table that has a line."""
+    """Name → CSV text, header first, of each table that has lines."""
     tables = {name: make(found) for name, make in RESULTS.items()}
     tables |= {name: make(found, profiled) for name, make in WITH_PROFILES.items()}
     return {name: csv_text(lines) for name, lines in tables.items() if lines}
 
 
 def summary_text(found: Summary) -> str:
-    """summary.csv: the whole summary, a line a row, header first."""
+    """summary.csv: the whole summary, a line per row, header first."""
     return csv_text(summary.summary_lines(found))
 
 
 def csv_text(lines: Sequence[Mapping[str, Value]]) -> str:
-    """Lines with the same columns as CSV, header first (RFC 4180 but for line ends). Empty of none."""
+    """Lines with the same columns as CSV, header first (RFC 4180 except for line ends). Empty without lines."""
     if not lines:
         return ""
     text = io.StringIO()
@@ -104,10 +104,10 @@ def csv_text(lines: Sequence[Mapping[str, Value]]) -> str:
 
 
 def harmless(value: Value) -> Value:
-    """A text that would start a formula, behind an apostrophe; figures, negative ones too, as they are."""
+    """The value; a text that would start a formula gets an apostrophe. Figures, also negative, are unchanged."""
     if not isinstance(value, str):
         return value
-    # The writer quotes a line feed, and not a carriage return, which ends a line for many readers all the same.
+    # The writer quotes a line feed but not a carriage return, which also ends a line for many readers.
     text = sanitize.lines(value)
-    # A control character before it is a space now, which some programs skip.
+    # A control character before it is now a space, which some programs skip.
     return f"'{text}" if text.startswith(FORMULA) or text.lstrip(" ").startswith(FORMULA) else text

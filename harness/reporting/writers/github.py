@@ -14,10 +14,10 @@ from harness.reporting.tables.comparison import compared_table, headline, remark
 from harness.reporting.writers.markdown import escape, table_text
 
 MAX_ANNOTATIONS = 10
-"""GitHub keeps ten errors and ten warnings of a step and drops the rest without a word (docs: workflow commands)."""
+"""GitHub keeps ten errors and ten warnings of a step and silently drops the rest (docs: workflow commands)."""
 
 MAX_SUMMARY_BYTES = 1 << 20
-"""GitHub refuses a step summary above 1 MiB as a whole (docs: workflow commands, job summaries)."""
+"""GitHub rejects a whole step summary above 1 MiB (docs: workflow commands, job summaries)."""
 
 
 def commands(comparison: Comparison) -> list[str]:
@@ -32,7 +32,7 @@ def commands(comparison: Comparison) -> list[str]:
 
 
 def step_summary(document: str) -> str:
-    """The document, or what of it GitHub takes."""
+    """The document, shortened where it exceeds GitHub's limit."""
     cut = "\n\n… cut here: GitHub takes 1 MiB; comparison.md has all of it.\n"
     content = document.encode()
     if len(content) <= MAX_SUMMARY_BYTES:
@@ -60,7 +60,7 @@ def _property(text: str) -> str:
 
 MAX_LINES = 40
 MARKER = "<!-- inferometer -->"
-"""First line of each comment, by which a workflow finds the earlier one and replaces it."""
+"""First line of each comment, by which a workflow finds and replaces the earlier comment."""
 
 MAX_ROWS = 15
 MAX_MISSED = 5
@@ -68,7 +68,7 @@ _QUIET = ("SAME", "AMBIGUOUS")
 
 
 def pr_comment(found: Comparison) -> str:
-    """The verdict, the rows that changed first, then as many others as there is room for, and what was compared."""
+    """The verdict, the changed rows, then other rows up to the limit, and the two sides of the comparison."""
     failing = any(row.fails for row in found.rows) or any(one.outcome != "PASS" for one in found.judgements)
     title = "Performance: regressed" if failing else "Performance: no regression found"
     rows = [row for row in changes.worst_first(found.rows) if row.ratio is not None]

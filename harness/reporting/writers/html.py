@@ -1,7 +1,7 @@
 """The report's Markdown parts as HTML (pure): the same text and the same figures in both reports.
 
-Names in it come from configurations, so nothing in it may load or run anything: raw HTML is escaped, images are no
-syntax here, and a link leads to a file beside the report or stays text.
+Names in it come from configurations, so it must not load or run anything: raw HTML is escaped, images are not
+supported, and a link leads to a file beside the report or stays text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from harness.reporting.table import Align
 
 LONG = 40
-"""Characters from which a cell is a sentence."""
+"""Number of characters from which a cell is a sentence."""
 
 _BESIDE = re.compile(r"[\w.,+=@%-]+(/[\w.,+=@%-]+)*")
 """A path below the report's folder: no scheme, no host, no root."""
@@ -23,7 +23,7 @@ _BESIDE = re.compile(r"[\w.,+=@%-]+(/[\w.,+=@%-]+)*")
 
 class _Markdown(MarkdownIt):
     def validateLink(self, url: str) -> bool:  # noqa: N802 - the library's name
-        """True for what may become a link."""
+        """True for a URL that may become a link."""
         return _BESIDE.fullmatch(url) is not None and ".." not in url.split("/")
 
 
@@ -39,7 +39,7 @@ def blocks(text: str) -> Markup:
 
 def inline(text: str) -> Markup:
     """Emphasis and code within a line."""
-    # Most cells are plain figures, and a run of thousands of cases has hundreds of thousands of them.
+    # Most cells are plain figures, and a run of thousands of cases has hundreds of thousands of cells.
     return Markup(_MARKDOWN.renderInline(text)) if _SYNTAX.search(text) else escape(text)  # noqa: S704 - escaped by it
 
 

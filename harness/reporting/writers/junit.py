@@ -1,4 +1,4 @@
-"""A comparison as JUnit XML, which CI systems show row by row (pure)."""
+"""Writes a comparison as JUnit XML, which CI systems show row by row (pure)."""
 
 from __future__ import annotations
 

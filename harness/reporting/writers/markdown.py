@@ -1,4 +1,4 @@
-"""Markdown as GitHub reads it: tables and escaping, and documents in which no text of others is HTML or a link."""
+"""GitHub's Markdown: tables and escaping, and documents in which text from outside is never HTML or a link."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ from harness.reporting.table import Table
 
 
 def escape(text: str) -> str:
-    """Text that stays one cell: no pipes that split it, no line breaks that end it."""
+    """Text for one cell, without pipes and line breaks, which would split or end the cell."""
     return " ".join(text.replace("|", "\\|").split())
 
 
 def table_text(table: Table[Any] | None) -> str:
-    """A GitHub table, its conditions above and its note below; empty of None."""
+    """A GitHub table, its conditions above and its note below; empty for None."""
     if table is None:
         return ""
     cells = [[escape(cell) for cell in line] for line in table.cells()]
     headers = [escape(name) for name in table.headers]
-    # disable_numparse: tabulate would turn `1.20` into 1.2 and drop the digit that says how precise it is.
+    # disable_numparse: tabulate would turn `1.20` into 1.2 and drop the digit that shows the precision.
     grid = tabulate(cells, headers, tablefmt="pipe", colalign=table.aligned, disable_numparse=True)
     return "\n\n".join(filter(None, (table.conditions, grid, table.note)))
 
 
 def section(title: str, *paragraphs: str, level: int = 2) -> str:
-    """A heading and what stands below it; empty paragraphs are left out."""
+    """A heading and its paragraphs; empty paragraphs are left out."""
     return "\n\n".join([f"{'#' * level} {title}", *(text for text in paragraphs if text)])
 
 
 _CELLS = re.compile(r"((?<!\\)\|)")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _AWAY = re.compile(r"\]\((?!#?[A-Za-z0-9_%+=./-]+(?:#[a-z0-9-]+)?\))|\]\((?=[/.]*/)|\](?=\[)")
-"""Ends of links that lead elsewhere than to a file beside the document, or whose target is elsewhere in it."""
+"""Ends of links that do not lead to a file beside the document, or whose target is defined elsewhere in it."""
 _TARGET = re.compile(r"(?m)^( {0,3})\[(?=[^\]\n]+\]:)")
 _ADDRESS = re.compile(r"(?i)\b(https?|ftp)://|\bwww\.")
 
 
 def document_text(text: str, addresses: bool = False) -> str:
-    """A whole document for its file: HTML, links to elsewhere and control characters in it are text.
+    """A whole document for its file; HTML, external links and control characters in it become text.
 
-    Names, versions and messages of libraries come from others; links to files beside the document are ours.
+    Names, versions and messages of libraries come from outside; links to files beside the document are ours.
     addresses: web addresses stay links, where a document names its sources.
     """
     return "\n\n".join(_block(block, addresses) for block in sanitize.lines(text).split("\n\n"))
 
 
 def _block(block: str, addresses: bool) -> str:
-    """A paragraph or a table. Code stays as it is where it is sure to be code: where the backticks of a cell or a
+    """A paragraph or a table. Code is unchanged where it is certain to be code: where the backticks of a cell or a
     paragraph are single and in pairs."""
     if not block.startswith("|"):
         return _inline(block, addresses)

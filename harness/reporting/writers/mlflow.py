@@ -1,4 +1,4 @@
-"""Summary → what MLflow is told: a run for the plan, and below it one for each row with sound figures (pure)."""
+"""Summary → runs for MLflow: a run for the plan, and below it a run for each row with sound figures (pure)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.reporting.tables.energy import joules
 from harness.reporting.tables.roofline import against_limits
 
 PREFIX = "inferometer."
-"""Of our tags, among those of MLflow and of others."""
+"""Prefix of our tags, among the tags of MLflow and of other programs."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class MlflowRun:
 
 
 def parent_run(summary: Summary) -> MlflowRun:
-    """The plan: what its cases have in common."""
+    """The run of the plan: the conditions that its cases share."""
     units: Line = {f"custom_{name}_unit": metric.unit for name, metric in summary.custom.items()}
     left_out = len(summary.rows) - len(sound_rows(summary))
     return MlflowRun(
@@ -50,7 +50,7 @@ def _case_run(summary: Summary, row: Row, by_id: dict[str, Row]) -> MlflowRun:
         **cold_costs(summary, row, by_id),
         **against_limits(summary, row),
         **(joules(metered) if metered else {}),
-        # A unit may hold what MLflow takes in no name, and so stands with the plan.
+        # A unit may contain characters that MLflow forbids in names, so the plan's run has the units.
         **{f"custom_{name}": found for name, found in row.custom.items() if isinstance(found, float)},
     }
     known = {**who(row), "threads": row.threads}
@@ -60,7 +60,7 @@ def _case_run(summary: Summary, row: Row, by_id: dict[str, Row]) -> MlflowRun:
     return MlflowRun(
         name=row.case_id,
         params={name: str(value) for name, value in known.items() if value is not None},
-        # A bool is an int to Python, and no figure.
+        # A bool is an int in Python, but no figure.
         metrics={name: float(value) for name, value in figures.items() if type(value) in (int, float)},  # type: ignore[arg-type]
         tags=_tags({**grade, "flags": flags or None, **doubts, **where(summary)}),
     )

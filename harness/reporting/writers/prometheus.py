@@ -1,7 +1,7 @@
 """Summary → gauges in Prometheus's text format, for node_exporter's textfile collector (pure).
 
-Units are base units: seconds, bytes, joules. A row of grade F and one that was not measured have no gauge at all, so
-that a series ends where its figure does; `inferometer_cases` counts them.
+Units are base units: seconds, bytes, joules. Rows of grade F and rows that were not measured have no gauge, so that a
+series ends with its figure; `inferometer_cases` counts them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PREFIX = "inferometer_"
 
 
 def metrics_text(summary: Summary) -> bytes:
-    """Everything, in the summary's order: the same summary gives the same bytes."""
+    """All gauges, in the summary's order: the same summary gives the same bytes."""
     registry = CollectorRegistry()
     rows = sound_rows(summary)
     _families(registry, FIGURES, [(_labels(row), row) for row in rows])
@@ -40,7 +40,7 @@ def metrics_text(summary: Summary) -> bytes:
 def _families(
     registry: CollectorRegistry, figures: Sequence[Figure[Thing]], things: Sequence[tuple[Mapping[str, str], Thing]]
 ) -> None:
-    """The gauges of figures, and both ends of their intervals. things: what has them, with its labels."""
+    """The gauges of figures, and both ends of their intervals. things: the owners of the figures, with their labels."""
     for figure in figures:
         for name, text, value in _gauges(figure):
             _fill(registry, name, text, [(labels, found) for labels, of in things if (found := value(of)) is not None])
@@ -49,7 +49,7 @@ def _families(
 def _fill(
     registry: CollectorRegistry, name: str, text: str, samples: Sequence[tuple[Mapping[str, str], float]]
 ) -> None:
-    """A family of gauges; none where there are no samples."""
+    """A family of gauges; nothing without samples."""
     if not samples:
         return
     gauge = Gauge(_PREFIX + name, text, [*samples[0][0]], registry=registry)
@@ -58,7 +58,7 @@ def _fill(
 
 
 def _gauges(figure: Figure[Thing]) -> Iterator[tuple[str, str, Callable[[Thing], float | None]]]:
-    """(name behind the prefix, help, value) of a figure and of both ends of its interval; nothing for a text."""
+    """(name after the prefix, help, value) of a figure and of both ends of its interval; nothing for a text."""
     if figure.kind == "mark":
         yield f"{figure.key}_info", figure.doc, lambda of: 1.0 if figure.value(of) is True else None
     if figure.kind not in BASE_UNITS:
@@ -85,12 +85,12 @@ def _custom(summary: Summary, rows: Sequence[Row]) -> list[tuple[Mapping[str, st
 
 
 def _run(summary: Summary) -> dict[str, str]:
-    """Without the dates, or each run would start another series."""
+    """Labels of the run, without dates: else each run would start a new series."""
     return {name: text for name, text in _texts(where(summary)).items() if not name.startswith("measured_")}
 
 
 def _labels(row: Row) -> dict[str, str]:
-    """What tells a series from others; its grade does not, or a disturbed run would start another series."""
+    """Labels that identify a series; without the grade, else a disturbed run would start a new series."""
     return {name: text for name, text in _texts(who(row)).items() if name != "grade"}
 
 

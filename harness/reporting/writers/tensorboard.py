@@ -43,7 +43,7 @@ def _summaries(model: ModelProfile, parts: PartsProfile | None, text: str) -> It
 
 
 def _scalars(model: ModelProfile, parts: PartsProfile | None) -> dict[str, float | None]:
-    """Tag → figure; None where it is not known."""
+    """Tag → figure; None where it is unknown."""
     return {
         "latency/measured_ms": _per(model.achieved.latency_ns, 1e6),
         "latency/beside_the_profiler_ms": None if parts is None else parts.plain_ns / 1e6,
