@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from harness.aggregation.flags import MAX_INTERVAL_HALF_WIDTH, MAX_RANKED_HALF_WIDTH, median_ns
+from harness.aggregation.flags import (
+    MAX_INTERVAL_HALF_WIDTH,
+    MAX_PRINTED_FACTOR,
+    MAX_RANKED_HALF_WIDTH,
+    median_ns,
+    too_wide_to_print,
+)
 from harness.core.schemas import Grade, Row, Status, Summary
 from harness.reporting import ranking, units
 from harness.reporting.prose import boundaries
@@ -45,6 +51,9 @@ MAX_NAMED = 3
 
 MAX_REASONS = 4
 """Largest number of reasons of cases without a result."""
+
+WIDE = " (wide)"
+"""In place of an interval that is too wide to be printed as digits."""
 
 FULL = "fp32"
 """The precision whose answers count as the same."""
@@ -237,7 +246,9 @@ def case_table(summary: Summary) -> str:
     headers += [*((name, "right") for name in figures), ("grade", "left")]
     lines = [[_place(summary, row), *_case_cells(row, unit, row.case_id in winners)] for row in rows]
     text = table_text(texts(headers, lines))
-    notes = "±: half of the 95% interval. Accuracy: top-1 agreement or cosine against PyTorch fp32."
+    notes = "±: the longer side of the 95% interval. Accuracy: top-1 agreement or cosine against PyTorch fp32."
+    if WIDE in text:
+        notes += f" {WIDE.strip()}: its ends are more than ×{MAX_PRINTED_FACTOR:g} apart."
     if left:
         notes += f" {units.count(left, 'more row')} (larger batches, other boundaries and modes) in the details."
     if ranking.DOUBT in text:
@@ -432,6 +443,8 @@ def _case_cells(row: Row, unit: units.TimeUnit, wins: bool) -> list[str]:
 def _half_width(row: Row) -> str:
     if row.latency_ns is None or row.latency_ns.ci95 is None:
         return ""
+    if too_wide_to_print(row.latency_ns.ci95):
+        return WIDE
     width = relative_interval_half_width(row.latency_ns.ci95, row.latency_ns.median)
     return f" ±{width:.1%}" if width < 0.1 else f" ±{width:.0%}"
 

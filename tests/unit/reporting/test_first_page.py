@@ -177,3 +177,12 @@ def test_a_card_without_a_winner_says_so(rows: Rows, summary: Summary) -> None:
     assert card.said == "no clear winner: openvino fp32 or onnxruntime fp32, 10.0 ms to 10.5 ms"
     (flagged,) = page.verdicts(summary.model_copy(update={"rows": (tied[0], timed(rows[ONNXRUNTIME], 8, 7, 9, "C"))}))
     assert flagged.said.startswith("undecided: onnxruntime fp32 8.00 ms (grade C) or openvino fp32")
+
+
+def test_an_interval_too_wide_for_digits_is_named_so(rows: Rows, summary: Summary) -> None:
+    """`38.1 ±4861%` was printed of a restless machine."""
+    wide, sound = timed(rows[OPENVINO], 10, 4, 900, "C"), timed(rows[EAGER], 20, 19.9, 20.1)
+    shown = page.case_table(summary.model_copy(update={"rows": (sound, wide)}))
+    assert "10.0 (wide)" in shown
+    assert "(wide): its ends are more than ×1.5 apart." in shown
+    assert "(wide)" not in page.case_table(summary.model_copy(update={"rows": (sound,)}))
