@@ -314,7 +314,9 @@ def terminal_answer(summary: Summary) -> str:
     baseline = SHOWN.get(summary.baseline_backend, summary.baseline_backend)
     blocks = []
     for one in found[:MAX_MODELS]:
-        same = f"{in_words(one.same, _backend)}; {baseline}: {_baseline(one.baseline)}"
+        same = in_words(one.same, _backend)
+        if one.baseline is not None:  # an ONNX file has no PyTorch rows
+            same += f"; {baseline}: {_baseline(one.baseline)}"
         fastest = "the same" if one.is_same else f"{in_words(one.fastest, named)}; {cost(one.fastest.named)}"
         blocks.append(f"{one.where}\n  fastest, same answers ({FULL})   {same}\n  fastest at all{' ' * 17}{fastest}")
     if len(found) > MAX_MODELS:
