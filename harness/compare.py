@@ -34,7 +34,7 @@ from harness.core.schemas import Comparison, Design, Side, States, Summary
 from harness.core.timestamps import utc_now
 from harness.reporting import thresholds
 from harness.reporting.prose.conditions import short_conditions
-from harness.reporting.tables import comparison as tables
+from harness.reporting.tables import comparison_table as tables
 from harness.reporting.thresholds import Threshold
 from harness.reporting.writers import github
 from harness.reporting.writers.github import pr_comment

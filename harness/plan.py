@@ -33,7 +33,7 @@ from harness.planning.overrides import Overrides, apply
 from harness.planning.schedule import estimate, further_in_words, in_words
 from harness.reporting import units
 from harness.zoo import model_info
-from harness.zoo.inputs.files import describe
+from harness.zoo.inputs.input_files import describe
 from harness.zoo.onnx.quantised_file import quantisation_of
 from harness.zoo.sources import is_model_file, require_files, with_prefix
 

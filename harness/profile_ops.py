@@ -47,13 +47,13 @@ from harness.processes.profile_launcher import (
     watched_profile,
 )
 from harness.profiling.grades import graded, until_steady
-from harness.profiling.layers import Choice, near_names, unmatched
+from harness.profiling.layers import LayerChoice, near_names, unmatched
 from harness.profiling.load_profiles import with_launch_gaps
 from harness.profiling.what_if import model_profile
 from harness.reporting import units
-from harness.reporting.tables.layers import profile_text, terminal_layers, tokenising_line
-from harness.reporting.tables.model_costs import progress_line
-from harness.reporting.tables.what_if import terminal_what_if
+from harness.reporting.tables.layers_table import profile_text, terminal_layers, tokenising_line
+from harness.reporting.tables.model_costs_table import progress_line
+from harness.reporting.tables.what_if_table import terminal_what_if
 from harness.reporting.writers.markdown import document_text
 from harness.timing.clock import now_ns
 
@@ -75,7 +75,7 @@ def stage(arguments: Sequence[str]) -> None:
         raise UsageError(f"--runs {options.runs} profiles nothing.", "At least 1.")
     if options.depth is not None and options.depth < 0:
         raise UsageError(f"--depth {options.depth} is above the model itself.", "At least 0: the model as a whole.")
-    choice = Choice(tuple(filter(None, (word.strip() for word in options.layers.split(",")))), options.depth)
+    choice = LayerChoice(tuple(filter(None, (word.strip() for word in options.layers.split(",")))), options.depth)
     others = interpreters(options.python)
     results = Results(options.results)
     plan = of_models(store.load(results.plan, Plan, "make plan"), options.models)
@@ -103,7 +103,7 @@ def stage(arguments: Sequence[str]) -> None:
         )
 
 
-def _show(results: Results, cases: Sequence[Case], choice: Choice) -> dict[str, PartsProfile]:
+def _show(results: Results, cases: Sequence[Case], choice: LayerChoice) -> dict[str, PartsProfile]:
     """Write the chosen layers into the parts.md of cases that have a profile, and print the longest.
 
     Returns the profiles by case id. Raises UsageError for a word that matches no layer, before anything is written.

@@ -38,13 +38,13 @@ from harness.reporting.first_page import answer, first_page, how_sure, terminal_
 from harness.reporting.html.compared import is_of
 from harness.reporting.html.embedded import can_draw
 from harness.reporting.html.page import page, stamp
-from harness.reporting.html.profiles import Profiles
+from harness.reporting.html.profile_section import Profiles
 from harness.reporting.prose.conditions import conditions, with_short_names
-from harness.reporting.tables.latency import terminal_table
-from harness.reporting.tables.profiles import profile_section
-from harness.reporting.tables.selftest import selftest_line
-from harness.reporting.tables.side_by_side import not_compared_section, side_by_side_section
-from harness.reporting.tables.what_if import terminal_what_if, what_if_text
+from harness.reporting.tables.latency_table import terminal_table
+from harness.reporting.tables.profiles_table import profile_section
+from harness.reporting.tables.selftest_table import selftest_line
+from harness.reporting.tables.side_by_side_table import not_compared_section, side_by_side_section
+from harness.reporting.tables.what_if_table import terminal_what_if, what_if_text
 from harness.reporting.writers.markdown import document_text, section
 
 FORMS: tuple[Literal["png", "svg"], ...] = ("png", "svg")

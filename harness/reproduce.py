@@ -27,7 +27,7 @@ from harness.core.timestamps import utc_now
 from harness.planning import claims
 from harness.planning.config import Config
 from harness.reporting.prose.conditions import short_conditions
-from harness.reporting.tables import reproduction as tables
+from harness.reporting.tables import reproduction_table as tables
 from harness.reporting.writers.markdown import document_text
 
 

@@ -20,7 +20,7 @@ from harness.core import (
 )
 from harness.core.layout import Results
 from harness.core.schemas import Summary
-from harness.processes.mlflow import log_summary
+from harness.processes.mlflow_log import log_summary
 from harness.profiling.load_profiles import profiled_rows
 from harness.reporting.html.page import shows
 from harness.reporting.units import count

@@ -19,7 +19,7 @@ from rich.live import Live
 from harness.core import cli
 from harness.core.errors import MissingInputError, UsageError
 from harness.core.layout import Results
-from harness.live import terminal as watch_terminal
+from harness.live import terminal_view as watch_terminal
 from harness.live.reader import WatchedFolder
 from harness.live.server import PageServer
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from harness.aggregation.flags import Finding, GroupKey, finding, is_calibration, medians_by_round
-from harness.aggregation.roofline import Judged, rooflines
+from harness.aggregation.roofline import JudgedRoofline, rooflines
 from harness.aggregation.row import Context, Draft, grade_of
 from harness.core.schemas import Case, CpuRoof, ExportRecord, Grade, Roof, Row, Speedup
 from harness.statistics.ratios import ratio_of_medians
@@ -61,14 +61,14 @@ def contexts(
     return [replace(alone[name], speedup=ratios.get(name)) for name in names]
 
 
-def _is_above_roof(draft: Draft, judged: Mapping[str, Judged]) -> bool:
+def _is_above_roof(draft: Draft, judged: Mapping[str, JudgedRoofline]) -> bool:
     return draft.row.case_id in judged and bool(judged[draft.row.case_id].findings)
 
 
 def _context(
-    case_id: str, judged: Mapping[str, Judged], slower: Mapping[str, Finding], beaten: frozenset[str]
+    case_id: str, judged: Mapping[str, JudgedRoofline], slower: Mapping[str, Finding], beaten: frozenset[str]
 ) -> Context:
-    limits = judged.get(case_id, Judged(None, (), {}))
+    limits = judged.get(case_id, JudgedRoofline(None, (), {}))
     return Context(
         roofline=limits.roofline,
         findings=limits.findings,

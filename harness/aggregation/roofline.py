@@ -188,7 +188,7 @@ def _fact(value: object) -> str:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedRoofline:
     """A row compared with the limits. checks: ABOVE_ROOF, in how many rounds; empty where it does not apply."""
 
     roofline: Roofline | None
@@ -198,7 +198,7 @@ class Judged:
 
 def rooflines(
     rows: Sequence[Row], exports: Mapping[str, ExportRecord], roof: Roof | CpuRoof | None
-) -> dict[str, Judged]:
+) -> dict[str, JudgedRoofline]:
     """By case id: the roofline of each row, ABOVE_ROOF where it is impossibly fast, and whether that was checked.
 
     exports: by model name. Rows without figures and those that compute nothing are left out. The check applies to every
@@ -276,12 +276,12 @@ def _too_fast(row: Row, time_ns: float, least_ns: float, what: str) -> Finding:
 _KIND = {"cpu": "CPU", "cuda": "GPU"}
 
 
-def _judged(row: Row, work: Work | None, roof: Roof | CpuRoof | None) -> Judged:
+def _judged(row: Row, work: Work | None, roof: Roof | CpuRoof | None) -> JudgedRoofline:
     found, check = above_roof(row, work, roof)
     bounds = bounds_of(row, roof)
     roofline = None if work is None or isinstance(bounds, str) else roofline_of(row, work, bounds)
     # Work that was not counted has no bound: the check does not apply.
-    return Judged(roofline, tuple(found), {ABOVE_ROOF: check} if check.of else {})
+    return JudgedRoofline(roofline, tuple(found), {ABOVE_ROOF: check} if check.of else {})
 
 
 def _work(row: Row, exports: Mapping[str, ExportRecord]) -> Work | None:

@@ -17,14 +17,20 @@ from harness.core.schemas.profile_record import LayerRow, ModelProfile, Operator
 from harness.core.schemas.profile_record import MemoryTimeline as Timeline
 from harness.core.text import short_names
 from harness.profiling.launch_gaps import idle_share
-from harness.profiling.layers import Choice, chosen, near_names, total, unmatched
+from harness.profiling.layers import (
+    LayerChoice,
+    chosen,
+    near_names,
+    total,
+    unmatched,
+)
 from harness.profiling.reconcile import Reconciliation, reconcile
-from harness.reporting.charts.allocations import memory_figure
-from harness.reporting.tables.allocations import memory_section
-from harness.reporting.tables.layers import layers_text, profile_text
-from harness.reporting.tables.machine_load import machine_load_table
-from harness.reporting.tables.model_costs import model_tables
-from harness.reporting.tables.roofline import roofline_table
+from harness.reporting.charts.allocations_chart import memory_figure
+from harness.reporting.tables.allocations_table import memory_section
+from harness.reporting.tables.layers_table import layers_text, profile_text
+from harness.reporting.tables.machine_load_table import machine_load_table
+from harness.reporting.tables.model_costs_table import model_tables
+from harness.reporting.tables.roofline_table import roofline_table
 from harness.reporting.writers.markdown import table_text
 
 
@@ -119,7 +125,7 @@ class LayerProfile(Result):
 
     model: ModelProfile
     everything: tuple[LayerRow, ...]
-    choice: Choice
+    choice: LayerChoice
 
     @property
     def layers(self) -> tuple[LayerRow, ...]:
@@ -227,4 +233,4 @@ def some_layers(folder: Path, found: CaseProfile, names: Sequence[str] | str | N
     for word in unmatched(words, [layers]):
         near = ", ".join(f"`{name}`" for name in near_names(word, [layers]))
         raise UsageError(f"No layer matches `{word}`.", f"Near: {near}. A group, a path of modules or a class.")
-    return LayerProfile(folder, found.model, layers, Choice(words, depth))
+    return LayerProfile(folder, found.model, layers, LayerChoice(words, depth))

@@ -15,7 +15,7 @@ from harness.core.safe_files import Limit, read_text
 from harness.core.schemas import ComparedRow, Comparison
 from harness.core.store import load
 from harness.processes.stages import run_stage
-from harness.reporting.tables.comparison import headline, terminal
+from harness.reporting.tables.comparison_table import headline, terminal
 
 Side = Result | str | os.PathLike[str]
 """A result of harness.api, or a results folder."""

@@ -12,11 +12,11 @@ from typing import Any
 from harness.core.schemas import Row, Summary
 from harness.reporting import ranking
 from harness.reporting.prose.conditions import short_conditions, with_short_names
-from harness.reporting.tables.custom_metrics import csv_columns
-from harness.reporting.tables.flags import flags_table
-from harness.reporting.tables.latency import latency_table, terminal_table
-from harness.reporting.tables.summary import COLUMNS
-from harness.reporting.tables.unmeasured import unmeasured_table
+from harness.reporting.tables.custom_metrics_table import csv_columns
+from harness.reporting.tables.flags_table import flags_table
+from harness.reporting.tables.latency_table import latency_table, terminal_table
+from harness.reporting.tables.summary_table import COLUMNS
+from harness.reporting.tables.unmeasured_table import unmeasured_table
 from harness.reporting.writers.csv import csv_text
 from harness.reporting.writers.html import blocks
 from harness.reporting.writers.markdown import table_text

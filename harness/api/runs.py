@@ -202,7 +202,7 @@ def _age(folder: Path) -> int:
 
 def with_typed_hints(summary: Summary) -> Summary:
     """The summary with hints that name the arguments of the API."""
-    context = hints.Context("api")
+    context = hints.HintContext("api")
 
     def typed(row: Row) -> Row:
         flags = tuple(flag.model_copy(update={"remedy": hints.typed(flag.remedy, context)}) for flag in row.flags)

@@ -12,7 +12,7 @@ from functools import partial
 
 from harness.backends import settings
 from harness.backends.info import BackendInfo
-from harness.backends.plugins import Table
+from harness.backends.plugins import PluginTable
 from harness.core.errors import ConfigError
 from harness.core.schemas import Precision
 from harness.core.text import unknown_name
@@ -152,7 +152,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
 }
 
 
-BACKENDS = Table(BUILT_IN)
+BACKENDS = PluginTable(BUILT_IN)
 
 
 def backend_info(name: str) -> BackendInfo:

@@ -32,7 +32,7 @@ class PluginRefused:
     hint: str = "Repair or uninstall that package; docs/plugins.md says what it must provide."
 
 
-class Table(Mapping[str, BackendInfo]):
+class PluginTable(Mapping[str, BackendInfo]):
     """The built-in entries, then those of plugins, by name.
 
     A plugin is read when its name, or the whole table, is first used: its module imports harness.backends itself, and a

@@ -12,7 +12,7 @@ ROOT = "(model)"
 
 
 @dataclass(frozen=True)
-class Mark:
+class SpanMark:
     """A part begins or ends. at_ns: on any clock; a part inside another part ends before it."""
 
     part: str
@@ -32,7 +32,7 @@ class Times:
 _NONE = Times(0, 0, 0)
 
 
-def times_of_run(marks: Iterable[Mark]) -> dict[str, Times]:
+def times_of_run(marks: Iterable[SpanMark]) -> dict[str, Times]:
     """Part → its times in one run, in the order in which parts first began.
 
     A part that runs inside itself, as a module that calls itself, counts its inner time once as its own and twice in
@@ -74,10 +74,10 @@ def _mean(times: Sequence[Times]) -> Times:
     )
 
 
-def spans_of_run(marks: Iterable[Mark]) -> list[Span]:
+def spans_of_run(marks: Iterable[SpanMark]) -> list[Span]:
     """The marks of one run, which nest, as spans of a trace that starts with the first mark."""
     spans: list[Span] = []
-    opened: list[Mark] = []
+    opened: list[SpanMark] = []
     for mark in marks:
         if mark.begins:
             opened.append(mark)

@@ -231,7 +231,7 @@ def told(output: str) -> tuple[str, str] | None:
 class _Reader:
     """The reader of this process's output: the interface in use and the notebook's cell."""
 
-    context = hints.Context()
+    context = hints.HintContext()
     cell: tuple[int, Any] | None = None
 
     def show_in_cell(self, number: int, text: str) -> None:

@@ -28,7 +28,7 @@ _API_MARK = "# harness.api"
 
 
 @dataclass(frozen=True)
-class Context:
+class HintContext:
     """The run that a hint belongs to. planned: Make's variables that make the same plan again, and its folders."""
 
     front: Front = "make"
@@ -65,11 +65,11 @@ def choices_in(words: Sequence[str]) -> dict[str, str]:
     }
 
 
-def of_command(text: str | None) -> Context:
+def of_command(text: str | None) -> HintContext:
     """The context of a run from its command.txt, the command line of its plan stage; None: there is no such file."""
     words = shlex.split((text or "").partition(_API_MARK)[0])
     by: Front = "api" if text and _API_MARK in text else "inferometer" if words[:1] == ["inferometer"] else "make"
-    return Context(by, choices_in(words))
+    return HintContext(by, choices_in(words))
 
 
 def command_line(by: Front, arguments: Sequence[str]) -> str:
@@ -78,11 +78,11 @@ def command_line(by: Front, arguments: Sequence[str]) -> str:
     return f"{shlex.join([*program, *arguments])}{f'  {_API_MARK}' if by == 'api' else ''}\n"
 
 
-def of_stage(stage: str, words: Sequence[str], by: Front) -> Context:
+def of_stage(stage: str, words: Sequence[str], by: Front) -> HintContext:
     """The context of a running stage: its own arguments override those that made the plan in its folder."""
     own = choices_in(words)
     if stage in ("plan", "bench", "profile"):
-        return Context(by, own)
+        return HintContext(by, own)
     path = Path(own.get("RESULTS", BY_NAME["RESULTS"].usual)) / "command.txt"
     try:
         planned = of_command(read_text(path, Limit.TEXT)).planned
@@ -91,7 +91,7 @@ def of_stage(stage: str, words: Sequence[str], by: Front) -> Context:
     folders: dict[str, str] = {name: own[name] for name in ("RESULTS", "MODELS_DIR") if name in own}
     # Where a stage has no option for the folder of exports, the plan's folder applies.
     named = {"RESULTS", *(("MODELS_DIR",) if BY_NAME["MODELS_DIR"].option in " ".join(words) else ())}
-    return Context(by, {**{name: value for name, value in planned.items() if name not in named}, **folders})
+    return HintContext(by, {**{name: value for name, value in planned.items() if name not in named}, **folders})
 
 
 _TARGETS = {*pipeline.PIPELINES, *pipeline.ALIASES, *(stage for variable in VARIABLES for stage in variable.stages)}
@@ -115,7 +115,7 @@ _KEYWORDS: Mapping[str, Callable[[str], str]] = {
 _OF_API = {*pipeline.PIPELINES, *pipeline.ALIASES, *pipeline.stages_of("bench"), *pipeline.stages_of("profile")}
 
 
-def typed(text: str, context: Context) -> str:
+def typed(text: str, context: HintContext) -> str:
     """The text, with each command in the form that its reader can type.
 
     >>> typed("Measure again: `make run FORCE=1`.", Context(planned={"RESULTS": "results/x", "MODELS": "resnet18"}))
@@ -133,16 +133,16 @@ def typed(text: str, context: Context) -> str:
     return _ALONE.sub(lambda match: _choice(match["name"], match["value"], context.front), done)
 
 
-def typed_html(page: str, context: Context) -> str:
+def typed_html(page: str, context: HintContext) -> str:
     """The same for the text of an HTML page; its scripts and styles stay unchanged."""
     parts = re.split(r"(<(script|style)\b.*?</\2>)", page, flags=re.DOTALL)
     planned = {name: html.escape(value, quote=False) for name, value in context.planned.items()}
-    text = Context(context.front, planned)
+    text = HintContext(context.front, planned)
     # Text, a whole script or style, its name, text, …
     return "".join(part if place % 3 == 1 else typed(part, text) for place, part in enumerate(parts) if place % 3 != 2)
 
 
-def _again(match: re.Match[str], context: Context) -> str:
+def _again(match: re.Match[str], context: HintContext) -> str:
     targets = match["targets"].split()
     given = dict(word.split("=", 1) for word in re.findall(rf" ({_ASSIGNED})", match["given"]))
     if context.front == "api" and _OF_API.issuperset(targets):
@@ -152,7 +152,7 @@ def _again(match: re.Match[str], context: Context) -> str:
     return " && ".join(_command(one, given, context) for one in commands)
 
 
-def _command(targets: Sequence[str], given: Mapping[str, str], context: Context) -> str:
+def _command(targets: Sequence[str], given: Mapping[str, str], context: HintContext) -> str:
     """One command line. given: the variables as the text has them, already quoted where necessary."""
     taken = pipeline.options_of([stage for target in targets for stage in pipeline.stages_of(target)])
     names = {variable.name for variable in taken}

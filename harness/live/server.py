@@ -16,7 +16,7 @@ from typing import Protocol
 
 from harness.core.errors import InferometerError, UsageError
 from harness.live.progress import Progress
-from harness.live.terminal import NO_PLAN
+from harness.live.terminal_view import NO_PLAN
 from harness.timing.clock import now_ns
 
 LOOPBACK = "127.0.0.1"

@@ -29,9 +29,9 @@ from harness.core.schemas import Record, Usage
 from harness.core.schemas.profile_record import MemoryTimeline, ModelProfile, PartsProfile
 from harness.processes.launcher import Observer, process_environment
 from harness.processes.pool import Monitor
-from harness.reporting.charts.allocations import memory_figure
+from harness.reporting.charts.allocations_chart import memory_figure
 from harness.reporting.charts.matplotlib_drawer import image
-from harness.reporting.tables.allocations import memory_section
+from harness.reporting.tables.allocations_table import memory_section
 from harness.timing.clock import now_ns
 
 Level = Literal["count", "memory", "parts", "tokenising"]

@@ -18,7 +18,7 @@ _CUTOFF = 0.4
 
 
 @dataclass(frozen=True)
-class Choice:
+class LayerChoice:
     """words: groups, paths of modules with `*`, or classes; without words every layer is chosen. depth: in the module
     tree, where the model is 0. A deeper layer counts for the module at that depth that contains it; None: no limit."""
 
@@ -26,10 +26,10 @@ class Choice:
     depth: int | None = None
 
 
-EVERYTHING = Choice()
+EVERYTHING = LayerChoice()
 
 
-def chosen(layers: Sequence[LayerRow], choice: Choice = EVERYTHING) -> tuple[LayerRow, ...]:
+def chosen(layers: Sequence[LayerRow], choice: LayerChoice = EVERYTHING) -> tuple[LayerRow, ...]:
     """The layers that match any word; layers below the depth are added to the module that contains them.
 
     self_ns and flops of a row are its own and those of the layers added to it, without those of modules in it that have

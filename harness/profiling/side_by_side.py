@@ -77,7 +77,7 @@ _FIRST_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 
 
 @dataclass(frozen=True)
-class Column:
+class ComparedColumn:
     """One backend in a comparison.
 
     name: unique in the comparison. latency_ns: the median that `run` measured; None where the results have none.
@@ -131,16 +131,16 @@ class SideBySideLine:
 class SideBySide:
     """Columns, the fastest first, and lines, the largest gain first."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[ComparedColumn, ...]
     lines: tuple[SideBySideLine, ...]
 
     @property
-    def fastest(self) -> Column:
+    def fastest(self) -> ComparedColumn:
         """The column that the others are compared with."""
         return self.columns[0]
 
     @property
-    def slowest(self) -> Column:
+    def slowest(self) -> ComparedColumn:
         """The last column: gains are its times minus those of the fastest."""
         return self.columns[-1]
 
@@ -167,7 +167,7 @@ def gain_of(line: SideBySideLine) -> int:
     return (line.times_ns[-1] or 0) - (line.times_ns[0] or 0)
 
 
-def by_group(columns: Sequence[Column]) -> SideBySide | None:
+def by_group(columns: Sequence[ComparedColumn]) -> SideBySide | None:
     """A line per group. In a column without layers, operators of unknown group are one line. None below two columns.
 
     A kernel that fuses several modules counts for the group of its product.
@@ -177,7 +177,7 @@ def by_group(columns: Sequence[Column]) -> SideBySide | None:
     return _joined(found, [_by_group(column.parts, in_blocks) for column in found])
 
 
-def by_module(columns: Sequence[Column]) -> SideBySide | None:
+def by_module(columns: Sequence[ComparedColumn]) -> SideBySide | None:
     """A line per module that all columns report; fused modules are one line, named after the module around them.
 
     Only of columns whose profilers report modules; None with fewer than two.
@@ -217,7 +217,7 @@ def _sum_of(name: str, lines: Sequence[SideBySideLine]) -> SideBySideLine:
     )
 
 
-def _fastest_first(columns: Iterable[Column]) -> list[Column]:
+def _fastest_first(columns: Iterable[ComparedColumn]) -> list[ComparedColumn]:
     """The columns with parts; by measured latency where all have it, else by that of the profiling process."""
     found = [column for column in columns if column.parts_ns]
     measured = all(column.latency_ns is not None for column in found)
@@ -225,7 +225,9 @@ def _fastest_first(columns: Iterable[Column]) -> list[Column]:
 
 
 def _joined(
-    columns: Sequence[Column], spent: Sequence[Mapping[str, int]], members: Mapping[str, tuple[str, ...]] | None = None
+    columns: Sequence[ComparedColumn],
+    spent: Sequence[Mapping[str, int]],
+    members: Mapping[str, tuple[str, ...]] | None = None,
 ) -> SideBySide | None:
     if len(columns) < 2:
         return None
@@ -307,7 +309,7 @@ def _kin(profiled: Iterable[Profiled]) -> list[list[Profiled]]:
 
 
 def _compared(kin: Sequence[Profiled]) -> Alike | NotCompared | None:
-    backends: dict[str, list[tuple[Profiled, Column]]] = {}
+    backends: dict[str, list[tuple[Profiled, ComparedColumn]]] = {}
     left_out: dict[str, tuple[str, str]] = {}
     for one in kin:
         if one.parts is None:
@@ -335,13 +337,13 @@ def _setting(row: Row) -> str:
     return ", ".join((row.precision, f"batch {row.batch_size}", *length))
 
 
-def _column(one: Profiled) -> Column:
+def _column(one: Profiled) -> ComparedColumn:
     assert one.parts is not None  # noqa: S101 - asked by _compared
     way = "" if one.row.setting == "default" else f" {one.row.setting}"
-    return Column(one.row.case_id, f"{one.row.backend}{way}", one.parts, one.model.achieved.latency_ns)
+    return ComparedColumn(one.row.case_id, f"{one.row.backend}{way}", one.parts, one.model.achieved.latency_ns)
 
 
-def _speed(found: tuple[Profiled, Column]) -> tuple[bool, float]:
+def _speed(found: tuple[Profiled, ComparedColumn]) -> tuple[bool, float]:
     """Sort key: measured before unmeasured, then the faster first."""
     column = found[1]
     return column.latency_ns is None, column.latency_ns or column.parts.plain_ns

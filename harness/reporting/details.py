@@ -16,17 +16,17 @@ from harness.reporting.prose.conditions import conditions, environment_table, ru
 from harness.reporting.prose.guide import guide
 from harness.reporting.prose.recommendations import recommendations_text
 from harness.reporting.ranking import TableKey
-from harness.reporting.tables.calibration import calibration_table
-from harness.reporting.tables.checks import checks_table
-from harness.reporting.tables.cold_start import cold_table
-from harness.reporting.tables.energy import energy_table
-from harness.reporting.tables.engines import engines_table
-from harness.reporting.tables.flags import flags_table
-from harness.reporting.tables.latency import latency_table
-from harness.reporting.tables.machine_load import machine_load_table
-from harness.reporting.tables.roofline import roofline_table
-from harness.reporting.tables.tried_settings import tried_table
-from harness.reporting.tables.unmeasured import unmeasured_table
+from harness.reporting.tables.calibration_table import calibration_table
+from harness.reporting.tables.checks_table import checks_table
+from harness.reporting.tables.cold_start_table import cold_table
+from harness.reporting.tables.energy_table import energy_table
+from harness.reporting.tables.engines_table import engines_table
+from harness.reporting.tables.flags_table import flags_table
+from harness.reporting.tables.latency_table import latency_table
+from harness.reporting.tables.machine_load_table import machine_load_table
+from harness.reporting.tables.roofline_table import roofline_table
+from harness.reporting.tables.tried_settings_table import tried_table
+from harness.reporting.tables.unmeasured_table import unmeasured_table
 from harness.reporting.writers.markdown import escape, section, table_text
 
 Charts = Mapping[TableKey | None, Sequence[tuple[str, str]]]

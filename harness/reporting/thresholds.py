@@ -37,7 +37,7 @@ _EXAMPLES = "--threshold 'latency_p50<100ms', --threshold 'minilm-l6/onnxruntime
 
 
 @dataclass(frozen=True)
-class Metric:
+class LimitedFigure:
     """A figure of a row, and the unit of limits on it."""
 
     quantity: Quantity
@@ -182,7 +182,7 @@ def _operator(text: str) -> Literal["<", "<=", ">", ">="]:
     raise AssertionError(text)  # the pattern allows no other values
 
 
-def _figure(metric: Metric, row: Row) -> tuple[float | None, Interval | None]:
+def _figure(metric: LimitedFigure, row: Row) -> tuple[float | None, Interval | None]:
     value = metric.figure.value(row)
     return (value, metric.figure.ends(row)) if isinstance(value, (int, float)) else (None, None)
 
@@ -190,8 +190,8 @@ def _figure(metric: Metric, row: Row) -> tuple[float | None, Interval | None]:
 _QUANTITIES: Mapping[Kind, Quantity] = {"time": "ns", "rate": "per_s", "bytes": "bytes", "ratio": "ratio"}
 _SHORT = {"throughput_items": "throughput", "peak_memory": "memory"}
 
-METRICS: Mapping[str, Metric] = {
-    _SHORT.get(figure.key, figure.key): Metric(_QUANTITIES[figure.kind], figure)
+METRICS: Mapping[str, LimitedFigure] = {
+    _SHORT.get(figure.key, figure.key): LimitedFigure(_QUANTITIES[figure.kind], figure)
     for figure in FIGURES
     if figure.kind in _QUANTITIES
 }

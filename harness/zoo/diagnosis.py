@@ -19,7 +19,7 @@ from torch import nn
 from harness.core.errors import ExportError
 from harness.core.schemas import Parity
 from harness.zoo.loaded import Arrays, Loaded, batch_first
-from harness.zoo.onnx.files import all_nodes
+from harness.zoo.onnx.external_data import all_nodes
 from harness.zoo.reference import Answer
 
 Compare = Callable[[Arrays, Arrays, bool], Parity]

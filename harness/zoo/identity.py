@@ -59,7 +59,7 @@ def files(info: ModelInfo, cache: Path | None = None) -> dict[str, str]:
 
 def _onnx(path: Path) -> list[Path]:
     """The file, and every file that it keeps weights in."""
-    from harness.zoo.onnx.files import external_locations  # noqa: PLC0415 - onnx, and only these models need it
+    from harness.zoo.onnx.external_data import external_locations  # noqa: PLC0415 - onnx, and only these models need it
 
     try:
         beside = sorted(external_locations(path)) if path.is_file() else []

@@ -14,7 +14,7 @@ from harness.core import store
 from harness.core.schemas import Summary
 from harness.profiling.load_profiles import Profiled
 from harness.reporting.html.page import page
-from harness.reporting.html.profiles import Profiles
+from harness.reporting.html.profile_section import Profiles
 from tests.synthetic_comparison import with_itself
 from tests.synthetic_profiles import GRAPH, model_profile, module_tree, parts
 

@@ -10,7 +10,7 @@ import pytest
 
 from harness.core.schemas import Summary
 from harness.reporting.html.page import page as page_of
-from harness.reporting.html.profiles import Profiles
+from harness.reporting.html.profile_section import Profiles
 
 DESKTOP, PHONE = (1280, 900), (375, 812)
 Open = Callable[..., Any]

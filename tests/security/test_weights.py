@@ -23,7 +23,7 @@ from harness.zoo.construct import family_of
 from harness.zoo.export_request import Options
 from harness.zoo.families import own_onnx, vision
 from harness.zoo.loaded import Request
-from harness.zoo.onnx.files import check_external_data, external_locations
+from harness.zoo.onnx.external_data import check_external_data, external_locations
 from harness.zoo.onnx.write import write_fp32
 
 WEIGHTS = np.arange(4, dtype=np.float32)

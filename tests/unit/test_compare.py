@@ -44,7 +44,7 @@ from harness.core.schemas import (
 )
 from harness.reporting import thresholds
 from harness.reporting.prose import changes
-from harness.reporting.tables import comparison as tables
+from harness.reporting.tables import comparison_table as tables
 from harness.reporting.writers import github
 from tests.synthetic_results import (
     ENVIRONMENT_ID,

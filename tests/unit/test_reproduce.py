@@ -17,7 +17,7 @@ from harness.core import store
 from harness.core.errors import CasesFailedError, ConfigError, MissingInputError, NotReproducedError, UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Reproduction, Summary
-from harness.reporting.tables import reproduction as tables
+from harness.reporting.tables import reproduction_table as tables
 from tests.synthetic_results import ENVIRONMENT_ID, RESNET, SPEED, Synthetic, environment, matrix
 
 ROOT = Path(__file__).parents[2]

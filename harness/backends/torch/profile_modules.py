@@ -16,7 +16,7 @@ from harness.backends.base import Backend
 from harness.backends.profile_timing import in_turns, span_of
 from harness.backends.profile_tree import (
     ROOT,
-    Mark,
+    SpanMark,
     Times,
     means,
     times_of_run,
@@ -123,7 +123,7 @@ class Recording:
 
     plain_ns: list[int]
     spans_ns: list[int]
-    marks: list[list[Mark]]
+    marks: list[list[SpanMark]]
 
 
 def record(backend: Backend, module: nn.Module, runs: int) -> Recording:
@@ -133,7 +133,7 @@ def record(backend: Backend, module: nn.Module, runs: int) -> Recording:
     """
     on_gpu = backend.stream is not None
     stamps: Stamps = EventStamps() if on_gpu else HostStamps()
-    marks: list[list[Mark]] = []
+    marks: list[list[SpanMark]] = []
 
     def watched(index: int) -> int:
         with nvtx_ranges(module) if on_gpu else nullcontext(), recording(module, stamps) as recorded:
@@ -147,13 +147,13 @@ def record(backend: Backend, module: nn.Module, runs: int) -> Recording:
     return Recording(plain, spans, marks)
 
 
-def marks_of(recorded: Recorded, stamps: Stamps) -> list[Mark]:
+def marks_of(recorded: Recorded, stamps: Stamps) -> list[SpanMark]:
     """The stamps of one run from its first on."""
     first = recorded[0][2]
-    return [Mark(path, begins, stamps.ns(first, stamp)) for path, begins, stamp in recorded]
+    return [SpanMark(path, begins, stamps.ns(first, stamp)) for path, begins, stamp in recorded]
 
 
-def rows_of(module: nn.Module, call: Callable[[], Any], runs: list[list[Mark]]) -> tuple[LayerRow, ...]:
+def rows_of(module: nn.Module, call: Callable[[], Any], runs: list[list[SpanMark]]) -> tuple[LayerRow, ...]:
     """One row per module that ran, in the order of their begin. call: runs the module once, to get its results."""
     times = means([times_of_run(marks) for marks in runs])
     parts, made, flops = _parts(module), _results(module, call), _flops(module, call)

@@ -82,7 +82,7 @@ def image(figure: Figure, form: Literal["png", "svg"]) -> bytes:
 
 
 @dataclass(frozen=True)
-class Margins:
+class PanelMargins:
     """Inches around the drawing area of each panel.
 
     left, right: of the whole figure, for labels and a legend. gap: between neighbours, for tick labels.
@@ -97,7 +97,7 @@ class Margins:
 
 
 def canvas(
-    title: str, caption: Sequence[str], grid: tuple[int, int], height_in: float, margins: Margins
+    title: str, caption: Sequence[str], grid: tuple[int, int], height_in: float, margins: PanelMargins
 ) -> tuple[Figure, list[Axes]]:
     """A figure of (rows, columns) panels, each with a drawing area `height_in` high; panels in reading order.
 
@@ -173,7 +173,7 @@ def _dots(spec: Dots, plain: bool) -> Figure:
     columns = min(spec.columns, len(spec.panels))
     rows = math.ceil(len(spec.panels) / columns)
     lines = max(panel.title.count("\n") for panel in spec.panels)
-    margins = Margins(left=0.14 + widest_in(spec.labels, RC["ytick.labelsize"]), top=0.3 + 0.17 * lines)
+    margins = PanelMargins(left=0.14 + widest_in(spec.labels, RC["ytick.labelsize"]), top=0.3 + 0.17 * lines)
     figure, axes = canvas(*_titled(spec, plain), (rows, columns), _ROW_IN * len(spec.labels), margins)
     for index, (ax, panel) in enumerate(zip(axes, spec.panels, strict=False)):
         _dot_panel(ax, panel, spec.labels)
@@ -262,7 +262,7 @@ def _lines(spec: Lines, plain: bool) -> Figure:
     widest = max(widest_in(map(panel.y.text, panel.y.shown), RC["ytick.labelsize"]) for panel in spec.panels)
     right = 0.68 + widest_in((one.name for one in spec.legend), RC["legend.fontsize"])
     top = 0.3 if any(panel.title for panel in spec.panels) else 0.1
-    margins = Margins(left=0.38 + widest, right=right, gap=0.17 + widest, top=top)
+    margins = PanelMargins(left=0.38 + widest, right=right, gap=0.17 + widest, top=top)
     figure, axes = canvas(*_titled(spec, plain), (1, len(spec.panels)), _PANEL_IN, margins)
     for ax, panel in zip(axes, spec.panels, strict=True):
         ax.set_title(panel.title)
@@ -323,7 +323,7 @@ def _stacked(spec: Stacked, plain: bool) -> Figure:
     left = 0.2 + widest_in((text for label in labels for text in label.splitlines()), RC["ytick.labelsize"])
     right = 0.75 + widest_in(names, RC["legend.fontsize"])
     height = max(_BAR_IN * len(spec.bars), 0.17 * (len(names) + 1))
-    figure, (ax,) = canvas(*_titled(spec, plain), (1, 1), height, Margins(left=left, right=right, top=0.08))
+    figure, (ax,) = canvas(*_titled(spec, plain), (1, 1), height, PanelMargins(left=left, right=right, top=0.08))
     _scale(ax, spec.axis, "x")
     ax.set_ylim(len(spec.bars) - 0.5, -0.5)
     ax.set_yticks(range(len(spec.bars)), labels)

@@ -14,13 +14,13 @@ from harness.aggregation.flags import slug_of
 from harness.core.schemas import Row, Summary
 from harness.profiling.side_by_side import Alike
 from harness.reporting import ranking
-from harness.reporting.charts import layers
-from harness.reporting.charts.cold_start import cold_start
-from harness.reporting.charts.latency import latency, overview
+from harness.reporting.charts import layers_chart
+from harness.reporting.charts.cold_start_chart import cold_start
+from harness.reporting.charts.latency_chart import latency, overview
 from harness.reporting.charts.rows import TableRows
 from harness.reporting.charts.spec import Dots, Spec
-from harness.reporting.charts.speedup import speedup
-from harness.reporting.charts.throughput import throughput
+from harness.reporting.charts.speedup_chart import speedup
+from harness.reporting.charts.throughput_chart import throughput
 from harness.reporting.prose import boundaries
 from harness.reporting.prose.conditions import short_conditions
 from harness.reporting.ranking import TableKey
@@ -112,7 +112,7 @@ def of_layers(summary: Summary, compared: Sequence[Alike]) -> list[Chart]:
         Chart(
             _stem((slug_of(found.rows[0]), found.setting, found.rows[0].weights, "layers"), several=True),
             None,
-            layers.by_group(found, short_conditions(summary, found.rows)),
+            layers_chart.by_group(found, short_conditions(summary, found.rows)),
         )
         for found in compared[:MAX_TABLES]
     ]

@@ -9,14 +9,14 @@ from markupsafe import Markup
 
 from harness.core.schemas import Comparison, Summary, Verdict
 from harness.reporting.charts import plotly_drawer
-from harness.reporting.charts.changes import changes
+from harness.reporting.charts.changes_chart import changes
 from harness.reporting.prose import changes as change
-from harness.reporting.tables import comparison
+from harness.reporting.tables import comparison_table
 from harness.reporting.writers import html as prose
 
 
 @dataclass(frozen=True)
-class Line:
+class ComparedLine:
     """A compared row: its verdict, whether it fails the comparison, and its cells."""
 
     verdict: Verdict
@@ -34,18 +34,18 @@ def is_of(found: Comparison, summary: Summary) -> bool:
 def compared(found: Comparison, conditions: str) -> dict[str, Any]:
     """The content of the section. conditions: of the summary."""
     rows = [row for row in change.worst_first(found.rows) if row.ratio is not None]
-    table = comparison.compared_table(rows)
+    table = comparison_table.compared_table(rows)
     lines = [
-        Line(row.verdict, row.fails, tuple(prose.inline(text) for text in line[1:]))
+        ComparedLine(row.verdict, row.fails, tuple(prose.inline(text) for text in line[1:]))
         for row, line in zip(rows, table.cells(), strict=True)
     ]
     return {
-        "headline": comparison.headline(found),
-        "sides": prose.blocks(comparison.sides(found)),
-        "remarks": comparison.remarks(found),
+        "headline": comparison_table.headline(found),
+        "sides": prose.blocks(comparison_table.sides(found)),
+        "remarks": comparison_table.remarks(found),
         "conditions": f"Conditions: {conditions}",
         "headers": [(column.header, prose.KINDS[column.align]) for column in table.columns],
         "groups": [plotly_drawer.draw(changes(rows, found.equivalence, conditions))] if rows else [],
         "lines": lines,
-        "details": [(title, prose.blocks(text)) for title, text in comparison.details(found)],
+        "details": [(title, prose.blocks(text)) for title, text in comparison_table.details(found)],
     }

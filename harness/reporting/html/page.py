@@ -22,7 +22,7 @@ from harness.reporting.charts.spec import Tags
 from harness.reporting.first_page import MAX_MODELS, Verdict, answer_table, verdicts
 from harness.reporting.html import embedded
 from harness.reporting.html.compared import compared
-from harness.reporting.html.profiles import (
+from harness.reporting.html.profile_section import (
     NOTHING_PROFILED,
     Profiles,
     group_style,
@@ -38,8 +38,8 @@ from harness.reporting.prose.conditions import (
 from harness.reporting.prose.guide import guide
 from harness.reporting.prose.recommendations import recommend
 from harness.reporting.ranking import TableKey
-from harness.reporting.tables.latency import doubt_notes, latency_columns
-from harness.reporting.tables.unmeasured import unmeasured_table
+from harness.reporting.tables.latency_table import doubt_notes, latency_columns
+from harness.reporting.tables.unmeasured_table import unmeasured_table
 from harness.reporting.units import count
 from harness.reporting.writers import html as prose
 from harness.reporting.writers.html import KINDS, inline

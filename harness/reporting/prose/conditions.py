@@ -10,7 +10,7 @@ from harness.core.text import short_names
 from harness.reporting import ranking, units
 from harness.reporting.prose import boundaries
 from harness.reporting.table import texts
-from harness.reporting.tables import custom_metrics as custom
+from harness.reporting.tables import custom_metrics_table as custom
 from harness.reporting.writers.markdown import escape, table_text
 
 SHOWN_LIBRARIES = ("torch", "onnxruntime", "onnxruntime-gpu", "openvino", "tensorrt")

@@ -6,9 +6,9 @@ from harness.aggregation import flags
 from harness.core.schemas import Summary
 from harness.reporting import ranking, units
 from harness.reporting.prose import boundaries
-from harness.reporting.tables import custom_metrics as custom
-from harness.reporting.tables.latency import guide_lines
-from harness.reporting.tables.machine_load import monitor_cost
+from harness.reporting.tables import custom_metrics_table as custom
+from harness.reporting.tables.latency_table import guide_lines
+from harness.reporting.tables.machine_load_table import monitor_cost
 from harness.statistics import estimators
 
 

@@ -13,24 +13,24 @@ from harness.reporting.figures import Value
 from harness.reporting.labels import Line, where
 from harness.reporting.prose.recommendations import recommend
 from harness.reporting.tables import (
-    calibration,
-    checks,
-    cold_start,
-    energy,
-    engines,
-    environments,
-    flags,
-    latency,
-    layers,
-    machine_load,
-    model_costs,
-    profiles,
-    roofline,
-    side_by_side,
-    summary,
-    tried_settings,
-    unmeasured,
-    what_if,
+    calibration_table,
+    checks_table,
+    cold_start_table,
+    energy_table,
+    engines_table,
+    environments_table,
+    flags_table,
+    latency_table,
+    layers_table,
+    machine_load_table,
+    model_costs_table,
+    profiles_table,
+    roofline_table,
+    side_by_side_table,
+    summary_table,
+    tried_settings_table,
+    unmeasured_table,
+    what_if_table,
 )
 
 FORMULA = ("=", "+", "-", "@", "\t", "\n")
@@ -46,34 +46,34 @@ def recommendation_lines(found: Summary) -> list[Line]:
 
 
 RESULTS: Mapping[str, Callable[[Summary], list[Line]]] = {
-    "results": latency.latency_lines,
-    "cold_start": cold_start.cold_lines,
-    "calibration": calibration.calibration_lines,
+    "results": latency_table.latency_lines,
+    "cold_start": cold_start_table.cold_lines,
+    "calibration": calibration_table.calibration_lines,
     "recommendations": recommendation_lines,
-    "engines": engines.engine_lines,
-    "roofline": roofline.roofline_lines,
-    "energy": energy.energy_lines,
-    "settings_tried": tried_settings.tried_lines,
-    "flags": flags.flag_lines,
-    "checks": checks.check_lines,
-    "usage": machine_load.usage_lines,
-    "not_measured": unmeasured.unmeasured_lines,
-    "environments": environments.environment_lines,
+    "engines": engines_table.engine_lines,
+    "roofline": roofline_table.roofline_lines,
+    "energy": energy_table.energy_lines,
+    "settings_tried": tried_settings_table.tried_lines,
+    "flags": flags_table.flag_lines,
+    "checks": checks_table.check_lines,
+    "usage": machine_load_table.usage_lines,
+    "not_measured": unmeasured_table.unmeasured_lines,
+    "environments": environments_table.environment_lines,
 }
 """File → its lines."""
 
 WITH_PROFILES: Mapping[str, Callable[[Summary, Sequence[Profiled]], list[Line]]] = {
-    "what_if": what_if.what_if_lines,
-    "profile_models": model_costs.model_lines,
-    "profile_parameters": model_costs.parameter_lines,
-    "profile_files": model_costs.file_lines,
-    "profile_cases": model_costs.case_lines,
-    "profile_sums": profiles.sum_lines,
-    "profile_groups": layers.group_lines,
-    "side_by_side_groups": side_by_side.group_gain_lines,
-    "side_by_side_modules": side_by_side.module_gain_lines,
-    "profile_layers": layers.layer_lines,
-    "profile_operators": layers.operator_lines,
+    "what_if": what_if_table.what_if_lines,
+    "profile_models": model_costs_table.model_lines,
+    "profile_parameters": model_costs_table.parameter_lines,
+    "profile_files": model_costs_table.file_lines,
+    "profile_cases": model_costs_table.case_lines,
+    "profile_sums": profiles_table.sum_lines,
+    "profile_groups": layers_table.group_lines,
+    "side_by_side_groups": side_by_side_table.group_gain_lines,
+    "side_by_side_modules": side_by_side_table.module_gain_lines,
+    "profile_layers": layers_table.layer_lines,
+    "profile_operators": layers_table.operator_lines,
 }
 
 NAMES = RESULTS.keys() | WITH_PROFILES.keys()
@@ -89,7 +89,7 @@ def csv_tables(found: Summary, profiled: Sequence[Profiled]) -> dict[str, str]:
 
 def summary_text(found: Summary) -> str:
     """summary.csv: the whole summary, a line per row, header first."""
-    return csv_text(summary.summary_lines(found))
+    return csv_text(summary_table.summary_lines(found))
 
 
 def csv_text(lines: Sequence[Mapping[str, Value]]) -> str:

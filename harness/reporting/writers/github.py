@@ -10,7 +10,7 @@ from harness.core import text as sanitize
 from harness.core.schemas import ComparedRow, Comparison
 from harness.reporting import units
 from harness.reporting.prose import changes
-from harness.reporting.tables.comparison import compared_table, headline, remarks
+from harness.reporting.tables.comparison_table import compared_table, headline, remarks
 from harness.reporting.writers.markdown import escape, table_text
 
 MAX_ANNOTATIONS = 10

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from harness.core.schemas import Row, Summary
 from harness.reporting.figures import ANSWERS, CSV_UNITS, MEMORY, SPEED, columns
 from harness.reporting.labels import RESTS_ON_C, Line, sound_rows, where, who
-from harness.reporting.tables.cold_start import cold_costs
-from harness.reporting.tables.energy import joules
-from harness.reporting.tables.roofline import against_limits
+from harness.reporting.tables.cold_start_table import cold_costs
+from harness.reporting.tables.energy_table import joules
+from harness.reporting.tables.roofline_table import against_limits
 
 PREFIX = "inferometer."
 """Prefix of our tags, among the tags of MLflow and of other programs."""

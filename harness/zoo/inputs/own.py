@@ -13,7 +13,7 @@ from harness.core import store
 from harness.core.errors import UsageError
 from harness.core.schemas import GivenInputs
 from harness.core.text import unknown_name
-from harness.zoo.inputs.files import FORM, read
+from harness.zoo.inputs.input_files import FORM, read
 from harness.zoo.loaded import Arrays, Axes, Inputs, Loaded
 
 LEAST_ITEMS = 8

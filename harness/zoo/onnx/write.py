@@ -19,7 +19,7 @@ from harness.core.schemas import Exporter
 from harness.zoo.construct import with_own_inputs
 from harness.zoo.export_request import Options
 from harness.zoo.loaded import Arrays, Loaded, as_taken
-from harness.zoo.onnx.files import external_locations
+from harness.zoo.onnx.external_data import external_locations
 from harness.zoo.quiet import quiet
 
 KEPT = frozenset(("namespace", "pkg.torch.onnx.class_hierarchy", "pkg.torch.onnx.name_scopes"))

@@ -10,7 +10,7 @@ from harness.aggregation.flags import Finding
 from harness.aggregation.roofline import (
     CACHE_BYTES,
     CPU_CACHE_BYTES,
-    Judged,
+    JudgedRoofline,
     bounds_of,
     other_card,
     other_cpu,
@@ -91,7 +91,7 @@ def rated(rows: list[Row], exports: dict[str, ExportRecord], roof: Roof | CpuRoo
     return [_rebuilt(row, seen[row.case_id]) if row.case_id in seen else row for row in rows]
 
 
-def _rebuilt(row: Row, seen: Judged) -> Row:
+def _rebuilt(row: Row, seen: JudgedRoofline) -> Row:
     findings = tuple(Finding(flag.caps_at or "A", flag) for flag in row.flags if flag.name != "UNCHECKED")
     draft = Draft(row.model_copy(update={"grade": None, "flags": (), "checks": {}}), findings, row.checks)
     return build_row(draft, Context(seen.roofline, seen.findings, seen.checks))

@@ -15,7 +15,7 @@ from harness.api.results import Benchmark
 from harness.core.errors import UnavailableError
 from harness.core.schemas import Summary
 from harness.core.schemas.profile_record import Achieved, LayerRow, ModelProfile, OperatorRow, PartsProfile
-from harness.profiling.layers import Choice
+from harness.profiling.layers import LayerChoice
 from harness.reporting.writers.csv import summary_text
 from tests.synthetic_cuda import cuda_summary
 from tests.synthetic_results import Synthetic
@@ -169,7 +169,7 @@ def test_a_backend_that_tells_nothing_has_a_profile_too(summary: Summary) -> Non
 
 
 def test_some_layers_keep_their_share_of_the_whole(summary: Summary) -> None:
-    found = LayerProfile(FOLDER, model_of(summary), LAYERS, Choice(("attention",)))
+    found = LayerProfile(FOLDER, model_of(summary), LAYERS, LayerChoice(("attention",)))
     assert [row.name for row in found.layers] == ["body"]
     assert found.share == 0.6
     (record,) = found.records()

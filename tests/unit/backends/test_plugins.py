@@ -13,7 +13,7 @@ import pytest
 
 from harness import backends
 from harness.backends import BUILT_IN, backend_info
-from harness.backends.plugins import GROUP, Table
+from harness.backends.plugins import GROUP, PluginTable
 from harness.core.errors import ConfigError
 from harness.core.extensions import installed
 from harness.core.host import environment
@@ -33,13 +33,13 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def plug(site: Path, module: str, name: str = "new", to: str = "FINE", code: str = ENTRY) -> Table:
+def plug(site: Path, module: str, name: str = "new", to: str = "FINE", code: str = ENTRY) -> PluginTable:
     """A table with one package installed; `module` is new in each test, as Python keeps what it imported."""
     write_plugin(site, module, code, {GROUP: {name: f"{module}:{to}"}})
-    return Table(BUILT_IN)
+    return PluginTable(BUILT_IN)
 
 
-def problem(table: Table, name: str = "new") -> str:
+def problem(table: PluginTable, name: str = "new") -> str:
     assert name not in table or name in BUILT_IN
     (refused,) = table.refused(name)
     assert refused in table.all_refused()

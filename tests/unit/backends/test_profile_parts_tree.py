@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.backends.profile_tree import (
-    Mark,
+    SpanMark,
     Times,
     means,
     spans_of_run,
@@ -18,14 +18,14 @@ from harness.profiling.launch_gaps import Span, back_to_back, save_trace
 from harness.profiling.reconcile import middle_mean, middle_runs
 
 
-def marks(text: str) -> list[Mark]:
+def marks(text: str) -> list[SpanMark]:
     """`a( 10 b( 5 b) 3 a)`: a part begins, time goes by, a part ends."""
     now, found = 100, []
     for word in text.split():
         if word.isdigit():
             now += int(word)
         else:
-            found.append(Mark(word[:-1], word.endswith("("), now))
+            found.append(SpanMark(word[:-1], word.endswith("("), now))
     return found
 
 

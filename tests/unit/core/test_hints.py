@@ -9,10 +9,20 @@ from pathlib import Path
 import pytest
 
 from harness.core import hints
-from harness.core.hints import Context, choices_in, command_line, of_command, of_stage, typed, typed_html
+from harness.core.hints import (
+    HintContext,
+    choices_in,
+    command_line,
+    of_command,
+    of_stage,
+    typed,
+    typed_html,
+)
 
 ROOT = Path(__file__).parents[3]
-RUN = Context(planned={"CONFIG": "my config.yaml", "MODELS": "onnx:m.onnx", "MODELS_DIR": "/m", "RESULTS": "results/x"})
+RUN = HintContext(
+    planned={"CONFIG": "my config.yaml", "MODELS": "onnx:m.onnx", "MODELS_DIR": "/m", "RESULTS": "results/x"}
+)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +65,7 @@ def test_a_command_of_make_gets_the_choices_that_its_target_reads(text: str, exp
     ],
 )
 def test_the_command_inferometer_has_options(text: str, expected: str) -> None:
-    assert typed(text, Context("inferometer", RUN.planned)) == expected
+    assert typed(text, HintContext("inferometer", RUN.planned)) == expected
 
 
 @pytest.mark.parametrize(
@@ -69,12 +79,12 @@ def test_the_command_inferometer_has_options(text: str, expected: str) -> None:
     ],
 )
 def test_the_api_has_arguments(text: str, expected: str) -> None:
-    assert typed(text, Context("api")) == expected
+    assert typed(text, HintContext("api")) == expected
 
 
 def test_a_page_changes_in_its_text_alone() -> None:
     page = '<script>"make run"</script><p>make run</p><style>make run</style><code>make roof</code>'
-    assert typed_html(page, Context(planned={"RESULTS": "a<b"})) == (
+    assert typed_html(page, HintContext(planned={"RESULTS": "a<b"})) == (
         "<script>\"make run\"</script><p>make run RESULTS='a&lt;b'</p><style>make run</style>"
         "<code>make roof RESULTS='a&lt;b'</code>"
     )
@@ -100,13 +110,13 @@ def test_a_page_changes_in_its_text_alone() -> None:
     ],
 )
 def test_the_plans_own_command_says_what_to_plan_again(command: str | None, planned: dict[str, str]) -> None:
-    assert of_command(command) == Context("make", planned)
+    assert of_command(command) == HintContext("make", planned)
 
 
 @pytest.mark.parametrize("by", ["make", "inferometer", "api"])
 def test_who_planned_is_kept_with_the_command(by: hints.Front) -> None:
     text = command_line(by, ["--models", "a b.onnx", "--results=r"])
-    assert of_command(text) == Context(by, {"MODELS": "a b.onnx", "RESULTS": "r"})
+    assert of_command(text) == HintContext(by, {"MODELS": "a b.onnx", "RESULTS": "r"})
     assert text.count("\n") == 1
 
 
@@ -115,16 +125,18 @@ def test_a_stage_knows_how_its_folder_was_planned(tmp_path: Path) -> None:
     (tmp_path / "command.txt").write_text(command_line("make", planned))
     words = ["--results", str(tmp_path), "--force"]
     known = {"MODELS": "resnet18", "RESULTS": str(tmp_path)}
-    assert of_stage("report", words, "make") == Context("make", {**known, "MODELS_DIR": "/m"})
-    assert of_stage("run", [*words, "--models-dir", "models"], "make") == Context("make", known)
-    assert of_stage("run", [*words, "--models-dir", "own"], "make") == Context("make", {**known, "MODELS_DIR": "own"})
-    assert of_stage("plan", words, "make") == Context("make", {"RESULTS": str(tmp_path)})
+    assert of_stage("report", words, "make") == HintContext("make", {**known, "MODELS_DIR": "/m"})
+    assert of_stage("run", [*words, "--models-dir", "models"], "make") == HintContext("make", known)
+    assert of_stage("run", [*words, "--models-dir", "own"], "make") == HintContext(
+        "make", {**known, "MODELS_DIR": "own"}
+    )
+    assert of_stage("plan", words, "make") == HintContext("make", {"RESULTS": str(tmp_path)})
     assert choices_in(words) == {"RESULTS": str(tmp_path)}
 
 
 def test_the_hint_of_a_stage_is_a_command_that_make_takes(tmp_path: Path) -> None:
     """Typed as printed, quoting included: Make finds its target and every variable."""
-    context = Context(planned={"RESULTS": f"{tmp_path}/r s", "MODELS": "a b.onnx", "CONFIG": "c's.yaml"})
+    context = HintContext(planned={"RESULTS": f"{tmp_path}/r s", "MODELS": "a b.onnx", "CONFIG": "c's.yaml"})
     for text in ("make bench ROUNDS=3", "make profile FORCE=1", "make aggregate report", "make compare BASELINE=x"):
         words = shlex.split(typed(text, context))
         done = subprocess.run(

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from harness.core.schemas import Plan
 from harness.live.progress import Progress, TurnMachine
-from harness.live.terminal import (
+from harness.live.terminal_view import (
     NO_PLAN,
     around,
     changes,

@@ -8,7 +8,7 @@ import pytest
 
 from harness.core.schemas.profile_record import LayerRow
 from harness.profiling.layers import (
-    Choice,
+    LayerChoice,
     chosen,
     matches,
     near_names,
@@ -37,7 +37,7 @@ GRAPH = (
 )
 
 
-def names(choice: Choice, layers: tuple[LayerRow, ...] = TREE) -> list[str]:
+def names(choice: LayerChoice, layers: tuple[LayerRow, ...] = TREE) -> list[str]:
     return [row.name for row in chosen(layers, choice)]
 
 
@@ -57,18 +57,18 @@ def names(choice: Choice, layers: tuple[LayerRow, ...] = TREE) -> list[str]:
     ],
 )
 def test_words_are_groups_classes_and_paths(word: str, expected: list[str]) -> None:
-    assert names(Choice((word,))) == expected
+    assert names(LayerChoice((word,))) == expected
 
 
 def test_a_graphs_nodes_are_found_by_the_module_that_they_came_from_and_their_own_name() -> None:
-    assert names(Choice(("layer.0",)), GRAPH) == ["node_1", "node_2"]
-    assert names(Choice(("node_2", "layout")), GRAPH) == ["node_2", "Reorder_1"]
+    assert names(LayerChoice(("layer.0",)), GRAPH) == ["node_1", "node_2"]
+    assert names(LayerChoice(("node_2", "layout")), GRAPH) == ["node_2", "Reorder_1"]
     assert not matches(GRAPH[2], "model")
 
 
 @pytest.mark.parametrize("depth", range(6))
 def test_a_depth_loses_no_time_and_no_flops(depth: int) -> None:
-    found = chosen(TREE, Choice(depth=depth))
+    found = chosen(TREE, LayerChoice(depth=depth))
     assert total(found) == total(TREE)
     assert sum(row.flops or 0 for row in found) == 100
     assert max(row.depth for row in found) == min(depth, 4)
@@ -83,14 +83,14 @@ def test_without_a_choice_rows_keep_their_time_and_have_their_own_flops() -> Non
 
 
 def test_words_and_a_depth_show_where_the_matching_time_is() -> None:
-    (found,) = chosen(TREE, Choice(("attention",), depth=2))
+    (found,) = chosen(TREE, LayerChoice(("attention",), depth=2))
     assert (found.name, found.self_ns, found.flops, found.group) == ("model.layer.0", 8, 30, "attention")
-    (mixed,) = chosen(TREE, Choice(("attention", "mlp"), depth=2))
+    (mixed,) = chosen(TREE, LayerChoice(("attention", "mlp"), depth=2))
     assert (mixed.self_ns, mixed.flops, mixed.group) == (40, 70, "other")
 
 
 def test_a_graph_has_no_depth() -> None:
-    assert chosen(GRAPH, Choice(depth=0)) == GRAPH
+    assert chosen(GRAPH, LayerChoice(depth=0)) == GRAPH
 
 
 def test_a_word_counts_as_known_where_any_profile_has_it() -> None:

@@ -14,7 +14,7 @@ from harness.profiling.load_profiles import Profiled
 from harness.profiling.side_by_side import (
     MODEL,
     NOT_TOLD,
-    Column,
+    ComparedColumn,
     SideBySide,
     alike,
     by_group,
@@ -45,8 +45,8 @@ def parts(*layers: LayerRow, operators: tuple[OperatorRow, ...] = ()) -> PartsPr
     )
 
 
-def column(name: str, found: PartsProfile, latency_ns: float | None = None) -> Column:
-    return Column(name, name, found, latency_ns)
+def column(name: str, found: PartsProfile, latency_ns: float | None = None) -> ComparedColumn:
+    return ComparedColumn(name, name, found, latency_ns)
 
 
 def block(number: int, scale: int = 1) -> tuple[LayerRow, ...]:
@@ -87,7 +87,7 @@ FUSED = parts(
 )
 
 
-def columns(*, latencies: tuple[float | None, ...] = (None, None, None)) -> list[Column]:
+def columns(*, latencies: tuple[float | None, ...] = (None, None, None)) -> list[ComparedColumn]:
     names = ("eager", "graph", "fused")
     return [column(*one) for one in zip(names, (EAGER, GRAPH, FUSED), latencies, strict=True)]
 

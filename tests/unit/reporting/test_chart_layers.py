@@ -11,12 +11,18 @@ from matplotlib.figure import Figure
 
 from harness.core.schemas.profile_record import Group, OperatorRow
 from harness.profiling.groups import BY_NAME_ALONE
-from harness.profiling.side_by_side import Alike, Column, SideBySide, alike, by_group
-from harness.reporting.charts import layers, plotly_drawer, selection
-from harness.reporting.charts.layers import COLOURS
+from harness.profiling.side_by_side import (
+    Alike,
+    ComparedColumn,
+    SideBySide,
+    alike,
+    by_group,
+)
+from harness.reporting.charts import layers_chart, plotly_drawer, selection
+from harness.reporting.charts.layers_chart import COLOURS
 from harness.reporting.charts.matplotlib_drawer import draw, image
 from harness.reporting.charts.spec import Stacked
-from harness.reporting.tables.side_by_side import IDLE
+from harness.reporting.tables.side_by_side_table import IDLE
 from tests.synthetic_results import Synthetic
 from tests.unit.profiling.test_side_by_side import EAGER, FUSED, GRAPH, columns, parts, profiled, row
 from tests.unit.reporting.test_chart_drawers import stands_apart
@@ -30,7 +36,7 @@ def together(found: SideBySide | None) -> Alike:
 
 
 def spec() -> Stacked:
-    return layers.by_group(together(by_group(columns(latencies=(230.0, 110.0, None)))), "Conditions.")
+    return layers_chart.by_group(together(by_group(columns(latencies=(230.0, 110.0, None)))), "Conditions.")
 
 
 def figure() -> Figure:
@@ -69,8 +75,8 @@ def test_bars_are_as_long_as_the_parts_and_marks_stand_at_the_latency() -> None:
 def test_kernels_alone_are_drawn_with_the_time_in_which_none_ran() -> None:
     kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=40)
     alone = parts(operators=(kernel,)).model_copy(update={"plain_ns": 150})
-    found = by_group([Column("e", "eager", EAGER, None), Column("s", "script", alone, None)])
-    drawn = draw(layers.by_group(together(found), "Conditions."))
+    found = by_group([ComparedColumn("e", "eager", EAGER, None), ComparedColumn("s", "script", alone, None)])
+    drawn = draw(layers_chart.by_group(together(found), "Conditions."))
     bars = [(bar.get_x(), bar.get_width()) for bar in drawn.axes[0].patches if round(bar.get_y() + 0.33) == 0]
     assert bars == [(0.0, 40.0), (40.0, 110.0)]
     assert IDLE in [text.get_text() for text in drawn.legends[0].get_texts()]
@@ -82,7 +88,7 @@ def test_modules_whose_times_are_kernels_leave_out_the_same() -> None:
     kernel = OperatorRow(name="fprop", shapes="", calls=1, self_cpu_ns=0, self_device_ns=40)
     told = parts(layer, operators=(kernel,)).model_copy(update={"plain_ns": 150})
     host = told.model_copy(update={"layers": (row("conv1", 40),), "operators": ()})
-    assert [Column("x", "x", found, None).kernels_alone for found in (told, host)] == [True, False]
+    assert [ComparedColumn("x", "x", found, None).kernels_alone for found in (told, host)] == [True, False]
 
 
 def test_labels_stand_where_they_fit() -> None:

@@ -11,7 +11,7 @@ from harness.core.schemas import Row, Summary
 from harness.core.schemas.profile_record import OperatorRow
 from harness.profiling.load_profiles import Profiled
 from harness.profiling.reconcile import reconcile
-from harness.reporting.tables.layers import TOP
+from harness.reporting.tables.layers_table import TOP
 from harness.reporting.writers.csv import csv_tables
 from tests.synthetic_results import RESNET, case_of
 from tests.unit.profiling.test_profile_model_achieved import profile

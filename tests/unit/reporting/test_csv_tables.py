@@ -11,7 +11,7 @@ import pytest
 
 from harness.core.schemas import Check, CustomMetric, Flag, Interval, Row, Summary
 from harness.reporting import ranking
-from harness.reporting.tables.cold_start import cold_table
+from harness.reporting.tables.cold_start_table import cold_table
 from harness.reporting.writers.csv import RESULTS, WITH_PROFILES, csv_tables, csv_text, harmless, summary_text
 from harness.reporting.writers.markdown import table_text
 from tests.synthetic_cuda import cuda_summary

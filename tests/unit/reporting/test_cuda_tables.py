@@ -23,19 +23,19 @@ from harness.reporting.prose.conditions import (
     run_conditions,
     short_conditions,
 )
-from harness.reporting.tables import cold_start as cold
-from harness.reporting.tables.cold_start import cold_table
-from harness.reporting.tables.engines import engine_of, engines_table
-from harness.reporting.tables.latency import (
+from harness.reporting.tables import cold_start_table as cold
+from harness.reporting.tables.cold_start_table import cold_table
+from harness.reporting.tables.engines_table import engine_of, engines_table
+from harness.reporting.tables.latency_table import (
     TERMINAL_COLUMNS,
     device_columns,
     guide_lines,
     latency_table,
     terminal_table,
 )
-from harness.reporting.tables.roofline import roofline_table
-from harness.reporting.tables.summary import COLUMNS
-from harness.reporting.tables.tried_settings import tried_table
+from harness.reporting.tables.roofline_table import roofline_table
+from harness.reporting.tables.summary_table import COLUMNS
+from harness.reporting.tables.tried_settings_table import tried_table
 from harness.reporting.units import MILLISECOND
 from harness.reporting.writers.csv import summary_text
 from harness.reporting.writers.markdown import table_text

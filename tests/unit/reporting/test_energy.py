@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from harness.core.schemas import Energy, Row
 from harness.reporting.figures import ENERGY
-from harness.reporting.tables.energy import energy_lines, energy_table
+from harness.reporting.tables.energy_table import energy_lines, energy_table
 from harness.reporting.writers.markdown import table_text
 from harness.reporting.writers.mlflow import case_runs
 from harness.reporting.writers.prometheus import metrics_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.core.schemas import Comparison, Summary
-from harness.reporting.charts.changes import MAX_LINES
+from harness.reporting.charts.changes_chart import MAX_LINES
 from harness.reporting.html.compared import compared, is_of
 from harness.reporting.html.page import page
 from tests.synthetic_comparison import with_itself

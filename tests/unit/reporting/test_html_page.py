@@ -27,7 +27,7 @@ from harness.reporting.html.embedded import (
     style,
 )
 from harness.reporting.html.page import page, shows
-from harness.reporting.tables.latency import latency_columns
+from harness.reporting.tables.latency_table import latency_columns
 from tests.synthetic_results import EFFICIENTNET, Synthetic, eventful, matrix, restless
 
 ROOT = Path(__file__).parents[3]

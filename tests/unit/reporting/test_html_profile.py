@@ -11,12 +11,21 @@ from harness.core.schemas import Row, Summary
 from harness.core.schemas.profile_record import LaunchGaps, OperatorRow
 from harness.profiling.load_profiles import Profiled
 from harness.profiling.side_by_side import NOT_TOLD, SideBySideLine
-from harness.reporting.charts.layers import short_name
-from harness.reporting.html import profiles as profile
+from harness.reporting.charts.layers_chart import short_name
+from harness.reporting.html import profile_section as profile
 from harness.reporting.html.page import page
-from harness.reporting.html.profiles import TOP_OPERATORS, Kin, Profiles, flat, kins, layers_data, operators_data, tree
-from harness.reporting.html.profiles import Line as TreeLine
-from harness.reporting.tables.side_by_side import IDLE
+from harness.reporting.html.profile_section import (
+    TOP_OPERATORS,
+    Kin,
+    Profiles,
+    TreeLine,
+    flat,
+    kins,
+    layers_data,
+    operators_data,
+    tree,
+)
+from harness.reporting.tables.side_by_side_table import IDLE
 from tests.synthetic_profiles import GRAPH, MODULES, layer, model_profile, parts
 
 CASE = "minilm-l6-torch-eager-cpu-fp32-b1-s128"

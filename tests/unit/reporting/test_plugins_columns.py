@@ -17,9 +17,9 @@ from harness.reporting.prose.conditions import (
     run_conditions,
     short_conditions,
 )
-from harness.reporting.tables import custom_metrics as custom
-from harness.reporting.tables.latency import latency_columns, latency_table
-from harness.reporting.tables.summary import COLUMNS
+from harness.reporting.tables import custom_metrics_table as custom
+from harness.reporting.tables.latency_table import latency_columns, latency_table
+from harness.reporting.tables.summary_table import COLUMNS
 from harness.reporting.writers.csv import summary_text
 from harness.reporting.writers.markdown import table_text
 from tests.synthetic_results import voided

@@ -6,8 +6,8 @@ from typing import Any
 
 from harness.core.schemas import Flag
 from harness.core.schemas.profile_record import LayerRow, OperatorRow, PartsProfile
-from harness.profiling.layers import Choice
-from harness.reporting.tables.layers import (
+from harness.profiling.layers import LayerChoice
+from harness.reporting.tables.layers_table import (
     groups_table,
     layers_text,
     mark,
@@ -133,21 +133,21 @@ def test_own_flops_of_a_container_are_those_that_no_child_has() -> None:
 
 
 def test_a_choice_is_named_and_adds_up_with_what_it_leaves_out() -> None:
-    text = layers_text(EAGER.layers, top=1, choice=Choice(("attention", "mlp")))
+    text = layers_text(EAGER.layers, top=1, choice=LayerChoice(("attention", "mlp")))
     assert text.startswith("1 of 2 layers matching `attention` or `mlp` (of 4), 60.0% of the time:")
     assert text.endswith("Sums: shown 12.0 ms + 1 shorter one 7.00 ms + left out by the choice 1.00 ms = 20.0 ms.")
-    assert layers_text(EAGER.layers, choice=Choice(("pooling",))) == "No layer matches `pooling`."
+    assert layers_text(EAGER.layers, choice=LayerChoice(("pooling",))) == "No layer matches `pooling`."
     assert "Sums" not in layers_text(EAGER.layers)
 
 
 def test_a_depth_adds_what_is_deeper_to_what_holds_it() -> None:
-    text = layers_text(EAGER.layers, choice=Choice(depth=0))
+    text = layers_text(EAGER.layers, choice=LayerChoice(depth=0))
     assert text.startswith("1 layer down to depth 0, what is deeper added to them, 100% of the time:")
     assert lines(text)[2] == ["(model)", "Linear", "other", "1", "20.0", "100%", "3.00e-07", "1×128×384"]
 
 
 def test_groups_and_sums_of_a_case_are_those_of_all_its_layers() -> None:
-    text = profile_text(EAGER, on_gpu=False, choice=Choice(("attention",)))
+    text = profile_text(EAGER, on_gpu=False, choice=LayerChoice(("attention",)))
     assert "| all" in text
     assert "The parts sum to 20.0 ms" in text
     assert "1 layer matching `attention` (of 4)" in text

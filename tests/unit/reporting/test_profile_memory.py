@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from harness.core.schemas.profile_record import Fragmentation, MemoryBlock, MemoryTimeline
-from harness.reporting.charts.allocations import memory_figure
+from harness.reporting.charts.allocations_chart import memory_figure
 from harness.reporting.charts.matplotlib_drawer import image
-from harness.reporting.tables.allocations import memory_section
+from harness.reporting.tables.allocations_table import memory_section
 
 MIB = 1 << 20
 BLOCK = MemoryBlock(size_bytes=9 * MIB, category="temporaries", operator="aten::conv2d", shapes="[1,512,7,7] [512]")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from harness.core.schemas.profile_record import LayerRow, ModelProfile, OnnxCount, PartsProfile
-from harness.reporting.tables.model_costs import model_tables, progress_line
-from harness.reporting.tables.profiles import profile_section
+from harness.reporting.tables.model_costs_table import model_tables, progress_line
+from harness.reporting.tables.profiles_table import profile_section
 from tests.synthetic_results import RESNET, case_of
 from tests.unit.aggregation.test_roofline import BASE
 from tests.unit.profiling.test_profile_model_achieved import profile

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.profiling.layers import Choice
-from harness.reporting.tables.layers import terminal_layers
+from harness.profiling.layers import LayerChoice
+from harness.reporting.tables.layers_table import terminal_layers
 from tests.unit.reporting.test_profile_layers import EAGER, ORT
 
 
@@ -19,10 +19,10 @@ def test_layers_stand_longest_first_and_add_up() -> None:
 
 
 def test_a_choice_says_what_it_leaves_out() -> None:
-    lines = terminal_layers("case", ORT, Choice(("attention", "mlp"))).splitlines()
+    lines = terminal_layers("case", ORT, LayerChoice(("attention", "mlp"))).splitlines()
     assert [line.split()[0] for line in lines[3:-1]] == ["mlp.act", "attention"]
     assert lines[-1] == "Sums: shown 8.00 ms + left out by the choice 40.0 µs = 8.04 ms."
-    assert terminal_layers("case", ORT, Choice(("pooling",))) == "case: no layer matches `pooling`"
+    assert terminal_layers("case", ORT, LayerChoice(("pooling",))) == "case: no layer matches `pooling`"
 
 
 def test_a_backend_without_layers_shows_operators() -> None:

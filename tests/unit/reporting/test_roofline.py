@@ -10,7 +10,7 @@ import pytest
 from harness.core.schemas import ExportRecord, Summary
 from harness.reporting.details import document
 from harness.reporting.html.page import page
-from harness.reporting.tables.roofline import roof_line, roofline_table
+from harness.reporting.tables.roofline_table import roof_line, roofline_table
 from harness.reporting.writers.csv import csv_tables
 from harness.reporting.writers.markdown import table_text
 from tests.synthetic_results import RESNET, FakeModel, Synthetic, case_of, export_record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.core.schemas.profile_record import LaunchGaps, OperatorRow, PartsProfile
 from harness.profiling.side_by_side import (
-    Column,
+    ComparedColumn,
     SideBySide,
     alike,
     by_group,
@@ -12,8 +12,8 @@ from harness.profiling.side_by_side import (
     folded,
     not_compared,
 )
-from harness.reporting.tables.profiles import profile_section
-from harness.reporting.tables.side_by_side import (
+from harness.reporting.tables.profiles_table import profile_section
+from harness.reporting.tables.side_by_side_table import (
     doubts,
     gain_sentence,
     gains_table,
@@ -40,7 +40,10 @@ def scaled(found: PartsProfile, plain_more_ns: int = 10 * MS) -> PartsProfile:
 
 def both(fast_ns: float | None = 110.0 * MS, slow_ns: float | None = 200.0 * MS) -> SideBySide:
     found = by_group(
-        [Column("e", "torch-eager", scaled(EAGER), slow_ns), Column("o", "onnxruntime", scaled(GRAPH), fast_ns)]
+        [
+            ComparedColumn("e", "torch-eager", scaled(EAGER), slow_ns),
+            ComparedColumn("o", "onnxruntime", scaled(GRAPH), fast_ns),
+        ]
     )
     assert found is not None
     return found
@@ -78,7 +81,9 @@ def test_without_a_measured_latency_nothing_stands_in_for_it() -> None:
 
 
 def test_modules_that_were_fused_are_named_and_lines_beyond_the_largest_are_one() -> None:
-    found = by_module([Column("e", "torch-eager", scaled(EAGER), None), Column("o", "ort", scaled(GRAPH), None)])
+    found = by_module(
+        [ComparedColumn("e", "torch-eager", scaled(EAGER), None), ComparedColumn("o", "ort", scaled(GRAPH), None)]
+    )
     assert found is not None
     rows = lines(table_text(gains_table(folded(found), "module", top=2)))[2:]
     assert rows == [
@@ -93,7 +98,9 @@ def test_modules_that_were_fused_are_named_and_lines_beyond_the_largest_are_one(
 def test_many_members_are_counted() -> None:
     wide = [row(f"a.{name}", 2, "a", 2, kind="ReLU") for name in "bcdefg"]
     tree = parts(row("(model)", 1), row("a", 1, "(model)", 1), *wide)
-    found = by_module([Column("t", "tree", tree, None), Column("g", "graph", parts(row("n", 3, "a")), None)])
+    found = by_module(
+        [ComparedColumn("t", "tree", tree, None), ComparedColumn("g", "graph", parts(row("n", 3, "a")), None)]
+    )
     assert found is not None
     assert lines(table_text(gains_table(found, "module")))[2][0] == "a (b, c, d + 3 more)"
 
@@ -120,17 +127,17 @@ def test_parts_that_are_not_the_latency_are_named() -> None:
 
 def test_kernels_beside_layers_are_no_like_for_like() -> None:
     kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=600)
-    alone = Column("c", "torch-compile", parts(operators=(kernel,)), None)
-    mixed = by_group([Column("e", "torch-eager", scaled(EAGER), None), alone])
+    alone = ComparedColumn("c", "torch-compile", parts(operators=(kernel,)), None)
+    mixed = by_group([ComparedColumn("e", "torch-eager", scaled(EAGER), None), alone])
     assert mixed is not None
     assert doubts(mixed).startswith("Only kernels are known of torch-compile: the time in which none ran")
     assert gain_sentence(mixed).endswith("torch-compile reports operators only.")
 
 
 def test_a_gpu_that_waits_for_its_host_is_told_as_what_the_difference_comes_from() -> None:
-    def kernels(name: str, spent: int, plain: int) -> Column:
+    def kernels(name: str, spent: int, plain: int) -> ComparedColumn:
         kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=spent)
-        return Column(name, name, parts(operators=(kernel,)).model_copy(update={"plain_ns": plain}), None)
+        return ComparedColumn(name, name, parts(operators=(kernel,)).model_copy(update={"plain_ns": plain}), None)
 
     found = by_group([kernels("torch-eager", 1_000, 7_000), kernels("torch-compile", 600, 700)])
     assert found is not None
@@ -150,8 +157,8 @@ def test_a_gpu_that_waits_for_its_host_is_told_as_what_the_difference_comes_from
 
 def test_columns_of_kernels_alone_are_compared_like_with_like() -> None:
     kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=600)
-    alone = Column("c", "torch-compile", parts(operators=(kernel,)), None)
-    like = by_group([Column("s", "torch-script", alone.parts, None), alone])
+    alone = ComparedColumn("c", "torch-compile", parts(operators=(kernel,)), None)
+    like = by_group([ComparedColumn("s", "torch-script", alone.parts, None), alone])
     assert like is not None
     assert doubts(like) == ""
 
@@ -162,9 +169,9 @@ def test_a_gpu_that_waits_is_told_with_and_without_the_profiler() -> None:
     told = parts(operators=(kernel,)).model_copy(update={"plain_ns": 1000, "launch_gaps": gaps})
     text = "torch-eager: GPU idle 37.5% of the traced window, 25.0% waiting for launches; "
     for latency_ns, share in ((None, "40.0% of the plain latency"), (1500, "60.0% of the measured latency")):
-        column = Column("e", "torch-eager", told, latency_ns)
+        column = ComparedColumn("e", "torch-eager", told, latency_ns)
         assert gaps_line(column, gaps) == f"{text}{share}, without the profiler, which slows the host."
-    layered = Column("t", "tensorrt", EAGER, None)
+    layered = ComparedColumn("t", "tensorrt", EAGER, None)
     without = gaps.model_copy(update={"waited_ns": None})
     assert gaps_line(layered, without) == "tensorrt: GPU idle 37.5% of the traced window."
 

@@ -13,14 +13,14 @@ import pytest
 from harness.core.schemas import Case, Measured, Row, SplitSamples, Summary
 from harness.reporting import ranking
 from harness.reporting.charts import selection
-from harness.reporting.charts.latency import overview
+from harness.reporting.charts.latency_chart import overview
 from harness.reporting.charts.rows import TableRows
 from harness.reporting.charts.spec import Spec
 from harness.reporting.details import document
 from harness.reporting.first_page import answer_table
 from harness.reporting.prose import recommendations
 from harness.reporting.prose.boundaries import BOUNDARIES, MODES, way_of
-from harness.reporting.tables.latency import latency_table, terminal_table
+from harness.reporting.tables.latency_table import latency_table, terminal_table
 from harness.reporting.writers.csv import summary_text
 from harness.reporting.writers.markdown import table_text
 from tests import synthetic_results as made

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.core import store
 from harness.core.schemas import Summary
-from harness.reporting.tables.what_if import terminal_what_if, what_if_text
+from harness.reporting.tables.what_if_table import terminal_what_if, what_if_text
 from tests.unit.profiling.test_what_if import EAGER, MS, ORT, PROFILES, SUMMARY, parts, row
 
 Golden = Callable[[str, str], None]

@@ -9,7 +9,7 @@ from harness.core.text import plain_name
 from harness.reporting import ranking, units
 from harness.reporting.labels import Line, about
 from harness.reporting.table import Column, Table, case_columns, filled, words
-from harness.reporting.tables.summary import COLUMNS as COLUMNS_OF_SUMMARY
+from harness.reporting.tables.summary_table import COLUMNS as COLUMNS_OF_SUMMARY
 from harness.reporting.units import ABSENT
 from harness.reporting.writers.markdown import escape
 

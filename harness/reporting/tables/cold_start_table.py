@@ -13,7 +13,7 @@ from harness.reporting import ranking, units
 from harness.reporting.figures import COLD, CSV_SECONDS, columns, until_first_answer_ns
 from harness.reporting.labels import RESTS_ON_C, Line, about, ends, is_sound, per, sound_rows
 from harness.reporting.table import Column, Table, case_columns, figure_column
-from harness.reporting.tables.engines import Engines, engine_of
+from harness.reporting.tables.engines_table import Engines, engine_of
 from harness.reporting.units import ABSENT, SECOND
 from harness.statistics.estimators import difference_interval
 

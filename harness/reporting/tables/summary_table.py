@@ -9,7 +9,7 @@ from typing import cast
 from harness.core.schemas import GpuUsage, Row, Summary, UsageSummary
 from harness.reporting.figures import Value
 from harness.reporting.prose.boundaries import PARTS
-from harness.reporting.tables.custom_metrics import csv_columns
+from harness.reporting.tables.custom_metrics_table import csv_columns
 
 PERCENTILES = ("p50", "p90", "p95", "p99")
 

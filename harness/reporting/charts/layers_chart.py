@@ -8,7 +8,7 @@ from html import escape
 from harness.core.schemas import Row
 from harness.profiling.side_by_side import (
     Alike,
-    Column,
+    ComparedColumn,
     SideBySide,
     SideBySideLine,
     gain_of,
@@ -17,7 +17,7 @@ from harness.reporting import units
 from harness.reporting.charts.rows import tags
 from harness.reporting.charts.scales import from_zero
 from harness.reporting.charts.spec import Bar, Segment, Stacked
-from harness.reporting.tables.side_by_side import IDLE, title_of
+from harness.reporting.tables.side_by_side_table import IDLE, title_of
 from harness.reporting.units import TimeUnit
 
 COLOURS: Mapping[str, str] = {
@@ -127,7 +127,7 @@ def _segment(
     return Segment(line.name, group, COLOURS[group], spent / unit.ns, labels, _hover(line, found, place))
 
 
-def _bar(column: Column, segments: Sequence[Segment], row: Row, unit: TimeUnit) -> Bar:
+def _bar(column: ComparedColumn, segments: Sequence[Segment], row: Row, unit: TimeUnit) -> Bar:
     latency = column.latency_ns
     idle = (
         f"{escape(column.name)}: no kernel running for {units.duration(column.idle_ns)} of its "
@@ -183,7 +183,7 @@ def _hover(line: SideBySideLine, found: SideBySide, place: int) -> str:
     )
 
 
-def _group(line: SideBySideLine, columns: Sequence[Column]) -> str:
+def _group(line: SideBySideLine, columns: Sequence[ComparedColumn]) -> str:
     """The group in which the modules of a line spend most of their time."""
     sums = {"other": 0}
     for column in columns:

@@ -14,8 +14,8 @@ from harness.profiling.reconcile import are_kernels, reconcile
 from harness.reporting import units
 from harness.reporting.labels import Line, about, per
 from harness.reporting.table import Column, Table, words
-from harness.reporting.tables.layers import groups_table, mark
-from harness.reporting.tables.model_costs import model_tables
+from harness.reporting.tables.layers_table import groups_table, mark
+from harness.reporting.tables.model_costs_table import model_tables
 from harness.reporting.units import MILLISECOND
 from harness.reporting.writers.markdown import section, table_text
 

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from harness.core.schemas.profile_record import MemoryTimeline
 from harness.reporting import units
-from harness.reporting.charts.matplotlib_drawer import Margins, canvas
+from harness.reporting.charts.matplotlib_drawer import PanelMargins, canvas
 from harness.reporting.charts.style import GREY, INK, drawing
 from harness.reporting.units import MIB
 
@@ -31,7 +31,7 @@ def memory_figure(title: str, found: MemoryTimeline) -> Figure:
         "Their times are in memory.json."
     )
     with drawing():
-        figure, (ax,) = canvas(title, (caption,), (1, 1), _HEIGHT_IN, Margins(left=0.7, right=1.5, top=0.15))
+        figure, (ax,) = canvas(title, (caption,), (1, 1), _HEIGHT_IN, PanelMargins(left=0.7, right=1.5, top=0.15))
         _areas(ax, found, before)
         _mark_peak(ax, found)
         ax.set_xlim(0, len(found.at_ns))

@@ -17,11 +17,11 @@ from harness.profiling.reconcile import parts_total
 from harness.profiling.side_by_side import NOT_TOLD, Alike, alike, is_tree
 from harness.reporting import units
 from harness.reporting.charts import plotly_drawer
-from harness.reporting.charts.layers import COLOURS, by_module
+from harness.reporting.charts.layers_chart import COLOURS, by_module
 from harness.reporting.charts.plotly_drawer import PlotGroup, short
 from harness.reporting.charts.rows import tags
 from harness.reporting.table import Column, filled, words
-from harness.reporting.tables.layers import mark, trust_lines
+from harness.reporting.tables.layers_table import mark, trust_lines
 from harness.reporting.writers.html import KINDS, inline
 
 MAX_LINES = 2_000
@@ -29,7 +29,7 @@ MAX_LINES = 2_000
 
 
 @dataclass
-class Line:
+class TreeLine:
     """A layer, or a module that is known only from its nodes.
 
     label: its name without the name of the line that contains it; path: its whole name; row: as profiled, None for a
@@ -39,7 +39,7 @@ class Line:
     label: str
     path: str
     row: LayerRow | None = None
-    below: list[Line] = field(default_factory=list)
+    below: list[TreeLine] = field(default_factory=list)
 
     @property
     def self_ns(self) -> int:
@@ -60,12 +60,12 @@ class Line:
         return groups.pop() if len(groups) == 1 else None
 
 
-def tree(layers: Sequence[LayerRow]) -> list[Line]:
+def tree(layers: Sequence[LayerRow]) -> list[TreeLine]:
     """The top lines, each with the lines that it contains, in the order in which they ran."""
     return _modules(layers) if is_tree(layers) else _graph(layers)
 
 
-def flat(lines: Sequence[Line], most: int = MAX_LINES) -> tuple[list[tuple[int, Line]], int]:
+def flat(lines: Sequence[TreeLine], most: int = MAX_LINES) -> tuple[list[tuple[int, TreeLine]], int]:
     """(depth, line) from the top, each line before its content; and how many of the shortest lines were left out."""
     everything = list(_walk(lines, 0))
     if len(everything) <= most:
@@ -82,15 +82,15 @@ def flat(lines: Sequence[Line], most: int = MAX_LINES) -> tuple[list[tuple[int, 
     return shown, len(everything) - len(shown)
 
 
-def _walk(lines: Sequence[Line], depth: int) -> Iterator[tuple[int, Line]]:
+def _walk(lines: Sequence[TreeLine], depth: int) -> Iterator[tuple[int, TreeLine]]:
     for line in lines:
         yield depth, line
         yield from _walk(line.below, depth + 1)
 
 
-def _modules(layers: Sequence[LayerRow]) -> list[Line]:
-    lines = {row.name: Line(_label(row), row.name, row) for row in layers}
-    top: list[Line] = []
+def _modules(layers: Sequence[LayerRow]) -> list[TreeLine]:
+    lines = {row.name: TreeLine(_label(row), row.name, row) for row in layers}
+    top: list[TreeLine] = []
     for row in layers:
         above = lines.get(row.parent or "")
         (above.below if above else top).append(lines[row.name])
@@ -102,32 +102,32 @@ def _label(row: LayerRow) -> str:
     return row.name.removeprefix(f"{row.parent}.")
 
 
-def _graph(layers: Sequence[LayerRow]) -> list[Line]:
-    top = Line("", "")
-    modules: dict[str, Line] = {"": top}
-    untold = Line(NOT_TOLD, NOT_TOLD)
+def _graph(layers: Sequence[LayerRow]) -> list[TreeLine]:
+    top = TreeLine("", "")
+    modules: dict[str, TreeLine] = {"": top}
+    untold = TreeLine(NOT_TOLD, NOT_TOLD)
     several = any(row.parent for row in layers)
     for row in layers:
         above = _module(modules, row.parent) if row.parent else untold if several else top
-        above.below.append(Line(row.name, row.name, row))
+        above.below.append(TreeLine(row.name, row.name, row))
     return [*_joined(top).below, *([untold] if untold.below else [])]
 
 
-def _module(modules: dict[str, Line], path: str) -> Line:
+def _module(modules: dict[str, TreeLine], path: str) -> TreeLine:
     """The line of a module; where it is new, it is made with all lines above it."""
     if path not in modules:
         above, _, label = path.rpartition(".")
-        modules[path] = Line(label, path)
+        modules[path] = TreeLine(label, path)
         _module(modules, above).below.append(modules[path])
     return modules[path]
 
 
-def _joined(line: Line) -> Line:
+def _joined(line: TreeLine) -> TreeLine:
     """A module that holds only one other module is joined with it in one line: `encoder.layer`."""
     line.below = [_joined(one) for one in line.below]
     only = line.below[0] if len(line.below) == 1 else None
     if line.path and only and only.row is None:
-        return Line(f"{line.label}.{only.label}", only.path, None, only.below)
+        return TreeLine(f"{line.label}.{only.label}", only.path, None, only.below)
     return line
 
 
@@ -179,10 +179,10 @@ def operators_data(operators: Sequence[OperatorRow]) -> dict[str, Any]:
     }
 
 
-def _columns(lines: Sequence[Line]) -> list[Column[Line]]:
+def _columns(lines: Sequence[TreeLine]) -> list[Column[TreeLine]]:
     """The columns with known values; the notes of the profile say why the other columns are missing."""
     unit = units.time_unit(line.total_ns for line in lines)
-    columns: list[Column[Line]] = [
+    columns: list[Column[TreeLine]] = [
         words("layer", lambda line: line.label),
         words("kind", lambda line: line.row.kind if line.row else ""),
         Column(f"total {unit.name}", lambda line: units.in_unit(line.total_ns, unit)),
@@ -199,15 +199,15 @@ def _columns(lines: Sequence[Line]) -> list[Column[Line]]:
     return filled(columns, lines)
 
 
-def _flops(line: Line) -> int | None:
+def _flops(line: TreeLine) -> int | None:
     return line.row.flops if line.row and line.total_ns else None
 
 
-def _parameters(line: Line) -> int | None:
+def _parameters(line: TreeLine) -> int | None:
     return line.row.parameters if line.row else None
 
 
-def _output_bytes(line: Line) -> int | None:
+def _output_bytes(line: TreeLine) -> int | None:
     return line.row.output_bytes if line.row else None
 
 
@@ -215,7 +215,7 @@ def _shapes(row: LayerRow) -> str:
     return " ".join("×".join(map(str, shape)) or "1" for shape in row.output_shapes)
 
 
-def _members(line: Line) -> str:
+def _members(line: TreeLine) -> str:
     members = line.row.members if line.row else ()
     more = len(members) - _MAX_MEMBERS
     return " + ".join(members[:_MAX_MEMBERS]) + (f" + {more} more" if more > 0 else "")
@@ -242,7 +242,7 @@ NOTHING_PROFILED = Profiles()
 
 
 @dataclass(frozen=True)
-class Segment:
+class TimeSegment:
     """A part of a bar. width: a share of the longest bar beside it; text: for readers; is_group: a group of layers."""
 
     name: str
@@ -252,7 +252,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Case:
+class ProfiledCase:
     """One profiled case.
 
     tags: values by which the page filters; figure: its time in words; bar: that time by group; sums: how far it can be
@@ -264,7 +264,7 @@ class Case:
     name: str
     tags: Sequence[str | None]
     figure: str
-    bar: Sequence[Segment]
+    bar: Sequence[TimeSegment]
     sums: Sequence[Markup]
     facts: Sequence[tuple[str, str]]
     links: Sequence[tuple[str, str]]
@@ -281,7 +281,7 @@ class Kin:
     title: str
     conditions: str
     plots: Sequence[PlotGroup]
-    cases: Sequence[Case]
+    cases: Sequence[ProfiledCase]
 
 
 def kins(profiles: Profiles) -> list[Kin]:
@@ -336,12 +336,14 @@ def _conditions(row: Row) -> str:
     )
 
 
-def _case(found: ModelProfile, parts: PartsProfile, row: Row, folder: str, bar: Sequence[Segment], room: int) -> Case:
+def _case(
+    found: ModelProfile, parts: PartsProfile, row: Row, folder: str, bar: Sequence[TimeSegment], room: int
+) -> ProfiledCase:
     latency = found.achieved.latency_ns
     lines = trust_lines(parts, row.device == "cuda", None if latency is None else round(latency))
     fits = parts.layers and min(len(parts.layers), MAX_LINES) <= room
     way = "" if found.setting == "default" else f" {found.setting}"
-    return Case(
+    return ProfiledCase(
         case_id=found.case_id,
         name=f"{found.backend} {found.precision}{way}{mark(parts)}",
         tags=tags(row),
@@ -364,7 +366,7 @@ def _bar_ns(parts: PartsProfile, row: Row) -> int:
     return max(parts.plain_ns, parts_total(parts, row.device == "cuda") or 0)
 
 
-def _bar(parts: PartsProfile, on_gpu: bool, groups: Mapping[str, int] | None, longest: int) -> Iterable[Segment]:
+def _bar(parts: PartsProfile, on_gpu: bool, groups: Mapping[str, int] | None, longest: int) -> Iterable[TimeSegment]:
     """Groups in the order of all charts, and the part of the plain latency that no group explains. groups: where they
     are known from the comparison with other backends."""
     told = parts_total(parts, on_gpu) or 0
@@ -375,7 +377,7 @@ def _bar(parts: PartsProfile, on_gpu: bool, groups: Mapping[str, int] | None, lo
     for name, spent in {**known, **rest}.items():
         if spent:
             text = f"{name} {units.duration(spent)}, {units.share(spent, max(told, parts.plain_ns))}"
-            yield Segment(name, short(spent / longest), text, name not in (OPERATORS, _NO_PART))
+            yield TimeSegment(name, short(spent / longest), text, name not in (OPERATORS, _NO_PART))
 
 
 def group_style() -> str:

@@ -15,7 +15,13 @@ from harness.core.schemas.profile_record import (
 )
 from harness.profiling.grades import flags_of, grade_of, spread
 from harness.profiling.launch_gaps import IdleShare, idle_share
-from harness.profiling.layers import EVERYTHING, Choice, by_group, chosen, total
+from harness.profiling.layers import (
+    EVERYTHING,
+    LayerChoice,
+    by_group,
+    chosen,
+    total,
+)
 from harness.profiling.load_profiles import Profiled
 from harness.profiling.reconcile import Reconciliation, are_kernels, reconcile
 from harness.reporting import units
@@ -32,7 +38,9 @@ _MAX_NAME = 48
 _MAX_MEMBERS = 4
 
 
-def profile_text(parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None, choice: Choice = EVERYTHING) -> str:
+def profile_text(
+    parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None, choice: LayerChoice = EVERYTHING
+) -> str:
     """The profile of one case: its grade, whether its parts add up, groups, the longest layers and operators, notes.
 
     choice: the layers in the table of layers; sums and groups are always of all layers.
@@ -102,12 +110,14 @@ def reconciliation_line(found: Reconciliation) -> str:
     return " ".join([line, *(f"{reason[0].upper()}{reason[1:]}." for reason in found.reasons)])
 
 
-def layers_text(layers: Sequence[LayerRow], top: int = TOP, choice: Choice = EVERYTHING) -> str:
+def layers_text(layers: Sequence[LayerRow], top: int = TOP, choice: LayerChoice = EVERYTHING) -> str:
     """The table of layers, or a sentence that no layer matches."""
     return table_text(layers_table(layers, top, choice)) or f"No layer matches {choice_words(choice)}."
 
 
-def layers_table(layers: Sequence[LayerRow], top: int = TOP, choice: Choice = EVERYTHING) -> Table[LayerRow] | None:
+def layers_table(
+    layers: Sequence[LayerRow], top: int = TOP, choice: LayerChoice = EVERYTHING
+) -> Table[LayerRow] | None:
     """The chosen layers with the longest self time, and a line with the rest; None where no layer matches."""
     found = chosen(layers, choice)
     if not found:
@@ -160,7 +170,7 @@ def sums_line(layers: Sequence[LayerRow], found: Sequence[LayerRow], shown: Sequ
     return "" if len(parts) == 1 else f"Sums: {' + '.join(parts)} = {units.duration(total(layers))}."
 
 
-def choice_words(choice: Choice) -> str:
+def choice_words(choice: LayerChoice) -> str:
     """The words of a choice, for a sentence."""
     return " or ".join(f"`{word}`" for word in choice.words)
 
@@ -239,7 +249,7 @@ def _of(shown: int, everything: int, what: str) -> str:
     return units.count(everything, what) if shown == everything else f"{shown} of {units.count(everything, what)}"
 
 
-def _that_match(choice: Choice, everything: int) -> str:
+def _that_match(choice: LayerChoice, everything: int) -> str:
     named = f" matching {choice_words(choice)} (of {everything})" if choice.words else ""
     return named if choice.depth is None else f"{named} down to depth {choice.depth}, what is deeper added to them"
 
@@ -307,7 +317,9 @@ TERMINAL_TOP = 10
 _MAX_TERMINAL_NAME = 60
 
 
-def terminal_layers(case_id: str, parts: PartsProfile, choice: Choice = EVERYTHING, top: int = TERMINAL_TOP) -> str:
+def terminal_layers(
+    case_id: str, parts: PartsProfile, choice: LayerChoice = EVERYTHING, top: int = TERMINAL_TOP
+) -> str:
     """The chosen layers with the longest self time; the longest operators where the backend exposes no layers."""
     if not parts.layers:
         return "\n".join([f"{case_id}: operators, {_trust(parts)}", _terminal_operators(parts.operators[:top])])

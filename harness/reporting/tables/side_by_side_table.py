@@ -13,7 +13,7 @@ from harness.profiling.reconcile import HIGH, LOW
 from harness.profiling.side_by_side import (
     MODEL,
     Alike,
-    Column,
+    ComparedColumn,
     NotCompared,
     SideBySide,
     SideBySideLine,
@@ -161,7 +161,7 @@ def gains_table(found: SideBySide, what: str, top: int = TOP) -> Table[Sequence[
     return texts([(what, "left"), *((name, "right") for name in figures)], rows)
 
 
-def gaps_line(column: Column, gaps: LaunchGaps) -> str:
+def gaps_line(column: ComparedColumn, gaps: LaunchGaps) -> str:
     """How long the GPU was idle, and what it waited for."""
     text = f"{column.name}: GPU idle {units.percent(idle(gaps))} of the traced window"
     if (for_launches := waited(gaps)) is not None:
