@@ -94,6 +94,7 @@ def stage(arguments: Sequence[str]) -> None:
     inputs = chain.inputs_of(sums, results, models)
     lines = tuple(map(portable, notes.lines()))
     summary = with_custom(summary.model_copy(update={"energies": energies, "notes": lines, "inputs": inputs}), metrics)
+    summary = summary.as_stored()
     lost = no_longer_measured(before, summary)
     if lost and not options.force:
         raise MissingInputError(*_in_words(lost, before, results))

@@ -92,7 +92,7 @@ def test_the_metric_stands_in_summary_csv_and_report(ran: Folder, summary: Summa
     for row in summary.rows:
         assert row.throughput_per_s is not None
         assert row.threads is not None
-        assert row.custom == {"throughput_per_thread": row.throughput_per_s / row.threads}
+        assert row.custom == {"throughput_per_thread": pytest.approx(row.throughput_per_s / row.threads, rel=1e-11)}
     with ran.results.summary_csv.open(newline="") as file:
         lines = list(csv.DictReader(file))
     assert [float(line[COLUMN]) for line in lines] == [row.custom["throughput_per_thread"] for row in summary.rows]
@@ -133,7 +133,8 @@ def test_another_interpreter_that_lacks_it_says_so_in_the_row(tmp_path: Path, ex
     (record,) = folder.records().values()
     assert isinstance(record, Failed)
     assert record.error == f"Unknown backend `{NAME}`."
-    assert record.hint.endswith(f"A plugin's backend has to be installed in {sys.executable}.")
+    assert "A plugin's backend has to be installed in " in record.hint
+    assert record.hint.endswith(f"{Path(sys.executable).name}."), "below the checkout it is named without its folder"
 
 
 # --- broken plugins -----------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ class FakePeaks(ModuleType):
 def peaks(monkeypatch: pytest.MonkeyPatch) -> FakePeaks:
     found = FakePeaks()
     monkeypatch.setitem(sys.modules, "harness.backends.gpu_peaks", found)
-    monkeypatch.setattr(backends, "peaks", found, raising=False)
+    monkeypatch.setattr(backends, "gpu_peaks", found, raising=False)
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: FakeDriver())
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())  # type: ignore[arg-type]
     return found
@@ -97,7 +97,7 @@ def test_limits_of_this_card_are_kept_and_of_another_or_forced_are_not(tmp_path:
 
 def test_without_pytorch_it_says_so(tmp_path: Path, peaks: FakePeaks, monkeypatch: pytest.MonkeyPatch) -> None:
     results = planned(tmp_path)
-    monkeypatch.delattr(backends, "peaks")
+    monkeypatch.delattr(backends, "gpu_peaks")
     monkeypatch.setitem(sys.modules, "harness.backends.gpu_peaks", None)  # type: ignore[arg-type]
     with pytest.raises(UnavailableError, match="measured with PyTorch, which cannot be imported") as caught:
         run(results)

@@ -389,6 +389,10 @@ class Summary(Identified):
     def _rows_of_any_cpu(self, rows: tuple[Row, ...], serialise: SerializerFunctionWrapHandler) -> Any:
         return _rounded(serialise(rows))
 
+    def as_stored(self) -> Summary:
+        """The same with the digits that its file has, so that whatever is made of it is the same on every processor."""
+        return Summary.model_validate_json(self.model_dump_json())
+
     @property
     def digest(self) -> str:
         """sha256 of everything except the date of writing."""

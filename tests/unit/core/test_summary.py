@@ -7,6 +7,7 @@ import math
 import pytest
 
 from harness.core.schemas import Flag, Row
+from harness.reporting.writers.csv import summary_text
 from tests.synthetic_results import Synthetic
 
 
@@ -50,3 +51,10 @@ def test_a_flag_that_costs_no_grade_is_a_note() -> None:
     assert Flag(name="TWO_SPEEDS", detail="", remedy="", caps_at="A").is_note
     assert not Flag(name="STEAL", detail="", remedy="", caps_at="B").is_note
     assert not Flag(name="STEAL", detail="", remedy="").is_note
+
+
+def test_what_is_made_of_a_summary_has_the_digits_of_its_file() -> None:
+    whole = Synthetic().summary()
+    stored = whole.as_stored()
+    assert summary_text(stored) == summary_text(stored.as_stored())
+    assert summary_text(stored) != summary_text(whole)
