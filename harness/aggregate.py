@@ -21,9 +21,6 @@ from harness.core import (
     cli,
     store,
 )
-from harness.core import (
-    chain as written,
-)
 from harness.core.errors import CasesFailedError, FormatError, MissingInputError
 from harness.core.layout import Models, Results
 from harness.core.portable import portable, portable_failure
@@ -99,7 +96,7 @@ def stage(arguments: Sequence[str]) -> None:
     if lost and not options.force:
         raise MissingInputError(*_in_words(lost, before, results))
     store.save(results.summary, summary)
-    written.save(results, "aggregate", {results.summary_csv: summary_text(summary).encode()})
+    chain.save(results, "aggregate", {results.summary_csv: summary_text(summary).encode()})
     _say(summary, results)
     if lost:
         raise CasesFailedError(

@@ -20,9 +20,6 @@ from harness.core import (
     cli,
     store,
 )
-from harness.core import (
-    chain as written,
-)
 from harness.core.errors import FormatError, UsageError
 from harness.core.host import environment
 from harness.core.layout import BUNDLE_MANIFEST, Models, Results
@@ -50,7 +47,7 @@ def stage(arguments: Sequence[str]) -> None:
     chain.check_inputs(summary, results, models, complete=True)
     store.read_bytes(results.report, "make report")
     for stage_name, paths in _written(results).items():
-        written.check(results, stage_name, paths, f"make {stage_name}")
+        chain.check(results, stage_name, paths, f"make {stage_name}")
     files = collect(plan, results, models) | _checkout_files(plan)
     _warn_of_folders(files)
     manifest = manifest_of(plan, files, results)

@@ -25,9 +25,6 @@ from harness.core import (
     cli,
     store,
 )
-from harness.core import (
-    chain as written,
-)
 from harness.core.errors import MissingInputError, NotComparableError, RegressionError, UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Comparison, Design, Side, States, Summary
@@ -170,7 +167,7 @@ def _write(found: Comparison, current: Summary, results: Results) -> None:
         results.pr_comment: pr_comment(found).encode(),
         results.junit: junit(found).encode(),
     }
-    written.save(results, "compare", texts)
+    chain.save(results, "compare", texts)
     if os.environ.get("GITHUB_ACTIONS"):
         for line in github.commands(found):
             cli.say(line)

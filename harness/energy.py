@@ -26,7 +26,6 @@ from harness.backends import BACKENDS
 from harness.core import cli, store
 from harness.core.errors import CaseError, CasesFailedError, FormatError, UsageError
 from harness.core.host import gpu, limits
-from harness.core.host import gpu as devices
 from harness.core.host.gpu import Card, first_card
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
@@ -65,7 +64,7 @@ def stage(arguments: Sequence[str]) -> None:
     plan = of_models(store.load(results.plan, Plan, "make plan"), options.models)
     if plan.device != "cuda":
         raise UsageError("Energy is read from a GPU, and this plan is for a CPU.", "make plan DEVICE=cuda")
-    devices.require(plan.device)
+    gpu.require(plan.device)
     with exclusive(results.lock):
         computing = [name for name, info in BACKENDS.items() if info.computes]
         dropped = _dropped(plan, results)

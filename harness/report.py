@@ -20,9 +20,6 @@ from harness.core import (
     hints,
     store,
 )
-from harness.core import (
-    chain as written,
-)
 from harness.core.errors import FormatError, MissingInputError
 from harness.core.layout import Results
 from harness.core.safe_files import Limit, read_text
@@ -63,7 +60,7 @@ def stage(arguments: Sequence[str]) -> None:
     results = Results(options.results)
     whole, place = _of_profiles(results) if options.profiles else _of_run(results)
     summary = with_short_names(whole)
-    written.check(results, "plan", [results.command], "make plan")
+    chain.check(results, "plan", [results.command], "make plan")
     asked = hints.of_command(read_text(results.command, Limit.TEXT) if results.command.is_file() else None)
     drawing = summary.charts and not options.no_charts
     found = selection.select(summary) if drawing else selection.Selection()
@@ -93,7 +90,7 @@ def stage(arguments: Sequence[str]) -> None:
         summary, proof, drawing and can_draw(), tables, profiled, compared, changes, how_sure(summary), stamp(whole)
     )
     files[place.page] = hints.typed_html(shown, asked).encode()
-    written.save(results, place.stage, files)
+    chain.save(results, place.stage, files)
     if options.print:
         cli.say(terminal_table(summary))
         cli.say(f"\n{terminal_what_if(summary, parts)}\n")

@@ -20,9 +20,6 @@ from harness.core.host import (
     gpu,
     limits,
 )
-from harness.core.host import (
-    gpu as devices,
-)
 from harness.core.layout import Results
 from harness.core.lock import exclusive
 from harness.core.schemas import CpuLimits, CpuRoof, Plan, Precision, Roof
@@ -49,7 +46,7 @@ def stage(arguments: Sequence[str]) -> None:
 
 
 def _of_gpu(plan: Plan, results: Results, force: bool) -> None:
-    devices.require(plan.device)
+    gpu.require(plan.device)
     card = gpu.facts()
     known = _known(results.roof, Roof)
     if not force and known is not None and known.uuid == card.uuid:

@@ -15,9 +15,6 @@ from harness.core import (
     cli,
     store,
 )
-from harness.core import (
-    chain as written,
-)
 from harness.core.layout import Results
 from harness.core.schemas import Summary
 from harness.processes.mlflow_log import log_summary
@@ -40,7 +37,7 @@ def stage(arguments: Sequence[str]) -> None:
     summary = chain.load_summary(results.summary)
     tables = csv_tables(summary, profiled_rows(summary, results, cli.warn))
     files = {results.table(name): text.encode() for name, text in tables.items()}
-    written.save(results, "share", {**files, results.metrics: metrics_text(summary)})
+    chain.save(results, "share", {**files, results.metrics: metrics_text(summary)})
     _remove_others(tables, results)
     cli.say(f"Tables: {count(len(tables), 'file')} in {results.tables}")
     cli.say(f"Metrics: {results.metrics}")
@@ -56,7 +53,7 @@ def _remove_others(tables: dict[str, str], results: Results) -> None:
 
 def _log(summary: Summary, results: Results, uri: str, experiment: str) -> None:
     artifacts = [results.summary]
-    written.check(results, "report", [results.report_page], "make report")
+    chain.check(results, "report", [results.report_page], "make report")
     if shows(store.read_bytes(results.report_page, "make report"), summary):
         artifacts.append(results.report_page)
     else:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from harness.core.schemas import Row
 from harness.reporting import ranking
-from harness.reporting import ranking as series
 from harness.reporting.charts.rows import TableRows, has_speedup, names, reading, shape_name, speedup_mark
 from harness.reporting.charts.scales import decades, doublings, widened
 from harness.reporting.charts.spec import LinePanel, Lines, Mark, Point, Series
@@ -24,7 +23,7 @@ def cold_start(table: TableRows) -> Lines | None:
     shown = shapes if len(shapes) < 2 else [shapes[0], shapes[-1]]
     drawn = sorted((row for _, found in shown for row in found), key=_ratio, reverse=True)
     labels = names(drawn)
-    points = {row.case_id: _point(row, series.labels(drawn)[row.case_id]) for row in drawn}
+    points = {row.case_id: _point(row, ranking.labels(drawn)[row.case_id]) for row in drawn}
     legend = {labels[row.case_id]: _series(labels[row.case_id], row) for row in drawn}
     marks = [point.mark for point in points.values()]
     ends = [end for mark in marks if mark.interval for end in (mark.interval.low, mark.interval.high)]

@@ -9,7 +9,6 @@ from html import escape
 from harness.aggregation.flags import MAX_PRINTED_FACTOR, flag_names
 from harness.core.schemas import Interval, Row
 from harness.reporting import ranking, units
-from harness.reporting import ranking as series
 from harness.reporting.charts.spec import Absent, Fill, Mark, Tags
 from harness.reporting.charts.style import look
 from harness.reporting.units import to_scale
@@ -38,7 +37,7 @@ class TableRows:
     @property
     def shown(self) -> list[Row]:
         """Rows that have a line in a chart, measured or not."""
-        return series.drawable([*self.rows, *self.lost])
+        return ranking.drawable([*self.rows, *self.lost])
 
 
 def tags(row: Row) -> Tags:
@@ -65,7 +64,7 @@ def has_speedup(row: Row) -> bool:
 
 def names(rows: Sequence[Row]) -> dict[str, str]:
     """Case id → label: backend and precision, the setting where labels would be equal, and accuracy with int8."""
-    labels = series.labels(rows)
+    labels = ranking.labels(rows)
     together: dict[str, list[Row]] = {}
     for row in rows:
         together.setdefault(labels[row.case_id], []).append(row)
@@ -182,7 +181,7 @@ def reading(first: str, rows: Iterable[Row], marks: Iterable[Mark], *more: str) 
 def hover(row: Row) -> str:
     """Text for a point under the pointer, with the few tags that plotly allows; all names in it are escaped."""
     sequence = f", sequence {row.sequence_length}" if row.sequence_length else ""
-    lines = [f"<b>{escape(series.named(row))}</b>", f"batch {row.batch_size}{sequence}"]
+    lines = [f"<b>{escape(ranking.named(row))}</b>", f"batch {row.batch_size}{sequence}"]
     latency = row.latency_ns
     if latency is not None:
         unit = units.time_unit([latency.median])
