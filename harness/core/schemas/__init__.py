@@ -28,6 +28,10 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
                      plan_id and settings_id as in Plan since format 2; throughput_ci95 came later, None in older files,
                      whose percentiles pool samples; Row.checks, inputs and Latency.process_rounds came later, empty in
                      older files
+    ServiceRun    1  first format
+    Replication   1  first format
+    LoadFailure   1  first format
+    Prediction    1  first format
     Comparison    1  first format; p_rank_holm, rounds, Side.config, design, ComparedRow.relative came later, absent in
                      older files
     States        1  first format
@@ -92,6 +96,26 @@ from harness.core.schemas.export_record import (
     Work,
 )
 from harness.core.schemas.folder_records import Bundle, BundledFile, Exporting, Running, Written
+from harness.core.schemas.load_record import (
+    Guard,
+    GuardTimes,
+    LatencyBound,
+    LoadBase,
+    LoadCase,
+    LoadedPoint,
+    LoadFailure,
+    LoadGenVerdict,
+    LoadMethod,
+    LoadPercentile,
+    LoadRow,
+    LoadVerdict,
+    PolicyPeak,
+    PredictedPoint,
+    Prediction,
+    Replication,
+    Scenario,
+    ServiceRun,
+)
 from harness.core.schemas.plan_record import (
     Case,
     EngineOptions,
@@ -136,7 +160,6 @@ from harness.core.schemas.summary_record import (
     DeviceTimes,
     Flag,
     GpuUsage,
-    Interval,
     Latency,
     Part,
     Roofline,
@@ -153,6 +176,7 @@ from harness.core.schemas.vocabulary import (
     Device,
     Exporter,
     Grade,
+    Interval,
     Kind,
     Limit,
     Mode,
@@ -220,14 +244,26 @@ __all__ = [
     "GpuSample",
     "GpuUsage",
     "Grade",
+    "Guard",
+    "GuardTimes",
     "ImagePreparation",
     "InputSet",
     "Interval",
     "Judgement",
     "Kind",
     "Latency",
+    "LatencyBound",
     "Limit",
     "Limits",
+    "LoadBase",
+    "LoadCase",
+    "LoadFailure",
+    "LoadGenVerdict",
+    "LoadMethod",
+    "LoadPercentile",
+    "LoadRow",
+    "LoadVerdict",
+    "LoadedPoint",
     "Machine",
     "Measured",
     "Measurement",
@@ -241,7 +277,10 @@ __all__ = [
     "Placement",
     "Plan",
     "PlannedModel",
+    "PolicyPeak",
     "Precision",
+    "PredictedPoint",
+    "Prediction",
     "Preparation",
     "ProcessorPreparation",
     "PublishedSource",
@@ -252,6 +291,7 @@ __all__ = [
     "RawRecord",
     "Record",
     "Repeats",
+    "Replication",
     "ReportOptions",
     "Reproduced",
     "ReproducedRow",
@@ -260,9 +300,11 @@ __all__ = [
     "Roofline",
     "Row",
     "Running",
+    "Scenario",
     "SelfTest",
     "SelfTestKind",
     "SelfTestRow",
+    "ServiceRun",
     "SettingsId",
     "ShapeProfile",
     "Side",

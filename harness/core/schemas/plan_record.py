@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from harness.core.safe_paths import FileName
+from harness.core.schemas.load_record import LoadCase
 from harness.core.schemas.vocabulary import (
     Boundary,
     Device,
@@ -174,6 +175,8 @@ class Plan(Identified):
     export: ExportOptions = ExportOptions()
     engines: EngineOptions = EngineOptions()
     cases: tuple[Case, ...]
+    loads: tuple[LoadCase, ...] = ()
+    """What `load` measures; empty in older files."""
 
     def gate(self, model: str, precision: Precision) -> Gate | None:
         """The tolerance for a model in a precision; None where none is set."""

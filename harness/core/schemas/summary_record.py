@@ -12,6 +12,7 @@ from harness.core.safe_paths import RelativePath
 from harness.core.schemas.energy_record import Energy
 from harness.core.schemas.environment_record import Environment, Unavailable
 from harness.core.schemas.export_record import EngineRecord, ExportRecord
+from harness.core.schemas.load_record import LoadRow
 from harness.core.schemas.raw_record import (
     BusyProcess,
     Clock,
@@ -26,6 +27,7 @@ from harness.core.schemas.vocabulary import (
     Format3,
     Grade,
     Identified,
+    Interval,
     Kind,
     Limit,
     Mode,
@@ -124,11 +126,6 @@ class CustomMetric(Record):
     summary: str
     plugin: str
     """Distribution and version of its plugin."""
-
-
-class Interval(Record):
-    low: float
-    high: float
 
 
 class Latency(Record):
@@ -378,6 +375,8 @@ class Summary(Identified):
     """By name: metrics of plugins."""
     energies: dict[str, Energy] = {}
     """By case id: measurements of `make energy` with this plan's settings."""
+    loads: tuple[LoadRow, ...] = ()
+    """A row for every planned load case; empty in older files."""
     inputs: dict[RelativePath, Sha256] = {}
     """sha256, without the seal, of every record that it was computed from, by path below the results folder, or below
     `models/` (core/chain.py); empty in older files."""
@@ -385,8 +384,8 @@ class Summary(Identified):
     """Names of damaged or foreign files that were left out."""
     rows: tuple[Row, ...]
 
-    @field_serializer("rows", mode="wrap")
-    def _rows_of_any_cpu(self, rows: tuple[Row, ...], serialise: SerializerFunctionWrapHandler) -> Any:
+    @field_serializer("rows", "loads", mode="wrap")
+    def _rows_of_any_cpu(self, rows: tuple[Record, ...], serialise: SerializerFunctionWrapHandler) -> Any:
         return _rounded(serialise(rows))
 
     def as_stored(self) -> Summary:
