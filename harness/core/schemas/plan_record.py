@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from harness.core.safe_paths import FileName
+from harness.core.schemas.generation_record import GenerationCase, GenerationOptions
 from harness.core.schemas.vocabulary import (
     Boundary,
     Device,
@@ -174,6 +175,9 @@ class Plan(Identified):
     export: ExportOptions = ExportOptions()
     engines: EngineOptions = EngineOptions()
     cases: tuple[Case, ...]
+    generation: GenerationOptions = GenerationOptions()
+    generations: tuple[GenerationCase, ...] = ()
+    """Cases of `generate`, which no row of `run` mixes with."""
 
     def gate(self, model: str, precision: Precision) -> Gate | None:
         """The tolerance for a model in a precision; None where none is set."""
