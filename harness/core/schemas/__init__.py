@@ -6,7 +6,8 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
 (core/seal.py); files of older versions have none and are read without it:
 
     Plan          2  plan_id is a hash of the whole plan; settings_id, plan_id in format 1, a hash of the settings;
-                     export and the inputs of a model came later, the defaults in older files
+                     export, generation and the inputs of a model came later, the defaults in older
+                     files
     ExportRecord  1  first format
     ExportFailure 1  first format
     EngineRecord  1  first format
@@ -24,6 +25,8 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
     PartsProfile  1  first format; launch_gaps, ratios, steady, usage, grade and flags came later, None or empty before
     MemoryProfile 1  first format
     SelfTest      1  first format; rate and kinds came later, None and empty in older files
+    Generated     2  first format, with the number of RawRecord, whose store it shares
+    GenerationExport 1  first format
     Summary       3  the figures of a row of grade F are in Row.void, in formats 1 and 2 in the row itself;
                      plan_id and settings_id as in Plan since format 2; throughput_ci95 came later, None in older files,
                      whose percentiles pool samples; Row.checks, inputs and Latency.process_rounds came later, empty in
@@ -96,6 +99,27 @@ from harness.core.schemas.export_record import (
     Work,
 )
 from harness.core.schemas.folder_records import Bundle, BundledFile, Exporting, Running, Written
+from harness.core.schemas.generation_record import (
+    DecoderKind,
+    DecoderShape,
+    Generated,
+    GeneratedRequest,
+    GenerationCase,
+    GenerationExport,
+    GenerationOptions,
+    PromptSet,
+    ReuseCheck,
+    TokenParity,
+)
+from harness.core.schemas.generation_row import (
+    CacheSize,
+    ContextTimes,
+    GenerationRow,
+    TokenEnergy,
+    TokenRates,
+    TokenTimes,
+    VoidGeneration,
+)
 from harness.core.schemas.load_record import (
     Guard,
     GuardTimes,
@@ -104,12 +128,12 @@ from harness.core.schemas.load_record import (
     LoadCase,
     LoadedPoint,
     LoadFailure,
-    LoadGenVerdict,
+    LoadGenResult,
     LoadMethod,
     LoadPercentile,
     LoadRow,
     LoadVerdict,
-    PolicyPeak,
+    MapCell,
     PredictedPoint,
     Prediction,
     Replication,
@@ -152,14 +176,12 @@ from harness.core.schemas.raw_record import (
     UsageSample,
 )
 from harness.core.schemas.roof_record import CpuLimits, CpuRoof, Roof
+from harness.core.schemas.row_parts import Check, Flag, GpuUsage, Interval, UsageSummary
 from harness.core.schemas.selftest_record import SelfTest, SelfTestKind, SelfTestRow
 from harness.core.schemas.summary_record import (
     Better,
-    Check,
     CustomMetric,
     DeviceTimes,
-    Flag,
-    GpuUsage,
     Latency,
     Part,
     Roofline,
@@ -167,7 +189,6 @@ from harness.core.schemas.summary_record import (
     Speedup,
     Split,
     Summary,
-    UsageSummary,
     Void,
 )
 from harness.core.schemas.vocabulary import (
@@ -176,7 +197,6 @@ from harness.core.schemas.vocabulary import (
     Device,
     Exporter,
     Grade,
-    Interval,
     Kind,
     Limit,
     Mode,
@@ -204,6 +224,7 @@ __all__ = [
     "Bundle",
     "BundledFile",
     "BusyProcess",
+    "CacheSize",
     "Case",
     "Cell",
     "Check",
@@ -215,10 +236,13 @@ __all__ = [
     "ColdCosts",
     "ComparedRow",
     "Comparison",
+    "ContextTimes",
     "CpuLimits",
     "CpuRoof",
     "CpuUse",
     "CustomMetric",
+    "DecoderKind",
+    "DecoderShape",
     "Design",
     "Device",
     "DeviceSamples",
@@ -239,6 +263,12 @@ __all__ = [
     "Failed",
     "Flag",
     "Gate",
+    "Generated",
+    "GeneratedRequest",
+    "GenerationCase",
+    "GenerationExport",
+    "GenerationOptions",
+    "GenerationRow",
     "GivenInputs",
     "Gpu",
     "GpuSample",
@@ -258,13 +288,14 @@ __all__ = [
     "LoadBase",
     "LoadCase",
     "LoadFailure",
-    "LoadGenVerdict",
+    "LoadGenResult",
     "LoadMethod",
     "LoadPercentile",
     "LoadRow",
     "LoadVerdict",
     "LoadedPoint",
     "Machine",
+    "MapCell",
     "Measured",
     "Measurement",
     "Memory",
@@ -277,12 +308,12 @@ __all__ = [
     "Placement",
     "Plan",
     "PlannedModel",
-    "PolicyPeak",
     "Precision",
     "PredictedPoint",
     "Prediction",
     "Preparation",
     "ProcessorPreparation",
+    "PromptSet",
     "PublishedSource",
     "Quantisation",
     "Quantity",
@@ -296,6 +327,7 @@ __all__ = [
     "Reproduced",
     "ReproducedRow",
     "Reproduction",
+    "ReuseCheck",
     "Roof",
     "Roofline",
     "Row",
@@ -321,12 +353,17 @@ __all__ = [
     "Summary",
     "TensorSpec",
     "TextPreparation",
+    "TokenEnergy",
+    "TokenParity",
+    "TokenRates",
+    "TokenTimes",
     "Unavailable",
     "Usage",
     "UsageSample",
     "UsageSummary",
     "Verdict",
     "Void",
+    "VoidGeneration",
     "Weights",
     "Work",
     "Written",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from harness.core.schemas.vocabulary import Boundary, Interval, Mode, Precision, Quantity, Record, Verdict, Weights
+from harness.core.schemas.row_parts import Interval
+from harness.core.schemas.vocabulary import Boundary, Mode, Precision, Quantity, Record, Verdict, Weights
 
 Design = Literal["separate", "paired", "across"]
 """`separate`: two runs one after the other; `paired`: two states in one run, round by round; `across`: runs of two

@@ -12,9 +12,9 @@ from pydantic import Field
 
 from harness.core.safe_paths import FileName
 from harness.core.schemas.raw_record import Clock, Parity, Placement
+from harness.core.schemas.row_parts import Interval
 from harness.core.schemas.vocabulary import (
     Device,
-    Interval,
     Kind,
     Precision,
     Record,
@@ -33,7 +33,7 @@ LoadVerdict = Literal["PASS", "FAIL", "UNDECIDED", "LOAD NOT REACHED"]
 """PASS and FAIL: the share of requests over the bound is below or above the allowed share, one-sided 99% t over
 replications; UNDECIDED: neither is shown; LOAD NOT REACHED: the dispatch delay shows that this load was not offered."""
 
-LoadGenVerdict = Literal["VALID", "INVALID"]
+LoadGenResult = Literal["VALID", "INVALID"]
 """Of MLPerf LoadGen's rule: its percentile is within the bound, and early stopping has enough requests."""
 
 LoadMethod = Literal["replications", "loadgen"]
@@ -210,7 +210,7 @@ class PredictedPoint(Record):
     utilisation: float
 
 
-class PolicyPeak(Record):
+class MapCell(Record):
     """A cell of the batching map: the predicted peak of one policy."""
 
     max_batch: int
@@ -225,6 +225,7 @@ class Prediction(LoadBase):
     status: Literal["measured"] = "measured"
     service_sha256: Sha256
     """Content of service.json without its seal."""
+    bound: LatencyBound
     seed: int
     peak_per_s: float | None
     """Highest rate that meets the bound; None where no load does."""
@@ -234,7 +235,7 @@ class Prediction(LoadBase):
     """Rate that keeps every worker busy with full batches."""
     points: tuple[PredictedPoint, ...] = ()
     """The curve, and the rates of the real replications."""
-    map: tuple[PolicyPeak, ...] = ()
+    map: tuple[MapCell, ...] = ()
 
 
 class LoadPercentile(Record):
@@ -284,7 +285,7 @@ class LoadedPoint(Record):
     over_high: float | None = None
     """One-sided 99% bounds of the share over the bound."""
     verdict: LoadVerdict | None = None
-    loadgen: LoadGenVerdict | None = None
+    loadgen: LoadGenResult | None = None
     predicted: PredictedPoint | None = None
     """Replay at this rate."""
     reality_over_replay: dict[str, float] = {}
@@ -334,7 +335,7 @@ class LoadRow(Record):
     capacity_per_s: float | None = None
     predicted: tuple[PredictedPoint, ...] = ()
     """The curve of replay."""
-    map: tuple[PolicyPeak, ...] = ()
+    map: tuple[MapCell, ...] = ()
     peak_pass_per_s: float | None = None
     """Highest rate with PASS: the lower end of the peak."""
     peak_fail_per_s: float | None = None

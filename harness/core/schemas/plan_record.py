@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from harness.core.safe_paths import FileName
+from harness.core.schemas.generation_record import GenerationCase, GenerationOptions
 from harness.core.schemas.load_record import LoadCase
 from harness.core.schemas.vocabulary import (
     Boundary,
@@ -177,6 +178,9 @@ class Plan(Identified):
     cases: tuple[Case, ...]
     loads: tuple[LoadCase, ...] = ()
     """What `load` measures; empty in older files."""
+    generation: GenerationOptions = GenerationOptions()
+    generations: tuple[GenerationCase, ...] = ()
+    """Cases of `generate`, which no row of `run` mixes with."""
 
     def gate(self, model: str, precision: Precision) -> Gate | None:
         """The tolerance for a model in a precision; None where none is set."""

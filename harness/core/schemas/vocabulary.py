@@ -51,11 +51,6 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Interval(Record):
-    low: float
-    high: float
-
-
 Format2 = Annotated[Literal[1, 2], AfterValidator(lambda _: 2)]
 """The schema_version of a format 2 whose reader also accepts format 1. After reading, a record has format 2."""
 Format3 = Annotated[Literal[1, 2, 3], AfterValidator(lambda _: 3)]
