@@ -27,7 +27,6 @@ from harness.core.schemas.vocabulary import (
     Format3,
     Grade,
     Identified,
-    Interval,
     Kind,
     Limit,
     Mode,
