@@ -48,10 +48,17 @@ class LoadState:
     needs_replay: bool = False
 
 
-def state_of(load: LoadCase, files: LoadFiles, settings_id: str, same_machine: Callable[[LoadBase], bool]) -> LoadState:
-    """Read the records of a load case. same_machine: whether a record was measured where this process runs."""
+def state_of(
+    load: LoadCase,
+    files: LoadFiles,
+    settings_id: str,
+    same_machine: Callable[[LoadBase], bool],
+    sums: dict[Path, str] | None = None,
+) -> LoadState:
+    """Read the records of a load case. same_machine: whether a record is comparable with those of this machine. sums: as
+    in store.load, of every record that was read."""
     state = LoadState(needs_replay=load.scenario == "server")
-    sums: dict[Path, str] = {}
+    sums = {} if sums is None else sums
 
     def read(path: Path, kind: type[R], digest: str) -> R | None:
         if not path.is_file():
