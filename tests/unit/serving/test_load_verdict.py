@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from harness.core.errors import UsageError
+from harness.core.schemas import LatencyBound
 from harness.serving import early_stopping, load_verdict
-from harness.serving.load_verdict import Bound, bracket, decide, parse_bound
+from harness.serving.load_verdict import bracket, decide, parse_bound
 
-P99 = Bound(0.99, 50e6)
+P99 = LatencyBound(quantile=0.99, limit_ns=50_000_000)
 
 
 @pytest.mark.parametrize(
