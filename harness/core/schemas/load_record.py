@@ -217,9 +217,11 @@ class PredictedPoint(Record):
     rate_per_s: float
     p50_ns: float
     p99_ns: float
+    p50_band_ns: Interval
     p99_band_ns: Interval
+    mean_ns: float
     over_share: float
-    goodput: float
+    goodput_per_s: float
     mean_batch: float
     utilisation: float
 
@@ -232,7 +234,7 @@ class MapCell(Record):
     rate_per_s: float | None
     """None where no load meets the bound."""
     points: tuple[PredictedPoint, ...] = ()
-    """Loads of this policy: the same rates for every cell."""
+    """Loads at the same rates for all policies."""
 
 
 class Prediction(LoadBase):
