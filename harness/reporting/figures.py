@@ -426,6 +426,7 @@ LOADED: tuple[Figure[LoadedPoint], ...] = (
     Figure("load_reality_by_replay_p99", "ratio", "p99 by its replay.", lambda it: it.reality_over_replay.get("p99")),
     Figure("load_in_band", "count", "Replications with p99 in the 90% band of replay.", lambda it: it.in_band),
     Figure("load_loadgen", "text", "The rule of MLPerf LoadGen.", lambda it: it.loadgen),
+    Figure("load_loadgen_estimate", "time", "LoadGen's upper estimate.", lambda it: it.loadgen_estimate_ns),
 )
 """One load of a load case: all its replications."""
 

@@ -42,18 +42,18 @@ def group_of(row: LoadRow) -> LoadGroup:
 
 
 def by_group(rows: Iterable[LoadRow]) -> list[tuple[LoadGroup, list[LoadRow]]]:
-    """Rows with figures by group: groups of a model side by side, in the plan's order; scenarios as in SCENARIOS."""
+    """Measured rows by group: groups of a model side by side, in the plan's order; scenarios as in SCENARIOS."""
     groups: dict[LoadGroup, list[LoadRow]] = {}
     for row in rows:
-        if row.points:
+        if row.status == "measured":
             groups.setdefault(group_of(row), []).append(row)
     models, order = list(dict.fromkeys(key.model for key in groups)), list(SCENARIOS)
     return sorted(groups.items(), key=lambda one: (models.index(one[0].model), order.index(one[0].scenario)))
 
 
 def is_sound(row: LoadRow) -> bool:
-    """True where the row has figures that count."""
-    return row.status == "measured" and row.void is None and bool(row.points)
+    """True where the row was measured and its figures count."""
+    return row.status == "measured" and row.void is None
 
 
 def batching(row: LoadRow) -> str:

@@ -116,6 +116,8 @@ class LoadBase(Record):
     settings_id: SettingsId
     load_sha256: str
     """Digest of the load case (harness/planning/load_cases.py): a record of another case is not used."""
+    artifacts_id: str
+    """Digest of the files that were loaded, by name: records of one export belong together."""
     started_at: str
     environment_id: str | None
 
@@ -304,6 +306,8 @@ class LoadedPoint(Record):
     """One-sided 99% bounds of the share over the bound."""
     verdict: LoadVerdict | None = None
     loadgen: LoadGenResult | None = None
+    loadgen_estimate_ns: float | None = None
+    """Closed loops by LoadGen's rules: its upper estimate of p90 (single-stream) or p99 (multi-stream)."""
     predicted: PredictedPoint | None = None
     """Replay at this rate."""
     reality_over_replay: dict[str, float] = {}

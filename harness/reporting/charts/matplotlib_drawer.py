@@ -304,11 +304,10 @@ def _lines(spec: Lines, plain: bool) -> Figure:
             _series(ax, series)
     axes[0].set_ylabel(spec.panels[0].y.label)
     handles, names = [_entry(one) for one in spec.legend], [one.name for one in spec.legend]
-    panel = axes[0].get_position()
-    under = (_EDGE_IN / WIDTH_IN, panel.y0 - 0.46 / figure.get_figheight())
-    place, at = ("upper left", under) if spec.below else ("center left", (1 - (right - 0.1) / WIDTH_IN, 0.58))
+    under = (_EDGE_IN / WIDTH_IN, axes[0].get_position().y0 - 0.46 / figure.get_figheight())
     figure.legend(
-        handles, names, loc=place, bbox_to_anchor=at, ncols=columns, handlelength=2.6,
+        handles, names, loc="upper left" if spec.below else "center left",
+        bbox_to_anchor=under if spec.below else (1 - (right - 0.1) / WIDTH_IN, 0.58), ncols=columns, handlelength=2.6,
         labelspacing=0.4 if spec.below else 0.7, borderaxespad=0, borderpad=0,
     )  # fmt: skip
     return figure

@@ -60,6 +60,8 @@ def is_clear(lines: Sequence[LoadRow]) -> bool:
 
 def peak_text(row: LoadRow) -> str:
     """`[59.6, 72.8]`; where one end was not reached, its word."""
+    if not row.points:
+        return "no load meets it"
     if row.peak_pass_per_s is None and row.peak_fail_per_s is None:
         return "not verified"
     if row.peak_pass_per_s is None:
@@ -76,7 +78,7 @@ def load_lines(summary: Summary) -> list[Line]:
 
 def _predicted(row: LoadRow) -> str:
     if row.predicted_peak_per_s is None:
-        return "no load" if row.status == "measured" and row.predicted else ABSENT
+        return "no load" if row.predicted else ABSENT
     ends = f" {units.interval(row.predicted_interval)}" if row.predicted_interval else ""
     return f"{units.significant(row.predicted_peak_per_s)}{ends}"
 
