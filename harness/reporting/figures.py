@@ -337,7 +337,7 @@ ENERGY_WINDOW: tuple[Figure[Energy], ...] = (
 
 def _load_percentile(name: str, doc: str) -> Figure[LoadedPoint]:
     return Figure(
-        f"latency_{name}",
+        f"load_point_latency_{name}",
         "time",
         doc,
         lambda point: percentile_ns(point, name),
