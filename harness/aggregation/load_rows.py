@@ -34,7 +34,7 @@ from harness.core.schemas import (
 )
 from harness.serving import arrivals
 from harness.serving.early_stopping import server_verdict, upper_estimate
-from harness.serving.load_case import LoadStep, bound_of, policy_of
+from harness.serving.load_case import LoadStep, policy_of
 from harness.serving.load_verdict import Decision, bracket, count_over, decide, latencies, reached
 from harness.serving.price import per_million
 from harness.serving.replay import recorded
@@ -225,7 +225,7 @@ def _judge(load: LoadCase, point: LoadedPoint, runs: Sequence[_Run], prediction:
     """The point with its verdict, and beside replay."""
     if load.bound is None:
         return point
-    bound = bound_of(load.bound)
+    bound = load.bound
     over = [count_over(run.latency, bound.limit_ns) for run in runs]
     good = point.requests - sum(over)
     dispatch = np.concatenate([run.dispatch for run in runs])
@@ -263,7 +263,7 @@ def _decision(load: LoadCase, runs: Sequence[_Run], over: Sequence[int], on_time
     """Our verdict. A single long run is cut into SEGMENTS, which are long against the memory of its queue."""
     if load.bound is None:
         raise ValueError("a load without a bound has no verdict")
-    bound = bound_of(load.bound)
+    bound = load.bound
     if load.method == "loadgen" and len(runs) == 1 and runs[0].latency.size >= 10 * SEGMENTS:
         parts = np.array_split(runs[0].latency, SEGMENTS)
         over = [count_over(part, bound.limit_ns) for part in parts]

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from harness.core.errors import ConfigError, UsageError
-from harness.core.schemas import Case, LatencyBound, LoadCase
+from harness.core.schemas import Case, LoadCase
 from harness.planning.amounts import delay_ns, duration_s
 from harness.planning.config import ScenarioBlock
 from harness.serving.load_case import points_of, rounded_rate, sizes_of
@@ -85,7 +85,7 @@ def _common(block: ScenarioBlock, where: str) -> dict[str, Any]:
             )
     fields: dict[str, Any] = {
         "scenario": block.scenario,
-        "bound": LatencyBound(quantile=bound.quantile, limit_ns=round(bound.limit_ns)) if bound and server else None,
+        "bound": bound if server else None,
         "rates": tuple(dict.fromkeys(map(rounded_rate, block.rates))),
         "factors": tuple(dict.fromkeys(block.factors)),
         "method": "loadgen" if block.loadgen else "replications",

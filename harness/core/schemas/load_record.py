@@ -52,6 +52,20 @@ class LatencyBound(Record):
     quantile: Annotated[float, Field(gt=0, lt=1)]
     limit_ns: Annotated[int, Field(ge=1)]
 
+    @property
+    def text(self) -> str:
+        """As a user writes it: p99<50ms."""
+        name, size = next(((name, size) for name, size in _UNITS if self.limit_ns >= size), _UNITS[-1])
+        return f"p{100 * self.quantile:g}<{self.limit_ns / size:g}{name}"
+
+    @property
+    def allowed(self) -> float:
+        """Largest share of requests over the limit: 0.01 for p99."""
+        return round(1 - self.quantile, 12)
+
+
+_UNITS = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
+
 
 class LoadCase(Record):
     """One deployment (model, backend, precision, batching, workers) in one scenario."""
