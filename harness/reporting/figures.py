@@ -385,7 +385,7 @@ LOAD: tuple[Figure[LoadRow], ...] = (
         "load_throughput",
         "rate",
         "Closed loops and offline: samples a second, of the best number of clients.",
-        lambda row: highest_load(row) or None,
+        lambda row: None if _is_server(row) else highest_load(row) or None,
         applies=lambda row: row.scenario != "server",
     ),
     _only("p50"),

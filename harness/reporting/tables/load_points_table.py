@@ -95,9 +95,12 @@ def parts_table(rows: Sequence[LoadRow]) -> Table[Loaded] | None:
 
 def point_lines(summary: Summary) -> list[Line]:
     """A line for each measured load of each sound row."""
-    lines = lines_of(summary.loads)
-    return [about_load(summary, line.row, {"point": line.point.point, "clients": line.point.clients},
-                       columns(LOADED, line.point, CSV_UNITS)) for line in lines]  # fmt: skip
+    return [
+        about_load(summary, row, {"point": one.point, "clients": one.clients}, columns(LOADED, one, CSV_UNITS))
+        for row in summary.loads
+        if is_sound(row)
+        for one in row.points
+    ]
 
 
 def replay_lines(summary: Summary) -> list[Line]:
