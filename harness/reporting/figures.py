@@ -412,6 +412,7 @@ LOADED: tuple[Figure[LoadedPoint], ...] = (
     _load_percentile("p99", "The same."),
     Figure("load_verdict", "text", "PASS, FAIL or UNDECIDED, one-sided 99%.", lambda it: it.verdict),
     Figure("load_over", "share", "Scheduled requests over the bound.", lambda it: it.over_share),
+    Figure("load_over_explained", "share", "Variance of it that replay explains.", lambda it: it.over_explained),
     Figure("load_over_low", "share", "Its lower end, one-sided 99%.", lambda it: it.over_low),
     Figure("load_over_high", "share", "Its upper end, one-sided 99%.", lambda it: it.over_high),
     Figure("load_goodput", "share", "Scheduled requests within the bound.", lambda it: it.goodput),
