@@ -258,15 +258,16 @@ def load_loads(
                 notes.other.append(f"{error.problem} {error.hint}")
         export = exports.get(load.slug)
         judge_top1 = export is not None and export.classifier and load.weights != "seeded"
-        gate = plan.gate(load.model, load.precision)
-        rows.append(load_row(load, kinds[load.slug], gate, judge_top1, evidence_of(state, failure)))
+        tolerance = plan.tolerance(load.model, load.precision)
+        rows.append(load_row(load, kinds[load.slug], tolerance, judge_top1, evidence_of(state, failure)))
     return tuple(rows)
 
 
 def _say(summary: Summary, results: Results) -> None:
     counts = Counter(row.status for row in summary.rows)
     parts = [f"{counts[status]} {status}" for status in ("measured", "skipped", "failed", "missing") if counts[status]]
-    cli.say(f"{results.summary}: {units.count(len(summary.rows), 'row')}, {', '.join(parts) or 'none'}.")
+    if summary.rows or not summary.loads:
+        cli.say(f"{results.summary}: {units.count(len(summary.rows), 'row')}, {', '.join(parts) or 'none'}.")
     if summary.loads:
         done = sum(row.status == "measured" for row in summary.loads)
         cli.say(f"{results.summary}: {units.count(len(summary.loads), 'load case')}, {done} measured.")

@@ -16,13 +16,13 @@ from harness.core.schemas.row_parts import Interval
 from harness.core.schemas.vocabulary import (
     Device,
     Kind,
+    MessageLines,
+    MessageText,
     Precision,
     Record,
     SettingsId,
     Sha256,
     Status,
-    Told,
-    ToldLines,
     Weights,
 )
 
@@ -195,7 +195,7 @@ class Replication(LoadBase):
     worker: tuple[int, ...]
     failed: tuple[int, ...] = ()
     """Places of failed batches in these arrays."""
-    error: Told | None = None
+    error: MessageText | None = None
     """Of the first failed batch."""
     timed_out: bool = False
     """True where the time limit ended it before every request was served."""
@@ -207,10 +207,10 @@ class LoadFailure(LoadBase):
     """results/load/<load_id>/failed.json: why a load case has no, or not all, records."""
 
     status: Literal["failed"] = "failed"
-    error: Told
-    hint: Told
+    error: MessageText
+    hint: MessageText
     phase: str
-    stderr_tail: ToldLines
+    stderr_tail: MessageLines
 
 
 class PredictedPoint(Record):
