@@ -30,6 +30,7 @@ from harness.core.schemas.profile_record import FileSize
 from harness.core.store import digest_of
 from harness.planning.block_settings import refuse_unknown, settings_of
 from harness.planning.config import Config, MatrixBlock, ModelEntry
+from harness.planning.load_cases import load_cases, served_cases
 from harness.zoo import ModelInfo, model_info
 
 _MODES: Mapping[Boundary, tuple[Mode, ...]] = {
@@ -92,12 +93,13 @@ def make_plan(
     merge: bool = False,
     quantised: Mapping[str, Quantisation] | None = None,
     inputs: Mapping[str, Sequence[GivenInputs]] | None = None,
+    loads_alone: bool = False,
 ) -> Plan:
     """Expand a configuration. Raises ConfigError for unknown names, empty selections, duplicates, impossible blocks.
 
     With `merge`, equal cases of two blocks become one: command-line options may make blocks overlap. quantised: the
     quantisation of users' files that are already quantised; their cases are int8, whatever a block asks for. inputs:
-    users' own inputs, by model; their shapes decide its sequence lengths.
+    users' own inputs, by model; their shapes decide its sequence lengths. loads_alone: leave the cases of `run` out.
     """
     try:
         backend_info(config.report.baseline_backend)
@@ -106,7 +108,10 @@ def make_plan(
     models = _models(config, source)
     own, given = quantised or {}, inputs or {}
     cases = _unique(_expand(config, models, source, own, given), source, merge, {*own, *given})
-    needed = {case.model for case in cases}
+    loads = load_cases(config.scenarios, *_deployments(config, models, source, own, given), source)
+    cases = [] if loads_alone else cases
+    served = [*cases, *served_cases(loads)]
+    needed = {case.model for case in served}
     plan = Plan(
         plan_id="unnamed",
         settings_id=settings_id(config.device, config.measurement),
@@ -114,7 +119,7 @@ def make_plan(
         config_sha256=config_sha256,
         device=config.device,
         models=tuple(
-            _planned(entry, info, cases, given.get(entry.name, ()))
+            _planned(entry, info, served, given.get(entry.name, ()))
             for entry, info in models.values()
             if entry.name in needed
         ),
@@ -124,6 +129,7 @@ def make_plan(
         export=config.export,
         engines=config.engines,
         cases=tuple(cases),
+        loads=loads,
     )
     return plan.model_copy(update={"plan_id": plan_id(plan)})
 
@@ -140,6 +146,8 @@ def plan_id(plan: Plan) -> str:
     # Defaults of options that came later are left out, so that earlier ids stay the same.
     if plan.export == ExportOptions():
         del asked["export"]
+    if not plan.loads:
+        del asked["loads"]
     for model in asked["models"]:
         own = model.pop("inputs")
         if own:  # the content of the files, not their folders
@@ -216,6 +224,32 @@ def _expand(
             for backend, table in backends:
                 already, own = quantised.get(name), given.get(name, ())
                 yield from _of_backend(block, entry, info, backend, table, config.device, already, own)
+
+
+def _deployments(
+    config: Config,
+    models: Models,
+    source: str,
+    quantised: Mapping[str, Quantisation],
+    given: Mapping[str, Sequence[GivenInputs]],
+) -> tuple[list[Case], dict[str, str]]:
+    """What the matrix can serve with: a case of each model, backend, precision, sequence length and setting, at batch
+    size 1; and by its id the setting's part of a name, empty for the usual one."""
+    if not config.scenarios:
+        return [], {}
+    alone = {"boundaries": ("compute",), "modes": ("sync",), "batch_sizes": (1,), "tune": False}
+    blocks = tuple(block.model_copy(update=alone) for block in config.matrix)
+    found = {
+        case.case_id: case
+        for case in _expand(config.model_copy(update={"matrix": blocks}), models, source, quantised, given)
+    }
+    usual = {name: next(iter(backend_info(name).settings_on(config.device))) for name in _named(found.values())}
+    ways = {key: "" if case.setting == usual[case.backend] else case.setting for key, case in found.items()}
+    return list(found.values()), ways
+
+
+def _named(cases: Iterable[Case]) -> set[str]:
+    return {case.backend for case in cases}
 
 
 def _of_backend(

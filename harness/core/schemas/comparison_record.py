@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from harness.core.schemas.summary_record import Interval
+from harness.core.schemas.row_parts import Interval
 from harness.core.schemas.vocabulary import Boundary, Mode, Precision, Quantity, Record, Verdict, Weights
 
 Design = Literal["separate", "paired", "across"]

@@ -1,0 +1,146 @@
+"""The bound of a load, and the verdict on it from several runs: pass, fail or undecided (pure).
+
+Latencies of a queue depend on each other: in a run of 2,000 the number over the bound varies 6 to 8 times as much as a
+binomial number, so one run decides nothing. The unit is the run: each has its own schedule and starts with an empty
+queue, and a one-sided t interval over the runs' shares decides.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from harness.core.errors import UsageError
+from harness.core.text import shortened
+from harness.serving.early_stopping import at_most, is_enough
+from harness.statistics.estimators import percentile, t_critical
+
+LoadVerdict = Literal["PASS", "FAIL", "UNDECIDED", "LOAD NOT REACHED"]
+
+ONE_SIDED = 0.99
+"""Confidence of each side of a verdict."""
+
+MIN_RUNS = 2
+"""With one run the scatter between runs is unknown, and the verdict is UNDECIDED."""
+
+LATE_SHARE = 0.05
+"""Largest p99 of the dispatch delay, as a share of the bound: above it the load was not the load that was asked for."""
+
+UNITS_NS = {"ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
+_BOUND = re.compile(r"p(\d{1,2}(?:\.\d+)?)\s*(?:<=|<|≤)\s*(\d+(?:\.\d+)?|\.\d+)\s*([a-zµ]*)")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A bound on the latency: this quantile of all scheduled requests is at or below limit_ns."""
+
+    quantile: float
+    limit_ns: float
+
+    @property
+    def text(self) -> str:
+        """As a user writes it: p99<50ms."""
+        unit = next(name for name in ("s", "ms", "us", "ns") if self.limit_ns >= UNITS_NS[name] or name == "ns")
+        return f"p{100 * self.quantile:g}<{self.limit_ns / UNITS_NS[unit]:g}{unit}"
+
+    @property
+    def allowed(self) -> float:
+        """Largest share of requests over the limit: 0.01 for p99."""
+        return round(1 - self.quantile, 12)
+
+
+def parse_bound(text: str) -> Bound:
+    """`p99<50ms`; UsageError for anything else, also for a number without a unit."""
+    found = _BOUND.fullmatch(text.strip())
+    shown = shortened(text, 40)
+    if found and not found[3]:
+        raise UsageError(f"The bound `{shown}` has no unit.", f"Write it with one: {text.strip()}ms.")
+    if not found or found[3] not in UNITS_NS:
+        raise UsageError(f"`{shown}` is not a bound on a latency.", "Write a percentile and a time: BOUND='p99<50ms'.")
+    bound = Bound(float(found[1]) / 100, float(found[2]) * UNITS_NS[found[3]])
+    if not (0 < bound.quantile < 1 and bound.limit_ns > 0):
+        raise UsageError(
+            f"No load meets the bound `{shown}`.", "Write a percentile above 0 and a time above 0: BOUND='p99<50ms'."
+        )
+    return bound
+
+
+def latencies(
+    scheduled: NDArray[np.int64],
+    done: NDArray[np.int64],
+    failed: NDArray[np.bool_],
+    timeout_ns: float = math.inf,
+) -> NDArray[np.float64]:
+    """Latency of each scheduled request from its scheduled instant, in ns; +inf for a failure and for a time-out.
+
+    done is ignored where failed is True. All arrays have one entry for each scheduled request.
+    """
+    latency = (done - scheduled).astype(np.float64)
+    latency[failed | (latency > timeout_ns)] = math.inf
+    return latency
+
+
+def count_over(latency_ns: ArrayLike, limit_ns: float) -> int:
+    """Requests over the limit; an infinite latency is one."""
+    return int(np.count_nonzero(np.asarray(latency_ns) > limit_ns))
+
+
+def reached(dispatch_delay_ns: ArrayLike, limit_ns: float) -> bool:
+    """Whether requests were dispatched on time: p99 of the dispatch delay within LATE_SHARE of the limit.
+
+    dispatch_delay_ns: lateness of each wake-up from an idle worker; empty where no request met one.
+    """
+    delays = np.asarray(dispatch_delay_ns, dtype=np.float64)
+    return delays.size == 0 or percentile(delays, 0.99) <= LATE_SHARE * limit_ns
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The verdict of a load. share: of all requests over the limit, mean over runs; low, high: its one-sided 99% ends,
+    None with fewer than MIN_RUNS."""
+
+    verdict: LoadVerdict
+    share: float
+    low: float | None
+    high: float | None
+
+
+def decide(over: Sequence[int], scheduled: Sequence[int], bound: Bound, on_time: bool = True) -> Decision:
+    """The verdict from each run's number of requests over the limit and number of scheduled requests.
+
+    PASS: the upper end of the share is at or below the bound's; FAIL: the lower end is above it. The interval is
+    Student's t over runs. All runs together must also decide by the binomial distribution, the best case, else runs
+    with equal shares would decide whatever their length: ten runs of five requests, none over the limit.
+    """
+    shares = np.asarray(over, dtype=np.float64) / np.asarray(scheduled, dtype=np.float64)
+    share = float(shares.mean())
+    if shares.size < MIN_RUNS:
+        return Decision("UNDECIDED" if on_time else "LOAD NOT REACHED", share, None, None)
+    half = t_critical(shares.size - 1, 2 * ONE_SIDED - 1) * float(shares.std(ddof=1)) / math.sqrt(shares.size)
+    low, high = max(0.0, share - half), min(1.0, share + half)
+    verdict: LoadVerdict = "UNDECIDED"
+    if not on_time:
+        verdict = "LOAD NOT REACHED"
+    elif high <= bound.allowed and is_enough(sum(over), sum(scheduled), bound.quantile):
+        verdict = "PASS"
+    elif low > bound.allowed and at_most(sum(over) - 1, sum(scheduled), bound.quantile) >= ONE_SIDED:
+        verdict = "FAIL"
+    return Decision(verdict, share, low, high)
+
+
+def bracket(points: Iterable[tuple[float, LoadVerdict]]) -> tuple[float | None, float | None]:
+    """(highest rate that passed, lowest rate that failed): the verified peak; None where no rate did.
+
+    A pass above the lowest fail does not count: the load at which the bound first breaks limits the service.
+    """
+    found = list(points)
+    fails = [rate for rate, verdict in found if verdict == "FAIL"]
+    lowest = min(fails, default=None)
+    passes = [rate for rate, verdict in found if verdict == "PASS" and (lowest is None or rate < lowest)]
+    return max(passes, default=None), lowest
