@@ -1,34 +1,12 @@
-"""The ways that a request to an endpoint can fail. Each counts as a latency of +∞; none ends a run."""
+"""Failures of a request to an endpoint, by kind (core/schemas/client_record.py). Each counts as a latency of +∞."""
 
 from __future__ import annotations
 
 import ssl
-from typing import Literal, get_args
+from typing import get_args
 
 from harness.core import text as sanitize
-
-FailureKind = Literal[
-    "timeout",
-    "refused",
-    "closed",
-    "network",
-    "rejected",
-    "server error",
-    "redirect",
-    "malformed",
-    "too large",
-    "wrong output",
-]
-"""timeout       no complete answer before the deadline
-refused       no server at the port
-closed        the server ended the connection before the answer was complete
-network       any other failure of the connection: name, route, TLS
-rejected      status 4xx: the server did not accept the request
-server error  status 5xx
-redirect      status 3xx: never followed, because the other address was not named by the user
-malformed     an answer that the protocol does not allow
-too large     an answer above the limit of size
-wrong output  a complete answer that differs too much from the reference"""
+from harness.core.schemas.client_record import FailureKind
 
 KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
 

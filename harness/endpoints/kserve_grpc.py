@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.core.errors import UnavailableError
+from harness.core.schemas.client_record import FailureKind
 from harness.endpoints.access import api_key
 from harness.endpoints.contract import (
     MOST_ANSWER_BYTES,
@@ -26,7 +27,7 @@ from harness.endpoints.contract import (
     ServerTotals,
     Tensors,
 )
-from harness.endpoints.failures import FailureKind, RequestFailureError
+from harness.endpoints.failures import RequestFailureError
 from harness.endpoints.open_inference import SERVICE, message_classes
 from harness.endpoints.server_times import note_parameters, totals_of
 from harness.endpoints.service_checks import check_inputs, declared_by, tensors_of, text_of, unusable

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.core.schemas.client_record import FailureKind
 from harness.endpoints.contract import Exchange, Reply
-from harness.endpoints.failures import KINDS, FailureKind
+from harness.endpoints.failures import KINDS
 
 Instants = NDArray[np.int64]
 

@@ -8,7 +8,9 @@ from harness.endpoints.target import Target, parse_target
 
 GOOD = {
     "kserve+http://127.0.0.1:8000/v2/models/minilm": Target("kserve-http", False, "127.0.0.1", 8000, "", "minilm"),
-    "kserve+https://h.example/a/b/v2/models/m/versions/3": Target("kserve-http", True, "h.example", 443, "/a/b", "m", "3"),
+    "kserve+https://h.example/a/b/v2/models/m/versions/3": Target(
+        "kserve-http", True, "h.example", 443, "/a/b", "m", "3"
+    ),
     "kserve+grpc://[::1]:8001/v2/models/m": Target("kserve-grpc", False, "::1", 8001, "", "m"),
     "openai+http://localhost:9/v1/completions": Target("openai", False, "localhost", 9, "", ""),
     "openai+https://h/x/v1/completions?model=a/b": Target("openai", True, "h", 443, "/x", "a/b"),
@@ -50,7 +52,9 @@ def test_any_other_url_is_refused_with_the_reason(url: str) -> None:
     assert len(caught.value.problem) < 400
 
 
-@pytest.mark.parametrize("url", ["kserve+http://me:secret@h/v2/models/m", "ftp://me:secret@h/x", "openai+http://secret@h/"])
+@pytest.mark.parametrize(
+    "url", ["kserve+http://me:secret@h/v2/models/m", "ftp://me:secret@h/x", "openai+http://secret@h/"]
+)
 def test_a_url_with_credentials_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_target(url)
