@@ -180,7 +180,7 @@ def _add_load(parser: cli.Parser) -> None:
 def _describe(plan: Plan, path: Path, changed: bool, every_case: bool) -> None:
     runnable = [case for case in plan.cases if case.skip_reason is None]
     skipped = len(plan.cases) - len(runnable)
-    backends = list(dict.fromkeys(case.backend for case in (*plan.cases, *plan.loads)))
+    backends = list(dict.fromkeys([*(case.backend for case in plan.cases), *(load.backend for load in plan.loads)]))
     cli.say(f"Plan {plan.plan_id} ({'written' if changed else 'unchanged'}): {path}")
     short = short_names(model.name for model in plan.models)
     cli.say(f"  models    {', '.join(f'{short[model.name]} ({model.weights})' for model in plan.models)}")

@@ -18,6 +18,7 @@ results/exporting.json                        the same for an export
 results/summary.json  summary.csv  report.md  report-details.md  report.html  charts/*.{png,svg}
 results/tables/*.csv  metrics.prom            the report's tables and the rows' figures, for other programs
 results/roof.json                             measured limits of the plan's device
+results/load/<load_id>/{service,prediction}.json  <point>/<replication>.json  failed.json  load.log
 results/energy/<case_id>.json                 and energy/runs/…, the timings of that pass
 results/profiles/<case_id>/{model,parts,memory}.json  parts.md  memory.png  memory.pickle  *.trace.json
                               <repeat>.usage.json, the monitor's record of that repeat
@@ -141,7 +142,38 @@ def _suffix(sequence_length: int | None) -> str:
     return "" if sequence_length is None else f"-s{sequence_length}"
 
 
-__all__ = ["BUNDLE_MANIFEST", "ExportFiles", "ModelFolder", "Models", "Results"]
+@dataclass(frozen=True)
+class LoadFiles:
+    """The raw records of a load case, below one folder."""
+
+    root: Path
+
+    @property
+    def service(self) -> Path:
+        return self.root / "service.json"
+
+    @property
+    def prediction(self) -> Path:
+        return self.root / "prediction.json"
+
+    @property
+    def failure(self) -> Path:
+        return self.root / "failed.json"
+
+    @property
+    def log(self) -> Path:
+        """Output of the process while it runs or after it failed."""
+        return self.root / "load.log"
+
+    def replication(self, point: str, number: int) -> Path:
+        return self.root / point / f"{number}.json"
+
+    def records(self) -> list[Path]:
+        """Every existing record."""
+        return sorted([*self.root.glob("*.json"), *self.root.glob("*/*.json")])
+
+
+__all__ = ["BUNDLE_MANIFEST", "ExportFiles", "LoadFiles", "ModelFolder", "Models", "Results"]
 
 BUNDLE_MANIFEST = "manifest.json"
 """File at the top of a bundle's folder."""
@@ -270,6 +302,14 @@ class Results:
 
     def energy_file(self, case_id: str) -> Path:
         return self.root / "energy" / f"{case_id}.json"
+
+    @property
+    def loads(self) -> Path:
+        return self.root / "load"
+
+    def load(self, load_id: str) -> LoadFiles:
+        """The raw records of a load case."""
+        return LoadFiles(self.loads / load_id)
 
     @property
     def energy_runs(self) -> Path:

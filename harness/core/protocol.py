@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from harness.core.schemas import Case, EngineOptions, Measurement, Record, SettingsId
+from harness.core.schemas import Case, EngineOptions, LoadCase, Measurement, Record, SettingsId
 
 
 class Job(Record):
@@ -22,6 +22,25 @@ class Job(Record):
     export: str | None = None
     """Path of the record of the export to be measured; None: the model's latest export."""
     engines: EngineOptions = EngineOptions()
+
+
+class LoadJob(Record):
+    """One load case: service times, and every replication that has no record yet, in one new process."""
+
+    load: LoadCase
+    settings_id: SettingsId
+    measurement: Measurement
+    """Its timeout_s is that of the whole process."""
+    threads: int
+    """Of each worker of the service."""
+    results: str
+    models: str
+    export: str | None = None
+    engines: EngineOptions = EngineOptions()
+
+
+ANY_JOB: TypeAdapter[Job | LoadJob] = TypeAdapter(Job | LoadJob)
+"""What a worker is sent; the fields of the two are different."""
 
 
 class Ready(Record):

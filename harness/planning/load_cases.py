@@ -9,10 +9,9 @@ from typing import Any
 
 from harness.core.errors import ConfigError, UsageError
 from harness.core.schemas import Case, LatencyBound, LoadCase
-from harness.core.store import digest_of
 from harness.planning.amounts import delay_ns, duration_s
 from harness.planning.config import ScenarioBlock
-from harness.serving.batching import prepared_sizes
+from harness.serving.load_case import points_of, rounded_rate, sizes_of
 from harness.serving.load_verdict import parse_bound
 
 START_S = 3.0
@@ -25,13 +24,8 @@ CLOSED_S = 2.0
 LOADGEN_S = 600.0
 """Shortest run by LoadGen's rules (mlcommons/inference, loadgen/mlperf.conf and test_settings.h)."""
 
-LOADGEN_MOST = 1_000_000
+LOADGEN_MOST = 500_000
 """Most requests of such a run: its record must still be readable."""
-
-_JUDGED = frozenset({"bound", "price_per_hour", "rates", "factors", "clients", "skip_reason", "replications"})
-"""Fields that change no single replication: what is measured already stays valid."""
-_QUEUE = frozenset({"scenario", "method", "max_delay_ns", "requests", "replication_s", "load_id"})
-"""Fields that change no service time."""
 
 
 def load_cases(
@@ -157,57 +151,6 @@ def load_id(case: Case, way: str, block: ScenarioBlock, max_batch: int, max_dela
     return "-".join(parts)
 
 
-def rounded_rate(rate: float) -> float:
-    """A rate with four significant digits, as in the name of its folder."""
-    return float(f"{rate:.4g}")
-
-
-def rate_name(rate: float) -> str:
-    """The folder of a rate's replications: `r53.21`."""
-    return f"r{rate:.4g}".replace("e+0", "e").replace("e+", "e")
-
-
-def service_digest(load: LoadCase) -> str:
-    """Identifies what service times were measured of, besides the plan's settings."""
-    return digest_of(load.model_dump(mode="json", exclude=set(_JUDGED | _QUEUE)))
-
-
-def replication_digest(load: LoadCase) -> str:
-    """Identifies what a replication was measured of, besides the plan's settings and its point."""
-    return digest_of(load.model_dump(mode="json", exclude=set(_JUDGED | {"service_s"})))
-
-
-def sizes_of(load: LoadCase) -> tuple[int, ...]:
-    """Batch sizes that are prepared, ascending: a batch is padded to the next of them."""
-    if load.scenario == "server":
-        return prepared_sizes(load.max_batch)
-    return (load.max_batch,)
-
-
-def case_of(load: LoadCase, batch_size: int) -> Case:
-    """The case of a deployment at one batch size, as a backend gets it: model only, one batch at a time."""
-    return Case(
-        case_id=f"{load.load_id}-size{batch_size}",
-        model=load.model,
-        slug=load.slug,
-        backend=load.backend,
-        device=load.device,
-        precision=load.precision,
-        batch_size=batch_size,
-        sequence_length=load.sequence_length,
-        boundary="compute",
-        mode="sync",
-        weights=load.weights,
-        setting=load.setting,
-        skip_reason=load.skip_reason,
-    )
-
-
-def served_cases(loads: Iterable[LoadCase]) -> list[Case]:
-    """A case for each batch size that the load cases prepare: their exports and engines."""
-    return [case_of(load, size) for load in loads for size in sizes_of(load)]
-
-
 def estimate_load(loads: Iterable[LoadCase]) -> tuple[float, float]:
     """(shortest, longest) seconds of the load stage: replications end by their number of requests, or by their time."""
     low = high = 0.0
@@ -217,7 +160,7 @@ def estimate_load(loads: Iterable[LoadCase]) -> tuple[float, float]:
         sizes = len(sizes_of(load))
         start = START_S * sizes * load.workers
         service = load.service_s * (sizes + 1) if load.scenario == "server" else 0.0
-        points = len(load.rates or load.factors) if load.scenario == "server" else len(load.clients) or 1
+        points = len(load.rates or load.factors) if load.scenario == "server" else len(points_of(load, None))
         runs = points * load.replications * load.replication_s
         low += start + service / 2 + (runs if load.method == "loadgen" else runs / 4)
         high += start + service + runs

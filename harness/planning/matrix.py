@@ -8,7 +8,9 @@ from itertools import product
 from typing import Literal
 
 from harness.backends import BACKENDS, BackendInfo, backend_info
+from harness.backends.served_cases import served_cases
 from harness.backends.tensorrt.engine_request import VARIANT as ENGINE_VARIANT
+from harness.core.case_names import case_id
 from harness.core.errors import ConfigError
 from harness.core.schemas import (
     Artifact,
@@ -30,7 +32,7 @@ from harness.core.schemas.profile_record import FileSize
 from harness.core.store import digest_of
 from harness.planning.block_settings import refuse_unknown, settings_of
 from harness.planning.config import Config, MatrixBlock, ModelEntry
-from harness.planning.load_cases import load_cases, served_cases
+from harness.planning.load_cases import load_cases
 from harness.zoo import ModelInfo, model_info
 
 _MODES: Mapping[Boundary, tuple[Mode, ...]] = {
@@ -159,28 +161,6 @@ def settings_id(device: Device, measurement: Measurement) -> str:
     """Hash of what samples must share to be joined. It leaves out the number of rounds, which may grow later, and time
     limits, which only end a process early."""
     return digest_of(METHOD_VERSION, device, measurement.model_dump(exclude=set(JOINABLE)))
-
-
-def case_id(
-    slug: str,
-    backend: str,
-    device: str,
-    precision: str,
-    batch_size: int,
-    sequence_length: int | None,
-    boundary: Boundary,
-    mode: Mode,
-    setting: str,
-) -> str:
-    """The readable id of a case, such as `minilm-l6-openvino-cpu-fp32-b8-s128-offline`; also its folder's name.
-
-    `setting`: its name where it is not the usual one of the backend.
-    """
-    sequence = "" if sequence_length is None else f"-s{sequence_length}"
-    # The usual boundary, mode and setting are left out: most ids stay short.
-    kind = ("" if boundary == "compute" else f"-{boundary}") + ("" if mode == "sync" else f"-{mode}")
-    way = f"-{setting}" if setting else ""
-    return f"{slug}-{backend}-{device}-{precision}-b{batch_size}{sequence}{kind}{way}"
 
 
 Models = Mapping[str, tuple[ModelEntry, ModelInfo]]

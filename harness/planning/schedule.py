@@ -157,5 +157,6 @@ def of_models(plan: Plan, names: Sequence[str] | None) -> Plan:
         update={
             "models": tuple(model for model in plan.models if model.name in names),
             "cases": tuple(case for case in plan.cases if case.model in names),
+            "loads": tuple(load for load in plan.loads if load.model in names),
         }
     )

@@ -21,6 +21,10 @@ _COMPILERS = {"cpu": ("CXX", "g++", "clang++"), "cuda": ("CC", "gcc", "clang")}
 the launcher of every kernel as C."""
 
 
+MOST_OBJECTS = 1024
+"""Compiled objects of one module in one process."""
+
+
 class TorchCompile(TorchBackend):
     """Static shapes; the compiled code is kept below the model's folder, so that only the first process pays.
 
@@ -47,6 +51,8 @@ class TorchCompile(TorchBackend):
         # Read whenever something is compiled, also by the compiling processes that start from here on.
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(self._cache)
         os.environ["TRITON_CACHE_DIR"] = str(self._cache / "triton")
+        # A service compiles one object a batch size and worker from the same code: none may fall back to eager.
+        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_OBJECTS)
         counters.clear()
         super().compile()
         self._recorded = self._cuda_graphs()

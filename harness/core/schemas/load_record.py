@@ -102,6 +102,8 @@ class LoadBase(Record):
     settings_id: SettingsId
     load_sha256: str
     """Digest of the load case (harness/planning/load_cases.py): a record of another case is not used."""
+    artifacts_id: str
+    """Digest of the files that were loaded, by name: records of one export belong together."""
     started_at: str
     environment_id: str | None
 
@@ -203,9 +205,11 @@ class PredictedPoint(Record):
     rate_per_s: float
     p50_ns: float
     p99_ns: float
+    p50_band_ns: Interval
     p99_band_ns: Interval
+    mean_ns: float
     over_share: float
-    goodput: float
+    goodput_per_s: float
     mean_batch: float
     utilisation: float
 
@@ -217,6 +221,8 @@ class MapCell(Record):
     max_delay_ns: int
     rate_per_s: float | None
     """None where no load meets the bound."""
+    points: tuple[PredictedPoint, ...] = ()
+    """Loads at the same rates for all policies."""
 
 
 class Prediction(LoadBase):
@@ -286,6 +292,8 @@ class LoadedPoint(Record):
     """One-sided 99% bounds of the share over the bound."""
     verdict: LoadVerdict | None = None
     loadgen: LoadGenResult | None = None
+    loadgen_estimate_ns: float | None = None
+    """Closed loops by LoadGen's rules: its upper estimate of p90 (single-stream) or p99 (multi-stream)."""
     predicted: PredictedPoint | None = None
     """Replay at this rate."""
     reality_over_replay: dict[str, float] = {}
