@@ -89,6 +89,7 @@ class Exchange:
     sent        its last byte is handed to the kernel (not visible in gRPC)
     first       the head of the answer is there; of a stream, the first chunk with text or tokens
     done        the answer is complete
+    ended       its thread is done with it, also where it failed
     """
 
     issued: int = 0
@@ -96,6 +97,7 @@ class Exchange:
     sent: int = 0
     first: int = 0
     done: int = 0
+    ended: int = 0
     connect_ns: int = 0
     """Time to open a connection inside this request; 0: an open one was used again."""
     request_bytes: int = 0

@@ -243,6 +243,7 @@ class _Run:
             self._failures[number] = failure.kind
             self._details.setdefault(failure.kind, failure.detail)
         finally:
+            trace.ended = now_ns()
             with self._lock:
                 self._in_flight -= 1
 

@@ -49,6 +49,7 @@ class Timeline:
     sent: Instants
     first: Instants
     done: Instants
+    ended: Instants
     connect_ns: Instants
     request_bytes: Instants
     answer_bytes: Instants
@@ -113,6 +114,24 @@ class Timeline:
         given = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return Timeline(**given | {"failures": failures, "details": {**self.details, "wrong output": detail}})
 
+    def reordered(self, order: NDArray[np.intp]) -> Timeline:
+        """The same requests in another order, such as that of their issue in a closed loop."""
+        place = {int(old): new for new, old in enumerate(order)}
+        parts = [slice(self.steps.offsets[old], self.steps.offsets[old + 1]) for old in order]
+        lengths = np.diff(self.steps.offsets)[order]
+        given = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        arrays = {name: value[order] for name, value in given.items() if isinstance(value, np.ndarray)}
+        at, tokens = (
+            np.concatenate([values[part] for part in parts]) if parts else values
+            for values in (self.steps.at, self.steps.tokens)
+        )
+        others = {
+            "failures": tuple(self.failures[old] for old in order),
+            "replies": {place[number]: reply for number, reply in self.replies.items()},
+            "steps": StreamSteps(np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]), at, tokens),
+        }
+        return Timeline(**given | arrays | others)
+
 
 def timeline_of(
     traces: Sequence[Exchange],
@@ -153,6 +172,7 @@ def timeline_of(
         sent=instants("sent"),
         first=instants("first"),
         done=instants("done"),
+        ended=instants("ended"),
         connect_ns=connect_ns,
         request_bytes=plain("request_bytes"),
         answer_bytes=plain("answer_bytes"),
