@@ -36,6 +36,7 @@ STAGES = (
 )
 PIPELINES: Mapping[str, str] = {
     "bench": "Measure, from a configuration to a report: plan, export, engines on a GPU, roof, run, aggregate, report.",
+    "load": "Measure latency against load and the peak within a bound; plans first where models, a bound, … are given.",
     "profile": "Profile the plan's cases, and report: counts, memory, layers; plans first where models, … are given.",
 }
 _SIGNALLED = 128

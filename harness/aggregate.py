@@ -258,8 +258,8 @@ def load_loads(
                 notes.other.append(f"{error.problem} {error.hint}")
         export = exports.get(load.slug)
         judge_top1 = export is not None and export.classifier and load.weights != "seeded"
-        gate = plan.gate(load.model, load.precision)
-        rows.append(load_row(load, kinds[load.slug], gate, judge_top1, evidence_of(state, failure)))
+        tolerance = plan.tolerance(load.model, load.precision)
+        rows.append(load_row(load, kinds[load.slug], tolerance, judge_top1, evidence_of(state, failure)))
     return tuple(rows)
 
 

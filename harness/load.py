@@ -134,8 +134,8 @@ class _LoadPass:
         if failure is not None:
             return f"FAILED in {failure.phase}: {failure.error}"
         kind = next(model.kind for model in self._plan.models if model.slug == load.slug)
-        gate = self._plan.gate(load.model, load.precision)
-        return in_short(load_row(load, kind, gate, False, evidence_of(self._state(load), None)))
+        tolerance = self._plan.tolerance(load.model, load.precision)
+        return in_short(load_row(load, kind, tolerance, False, evidence_of(self._state(load), None)))
 
     def _state(self, load: LoadCase) -> LoadState:
         also = backend_info(load.backend).recorded

@@ -17,7 +17,6 @@ from harness.aggregation import flags
 from harness.aggregation.client_figures import client_figures
 from harness.core.schemas import (
     NO_FLOATS,
-    Gate,
     Guard,
     GuardTimes,
     Kind,
@@ -32,10 +31,11 @@ from harness.core.schemas import (
     Prediction,
     Replication,
     ServiceRun,
+    Tolerance,
 )
 from harness.serving import arrivals
 from harness.serving.early_stopping import server_verdict, upper_estimate
-from harness.serving.load_case import LoadStep, bound_of, policy_of
+from harness.serving.load_case import LoadStep, policy_of
 from harness.serving.load_verdict import Decision, bracket, count_over, decide, latencies, reached
 from harness.serving.price import per_million
 from harness.serving.replay import recorded
@@ -72,8 +72,10 @@ class LoadEvidence:
     failure: LoadFailure | None = None
 
 
-def load_row(load: LoadCase, kind: Kind, gate: Gate | None, judge_top1: bool, evidence: LoadEvidence) -> LoadRow:
-    """The row of a load case. gate: the tolerance of its outputs; judge_top1: whether equal answers are part of it."""
+def load_row(
+    load: LoadCase, kind: Kind, tolerance: Tolerance | None, judge_top1: bool, evidence: LoadEvidence
+) -> LoadRow:
+    """The row of a load case. tolerance: of its outputs; judge_top1: whether equal answers are part of it."""
     blank = _blank(load, kind)
     if load.skip_reason is not None:
         return blank.model_copy(update={"status": "skipped", "reason": load.skip_reason})
@@ -97,7 +99,7 @@ def load_row(load: LoadCase, kind: Kind, gate: Gate | None, judge_top1: bool, ev
     row = blank.model_copy(
         update={
             "status": "measured" if points or _no_load(load, prediction) else "failed" if failure else "missing",
-            "void": _misplaced(load, service) or _void(load, gate, judge_top1, found, guards),
+            "void": _misplaced(load, service) or _void(load, tolerance, judge_top1, found, guards),
             "points": points,
             "service_median_ns": {size: median(times) for size, times in service.service_ns.items()},
             "predicted_peak_per_s": prediction.peak_per_s if prediction else None,
@@ -226,7 +228,7 @@ def _judge(load: LoadCase, point: LoadedPoint, runs: Sequence[_Run], prediction:
     """The point with its verdict, and beside replay."""
     if load.bound is None:
         return point
-    bound = bound_of(load.bound)
+    bound = load.bound
     over = [count_over(run.latency, bound.limit_ns) for run in runs]
     good = point.requests - sum(over)
     dispatch = np.concatenate([run.dispatch for run in runs])
@@ -264,7 +266,7 @@ def _decision(load: LoadCase, runs: Sequence[_Run], over: Sequence[int], on_time
     """Our verdict. A single long run is cut into SEGMENTS, which are long against the memory of its queue."""
     if load.bound is None:
         raise ValueError("a load without a bound has no verdict")
-    bound = bound_of(load.bound)
+    bound = load.bound
     if load.method == "loadgen" and len(runs) == 1 and runs[0].latency.size >= 10 * SEGMENTS:
         parts = np.array_split(runs[0].latency, SEGMENTS)
         over = [count_over(part, bound.limit_ns) for part in parts]
@@ -371,11 +373,15 @@ def _seed_guard(evidence: LoadEvidence) -> Guard | None:
 
 
 def _void(
-    load: LoadCase, gate: Gate | None, judge_top1: bool, found: Parity | None, guards: Sequence[Guard]
+    load: LoadCase, tolerance: Tolerance | None, judge_top1: bool, found: Parity | None, guards: Sequence[Guard]
 ) -> str | None:
     if found is not None and found.nonfinite:
         return f"{found.nonfinite} output values are not finite where the reference is, or the other way round"
-    if found is not None and gate is not None and (far := flags.beyond_gate(load, found, gate, judge_top1)):
+    if (
+        found is not None
+        and tolerance is not None
+        and (far := flags.beyond_tolerance(load, found, tolerance, judge_top1))
+    ):
         return far[0].flag.detail
     for guard in guards:
         if guard.name == "repeat-input" and guard.interval and guard.interval.high < MIN_REPEAT_RATIO:

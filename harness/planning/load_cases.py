@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.backends import backend_info
 from harness.core.errors import ConfigError, UsageError
-from harness.core.schemas import Case, LatencyBound, LoadCase
+from harness.core.schemas import Case, LoadCase
 from harness.core.store import digest_of
 from harness.endpoints.target import parse_target
 from harness.planning.amounts import delay_ns, duration_s
@@ -94,7 +94,7 @@ def _common(block: ScenarioBlock, where: str) -> dict[str, Any]:
             )
     fields: dict[str, Any] = {
         "scenario": block.scenario,
-        "bound": LatencyBound(quantile=bound.quantile, limit_ns=round(bound.limit_ns)) if bound and server else None,
+        "bound": bound if server else None,
         "rates": tuple(dict.fromkeys(map(rounded_rate, block.rates))),
         "factors": tuple(dict.fromkeys(block.factors)),
         "method": "loadgen" if block.loadgen else "replications",

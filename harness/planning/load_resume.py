@@ -55,8 +55,8 @@ def state_of(
     same_machine: Callable[[LoadBase], bool],
     sums: dict[Path, str] | None = None,
 ) -> LoadState:
-    """Read the records of a load case. same_machine: whether a record is comparable with those of this machine. sums: as
-    in store.load, of every record that was read."""
+    """Read the records of a load case. same_machine: whether a record is comparable with those of this machine. sums:
+    as in store.load, of every record that was read."""
     state = LoadState(needs_replay=load.scenario == "server" and load.endpoint is None)
     sums = {} if sums is None else sums
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 from harness.backends import backend_info
-from harness.backends.base import construct, out_of_memory, tells_full_memory
+from harness.backends.base import construct, is_out_of_memory, out_of_memory
 from harness.backends.batches import NO_BATCHES, load_batches, load_raw_batches, nothing_exported
 from harness.backends.calibration.slowdown import slow_down, slowdown_of
 from harness.backends.loads import artifacts, export_of, job_of
@@ -243,7 +243,7 @@ def _explained(error: BaseException, case: Case, log: Path) -> tuple[str, str]:
         return error.problem, error.hint
     if isinstance(error, MemoryError):  # of Python and NumPy, for host memory; GPU libraries raise other errors
         return out_of_memory("cpu", case.batch_size)
-    if tells_full_memory(str(error)):
+    if is_out_of_memory(str(error)):
         return out_of_memory(case.device, case.batch_size)
     if isinstance(error, ModuleNotFoundError) and error.name:
         return (

@@ -5,10 +5,9 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 
-from harness.core.schemas import LatencyBound, LoadCase
+from harness.core.schemas import LoadCase
 from harness.core.store import digest_of
 from harness.serving.batching import BatchPolicy, prepared_sizes
-from harness.serving.load_verdict import Bound
 
 LEAST_REQUESTS = 20
 """Of a replication, also where they take longer than its time."""
@@ -56,11 +55,6 @@ def sizes_of(load: LoadCase) -> tuple[int, ...]:
 def policy_of(load: LoadCase) -> BatchPolicy:
     """The batching policy of a server or offline case."""
     return BatchPolicy(load.max_batch, load.max_delay_ns)
-
-
-def bound_of(bound: LatencyBound) -> Bound:
-    """The bound that verdicts are made by."""
-    return Bound(bound.quantile, bound.limit_ns)
 
 
 def requests_at(load: LoadCase, rate_per_s: float) -> int:

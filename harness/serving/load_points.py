@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.core.schemas import Interval
+from harness.core.schemas import Interval, LatencyBound
 from harness.serving.arrivals import at_rate, unit_gaps
 from harness.serving.batching import BatchPolicy
-from harness.serving.load_verdict import Bound
 from harness.serving.peak import Peak, peak_rate
 from harness.serving.replay import ServiceTimes, Simulated, simulate
 
@@ -59,7 +58,7 @@ def load_points(
     policy: BatchPolicy,
     workers: int,
     rates: Sequence[float],
-    bound: Bound,
+    bound: LatencyBound,
     requests: int,
     seed: int,
     runs: int = RUNS,
@@ -73,7 +72,7 @@ def load_points(
     return tuple(found)
 
 
-def _point(rate: float, arrivals: NDArray[np.int64], runs: Simulated, bound: Bound, workers: int) -> Replayed:
+def _point(rate: float, arrivals: NDArray[np.int64], runs: Simulated, bound: LatencyBound, workers: int) -> Replayed:
     latency = runs.latency_ns
     tails = np.quantile(latency, [0.5, 0.99], axis=1, method="median_unbiased")
     bands = [Interval(low=float(low), high=float(high)) for low, high in np.quantile(tails, BAND, axis=1).T]
@@ -101,7 +100,7 @@ def policy_map(
     services: ServiceTimes,
     policies: Iterable[BatchPolicy],
     workers: int,
-    bound: Bound,
+    bound: LatencyBound,
     shares: Sequence[float],
     requests: int,
     seed: int,

@@ -11,17 +11,15 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from harness.core.errors import UsageError
+from harness.core.schemas import LatencyBound, LoadVerdict
 from harness.core.text import shortened
 from harness.serving.early_stopping import at_most, is_enough
 from harness.statistics.estimators import percentile, t_critical
-
-LoadVerdict = Literal["PASS", "FAIL", "UNDECIDED", "LOAD NOT REACHED"]
 
 ONE_SIDED = 0.99
 """Confidence of each side of a verdict."""
@@ -36,26 +34,7 @@ UNITS_NS = {"ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
 _BOUND = re.compile(r"p(\d{1,2}(?:\.\d+)?)\s*(?:<=|<|≤)\s*(\d+(?:\.\d+)?|\.\d+)\s*([a-zµ]*)")
 
 
-@dataclass(frozen=True)
-class Bound:
-    """A bound on the latency: this quantile of all scheduled requests is at or below limit_ns."""
-
-    quantile: float
-    limit_ns: float
-
-    @property
-    def text(self) -> str:
-        """As a user writes it: p99<50ms."""
-        unit = next(name for name in ("s", "ms", "us", "ns") if self.limit_ns >= UNITS_NS[name] or name == "ns")
-        return f"p{100 * self.quantile:g}<{self.limit_ns / UNITS_NS[unit]:g}{unit}"
-
-    @property
-    def allowed(self) -> float:
-        """Largest share of requests over the limit: 0.01 for p99."""
-        return round(1 - self.quantile, 12)
-
-
-def parse_bound(text: str) -> Bound:
+def parse_bound(text: str) -> LatencyBound:
     """`p99<50ms`; UsageError for anything else, also for a number without a unit."""
     found = _BOUND.fullmatch(text.strip())
     shown = shortened(text, 40)
@@ -63,12 +42,12 @@ def parse_bound(text: str) -> Bound:
         raise UsageError(f"The bound `{shown}` has no unit.", f"Write it with one: {text.strip()}ms.")
     if not found or found[3] not in UNITS_NS:
         raise UsageError(f"`{shown}` is not a bound on a latency.", "Write a percentile and a time: BOUND='p99<50ms'.")
-    bound = Bound(float(found[1]) / 100, float(found[2]) * UNITS_NS[found[3]])
-    if not (0 < bound.quantile < 1 and bound.limit_ns > 0):
+    quantile, limit_ns = round(float(found[1]) / 100, 12), round(float(found[2]) * UNITS_NS[found[3]])
+    if not (0 < quantile < 1 and limit_ns > 0):
         raise UsageError(
             f"No load meets the bound `{shown}`.", "Write a percentile above 0 and a time above 0: BOUND='p99<50ms'."
         )
-    return bound
+    return LatencyBound(quantile=quantile, limit_ns=limit_ns)
 
 
 def latencies(
@@ -111,7 +90,7 @@ class Decision:
     high: float | None
 
 
-def decide(over: Sequence[int], scheduled: Sequence[int], bound: Bound, on_time: bool = True) -> Decision:
+def decide(over: Sequence[int], scheduled: Sequence[int], bound: LatencyBound, on_time: bool = True) -> Decision:
     """The verdict from each run's number of requests over the limit and number of scheduled requests.
 
     PASS: the upper end of the share is at or below the bound's; FAIL: the lower end is above it. The interval is

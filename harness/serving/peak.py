@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.core.schemas import Interval
+from harness.core.schemas import Interval, LatencyBound
 from harness.serving.arrivals import at_rate, unit_gaps
 from harness.serving.batching import BatchPolicy
-from harness.serving.load_verdict import Bound
 from harness.serving.replay import ServiceTimes, simulate
 
 RUNS = 60
@@ -60,7 +59,7 @@ def peak_rate(
     services: ServiceTimes,
     policy: BatchPolicy,
     workers: int,
-    bound: Bound,
+    bound: LatencyBound,
     requests: int,
     seed: int,
     runs: int = RUNS,
@@ -107,7 +106,7 @@ def _solved(
     low: NDArray[np.float64],
     high: NDArray[np.float64],
     capacity: float,
-    bound: Bound,
+    bound: LatencyBound,
 ) -> NDArray[np.float64]:
     """Bisection of all groups at once: low and high are shares of the capacity."""
     for _ in range(STEPS):

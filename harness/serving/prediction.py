@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.core.schemas import LatencyBound, LoadCase, MapCell, PredictedPoint, Prediction, ServiceRun
-from harness.serving.load_case import bound_of, points_of, policy_of, prediction_digest, requests_at
+from harness.serving.load_case import points_of, policy_of, prediction_digest, requests_at
 from harness.serving.load_points import Replayed, load_points, policies, policy_map
 from harness.serving.peak import Peak, peak_rate
 from harness.serving.replay import ServiceTimes
@@ -32,7 +32,7 @@ def predict(load: LoadCase, service: ServiceRun, service_sha256: str, seed: int,
     if load.bound is None:
         raise ValueError(f"{load.load_id} has no bound")
     times = times_of(service)
-    bound, policy, workers = bound_of(load.bound), policy_of(load), load.workers
+    bound, policy, workers = load.bound, policy_of(load), load.workers
     peak = _peak(times, load, load.bound, seed)
     capacity = times.capacity_per_s(policy, workers)
     steps = points_of(load, peak.rate_per_s if peak else None)
@@ -66,7 +66,7 @@ def times_of(service: ServiceRun) -> ServiceTimes:
 
 def _peak(times: ServiceTimes, load: LoadCase, limit: LatencyBound, seed: int) -> Peak | None:
     """The peak for runs as long as the real ones: their number of requests depends on the rate itself."""
-    bound, policy, workers = bound_of(limit), policy_of(load), load.workers
+    bound, policy, workers = limit, policy_of(load), load.workers
     most = requests_at(load, times.capacity_per_s(policy, workers))
     guess = peak_rate(times, policy, workers, bound, most, seed, interval=False)
     if guess is None:
@@ -77,7 +77,7 @@ def _peak(times: ServiceTimes, load: LoadCase, limit: LatencyBound, seed: int) -
 def _map(times: ServiceTimes, load: LoadCase, bound: LatencyBound, count: int, seed: int) -> tuple[MapCell, ...]:
     delays = sorted({round(share * bound.limit_ns) for share in MAP_DELAYS} | {load.max_delay_ns})
     tried = policies(times.sizes, delays)
-    found = policy_map(times, tried, load.workers, bound_of(bound), MAP_SHARES, min(count, MAP_REQUESTS), seed)
+    found = policy_map(times, tried, load.workers, bound, MAP_SHARES, min(count, MAP_REQUESTS), seed)
     return tuple(
         MapCell(
             max_batch=cell.policy.max_batch,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from harness.core.schemas.vocabulary import Record, Told
+from harness.core.schemas.vocabulary import Record, MessageText
 
 FailureKind = Literal[
     "timeout",
@@ -35,7 +35,7 @@ class RequestFailures(Record):
 
     requests: tuple[int, ...]
     """Their places in the arrays of the replication."""
-    first: Told
+    first: MessageText
     """In the words of the server or the system."""
 
 

@@ -17,13 +17,13 @@ from harness.core.schemas.row_parts import Interval
 from harness.core.schemas.vocabulary import (
     Device,
     Kind,
+    MessageLines,
+    MessageText,
     Precision,
     Record,
     SettingsId,
     Sha256,
     Status,
-    Told,
-    ToldLines,
     Weights,
 )
 
@@ -52,6 +52,20 @@ class LatencyBound(Record):
 
     quantile: Annotated[float, Field(gt=0, lt=1)]
     limit_ns: Annotated[int, Field(ge=1)]
+
+    @property
+    def text(self) -> str:
+        """As a user writes it: p99<50ms."""
+        name, size = next(((name, size) for name, size in _UNITS if self.limit_ns >= size), _UNITS[-1])
+        return f"p{100 * self.quantile:g}<{self.limit_ns / size:g}{name}"
+
+    @property
+    def allowed(self) -> float:
+        """Largest share of requests over the limit: 0.01 for p99."""
+        return round(1 - self.quantile, 12)
+
+
+_UNITS = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
 
 
 class LoadCase(Record):
@@ -184,7 +198,7 @@ class Replication(LoadBase):
     worker: tuple[int, ...]
     failed: tuple[int, ...] = ()
     """Places of failed batches in these arrays."""
-    error: Told | None = None
+    error: MessageText | None = None
     """Of the first failed batch."""
     timed_out: bool = False
     """True where the time limit ended it before every request was served."""
@@ -199,10 +213,10 @@ class LoadFailure(LoadBase):
     """results/load/<load_id>/failed.json: why a load case has no, or not all, records."""
 
     status: Literal["failed"] = "failed"
-    error: Told
-    hint: Told
+    error: MessageText
+    hint: MessageText
     phase: str
-    stderr_tail: ToldLines
+    stderr_tail: MessageLines
 
 
 class PredictedPoint(Record):

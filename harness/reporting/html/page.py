@@ -26,8 +26,9 @@ from harness.reporting.html.profile_section import (
     NOTHING_PROFILED,
     Profiles,
     group_style,
-    kins,
+    profile_groups,
 )
+from harness.reporting.load_groups import SCENARIOS, by_group
 from harness.reporting.prose.boundaries import short
 from harness.reporting.prose.conditions import (
     conditions,
@@ -36,6 +37,7 @@ from harness.reporting.prose.conditions import (
     short_conditions,
 )
 from harness.reporting.prose.guide import guide
+from harness.reporting.prose.load_answer import load_answer, load_conditions, load_tables, unserved, where
 from harness.reporting.prose.recommendations import recommend
 from harness.reporting.ranking import TableKey
 from harness.reporting.tables.latency_table import doubt_notes, latency_columns
@@ -199,8 +201,8 @@ def _sections(
             "further": prose.inline(further) if further else "",
         },
     )
-    families = kins(profiled)
-    explained = {case.case_id for kin in families for case in kin.cases} if profile else set()
+    families = profile_groups(profiled)
+    explained = {case.case_id for group in families for case in group.cases} if profile else set()
     chapters = list(_chapters(summary, tables, with_plots, explained))
     overview = list(_overview(summary, tables)) if with_plots and tables else []
     # The first figures must appear within two screens: at most one row of panels may be above them.
@@ -212,9 +214,10 @@ def _sections(
         yield Section("recommendations", "Recommendations", "recommendations.html.j2", {"about": about})
     if what_if:
         yield _prose("what-if", "What if", what_if)
+    yield from _loads(summary, with_plots)
     if profile:
-        plots = [plot for kin in families for plot in kin.plots] if with_plots else []
-        content = {"kins": families, "groups": plots, "body": prose.blocks(profile)}
+        plots = [plot for group in families for plot in group.plots] if with_plots else []
+        content = {"profile_groups": families, "groups": plots, "body": prose.blocks(profile)}
         yield Section("profile", "Profile", "profile.html.j2", content)
     calibrated = details.calibrated(summary)
     if calibrated:
@@ -277,6 +280,25 @@ def _card_tags(verdict: Verdict, models: Sequence[str]) -> Tags:
 
 def _plots(summary: Summary, key: TableKey, rows: Sequence[Row]) -> list[PlotGroup]:
     return [plotly_drawer.draw(spec) for spec in selection.of_table(summary, key, rows).values()]
+
+
+def _loads(summary: Summary, with_plots: bool) -> Iterable[Section]:
+    """The groups of load rows, each with its charts and tables; nothing without load rows."""
+    if not summary.loads:
+        return
+    parts = [
+        {
+            "title": f"{where(key)}: {SCENARIOS[key.scenario]}",
+            "groups": [plotly_drawer.draw(spec) for spec in selection.of_load(summary, key, rows).values()]
+            if with_plots
+            else [],
+            "caption": load_conditions(summary, rows),
+            "body": prose.blocks(load_tables(summary, key, rows)),
+        }
+        for key, rows in by_group(summary.loads)
+    ]
+    answer = prose.blocks(load_answer(summary))
+    yield Section("load", "Load", "load.html.j2", {"parts": parts, "lost": unserved(summary), "answer": answer})
 
 
 def _prose(anchor: str, title: str, text: str) -> Section:

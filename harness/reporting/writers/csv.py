@@ -14,6 +14,7 @@ from harness.reporting.labels import Line, where
 from harness.reporting.prose.recommendations import recommend
 from harness.reporting.tables import (
     calibration_table,
+    cheapest_table,
     checks_table,
     cold_start_table,
     energy_table,
@@ -22,6 +23,7 @@ from harness.reporting.tables import (
     flags_table,
     latency_table,
     layers_table,
+    load_points_table,
     machine_load_table,
     model_costs_table,
     profiles_table,
@@ -53,6 +55,9 @@ RESULTS: Mapping[str, Callable[[Summary], list[Line]]] = {
     "engines": engines_table.engine_lines,
     "roofline": roofline_table.roofline_lines,
     "energy": energy_table.energy_lines,
+    "load": cheapest_table.load_lines,
+    "load_points": load_points_table.point_lines,
+    "load_replay": load_points_table.replay_lines,
     "settings_tried": tried_settings_table.tried_lines,
     "flags": flags_table.flag_lines,
     "checks": checks_table.check_lines,

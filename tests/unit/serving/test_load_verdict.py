@@ -7,11 +7,13 @@ import math
 import numpy as np
 import pytest
 
+from benchmarks.load_verdicts import verdicts
 from harness.core.errors import UsageError
+from harness.core.schemas import LatencyBound
 from harness.serving import early_stopping, load_verdict
-from harness.serving.load_verdict import Bound, bracket, decide, parse_bound
+from harness.serving.load_verdict import bracket, decide, parse_bound
 
-P99 = Bound(0.99, 50e6)
+P99 = LatencyBound(quantile=0.99, limit_ns=50_000_000)
 
 
 @pytest.mark.parametrize(
@@ -109,3 +111,14 @@ def test_late_dispatch_is_not_the_load() -> None:
 def test_the_bracket_ends_at_the_first_fail() -> None:
     assert bracket([(45, "PASS"), (50, "PASS"), (55, "UNDECIDED"), (60, "FAIL"), (70, "PASS")]) == (50, 60)
     assert bracket([(50, "UNDECIDED")]) == (None, None)
+
+
+def test_error_rates_of_verdicts_by_simulation() -> None:
+    """A quick version of benchmarks/load_verdicts.py, with its functions: false PASS at the bound at most 5%, PASS at
+    0.90 of it at least 85%."""
+    peak = 55.13  # its true_peak
+    at_the_bound, below = verdicts(2, peak, 10, 60), verdicts(3, 0.90 * peak, 10, 60)
+    assert at_the_bound["PASS"] / 60 <= 0.05
+    assert below["PASS"] / 60 >= 0.85
+    assert at_the_bound["FAIL"] / 60 <= 0.05
+    assert verdicts(4, 1.10 * peak, 30, 4) == {"FAIL": 4}

@@ -1,0 +1,114 @@
+"""The sections on load: the answer in one line a group, and all tables of the details (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from harness.core.schemas import LoadRow, Summary
+from harness.reporting import units
+from harness.reporting.load_groups import SCENARIOS, LoadGroup, by_group, highest_load, is_sound, names, ranked
+from harness.reporting.prose.conditions import machine, versions
+from harness.reporting.tables.cheapest_table import cheapest_table, is_clear, peak_text
+from harness.reporting.tables.guards_table import guards_table
+from harness.reporting.tables.load_points_table import parts_table, points_table, policy_name
+from harness.reporting.writers.markdown import escape, section, table_text
+
+MAX_LINES = 6
+"""Lines of the answer on the first page."""
+
+Images = Mapping[LoadGroup, Sequence[tuple[str, str]]]
+"""Group → (alternative text, path) of its charts."""
+
+
+def load_answer(summary: Summary) -> str:
+    """For the first page: the highest verified load of each server group, else the throughput; empty without loads."""
+    lines = [_answer(key, rows) for key, rows in by_group(summary.loads)]
+    found = [line for line in lines if line]
+    if not found:
+        return ""
+    more = f"{units.count(len(found) - MAX_LINES, 'more line')} in the details." if len(found) > MAX_LINES else ""
+    whole = "\n".join(f"- {line}" for line in found[:MAX_LINES])
+    return "\n\n".join(filter(None, ("**Load**, [highest PASS, lowest FAIL] in requests/s:", whole, more)))
+
+
+def _answer(key: LoadGroup, rows: Sequence[LoadRow]) -> str:
+    lines = ranked(rows)
+    if not lines or key.scenario not in ("server", "offline"):
+        return ""
+    first, called = lines[0], names(lines, policy=False)
+    name = f"**{called[first.load_id]}**" if is_clear(lines) else called[first.load_id]
+    others = f"; {units.count(len(lines) - 1, 'other deployment')} in the details" if len(lines) > 1 else ""
+    cost = f", {units.significant(first.cost_per_million)} per million requests" if first.cost_per_million else ""
+    if key.scenario == "offline":
+        rate = f"{units.significant(highest_load(first))} {units.ITEMS[first.kind]}/s offline"
+        return f"{where(key)}: {name} {rate} (batch {first.max_batch}){cost}{others}"
+    policy = f"batching {policy_name(first)}"
+    return f"{where(key)}: {name} {peak_text(first)} ({policy}){cost}{others}"
+
+
+def where(key: LoadGroup) -> str:
+    """`minilm-l6, 128 tokens, p99<50ms`."""
+    length = f"{key.sequence_length} tokens" if key.sequence_length else ""
+    weights = "random weights" if key.weights == "seeded" else ""
+    return ", ".join(filter(None, (escape(key.model), length, weights, key.bound)))
+
+
+def load_conditions(summary: Summary, rows: Sequence[LoadRow]) -> str:
+    """The conditions that accompany figures of load."""
+    threads = sorted({row.threads for row in rows if row.threads})
+    parts = [
+        machine(summary.environments),
+        units.either(threads, "thread") if threads else "",
+        versions(summary.environments),
+        "one process a case, model only",
+        f"plan {summary.plan_id}",
+    ]
+    return " · ".join(part for part in parts if part) + "."
+
+
+def load_section(summary: Summary, images: Images) -> str:
+    """All groups with their tables and charts; empty without load rows."""
+    if not summary.loads:
+        return ""
+    parts = [
+        section(f"{where(key)}: {SCENARIOS[key.scenario]}", *_parts(summary, key, rows, images), level=3)
+        for key, rows in by_group(summary.loads)
+    ]
+    return "\n\n".join([*parts, *filter(None, [_unserved(summary)])])
+
+
+def _parts(summary: Summary, key: LoadGroup, rows: Sequence[LoadRow], images: Images) -> list[str]:
+    return [
+        f"Conditions: {load_conditions(summary, rows)}",
+        table_text(cheapest_table(rows)),
+        *(f"![{escape(text)}]({path})" for text, path in images.get(key, ())),
+        table_text(points_table(rows)),
+        table_text(parts_table(rows)),
+        table_text(guards_table(rows)),
+        "\n".join(f"- {line}" for line in _notes(rows)),
+    ]
+
+
+def load_tables(summary: Summary, key: LoadGroup, rows: Sequence[LoadRow]) -> str:
+    """The same of one group without charts, for the page."""
+    return "\n\n".join(filter(None, _parts(summary, key, rows, {})))
+
+
+def _notes(rows: Sequence[LoadRow]) -> list[str]:
+    called = names(rows)
+    return [f"{called[row.load_id]}: {escape(note)}" for row in rows if is_sound(row) for note in row.notes]
+
+
+def unserved(summary: Summary) -> list[str]:
+    """A line for each row whose figures are missing or do not count."""
+    return [
+        f"{row.model}, {row.scenario}, {row.backend} {row.precision}: "
+        + (f"void: {row.void}" if row.void else f"{row.status}: {row.reason or 'no reason on record'}")
+        for row in summary.loads
+        if not is_sound(row)
+    ]
+
+
+def _unserved(summary: Summary) -> str:
+    lines = unserved(summary)
+    return section("Without a result", "\n".join(f"- {escape(line)}" for line in lines), level=3) if lines else ""
