@@ -42,7 +42,7 @@ def client_figures(records: Sequence[Replication]) -> ClientFigures | None:
         first_p99_ns=percentile(first, 0.99) if first.size else None,
         step_p50_ns=percentile(gaps, 0.5) if gaps.size else None,
         step_p99_ns=percentile(gaps, 0.99) if gaps.size else None,
-        tokens_per_step=_tokens_per_step([client.steps for client in clients]),
+        tokens_per_step=_tokens_per_step(found),
     )
 
 
@@ -103,6 +103,13 @@ def _gaps_ns(record: Replication, _client: ClientTimes, steps: StreamTimes) -> T
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-def _tokens_per_step(streams: Sequence[StreamTimes | None]) -> float | None:
-    counts = [count for steps in streams if steps is not None for count in steps.tokens]
+def _tokens_per_step(found: Found) -> float | None:
+    """Of the complete streams; None where the server does not say for each of their steps."""
+    counts = [
+        count
+        for record, client in found
+        if client.steps is not None
+        for number in _complete(record)
+        for count in client.steps.tokens[client.steps.offsets[number] : client.steps.offsets[number + 1]]
+    ]
     return sum(counts) / len(counts) if counts and min(counts) >= 0 else None

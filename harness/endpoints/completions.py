@@ -1,7 +1,8 @@
 """OpenAI-compatible completions with streaming: greedy, each chunk with its instant of arrival.
 
 A chunk is a step, not a token: a server may put several tokens in one. The number of tokens of a step is known where
-the server reports ids or log-probabilities, or where its count of all tokens (`usage`) equals the number of steps.
+the server reports ids or log-probabilities, or where its count of all tokens (`usage`) equals the number of steps. A
+server that gives no count says by `finish_reason: length` that all tokens that were asked for came.
 """
 
 from __future__ import annotations
@@ -189,7 +190,7 @@ class _CompletionsConnection(Connection):
             self._read(head, deadline_ns, trace, chunks)
         finally:
             # Read after the stream, so that reading JSON delays no instant; of a failed stream what there is.
-            steps = _Steps(trace)
+            steps = _Steps(trace, sample.new_tokens)
             for at, data in chunks:
                 steps.add(at, data)
         return steps.completion()
@@ -239,8 +240,9 @@ def request_body(prompt: Prompt, model: str, form: RequestForm) -> bytes:
 class _Steps:
     """The chunks of one stream: their steps go into the trace, the rest becomes the completion."""
 
-    def __init__(self, trace: Exchange) -> None:
+    def __init__(self, trace: Exchange, asked: int) -> None:
         self._trace = trace
+        self._asked = asked
         self._texts: list[str] = []
         self._ids: list[int] = []
         self._finish: str | None = None
@@ -264,6 +266,8 @@ class _Steps:
         steps = self._trace.step_tokens
         if not steps:
             raise RequestFailureError("malformed", "the stream has no text")
+        if self._tokens is None and self._finish == "length" and len(steps) == self._asked:
+            self._tokens = self._asked
         if self._tokens == len(steps) and set(steps) == {-1}:
             steps[:] = [1] * len(steps)
         known = sum(steps) if -1 not in steps else None

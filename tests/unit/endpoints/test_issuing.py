@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -63,7 +64,7 @@ def test_answers_belong_to_their_requests_and_instants_are_in_order() -> None:
     assert len(run.replies) == 12
     assert np.array_equal(run.scheduled, np.arange(12) * 2_000_000)
     steps = (run.scheduled, run.issued, run.serialised, run.sent, run.first, run.done)
-    assert all(np.all(earlier <= later) for earlier, later in zip(steps, steps[1:], strict=False))
+    assert all(np.all(earlier <= later) for earlier, later in itertools.pairwise(steps))
     assert np.array_equal(run.latency_ns(), run.done - run.scheduled)
     assert np.array_equal(run.lateness_ns(), run.issued - run.scheduled)
     assert np.all(run.server_queue_ns == 1000)
@@ -227,6 +228,14 @@ def test_steps_of_unknown_size_stay_unknown() -> None:
     assert run.replies[0].tokens == 9  # type: ignore[union-attr]
     without = load(Behaviour(steps=STEPS), 1, samples=WORDS, url=completions)
     assert without.replies[0].tokens is None  # type: ignore[union-attr]
+
+
+def test_without_a_count_the_end_by_length_says_how_many_tokens_came() -> None:
+    ends = [*STEPS, (0.0, {"text": "", "finish_reason": "length"})]
+    run = load(Behaviour(steps=ends), 1, samples=WORDS, url=completions)
+    assert set(run.steps.tokens.tolist()) == {1}
+    fewer = load(Behaviour(steps=ends[1:]), 1, samples=WORDS, url=completions)
+    assert set(fewer.steps.tokens.tolist()) == {-1}
 
 
 STREAM_FAULTS = {"cut": "closed", "no end mark": "closed", "error within": "server error", "no stream": "malformed"}
