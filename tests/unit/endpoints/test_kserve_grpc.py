@@ -192,6 +192,7 @@ def test_the_messages_are_those_of_tritons_client() -> None:
             for number, field, kind in fields:
                 found = message.fields_by_number[number]
                 assert found.name == field
-                assert found.label == (3 if kind.endswith(("[]", "{}")) else 1)
+                repeated = found.is_repeated if hasattr(found, "is_repeated") else found.label == found.LABEL_REPEATED
+                assert repeated == kind.endswith(("[]", "{}"))
                 if found.message_type is None:
                     assert found.type == getattr(found, f"TYPE_{kind.rstrip('[]').upper()}")
