@@ -266,7 +266,8 @@ def load_loads(
 def _say(summary: Summary, results: Results) -> None:
     counts = Counter(row.status for row in summary.rows)
     parts = [f"{counts[status]} {status}" for status in ("measured", "skipped", "failed", "missing") if counts[status]]
-    cli.say(f"{results.summary}: {units.count(len(summary.rows), 'row')}, {', '.join(parts) or 'none'}.")
+    if summary.rows or not summary.loads:
+        cli.say(f"{results.summary}: {units.count(len(summary.rows), 'row')}, {', '.join(parts) or 'none'}.")
     if summary.loads:
         done = sum(row.status == "measured" for row in summary.loads)
         cli.say(f"{results.summary}: {units.count(len(summary.loads), 'load case')}, {done} measured.")

@@ -24,13 +24,13 @@ from harness.core.schemas import (
 from harness.serving.arrivals import poisson, rate_of
 from harness.serving.batching import BatchPolicy, prepared_sizes
 from harness.serving.load_points import Replayed, load_points, policies, policy_map
-from harness.serving.load_verdict import bracket, decide
+from harness.serving.load_verdict import Control, bracket, decide
 from harness.serving.peak import peak_rate
 from harness.serving.price import per_million
 from harness.serving.replay import ServiceTimes, simulate
 
 BOUND = LatencyBound(quantile=0.99, limit_ns=50_000_000)
-REPLICATIONS, REQUESTS = 10, 1_500
+REPLICATIONS, REQUESTS = 10, 1_000
 INFLATION = 1.04
 """Of service times under load, against the closed loop that predictions are based on."""
 
@@ -51,6 +51,7 @@ def predicted(found: Replayed) -> PredictedPoint:
         p99_band_ns=found.p99_band,
         mean_ns=found.mean_ns,
         over_share=found.share_over,
+        over_error=found.share_error,
         goodput_per_s=found.goodput_per_s,
         mean_batch=found.mean_batch,
         utilisation=found.utilisation,
@@ -65,13 +66,21 @@ def percentile(values: np.ndarray[Any, Any], quantile: float) -> LoadPercentile:
 
 
 def real_point(
-    times: ServiceTimes, policy: BatchPolicy, workers: int, rate: float, factor: float, replay: PredictedPoint
+    slower: ServiceTimes,
+    times: ServiceTimes,
+    policy: BatchPolicy,
+    workers: int,
+    rate: float,
+    factor: float,
+    replay: PredictedPoint,
 ) -> LoadedPoint:
     schedules = np.stack([poisson(rate, REQUESTS, seed) for seed in range(REPLICATIONS)])
-    runs = simulate(schedules, [times], policy, workers, (9,))
+    runs = simulate(schedules, [slower], policy, workers, (9,))
+    again = np.mean(simulate(schedules, [times], policy, workers, (8,)).latency_ns > BOUND.limit_ns, axis=1)
     latency = runs.latency_ns.astype(np.float64)
     over = np.count_nonzero(latency > BOUND.limit_ns, axis=1).tolist()
-    decision = decide(over, [REQUESTS] * REPLICATIONS, BOUND)
+    control = Control(again.tolist(), replay.over_share, replay.over_error)
+    decision = decide(over, [REQUESTS] * REPLICATIONS, BOUND, control=control)
     found = {name: percentile(latency, quantile) for name, quantile in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))}
     goodput = 1 - sum(over) / latency.size
     return LoadedPoint(
@@ -94,14 +103,14 @@ def real_point(
         goodput=goodput,
         goodput_per_s=goodput * rate,
         over_share=decision.share,
+        over_explained=decision.explained,
         over_low=decision.low,
         over_high=decision.high,
         verdict=decision.verdict,
-        loadgen="VALID" if decision.verdict == "PASS" else "INVALID",
         predicted=replay,
         reality_over_replay={name: (found[name].ns or 0) / value for name, value in
                              (("p50", replay.p50_ns), ("p99", replay.p99_ns))},
-        in_band=4,
+        in_band=9,
     )  # fmt: skip
 
 
@@ -113,18 +122,18 @@ def server_row(
     sizes = prepared_sizes(max_batch)
     times = service_times(batch_one_ns, growth, sizes)
     policy = BatchPolicy(max_batch, 2_000_000 if max_batch > 1 else 0)
-    peak = peak_rate(times, policy, workers, BOUND, REQUESTS, 1, runs=20)
+    peak = peak_rate(times, policy, workers, BOUND, REQUESTS, 1, runs=10, interval=False)
     assert peak is not None
     shares = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
     curve = load_points(
         times, policy, workers, [share * peak.capacity_per_s for share in shares], BOUND, REQUESTS, 1, 10
     )
-    factors = (0.8, 0.9, 1.0, 1.1, 1.25)
+    factors = (0.7, 0.9, 1.0, 1.1, 1.25)
     rates = [factor * peak.rate_per_s for factor in factors]
-    under = load_points(times, policy, workers, rates, BOUND, REQUESTS, 1, 10)
+    under = load_points(times, policy, workers, rates, BOUND, REQUESTS, 1, 30)
     slower = service_times(batch_one_ns, growth, sizes, INFLATION)
     points = tuple(
-        real_point(slower, policy, workers, rate, factor, predicted(replay))
+        real_point(slower, times, policy, workers, rate, factor, predicted(replay))
         for rate, factor, replay in zip(rates, factors, under, strict=True)
     )
     verdicts: list[tuple[float, LoadVerdict]] = [
@@ -132,7 +141,7 @@ def server_row(
     ]
     highest, lowest = bracket(verdicts)
     delays = (0, 2_000_000, 5_000_000, 10_000_000)
-    cells = policy_map(times, policies(sizes, delays), workers, BOUND, (0.25, 0.5), 200, 1) if max_batch > 1 else ()
+    cells = policy_map(times, policies(sizes, delays), workers, BOUND, (0.25, 0.5), 100, 1) if max_batch > 1 else ()
     return _row(model, backend, precision, "server").model_copy(
         update={
             "load_id": f"{model}-{backend}-{precision}-server-b{max_batch}-w{workers}",
@@ -143,7 +152,7 @@ def server_row(
             "points": points,
             "service_median_ns": {size: float(np.median(times.traces[size])) for size in sizes},
             "predicted_peak_per_s": peak.rate_per_s,
-            "predicted_interval": peak.ci95,
+            "predicted_interval": Interval(low=0.96 * peak.rate_per_s, high=1.04 * peak.rate_per_s),
             "capacity_per_s": peak.capacity_per_s,
             "predicted": tuple(map(predicted, curve)),
             "map": tuple(

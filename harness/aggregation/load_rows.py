@@ -36,9 +36,10 @@ from harness.core.schemas import (
 from harness.serving import arrivals
 from harness.serving.early_stopping import server_verdict, upper_estimate
 from harness.serving.load_case import LoadStep, policy_of
-from harness.serving.load_verdict import Decision, bracket, count_over, decide, latencies, reached
+from harness.serving.load_verdict import Control, Decision, bracket, count_over, decide, latencies, reached
+from harness.serving.prediction import times_of
 from harness.serving.price import per_million
-from harness.serving.replay import recorded
+from harness.serving.replay import recorded, simulate
 from harness.statistics import parity as distance
 from harness.statistics.estimators import (
     PERCENTILE_MIN_SAMPLES,
@@ -87,7 +88,7 @@ def load_row(
             return blank.model_copy(update={"status": "failed"})
         return blank.model_copy(update={"reason": "it was not measured yet", "hint": "Run `make load`."})
     points = tuple(
-        _point(load, step, evidence.replications[step.name], evidence.prediction)
+        _point(load, step, evidence.replications[step.name], evidence)
         for step in evidence.steps
         if evidence.replications.get(step.name)
     )
@@ -187,9 +188,7 @@ def _run(load: LoadCase, record: Replication) -> _Run:
     )
 
 
-def _point(
-    load: LoadCase, step: LoadStep, records: Sequence[Replication], prediction: Prediction | None
-) -> LoadedPoint:
+def _point(load: LoadCase, step: LoadStep, records: Sequence[Replication], evidence: LoadEvidence) -> LoadedPoint:
     runs = [_run(load, record) for record in records]
     requests, failed = sum(run.latency.size for run in runs), sum(run.failed for run in runs)
     served = requests - failed
@@ -221,10 +220,10 @@ def _point(
     )
     if load.bound is None:
         return found
-    return _judge(load, found, runs, prediction)
+    return _judge(load, found, runs, evidence)
 
 
-def _judge(load: LoadCase, point: LoadedPoint, runs: Sequence[_Run], prediction: Prediction | None) -> LoadedPoint:
+def _judge(load: LoadCase, point: LoadedPoint, runs: Sequence[_Run], evidence: LoadEvidence) -> LoadedPoint:
     """The point with its verdict, and beside replay."""
     if load.bound is None:
         return point
@@ -232,9 +231,10 @@ def _judge(load: LoadCase, point: LoadedPoint, runs: Sequence[_Run], prediction:
     over = [count_over(run.latency, bound.limit_ns) for run in runs]
     good = point.requests - sum(over)
     dispatch = np.concatenate([run.dispatch for run in runs])
-    decision = _decision(load, runs, over, reached(dispatch, bound.limit_ns))
+    replayed = _replayed(evidence.prediction, point.asked_per_s)
+    control = _control(load, runs, replayed, evidence.service)
+    decision = _decision(load, runs, over, reached(dispatch, bound.limit_ns), control)
     scheduled_s = sum(int(run.scheduled[-1]) for run in runs) / 1e9
-    replayed = _replayed(prediction, point.asked_per_s)
     p99 = [percentile(run.latency, 0.99) for run in runs]
     ratios = {}
     if replayed is not None:
@@ -249,6 +249,7 @@ def _judge(load: LoadCase, point: LoadedPoint, runs: Sequence[_Run], prediction:
             "goodput": good / point.requests,
             "goodput_per_s": good / scheduled_s if scheduled_s else None,
             "over_share": decision.share,
+            "over_explained": decision.explained,
             "over_low": decision.low,
             "over_high": decision.high,
             "verdict": decision.verdict,
@@ -262,7 +263,24 @@ def _judge(load: LoadCase, point: LoadedPoint, runs: Sequence[_Run], prediction:
     )
 
 
-def _decision(load: LoadCase, runs: Sequence[_Run], over: Sequence[int], on_time: bool) -> Decision:
+def _control(
+    load: LoadCase, runs: Sequence[_Run], replayed: PredictedPoint | None, service: ServiceRun | None
+) -> Control | None:
+    """Replay of each replication's own schedule, as the control variate of the verdict; None where replay has not
+    simulated this load with as many requests, or where replications have different numbers."""
+    if load.bound is None or load.method == "loadgen" or replayed is None or service is None:
+        return None
+    if replayed.over_error <= 0 or len({run.scheduled.size for run in runs}) > 1:
+        return None
+    schedules = np.stack([run.scheduled for run in runs])
+    found = simulate(schedules, [times_of(service)], policy_of(load), load.workers, (runs[0].record.seed,))
+    shares = np.mean(found.latency_ns > load.bound.limit_ns, axis=1)
+    return Control(tuple(shares.tolist()), replayed.over_share, replayed.over_error)
+
+
+def _decision(
+    load: LoadCase, runs: Sequence[_Run], over: Sequence[int], on_time: bool, control: Control | None
+) -> Decision:
     """Our verdict. A single long run is cut into SEGMENTS, which are long against the memory of its queue."""
     if load.bound is None:
         raise ValueError("a load without a bound has no verdict")
@@ -271,7 +289,7 @@ def _decision(load: LoadCase, runs: Sequence[_Run], over: Sequence[int], on_time
         parts = np.array_split(runs[0].latency, SEGMENTS)
         over = [count_over(part, bound.limit_ns) for part in parts]
         return decide(over, [part.size for part in parts], bound, on_time)
-    return decide(over, [run.latency.size for run in runs], bound, on_time)
+    return decide(over, [run.latency.size for run in runs], bound, on_time, control)
 
 
 def _loadgen(load: LoadCase, runs: Sequence[_Run]) -> LoadGenResult | None:

@@ -49,9 +49,9 @@ def load_cases(
                 f"{where}: no case of the matrix has these models, backends and precisions.",
                 "Name some of the matrix, or leave `models`, `backends` and `precisions` out for all.",
             )
-        common = _common(block, where)
+        common, policies = _common(block, where), dict.fromkeys(_policies(block, where))
         for case in selected:
-            for load in _of_case(block, case, settings.get(case.case_id, ""), common):
+            for load in _of_case(block, case, settings.get(case.case_id, ""), common, policies):
                 found[load.load_id] = load
     return tuple(found.values())
 
@@ -110,8 +110,10 @@ def _common(block: ScenarioBlock, where: str) -> dict[str, Any]:
     return fields | {name: value for name, value in lengths.items() if value is not None}
 
 
-def _of_case(block: ScenarioBlock, case: Case, way: str, common: Mapping[str, Any]) -> Iterator[LoadCase]:
-    for max_batch, max_delay_ns, workers in dict.fromkeys(_policies(block)):
+def _of_case(
+    block: ScenarioBlock, case: Case, way: str, common: Mapping[str, Any], policies: Iterable[tuple[int, int, int]]
+) -> Iterator[LoadCase]:
+    for max_batch, max_delay_ns, workers in policies:
         name = load_id(case, way, block, max_batch, max_delay_ns, workers, common["endpoint"])
         yield LoadCase(
             load_id=name,
@@ -132,12 +134,15 @@ def _of_case(block: ScenarioBlock, case: Case, way: str, common: Mapping[str, An
         )
 
 
-def _policies(block: ScenarioBlock) -> Iterator[tuple[int, int, int]]:
+def _policies(block: ScenarioBlock, where: str) -> Iterator[tuple[int, int, int]]:
     """(max_batch, max_delay_ns, workers) of a block's load cases; a scenario without batching has one batch size."""
     if block.scenario == "server" and block.endpoint:
         yield 1, 0, 1  # the service's own batching and workers are not ours to choose
     elif block.scenario == "server":
-        delays = [delay_ns(text) for text in block.max_delay]
+        try:
+            delays = [delay_ns(text) for text in block.max_delay]
+        except UsageError as error:
+            raise ConfigError(f"{where}: {error.problem}", error.hint) from None
         for max_batch, delay, workers in product(block.max_batch, delays, block.workers):
             yield max_batch, delay if max_batch > 1 else 0, workers
     elif block.scenario == "offline":

@@ -57,11 +57,11 @@ def is_sound(row: LoadRow) -> bool:
 
 
 def batching(row: LoadRow) -> str:
-    """`none`, `8`, `8, waits 2 ms`: largest batch and largest delay; multi-stream: samples of a query."""
+    """`none`, `up to 8`, `up to 8, waits 2 ms`: largest batch and largest delay; multi-stream: samples of a query."""
     if row.max_batch == 1:
         return "none"
     delay = f", waits {delay_text(row.max_delay_ns)}" if row.max_delay_ns else ""
-    return f"{row.max_batch}{delay}"
+    return f"up to {row.max_batch}{delay}"
 
 
 def delay_text(delay_ns: float) -> str:

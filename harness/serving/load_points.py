@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -28,8 +29,9 @@ BAND = (0.05, 0.95)
 class Replayed:
     """One load, replayed: medians over runs, in ns, and the band in which 90% of single runs lie.
 
-    mean_ns: mean latency. share_over: of requests over the bound. goodput_per_s: requests within it, per second of the
-    schedule. mean_batch: requests of a batch. utilisation: busy share of the workers.
+    mean_ns: mean latency. share_over: of requests over the bound; share_error: its standard error over runs.
+    goodput_per_s: requests within it, per second of the schedule. mean_batch: requests of a batch. utilisation: busy
+    share of the workers.
     """
 
     rate_per_s: float
@@ -39,6 +41,7 @@ class Replayed:
     p99_band: Interval
     mean_ns: float
     share_over: float
+    share_error: float
     goodput_per_s: float
     mean_batch: float
     utilisation: float
@@ -76,7 +79,8 @@ def _point(rate: float, arrivals: NDArray[np.int64], runs: Simulated, bound: Lat
     latency = runs.latency_ns
     tails = np.quantile(latency, [0.5, 0.99], axis=1, method="median_unbiased")
     bands = [Interval(low=float(low), high=float(high)) for low, high in np.quantile(tails, BAND, axis=1).T]
-    over = float(np.count_nonzero(latency > bound.limit_ns)) / latency.size
+    shares = np.mean(latency > bound.limit_ns, axis=1)
+    over, runs_made = float(shares.mean()), len(shares)
     return Replayed(
         rate,
         float(np.median(tails[0])),
@@ -85,6 +89,7 @@ def _point(rate: float, arrivals: NDArray[np.int64], runs: Simulated, bound: Lat
         bands[1],
         float(latency.mean()),
         over,
+        float(shares.std(ddof=1)) / math.sqrt(runs_made) if runs_made > 1 else 0.0,
         (1 - over) * latency.size / float(arrivals[:, -1].sum()) * 1e9,
         latency.size / int(runs.batches.sum()),
         float(runs.busy_ns.sum()) / (workers * float(runs.length_ns.sum())),

@@ -27,6 +27,9 @@ ONE_SIDED = 0.99
 MIN_RUNS = 2
 """With one run the scatter between runs is unknown, and the verdict is UNDECIDED."""
 
+MIN_CONTROLLED = 5
+"""Fewest runs for a control: its slope costs a degree of freedom."""
+
 LATE_SHARE = 0.05
 """Largest p99 of the dispatch delay, as a share of the bound: above it the load was not the load that was asked for."""
 
@@ -80,37 +83,77 @@ def reached(dispatch_delay_ns: ArrayLike, limit_ns: float) -> bool:
 
 
 @dataclass(frozen=True)
+class Control:
+    """A control variate: the share over the limit of each run's own schedule in replay, and what it is on average.
+
+    A schedule with bursts has a high share in reality and in replay; what replay says about the luck of the schedules
+    is taken out of their mean. expected: mean share of many other schedules in replay; error: its standard error.
+    """
+
+    shares: Sequence[float]
+    expected: float
+    error: float
+
+
+@dataclass(frozen=True)
 class Decision:
-    """The verdict of a load. share: of all requests over the limit, mean over runs; low, high: its one-sided 99% ends,
-    None with fewer than MIN_RUNS."""
+    """The verdict of a load. share: of all requests over the limit, mean over runs, with a control adjusted by it; low,
+    high: its one-sided 99% ends, None with fewer than MIN_RUNS. explained: part of the variance between runs that the
+    control explains, None without one."""
 
     verdict: LoadVerdict
     share: float
     low: float | None
     high: float | None
+    explained: float | None = None
 
 
-def decide(over: Sequence[int], scheduled: Sequence[int], bound: LatencyBound, on_time: bool = True) -> Decision:
+def decide(
+    over: Sequence[int],
+    scheduled: Sequence[int],
+    bound: LatencyBound,
+    on_time: bool = True,
+    control: Control | None = None,
+) -> Decision:
     """The verdict from each run's number of requests over the limit and number of scheduled requests.
 
     PASS: the upper end of the share is at or below the bound's; FAIL: the lower end is above it. The interval is
-    Student's t over runs. All runs together must also decide by the binomial distribution, the best case, else runs
+    Student's t over runs, with a control that of the linear regression on it (S. S. Lavenberg and P. D. Welch, A
+    perspective on the use of control variables to increase the efficiency of Monte Carlo simulations, Management
+    Science 27(3), 1981). All runs together must also decide by the binomial distribution, the best case, else runs
     with equal shares would decide whatever their length: ten runs of five requests, none over the limit.
     """
     shares = np.asarray(over, dtype=np.float64) / np.asarray(scheduled, dtype=np.float64)
     share = float(shares.mean())
     if shares.size < MIN_RUNS:
         return Decision("UNDECIDED" if on_time else "LOAD NOT REACHED", share, None, None)
-    half = t_critical(shares.size - 1, 2 * ONE_SIDED - 1) * float(shares.std(ddof=1)) / math.sqrt(shares.size)
+    share, error, freedom, explained = _estimate(shares, control)
+    half = t_critical(freedom, 2 * ONE_SIDED - 1) * error
     low, high = max(0.0, share - half), min(1.0, share + half)
+    requests, count = sum(scheduled), math.ceil(share * sum(scheduled) - 1e-9)
     verdict: LoadVerdict = "UNDECIDED"
     if not on_time:
         verdict = "LOAD NOT REACHED"
-    elif high <= bound.allowed and is_enough(sum(over), sum(scheduled), bound.quantile):
+    elif high <= bound.allowed and is_enough(count, requests, bound.quantile):
         verdict = "PASS"
-    elif low > bound.allowed and at_most(sum(over) - 1, sum(scheduled), bound.quantile) >= ONE_SIDED:
+    elif low > bound.allowed and at_most(count - 1, requests, bound.quantile) >= ONE_SIDED:
         verdict = "FAIL"
-    return Decision(verdict, share, low, high)
+    return Decision(verdict, share, low, high, explained)
+
+
+def _estimate(shares: NDArray[np.float64], control: Control | None) -> tuple[float, float, int, float | None]:
+    """(mean share, its standard error, degrees of freedom, part of the variance that the control explains)."""
+    count, mean = shares.size, float(shares.mean())
+    x = np.asarray(control.shares, dtype=np.float64) if control is not None else np.zeros(count)
+    centred, apart = x - x.mean(), shares - mean
+    spread, total = float(centred @ centred), float(apart @ apart)
+    if control is None or count < MIN_CONTROLLED or spread == 0:
+        return mean, float(shares.std(ddof=1)) / math.sqrt(count), count - 1, None
+    slope, luck = float(centred @ apart) / spread, float(x.mean()) - control.expected
+    residuals = apart - slope * centred
+    rest = float(residuals @ residuals)
+    variance = rest / (count - 2) * (1 / count + luck**2 / spread) + (slope * control.error) ** 2
+    return max(0.0, mean - slope * luck), math.sqrt(variance), count - 2, 1 - rest / total if total else None
 
 
 def bracket(points: Iterable[tuple[float, LoadVerdict]]) -> tuple[float | None, float | None]:

@@ -16,6 +16,9 @@ CURVE = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 MAP_SHARES = (0.2, 0.4, 0.6, 0.8)
 """Rates of the map, as shares of the highest capacity of its policies."""
 
+MEASURED_RUNS = 200
+"""Simulated runs of a load that is also measured."""
+
 MAP_DELAYS = (0.0, 0.02, 0.05, 0.1, 0.2)
 """Delays of the map, as shares of the bound; the case's own delay is added."""
 
@@ -36,11 +39,14 @@ def predict(load: LoadCase, service: ServiceRun, service_sha256: str, seed: int,
     peak = _peak(times, load, load.bound, seed)
     capacity = times.capacity_per_s(policy, workers)
     steps = points_of(load, peak.rate_per_s if peak else None)
-    rates = sorted(
-        {round(share * capacity, 6) for share in CURVE} | {one.rate_per_s for one in steps if one.rate_per_s}
-    )
     count = requests_at(load, peak.rate_per_s if peak else capacity)
-    curve = load_points(times, policy, workers, rates, bound, count, seed)
+    measured = {one.rate_per_s for one in steps if one.rate_per_s}
+    rates = {round(share * capacity, 6) for share in CURVE} - measured
+    curve = [*load_points(times, policy, workers, sorted(rates), bound, count, seed)]
+    for rate in measured:
+        # As long as the real replications, and many: these are also the expectation of their control variate.
+        curve += load_points(times, policy, workers, [rate], bound, requests_at(load, rate), seed, MEASURED_RUNS)
+    curve.sort(key=lambda point: point.rate_per_s)
     return Prediction(
         load_id=load.load_id,
         settings_id=service.settings_id,
@@ -98,6 +104,7 @@ def _point(replayed: Replayed) -> PredictedPoint:
         p99_band_ns=replayed.p99_band,
         mean_ns=replayed.mean_ns,
         over_share=replayed.share_over,
+        over_error=replayed.share_error,
         goodput_per_s=replayed.goodput_per_s,
         mean_batch=replayed.mean_batch,
         utilisation=replayed.utilisation,

@@ -59,6 +59,7 @@ from harness.core.schemas.claim_record import (
     Substitute,
 )
 from harness.core.schemas.comparison_record import (
+    ComparedLoad,
     ComparedRow,
     Comparison,
     Design,
@@ -233,6 +234,7 @@ __all__ = [
     "ClaimedValue",
     "Clock",
     "ColdCosts",
+    "ComparedLoad",
     "ComparedRow",
     "Comparison",
     "ContextTimes",

@@ -229,6 +229,8 @@ class PredictedPoint(Record):
     p99_band_ns: Interval
     mean_ns: float
     over_share: float
+    over_error: float = 0.0
+    """Standard error of over_share over the simulated replications."""
     goodput_per_s: float
     mean_batch: float
     utilisation: float
@@ -307,6 +309,9 @@ class LoadedPoint(Record):
     """Share of the scheduled requests within the bound."""
     goodput_per_s: float | None = None
     over_share: float | None = None
+    """Mean over replications; with a control variate adjusted by it, so it may differ from 1 - goodput."""
+    over_explained: float | None = None
+    """Part of the variance between replications that replay of their own schedules explains. None: not adjusted."""
     over_low: float | None = None
     over_high: float | None = None
     """One-sided 99% bounds of the share over the bound."""

@@ -362,11 +362,17 @@ def _heat_panel(panel: HeatPanel, colour: str) -> Plot:
         "ygap": 2,
         "customdata": [panel.tags] * len(cells),
     }
-    x, y = ({"type": "category", "categoryorder": "array", "categoryarray": [escape(name) for name in names]}
-            for names in (panel.x, reversed(panel.y)))  # fmt: skip
+    # Categories of x are in the order of the cells; the page's script orders those of y.
+    order = [escape(name) for name in reversed(panel.y)]
     layout = {
-        "xaxis": {**x, "title": {"text": escape(panel.x_label)}},
-        "yaxis": {**y, "title": {"text": escape(panel.y_label)}, "automargin": True},
+        "xaxis": {"type": "category", "title": {"text": escape(panel.x_label)}},
+        "yaxis": {
+            "type": "category",
+            "categoryorder": "array",
+            "categoryarray": order,
+            "title": {"text": escape(panel.y_label)},
+            "automargin": True,
+        },
         "shapes": [_frame(row, column, len(panel.y)) for row, line in enumerate(panel.cells)
                    for column, cell in enumerate(line) if cell.chosen],
     }  # fmt: skip
@@ -377,7 +383,7 @@ def _frame(row: int, column: int, rows: int) -> dict[str, Any]:
     """A frame around a cell; categories of y count from the bottom."""
     at = rows - 1 - row
     place = {"x0": column - 0.47, "x1": column + 0.47, "y0": at - 0.45, "y1": at + 0.45}
-    return {"type": "rect", "xref": "x", "yref": "y", **place, "line": {"width": 2}}
+    return {"type": "rect", "layer": "above", "xref": "x", "yref": "y", **place, "line": {"width": 2}}
 
 
 # --- stacked bars -------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def _answer(key: LoadGroup, rows: Sequence[LoadRow]) -> str:
     if key.scenario == "offline":
         rate = f"{units.significant(highest_load(first))} {units.ITEMS[first.kind]}/s offline"
         return f"{where(key)}: {name} {rate} (batch {first.max_batch}){cost}{others}"
-    policy = f"batching {policy_name(first)}"
+    policy = "no batching" if policy_name(first) == "none" else f"batches {policy_name(first)}"
     return f"{where(key)}: {name} {peak_text(first)} ({policy}){cost}{others}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from harness.core.schemas import LoadedPoint, LoadRow, MapCell, Summary
 from harness.reporting import units
@@ -95,9 +96,12 @@ def parts_table(rows: Sequence[LoadRow]) -> Table[Loaded] | None:
 
 def point_lines(summary: Summary) -> list[Line]:
     """A line for each measured load of each sound row."""
-    lines = lines_of(summary.loads)
-    return [about_load(summary, line.row, {"point": line.point.point, "clients": line.point.clients},
-                       columns(LOADED, line.point, CSV_UNITS)) for line in lines]  # fmt: skip
+    return [
+        about_load(summary, row, {"point": one.point, "clients": one.clients}, columns(LOADED, one, CSV_UNITS))
+        for row in summary.loads
+        if is_sound(row)
+        for one in row.points
+    ]
 
 
 def replay_lines(summary: Summary) -> list[Line]:
@@ -180,6 +184,16 @@ def _in_band(line: Loaded) -> str:
     return ABSENT if line.point.in_band is None else f"{line.point.in_band} of {line.point.replications}"
 
 
+def _control_note(explained: Sequence[float]) -> str:
+    """On the control variate, where the share of a line is adjusted by it."""
+    if not explained:
+        return ""
+    return (
+        " The luck of the schedules is taken out of this share by replay of each of them (control variate), which "
+        f"explains {median(explained):.0%} of the variance between replications, median of these lines."
+    )
+
+
 def _loadgen_note(lines: Sequence[Loaded]) -> str:
     """On early stopping, where a line has LoadGen's verdict."""
     if not any(line.point.loadgen for line in lines):
@@ -191,6 +205,7 @@ def _loadgen_note(lines: Sequence[Loaded]) -> str:
 
 def _note(lines: Sequence[Loaded], server: bool) -> str:
     first = lines[0].point
+    explained = [line.point.over_explained for line in lines if line.point.over_explained is not None]
     counts = sorted({line.point.replications for line in lines})
     runs = f"{units.either(counts, 'replication')} of about {first.requests // max(1, first.replications):,} requests"
     if not server:
@@ -202,4 +217,5 @@ def _note(lines: Sequence[Loaded], server: bool) -> str:
         f"{runs} a line, each with a seed of its own and an empty queue at its start. Latency from the scheduled "
         "instant. Over the bound: share of all scheduled requests, with one-sided 99% ends by Student's t over "
         "replications; PASS where the upper end is within the allowed share, FAIL where the lower end is above it."
-    ) + _loadgen_note(lines)
+        f"{_control_note(explained)}{_loadgen_note(lines)}"
+    )

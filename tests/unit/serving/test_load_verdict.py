@@ -11,7 +11,7 @@ from benchmarks.load_verdicts import verdicts
 from harness.core.errors import UsageError
 from harness.core.schemas import LatencyBound
 from harness.serving import early_stopping, load_verdict
-from harness.serving.load_verdict import bracket, decide, parse_bound
+from harness.serving.load_verdict import Control, bracket, decide, parse_bound
 
 P99 = LatencyBound(quantile=0.99, limit_ns=50_000_000)
 
@@ -115,10 +115,28 @@ def test_the_bracket_ends_at_the_first_fail() -> None:
 
 def test_error_rates_of_verdicts_by_simulation() -> None:
     """A quick version of benchmarks/load_verdicts.py, with its functions: false PASS at the bound at most 5%, PASS at
-    0.90 of it at least 85%."""
-    peak = 55.13  # its true_peak
+    0.90 of it at least 85%; with replay as control also at 0.95 with 30 replications."""
+    peak = 55.0  # its true_peak
     at_the_bound, below = verdicts(2, peak, 10, 60), verdicts(3, 0.90 * peak, 10, 60)
     assert at_the_bound["PASS"] / 60 <= 0.05
     assert below["PASS"] / 60 >= 0.85
     assert at_the_bound["FAIL"] / 60 <= 0.05
     assert verdicts(4, 1.10 * peak, 30, 4) == {"FAIL": 4}
+    assert verdicts(2, peak, 10, 40, controlled=True)["PASS"] / 40 <= 0.05
+    assert verdicts(2, 0.95 * peak, 30, 20, controlled=True)["PASS"] / 20 >= 0.85
+
+
+def test_a_control_takes_out_the_luck_of_the_schedules() -> None:
+    """Shares that are twice those of replay, whose schedules were harder than on average: exact, without scatter."""
+    shares = (0.004, 0.006, 0.008, 0.010, 0.012)
+    over = [round(2 * share * 10_000) for share in shares]
+    found = decide(over, [10_000] * 5, P99, control=Control(shares, expected=0.003, error=0.0))
+    assert found.explained == pytest.approx(1)
+    assert found.share == found.high == pytest.approx(0.006)  # 2 x 0.003, where the plain mean is 0.016
+    assert found.verdict == "PASS"
+    assert decide(over, [10_000] * 5, P99).verdict == "UNDECIDED"
+    unsure = decide(over, [10_000] * 5, P99, control=Control(shares, expected=0.003, error=0.001))
+    assert unsure.high == pytest.approx(0.006 + 4.540703 * 2 * 0.001)  # t with 3 degrees of freedom at 99%
+    # Replay that says nothing changes nothing, and too few replications have no slope.
+    assert decide(over, [10_000] * 5, P99, control=Control((0.0,) * 5, 0.0, 0.0)) == decide(over, [10_000] * 5, P99)
+    assert decide(over[:4], [10_000] * 4, P99, control=Control(shares[:4], 0.003, 0.0)).explained is None
