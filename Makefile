@@ -35,6 +35,7 @@ REQUESTS    ?=#? most requests of a replication (2000)
 DURATION    ?=#? longest replication, as 4s (4s)
 PRICE       ?=#? price of the machine an hour, for the cost of a million requests
 LOADGEN     ?=#? 1: one long run a load, by MLPerf LoadGen's rules
+ENDPOINT    ?=#? running service to load in place of a backend, as kserve+http://127.0.0.1:8000/v2/models/<name>; needs RATES
 
 #- Files: read by every target that runs a stage
 RESULTS     ?= results#? folder of results
@@ -125,7 +126,8 @@ PLAN   = $(STAGE).plan --config "$$CONFIG" $(CHOSEN) $(if $(TUNE),--tune) \
 SCENARIO = --scenarios "$$SCENARIOS" --bound "$$BOUND" --rates "$$RATES" --max-batch "$$MAX_BATCH" --max-delay "$$MAX_DELAY" \
            --workers "$$WORKERS" --clients "$$CLIENTS" $(if $(SAMPLES),--samples "$$SAMPLES") \
            $(if $(REPLICATIONS),--replications "$$REPLICATIONS") $(if $(REQUESTS),--requests "$$REQUESTS") \
-           $(if $(DURATION),--duration "$$DURATION") $(if $(PRICE),--price "$$PRICE") $(if $(LOADGEN),--loadgen)
+           $(if $(DURATION),--duration "$$DURATION") $(if $(PRICE),--price "$$PRICE") $(if $(LOADGEN),--loadgen) \
+           $(if $(ENDPOINT),--endpoint "$$ENDPOINT")
 LOAD = $(STAGE).load $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 EXPORT = $(STAGE).export $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
 ENGINES = $(STAGE).build_engine $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
@@ -141,7 +143,7 @@ PROFILE = $(STAGE).profile_ops $(PLACE) --models-dir "$$MODELS_DIR" --python "$$
 ASKED = $(strip $(if $(filter override,$(origin CONFIG)),CONFIG) $(DEVICE) $(MODELS) $(BACKENDS) $(PRECISIONS) $(BATCHES) $(SEQ_LENGTHS) \
         $(BOUNDARIES) $(MODES) $(SETTINGS) $(INPUTS) $(EXPORTER) $(TUNE) $(ROUNDS) $(MAX_ROUNDS) $(INTERVAL) $(BUDGET) \
         $(SCENARIOS) $(BOUND) $(RATES) $(MAX_BATCH) $(MAX_DELAY) $(WORKERS) $(CLIENTS) $(SAMPLES) $(REPLICATIONS) $(REQUESTS) \
-        $(DURATION) $(PRICE) $(LOADGEN))
+        $(DURATION) $(PRICE) $(LOADGEN) $(ENDPOINT))
 AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
 REPORT = $(STAGE).report $(PLACE) $(if $(PLAIN_CHARTS),--plain-charts)
 COMPARE = $(STAGE).compare $(PLACE) $(if $(BASELINE),--baseline "$$BASELINE") --threshold "$$THRESHOLD" \

@@ -72,6 +72,12 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("DURATION", "--duration", ("plan",), "longest replication (4s)"),
     Variable("PRICE", "--price", ("plan",), "price of the machine an hour, for the cost of a million requests"),
     Variable("LOADGEN", "--loadgen", ("plan",), "one long run a load, by MLPerf LoadGen's rules", switch=True),
+    Variable(
+        "ENDPOINT",
+        "--endpoint",
+        ("plan",),
+        "running service to load in place of a backend, as kserve+http://127.0.0.1:8000/v2/models/<name>",
+    ),
     Variable("BACKEND_PYTHONS", "--python", _PROCESSES, "backend=path of a Python that has its libraries"),
     Variable("CARDS", "--cards", ("spread",), "GPUs to spread the models over, as 0,1,2,3"),
     Variable("LAYERS", "--layers", ("profile_ops",), "layers to show: groups, module paths with *, classes"),

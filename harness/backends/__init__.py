@@ -64,6 +64,18 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         not_offered=dict.fromkeys(("tf32", "fp16", "bf16", "int8"), "spin computes nothing"),
         computes=False,
     ),
+    "endpoint": BackendInfo(
+        target="harness.backends.endpoint:RunningService",
+        summary="a running service, named by ENDPOINT=<address>: load scenarios only (docs/endpoints.md)",
+        requires=(),
+        preload=("numpy", "harness.endpoints.issuing"),
+        precisions={"cpu": ("fp32", "tf32", "fp16", "bf16")},
+        artifact="module",
+        not_offered={"int8": "name the precision whose tolerance the answers of a quantised service shall meet"},
+        modes=("sync",),
+        modes_not_offered=dict.fromkeys(("pipelined", "offline"), "the scenarios of load have their own"),
+        remote=True,
+    ),
     "torch-eager": _torch(
         target="harness.backends.torch.eager:TorchEager",
         profiler="harness.backends.torch.profile:eager",

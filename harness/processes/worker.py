@@ -53,6 +53,7 @@ from harness.core.protocol import (
 from harness.core.safe_files import open_to_write
 from harness.core.schemas import Case, Failed, LoadFailure, Measured
 from harness.core.timestamps import utc_now
+from harness.processes.endpoint_process import serve_endpoint
 from harness.processes.load_process import serve_load
 from harness.serving.load_case import replication_digest
 from harness.timing.clock import calibrate
@@ -147,7 +148,7 @@ def _serve_and_exit(job: LoadJob, emit: Callable[[Event], None]) -> NoReturn:
     try:
         log = _log_to(files.log)
         try:
-            serve_load(job, enter)
+            (serve_load if job.load.endpoint is None else serve_endpoint)(job, enter)
             log.unlink(missing_ok=True)
         except StorageError:
             raise

@@ -137,6 +137,7 @@ ALL = {
     "DURATION": "2s",
     "PRICE": "2.5",
     "LOADGEN": "1",
+    "ENDPOINT": "kserve+http://h/v2/models/m",
     "MODELS_DIR": "m",
     "FORCE": "1",
     "BACKEND_PYTHONS": "x=/p",
