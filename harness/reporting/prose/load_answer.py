@@ -41,7 +41,7 @@ def _answer(key: LoadGroup, rows: Sequence[LoadRow]) -> str:
     others = f"; {units.count(len(lines) - 1, 'other deployment')} in the details" if len(lines) > 1 else ""
     cost = f", {units.significant(first.cost_per_million)} per million requests" if first.cost_per_million else ""
     if key.scenario == "offline":
-        rate = f"{units.significant(highest_load(first))} {units.ITEMS[first.kind]}/s offline"
+        rate = f"{units.significant(highest_load(first))} {units.SAMPLE_NAMES[first.kind]}/s offline"
         return f"{where(key)}: {name} {rate} (batch {first.max_batch}){cost}{others}"
     policy = "no batching" if policy_name(first) == "none" else f"batches {policy_name(first)}"
     return f"{where(key)}: {name} {peak_text(first)} ({policy}){cost}{others}"
