@@ -52,7 +52,8 @@ AUDIT_SERVICE ?= pypi#? audit: where to ask for known vulnerabilities: pypi or o
 
 #- Where stages run: read by every target that runs a stage
 WHERE       ?= $(or $(value RUN),auto)#? local, docker, auto (docker where an engine answers; builds the CPU image), or system: this PYTHON as it is
-CARDS       ?=#? bench and run: GPUs to spread the models over, as 0,1,2,3
+CARDS       ?=#? bench and run: GPUs to measure on at the same time: all, or as 0,1,2,3
+LAYOUT      ?=#? with CARDS: models (default) or cases are spread over them, or copies of each case run on all at once
 BACKEND_PYTHONS ?= $(value PYTHONS)#? engines, run, energy, profile, reproduce, ab, bench: backend=path of a Python that has its libraries, comma-separated, as tensorrt=/opt/trt/bin/python
 TORCH_INDEX ?=#? extra package index that has a CPU-only torch for this platform
 DOCKER      ?= docker#? container engine, docker or podman
@@ -110,8 +111,8 @@ PLAN   = $(STAGE).plan --config "$$CONFIG" $(CHOSEN) $(if $(TUNE),--tune) \
 EXPORT = $(STAGE).export $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
 ENGINES = $(STAGE).build_engine $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 ROOF = $(STAGE).roof $(PLACE) $(if $(FORCE),--force)
-SPREAD = $(STAGE).spread $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" --cards "$$CARDS" $(if $(FORCE),--force)
-MEASURE = $(if $(CARDS),$(SPREAD),$(ONE_BY_ONE))
+SPREAD = $(STAGE).spread $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" --cards "$$CARDS" $(if $(LAYOUT),--layout "$$LAYOUT") $(if $(FORCE),--force)
+MEASURE = $(if $(CARDS)$(LAYOUT),$(SPREAD),$(ONE_BY_ONE))
 # Make expands a recipe when its first line begins: the budget counts from there.
 ONE_BY_ONE = $(STAGE).run $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force) --began $(shell date +%s)
 ENERGY = $(STAGE).energy $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
@@ -150,7 +151,7 @@ else
 bench: where ## Do everything: plan, export, engines on a GPU, roof, run, aggregate, report
 	@$(PLAN)
 	@code=0; $(EXPORT) || code=$$?; case $$code in 0|10) ;; *) exit $$code ;; esac  # 10: the rows of some models say why they were not exported
-	@code=0; $(if $(CARDS),:,$(ENGINES)) || code=$$?; \
+	@code=0; $(if $(CARDS)$(LAYOUT),:,$(ENGINES)) || code=$$?; \
 	case $$code in 0|5|8) ;; *) exit $$code ;; esac  # 5, 8: no TensorRT, or an engine was not built; their rows say so
 	@code=0; $(ROOF) || code=$$?; case $$code in 0|5) ;; *) exit $$code ;; esac  # 5: no limits here; rows say so
 	@code=0; $(MEASURE) || code=$$?; \

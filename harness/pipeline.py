@@ -60,7 +60,8 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("INTERVAL", "--target-interval", ("plan",), "half-width of the 95%% interval that ends a case, as 0.5%%"),
     Variable("BUDGET", "--budget", ("plan",), "time of the whole command after which no further round begins, as 10m"),
     Variable("BACKEND_PYTHONS", "--python", _PROCESSES, "backend=path of a Python that has its libraries"),
-    Variable("CARDS", "--cards", ("spread",), "GPUs to spread the models over, as 0,1,2,3"),
+    Variable("CARDS", "--cards", ("spread",), "GPUs to measure on at the same time: all, or as 0,1,2,3"),
+    Variable("LAYOUT", "--layout", ("spread",), "what CARDS share: models, cases, or copies of each case"),
     Variable("LAYERS", "--layers", ("profile_ops",), "layers to show: groups, module paths with *, classes"),
     Variable("DEPTH", "--depth", ("profile_ops",), "depth of the module tree down to which layers are shown"),
     Variable("PROFILE_RUNS", "--runs", ("profile_ops",), "inferences under a profiler (20)"),
@@ -194,7 +195,7 @@ def steps(
     plans: False keeps the plan of the results folder. began_s: start of the command, in seconds since 1970, from which
     a time budget counts.
     """
-    if choices.get("CARDS"):
+    if choices.get("CARDS") or choices.get("LAYOUT"):
         chain = [Step("spread", decides=True) if step.stage == "run" else step for step in chain if not step.on_gpu]
     began = () if began_s is None else ("--began", str(began_s))
     return tuple(

@@ -23,7 +23,9 @@ results/profiles/<case_id>/{model,parts,memory}.json  parts.md  memory.png  memo
                               <repeat>.usage.json, the monitor's record of that repeat
                               <level>.log of a failed level; events.out.tfevents.profile for TensorBoard
 results/profile.md  profile.html  profiles/charts/*.{png,svg}  the same report for only the profiled cases
-results/cards/<card>/…    a results folder for each GPU while models are spread over several
+results/cards/<card>/…    a results folder for each GPU while models or cases are spread over several
+results/copies/<case_id>.json                 a case on all GPUs at once; copies/slots/<slot>/raw/… its samples
+results/neighbours.json   neighbours/…        cases measured alone again after a spread, and their samples
 results/selftest.json  selftest.md  selftest/<trial>/…
 results/comparison.json  comparison.md  pr-comment.md  junit.xml
 results/ab/…                                  results folder of an A/B run for the state here, with states.json
@@ -325,6 +327,22 @@ class Results:
     def cards(self) -> list[Results]:
         """The existing results folders of GPUs."""
         return [Results(folder) for folder in sorted((self.root / "cards").glob("*"))]
+
+    def copies(self, case_id: str) -> Path:
+        return self.root / "copies" / f"{case_id}.json"
+
+    def copies_of(self, slot: int) -> Results:
+        """A separate results folder for the samples of each slot while a case runs on all (LAYOUT=copies)."""
+        return Results(self.root / "copies" / "slots" / str(slot))
+
+    @property
+    def neighbours(self) -> Path:
+        return self.root / "neighbours.json"
+
+    @property
+    def neighbours_alone(self) -> Results:
+        """A separate results folder for the cases that are measured alone again (LAYOUT=cases)."""
+        return Results(self.root / "neighbours")
 
     def claim(self, name: str) -> Results:
         """A separate results folder for measurements that check a published claim (harness/reproduce.py)."""

@@ -24,7 +24,9 @@ from harness.reporting.tables.engines_table import engines_table
 from harness.reporting.tables.flags_table import flags_table
 from harness.reporting.tables.latency_table import latency_table
 from harness.reporting.tables.machine_load_table import machine_load_table
+from harness.reporting.tables.neighbours_table import neighbours_table
 from harness.reporting.tables.roofline_table import roofline_table
+from harness.reporting.tables.scaling_table import devices_table, scaling_table, scaling_title
 from harness.reporting.tables.tried_settings_table import tried_table
 from harness.reporting.tables.unmeasured_table import unmeasured_table
 from harness.reporting.writers.markdown import escape, section, table_text
@@ -60,6 +62,7 @@ def document(
             _table_section(summary, key, rows, details(summary, key, rows, by_id), charts, several)
             for key, rows in tables
         ),
+        over_devices(summary),
         _optional("Profile", profile),
         _optional("Harness overhead", calibrated(summary)),
         _optional("Not measured", table_text(unmeasured_table(summary.rows))),
@@ -132,6 +135,18 @@ def _images(found: Sequence[tuple[str, str]]) -> str:
 
 def _optional(title: str, text: str) -> str:
     return section(title, text) if text else ""
+
+
+def over_devices(summary: Summary) -> str:
+    """The section on several devices that worked at the same time; empty where none did."""
+    title = scaling_title(summary)
+    by_device = table_text(devices_table(summary))
+    return title and section(
+        title,
+        table_text(scaling_table(summary)),
+        section("By device", by_device, level=3) if by_device else "",
+        table_text(neighbours_table(summary)),
+    )
 
 
 def calibrated(summary: Summary) -> str:

@@ -14,11 +14,13 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
     CpuRoof       1  first format
     Environment   1  first format
     RawRecord     2  Measured | Failed, sealed with a checksum (core/store.py); settings_id was plan_id in format 1;
-                     cpu_use and stops came later, None in older files
+                     cpu_use and stops came later, None in older files; windows too, empty in older files
     Usage         2  settings_id was plan_id in format 1; the use of the allowed CPUs and of their siblings, `stopped`
                      and `busiest` came later, None or empty in older files
     Running       1  first format
     Exporting     1  first format
+    Copies        1  first format
+    NeighbourCheck 1 first format
     Energy        2  settings_id was plan_id in format 1
     ModelProfile  2  settings_id was plan_id in format 1; activation_alone_bytes came later, None in older files
     PartsProfile  1  first format; launch_gaps, ratios, steady, usage, grade and flags came later, None or empty before
@@ -27,7 +29,8 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
     Summary       3  the figures of a row of grade F are in Row.void, in formats 1 and 2 in the row itself;
                      plan_id and settings_id as in Plan since format 2; throughput_ci95 came later, None in older files,
                      whose percentiles pool samples; Row.checks, inputs and Latency.process_rounds came later, empty in
-                     older files
+                     older files; copies too, and neighbours,
+                     None there
     Comparison    1  first format; p_rank_holm, rounds, Side.config, design, ComparedRow.relative came later, absent in
                      older files
     States        1  first format
@@ -60,6 +63,15 @@ from harness.core.schemas.comparison_record import (
     Side,
     State,
     States,
+)
+from harness.core.schemas.copies_record import (
+    Copies,
+    CopyFailure,
+    CopyProcess,
+    CopyTimes,
+    DeviceSlot,
+    NeighbourCheck,
+    NeighbourSample,
 )
 from harness.core.schemas.energy_record import Energy
 from harness.core.schemas.environment_record import (
@@ -124,6 +136,7 @@ from harness.core.schemas.raw_record import (
     Repeats,
     SplitSamples,
     Stops,
+    TimedWindow,
     Usage,
     UsageSample,
 )
@@ -161,6 +174,7 @@ from harness.core.schemas.vocabulary import (
     Quantity,
     Record,
     SettingsId,
+    Situation,
     Status,
     Stopped,
     Verdict,
@@ -191,6 +205,10 @@ __all__ = [
     "ColdCosts",
     "ComparedRow",
     "Comparison",
+    "Copies",
+    "CopyFailure",
+    "CopyProcess",
+    "CopyTimes",
     "CpuLimits",
     "CpuRoof",
     "CpuUse",
@@ -198,6 +216,7 @@ __all__ = [
     "Design",
     "Device",
     "DeviceSamples",
+    "DeviceSlot",
     "DeviceTimes",
     "Difference",
     "Differing",
@@ -233,6 +252,8 @@ __all__ = [
     "Measurement",
     "Memory",
     "Mode",
+    "NeighbourCheck",
+    "NeighbourSample",
     "OnnxArtifact",
     "OnnxCheck",
     "OutputsTime",
@@ -266,6 +287,7 @@ __all__ = [
     "SettingsId",
     "ShapeProfile",
     "Side",
+    "Situation",
     "Software",
     "Speedup",
     "Split",
@@ -279,6 +301,7 @@ __all__ = [
     "Summary",
     "TensorSpec",
     "TextPreparation",
+    "TimedWindow",
     "Unavailable",
     "Usage",
     "UsageSample",

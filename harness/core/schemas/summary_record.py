@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, SerializerFunctionWrapHandler, field_serializer, model_validator
 
 from harness.core.safe_paths import RelativePath
+from harness.core.schemas.copies_record import Copies, NeighbourCheck
 from harness.core.schemas.energy_record import Energy
 from harness.core.schemas.environment_record import Environment, Unavailable
 from harness.core.schemas.export_record import EngineRecord, ExportRecord
@@ -378,6 +379,10 @@ class Summary(Identified):
     """By name: metrics of plugins."""
     energies: dict[str, Energy] = {}
     """By case id: measurements of `make energy` with this plan's settings."""
+    copies: dict[str, Copies] = {}
+    """By case id: cases that ran on all devices at once (LAYOUT=copies), with this plan's settings."""
+    neighbours: NeighbourCheck | None = None
+    """Where the cases were spread over devices (LAYOUT=cases)."""
     inputs: dict[RelativePath, Sha256] = {}
     """sha256, without the seal, of every record that it was computed from, by path below the results folder, or below
     `models/` (core/chain.py); empty in older files."""

@@ -212,6 +212,10 @@ def _sections(
         yield Section("recommendations", "Recommendations", "recommendations.html.j2", {"about": about})
     if what_if:
         yield _prose("what-if", "What if", what_if)
+    if over_devices := details.over_devices(summary):
+        title, _, text = over_devices.removeprefix("## ").partition("\n\n")
+        groups = [plotly_drawer.draw(chart.spec) for chart in selection.of_devices(summary)] if with_plots else []
+        yield Section("devices", title, "devices.html.j2", {"groups": groups, "body": prose.blocks(text)})
     if profile:
         plots = [plot for kin in families for plot in kin.plots] if with_plots else []
         content = {"kins": families, "groups": plots, "body": prose.blocks(profile)}
