@@ -9,7 +9,7 @@ Models and cases are measured by `run`: this stage starts it with a GPU and CPUs
 With a plan for CPUs, `cases` and `copies` use shares of the CPUs as devices.
 
 reads   results/plan.json, exports/<slug>/export.json
-writes  what build_engine and run write; meanwhile results/cards/<card>/…; results/neighbours.json, neighbours/…;
+writes  what build_engine and run write; meanwhile results/cards/<gpu>/…; results/neighbours.json, neighbours/…;
         results/copies/<case_id>.json, copies/slots/<slot>/…
 """
 
@@ -134,16 +134,16 @@ def _models(asked: _Request, pool: _Pool) -> int:
     names = [model.name for model in plan.models]
     cli.say(f"{count(len(names), 'model')} to measure on {_named(asked.slots)}.")
     for place, name in enumerate(names):
-        share([case for case in plan.cases if case.model == name], results, results.card(place))
-        shutil.copyfile(results.plan, results.card(place).plan)
-    own = [str(results.card(place).root) for place in range(len(names))]
+        share([case for case in plan.cases if case.model == name], results, results.gpu_folder(place))
+        shutil.copyfile(results.plan, results.gpu_folder(place).plan)
+    own = [str(results.gpu_folder(place).root) for place in range(len(names))]
     measure = [
         ["run", "--results", root, *asked.passed, "--models", name] for root, name in zip(own, names, strict=True)
     ]
     failures = pool.run(measure, names)
     for place, name in enumerate(names):
-        share([case for case in plan.cases if case.model == name], results.card(place), results)
-        shutil.rmtree(results.card(place).root, ignore_errors=True)
+        share([case for case in plan.cases if case.model == name], results.gpu_folder(place), results)
+        shutil.rmtree(results.gpu_folder(place).root, ignore_errors=True)
     return failures
 
 
@@ -161,13 +161,13 @@ def _cases(asked: _Request, pool: _Pool) -> int:
     ended: dict[int, int] = {}
     commands = []
     for place, cases in enumerate(own):
-        share(cases, results, results.card(place))
-        store.save(results.card(place).plan, part_of(plan, cases))
-        commands.append(["run", "--results", str(results.card(place).root), *asked.passed])
+        share(cases, results, results.gpu_folder(place))
+        store.save(results.gpu_folder(place).plan, part_of(plan, cases))
+        commands.append(["run", "--results", str(results.gpu_folder(place).root), *asked.passed])
     failures = pool.run_each(commands, [f"cases-{place}" for place in range(len(slots))], ended)
     for place, cases in enumerate(own):
-        share(cases, results.card(place), results)
-        shutil.rmtree(results.card(place).root, ignore_errors=True)
+        share(cases, results.gpu_folder(place), results)
+        shutil.rmtree(results.gpu_folder(place).root, ignore_errors=True)
     check = NeighbourCheck(
         settings_id=plan.settings_id,
         created_at=utc_now(),
@@ -397,12 +397,12 @@ def start(command: Command, environment: dict[str, str], log: Path) -> int:
 def _engines_to_build(results: Results, passed: Sequence[str]) -> list[str] | None:
     """Names of missing engines, as listed by the stage that builds them; None where it failed."""
     command = [sys.executable, "-m", "harness.build_engine", "--results", str(results.root), *passed, "--only-list"]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own module
-    if told.returncode:
+    listing = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own module
+    if listing.returncode:
         # No engines can be built here: their rows fail with the reason, and the other rows are measured.
-        cli.warn(told.stderr.strip() or "the engines could not be listed")
+        cli.warn(listing.stderr.strip() or "the engines could not be listed")
         return None
-    return re.findall(r"engine (\S+) would be built", told.stdout)
+    return re.findall(r"engine (\S+) would be built", listing.stdout)
 
 
 def share(cases: Collection[Case], source: Results, target: Results, samples: bool = True) -> None:

@@ -28,8 +28,8 @@ MIN_CPUS = 2
 _NODES = Path("/sys/devices/system/node")
 
 _ASK = (
-    "import json, os; from harness.core.host import gpu; card = gpu.first_card(); facts = gpu.facts_of(card); "
-    "near = gpu.near_cpus(card, os.cpu_count() or 1); "
+    "import json, os; from harness.core.host import gpu; handle = gpu.first_gpu(); facts = gpu.facts_of(handle); "
+    "near = gpu.near_cpus(handle, os.cpu_count() or 1); "
     "print(json.dumps([facts.name, facts.uuid, near if isinstance(near, tuple) else None]))"
 )
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from harness.core.schemas.vocabulary import Device, Record, SettingsId, Told
+from harness.core.schemas.vocabulary import Device, MessageText, Record, SettingsId
 
 
 class DeviceSlot(Record):
@@ -49,7 +49,7 @@ class CopyFailure(Record):
 
     round: int
     slot: Annotated[int, Field(ge=0)]
-    reason: Told
+    reason: MessageText
 
 
 class Copies(Record):
