@@ -28,12 +28,15 @@ FORCE       ?=#? export, engines, roof, run, energy, profile, reproduce, ab, ben
 
 #- Comparing and checking
 PLAIN_CHARTS ?=#? bench, profile, report: 1: charts without title and caption, for papers
-BASELINE    ?=#? compare: earlier results folder, or its summary.json
+BASELINE    ?=#? compare: earlier results folder, its summary.json, or a store of runs
 THRESHOLD   ?=#? compare, ab: limits, as latency_p50<100ms; several with ; between them
 MAX_REGRESSION ?=#? compare, ab: slow-down that is accepted, as 5%
 EQUIVALENCE ?=#? compare, ab: change that counts as none, as 2% (1%)
 ACROSS      ?=#? compare: 1: another machine or version: name every difference, judge ratios over the baseline backend alone
 AGAINST     ?=#? ab: commit, folder, or backend=python to hold this folder against
+STORE       ?=#? history: folder that keeps runs over time
+COMMIT      ?=#? history: state of the measured code, if not Inferometer's checkout
+CONFIRM     ?=#? history: candidate that the A/B run in results/ab decides
 CLAIM       ?= list#? reproduce: published claim; list prints them all
 BUNDLE      ?=#? verify: archive of make bundle
 RATE        ?=#? selftest: rate of wrong verdicts to exclude at 95% (10%)
@@ -132,7 +135,7 @@ AB = $(HERE).ab --against "$$AGAINST" --config "$$CONFIG" $(if $(ROUNDS),--round
 REPRODUCE = $(STAGE).reproduce $(PLACE) --claim "$$CLAIM" $(if $(DEVICE),--device "$$DEVICE") --models-dir "$$MODELS_DIR" \
             $(if $(ROUNDS),--rounds "$$ROUNDS") --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 
-.PHONY: help bench plan export engines roof run watch energy aggregate report share compare ab reproduce bundle verify audit selftest profile models wheel test test-all check where images image-cpu image-cpu-compile image-cuda shell clean distclean
+.PHONY: help bench plan export engines roof run watch energy aggregate report share compare history ab reproduce bundle verify audit selftest profile models wheel test test-all check where images image-cpu image-cpu-compile image-cuda shell clean distclean
 
 help: ## Print this help
 	@echo "Usage: make <target> [VARIABLE=value …]"
@@ -210,7 +213,7 @@ ab: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Measure this folder a
 	@$(AB)
 
 # Commit and lock file stand in the checkout, which no image has. The report is made anew, so that it is that commit's.
-bundle verify share: $(if $(filter system,$(WHERE)),,$(VENV)/.installed)
+bundle verify share history: $(if $(filter system,$(WHERE)),,$(VENV)/.installed)
 
 bundle: ## Pack one run, from plan to report, into one archive with checksums: results/<plan_id>.tar.xz
 	@code=0; $(HERE).aggregate $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force) || code=$$?; \
@@ -223,6 +226,9 @@ verify: ## Check a bundle and make its report again, byte for byte (BUNDLE)
 # MLflow's client and its credentials are the caller's, which no image has.
 share: ## Hand the results to other programs: a CSV file of every table, metrics.prom, MLflow (MLFLOW=<URI>)
 	@$(HERE).share $(PLACE) $(if $(MLFLOW),--mlflow "$$MLFLOW")
+
+history: ## Add the run to a store (STORE), and find where cases became slower or faster
+	@$(HERE).history $(PLACE) $(if $(STORE),--store "$$STORE") $(if $(COMMIT),--commit "$$COMMIT") $(if $(CONFIRM),--confirm "$$CONFIRM")
 
 # Reads files alone, also those of a run in an image; its page would be out of reach in a container without a network.
 watch: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Show live progress of a run, on the terminal or as a page (WEB=1)

@@ -14,7 +14,7 @@ from harness.core.errors import CasesFailedError, ExportError, UnavailableError
 _EXPORTS = ("export", "build_engine", "run", "energy", "profile_ops", "spread", "reproduce", "ab")
 _PROCESSES = ("build_engine", "run", "energy", "profile_ops", "spread", "reproduce", "ab")
 _DONE_BEFORE = ("export", "build_engine", "roof", "run", "energy", "profile_ops", "spread", "reproduce", "ab")
-_READ_RESULTS = ("aggregate", "report", "share", "compare", "bundle", "watch", "selftest")
+_READ_RESULTS = ("aggregate", "report", "share", "compare", "history", "bundle", "watch", "selftest")
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,15 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("DEPTH", "--depth", ("profile_ops",), "depth of the module tree down to which layers are shown"),
     Variable("PROFILE_RUNS", "--runs", ("profile_ops",), "inferences under a profiler (20)"),
     Variable("PLAIN_CHARTS", "--plain-charts", ("report",), "charts without title and caption", switch=True),
-    Variable("BASELINE", "--baseline", ("compare",), "earlier results folder, or its summary.json"),
+    Variable("BASELINE", "--baseline", ("compare",), "earlier results folder, its summary.json, or a store of runs"),
     Variable("THRESHOLD", "--threshold", ("compare", "ab"), "limits, as latency_p50<100ms"),
     Variable("MAX_REGRESSION", "--max-regression", ("compare", "ab"), "slow-down that is accepted, as 5%%"),
     Variable("EQUIVALENCE", "--equivalence", ("compare", "ab"), "difference that counts as none, as 1%%"),
     Variable("ACROSS", "--across", ("compare",), "compare ratios across machines or versions", switch=True),
     Variable("AGAINST", "--against", ("ab",), "commit, folder or backend=python to measure against"),
+    Variable("STORE", "--store", ("history",), "folder that keeps runs over time"),
+    Variable("COMMIT", "--commit", ("history",), "state of the measured code, if not Inferometer's checkout"),
+    Variable("CONFIRM", "--confirm", ("history",), "candidate that the A/B run in results/ab decides"),
     Variable("CLAIM", "--claim", ("reproduce",), "published claim; list prints them all"),
     Variable("BUNDLE", "--bundle", ("verify",), "archive of bundle"),
     Variable("RATE", "--rate", ("selftest",), "rate of wrong verdicts to exclude"),

@@ -173,6 +173,11 @@ def _differing(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[tuple[
 Facts = Callable[[Environment], Mapping[str, Any]]
 
 
+def all_facts(environment: Environment) -> dict[str, Any]:
+    """Every fact of the machine and the libraries whose change makes samples incomparable, by name."""
+    return {**_machine(environment), **_libraries(environment)}
+
+
 def _machine(environment: Environment) -> dict[str, Any]:
     facts = {f"machine.{name}": value for name, value in environment.machine.model_dump().items()}
     limits = environment.limits.model_dump(exclude={"affinity"})

@@ -30,6 +30,8 @@ results/selftest.json  selftest.md  selftest/<trial>/…
 results/comparison.json  comparison.md  pr-comment.md  junit.xml
 results/ab/…                                  results folder of an A/B run for the state here, with states.json
 results/ab/against/…                          and for the state that it is compared with
+<store>/runs/<run_id>/{run.json,summary.json}  history.json  history.html     runs over time (harness/history.py)
+<store>/decisions/<shift_id>.json              results of A/B runs about shifts
 results/<plan_id>.tar.xz                      the whole run in one archive, with manifest.json
 results/reproduce/<claim>/…    a results folder for each claim: config.yaml, reproduction.json and reproduction.md
 """
@@ -143,7 +145,7 @@ def _suffix(sequence_length: int | None) -> str:
     return "" if sequence_length is None else f"-s{sequence_length}"
 
 
-__all__ = ["BUNDLE_MANIFEST", "ExportFiles", "ModelFolder", "Models", "Results"]
+__all__ = ["BUNDLE_MANIFEST", "ExportFiles", "ModelFolder", "Models", "Results", "RunStore"]
 
 BUNDLE_MANIFEST = "manifest.json"
 """File at the top of a bundle's folder."""
@@ -381,3 +383,39 @@ class Results:
 
     def environment(self, environment_id: str) -> Path:
         return self.environments / f"{environment_id}.json"
+
+
+@dataclass(frozen=True)
+class RunStore:
+    """The files below a store of runs over time."""
+
+    root: Path
+
+    @property
+    def runs(self) -> Path:
+        return self.root / "runs"
+
+    def run(self, run_id: str) -> Path:
+        return self.runs / run_id / "run.json"
+
+    def summary(self, run_id: str) -> Path:
+        return self.runs / run_id / "summary.json"
+
+    @property
+    def decisions(self) -> Path:
+        return self.root / "decisions"
+
+    def decision(self, shift_id: str) -> Path:
+        return self.decisions / f"{shift_id}.json"
+
+    @property
+    def history(self) -> Path:
+        return self.root / "history.json"
+
+    @property
+    def page(self) -> Path:
+        return self.root / "history.html"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / ".lock"

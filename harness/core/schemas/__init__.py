@@ -34,6 +34,7 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
     Comparison    1  first format; p_rank_holm, rounds, Side.config, design, ComparedRow.relative came later, absent in
                      older files
     States        1  first format
+    HistoryRun, Decision, History  1  first format
     Reproduction  1  first format
     Written       1  first format
     Bundle        1  first format
@@ -104,6 +105,16 @@ from harness.core.schemas.export_record import (
     Work,
 )
 from harness.core.schemas.folder_records import Bundle, BundledFile, Exporting, Running, Written
+from harness.core.schemas.history_record import (
+    Decision,
+    EnvironmentChange,
+    History,
+    HistoryPoint,
+    HistoryRun,
+    SeriesState,
+    Shift,
+    ShiftState,
+)
 from harness.core.schemas.plan_record import (
     Case,
     EngineOptions,
@@ -212,6 +223,7 @@ __all__ = [
     "CpuRoof",
     "CpuUse",
     "CustomMetric",
+    "Decision",
     "Design",
     "Device",
     "DeviceSamples",
@@ -224,6 +236,7 @@ __all__ = [
     "EngineRecord",
     "EngineRequest",
     "Environment",
+    "EnvironmentChange",
     "ExportFailure",
     "ExportOptions",
     "ExportRecord",
@@ -237,6 +250,9 @@ __all__ = [
     "GpuSample",
     "GpuUsage",
     "Grade",
+    "History",
+    "HistoryPoint",
+    "HistoryRun",
     "ImagePreparation",
     "InputSet",
     "Interval",
@@ -283,8 +299,11 @@ __all__ = [
     "SelfTest",
     "SelfTestKind",
     "SelfTestRow",
+    "SeriesState",
     "SettingsId",
     "ShapeProfile",
+    "Shift",
+    "ShiftState",
     "Side",
     "Situation",
     "Software",
