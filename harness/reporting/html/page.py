@@ -214,6 +214,11 @@ def _sections(
         yield Section("recommendations", "Recommendations", "recommendations.html.j2", {"about": about})
     if what_if:
         yield _prose("what-if", "What if", *what_if)
+    if over_devices := details.over_devices(summary):
+        title, *blocks = over_devices
+        groups = [plotly_drawer.draw(chart.spec) for chart in selection.of_devices(summary)] if with_plots else []
+        content = {"groups": groups, "body": html.blocks(blocks)}
+        yield Section("devices", str(title).removeprefix("## "), "devices.html.j2", content)
     yield from _loads(summary, with_plots)
     if profile:
         plots = [plot for group in families for plot in group.plots] if with_plots else []
