@@ -82,11 +82,11 @@ def _content(path: Path, results: Results) -> bytes:
 
 def _warn_of_folders(files: Mapping[str, bytes]) -> None:
     texts = {name: content.decode(errors="replace") for name, content in files.items() if not name.endswith(".png")}
-    telling = [name for name, text in sorted(texts.items()) if portable(text) != text]
-    if telling:
+    with_paths = [name for name, text in sorted(texts.items()) if portable(text) != text]
+    if with_paths:
         cli.warn(
-            f"{telling[0]}{' and others name' if len(telling) > 1 else ' names'} folders of this machine: an earlier "
-            "version wrote them. `make plan` again, and measure again what names them."
+            f"{with_paths[0]}{' and others name' if len(with_paths) > 1 else ' names'} folders of this machine: an "
+            "earlier version wrote them. `make plan` again, and measure again what names them."
         )
 
 

@@ -108,8 +108,8 @@ def _show(results: Results, cases: Sequence[Case], choice: LayerChoice) -> dict[
 
     Returns the profiles by case id. Raises UsageError for a word that matches no layer, before anything is written.
     """
-    told = [case for case in cases if backend_info(case.backend).profiler is not None]
-    found = [_parts(results, case) for case in told]
+    profiled = [case for case in cases if backend_info(case.backend).profiler is not None]
+    found = [_parts(results, case) for case in profiled]
     layers = [parts.layers for parts in found]
     for word in unmatched(choice.words, layers) if found else ():
         near = (
@@ -120,7 +120,7 @@ def _show(results: Results, cases: Sequence[Case], choice: LayerChoice) -> dict[
             f"No layer matches `{word}` in {units.count(len(found), 'profile')}; parts.json of each has all layers.",
             f"Near: {near}. A group, a path of modules with * or a class.",
         )
-    for case, parts in zip(told, found, strict=True):
+    for case, parts in zip(profiled, found, strict=True):
         model = store.load(results.model_profile(case.case_id), ModelProfile, "make profile")
         latency_ns = model.achieved.latency_ns
         measured_ns = None if latency_ns is None else round(latency_ns)
@@ -130,7 +130,7 @@ def _show(results: Results, cases: Sequence[Case], choice: LayerChoice) -> dict[
         store.save_bytes(results.parts_report(case.case_id), document_text(f"# {case.case_id}\n\n{text}\n").encode())
         profile_launcher.write_events(results, model, parts, text)
         cli.say(f"\n{terminal_layers(case.case_id, parts, choice)}")
-    return {case.case_id: parts for case, parts in zip(told, found, strict=True)}
+    return {case.case_id: parts for case, parts in zip(profiled, found, strict=True)}
 
 
 def _parts(results: Results, case: Case) -> PartsProfile:

@@ -5,7 +5,7 @@ run on the same GPU, one at a time. All measurements are those of `run`: this st
 its own GPU and CPUs, and merges their records.
 
 reads   results/plan.json, exports/<slug>/export.json
-writes  what build_engine and run write; meanwhile results/cards/<card>/…
+writes  what build_engine and run write; meanwhile results/cards/<gpu>/…
 """
 
 from __future__ import annotations
@@ -47,34 +47,34 @@ def stage(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     results = Results(options.results)
     plan = store.load(results.plan, Plan, "make plan")
-    cards = [card for card in (part.strip() for part in options.cards.split(",")) if card]
-    if len(set(cards)) < len(cards):
+    gpus = [gpu for gpu in (part.strip() for part in options.cards.split(",")) if gpu]
+    if len(set(gpus)) < len(gpus):
         raise UsageError(f"A GPU is named twice in {options.cards}.", "Name each once: CARDS=0,1.")
-    if plan.device != "cuda" or not cards:
+    if plan.device != "cuda" or not gpus:
         raise UsageError("Only a plan for GPUs can be spread over them.", "make plan DEVICE=cuda")
     passed = ["--models-dir", str(options.models_dir), *(["--force"] if options.force else [])]
     for text in options.python:
         passed += ["--python", text]
     with exclusive(results.lock):
-        _spread(plan, results, _Pool(cards, results, start), passed)
+        _spread(plan, results, _Pool(gpus, results, start), passed)
 
 
 def _spread(plan: Plan, results: Results, pool: _Pool, passed: Sequence[str]) -> None:
     names = [model.name for model in plan.models]
     listed = _engines_to_build(results, passed)
     wanted = listed or []
-    cli.say(f"{len(wanted)} engines to build and {len(names)} models to measure on {pool.cards} cards.")
+    cli.say(f"{len(wanted)} engines to build and {len(names)} models to measure on {pool.gpus} GPUs.")
     build = [["build_engine", "--results", str(results.root), *passed, "--engines", name] for name in wanted]
     failures = pool.run(build, wanted) + (listed is None)
     for place, name in enumerate(names):
-        share(plan, name, results, results.card(place))
-        shutil.copyfile(results.plan, results.card(place).plan)
-    own = [str(results.card(place).root) for place in range(len(names))]
+        share(plan, name, results, results.gpu_folder(place))
+        shutil.copyfile(results.plan, results.gpu_folder(place).plan)
+    own = [str(results.gpu_folder(place).root) for place in range(len(names))]
     measure = [["run", "--results", root, *passed, "--models", name] for root, name in zip(own, names, strict=True)]
     failures += pool.run(measure, names)
     for place, name in enumerate(names):
-        share(plan, name, results.card(place), results)
-        shutil.rmtree(results.card(place).root, ignore_errors=True)
+        share(plan, name, results.gpu_folder(place), results)
+        shutil.rmtree(results.gpu_folder(place).root, ignore_errors=True)
     if failures:
         raise CasesFailedError(
             f"{failures} of the started stages did not end well.",
@@ -85,38 +85,38 @@ def _spread(plan: Plan, results: Results, pool: _Pool, passed: Sequence[str]) ->
 class _Pool:
     """Runs stages on GPUs, one at a time on each."""
 
-    def __init__(self, cards: Sequence[str], results: Results, start: Start) -> None:
+    def __init__(self, gpus: Sequence[str], results: Results, start: Start) -> None:
         self._start = start
         self._logs = results.root / "logs"
-        self.cards = len(cards)
+        self.gpus = len(gpus)
         self._free: SimpleQueue[tuple[str, tuple[int, ...]]] = SimpleQueue()
-        for card, cpus in zip(cards, parts(limits.affinity(), len(cards)), strict=True):
-            self._free.put((card, cpus))
+        for gpu, cpus in zip(gpus, parts(limits.affinity(), len(gpus)), strict=True):
+            self._free.put((gpu, cpus))
 
     def run(self, stages: Sequence[Command], labels: Sequence[str]) -> int:
         """Run all stages as GPUs become free; returns how many ended with an exit code other than 0."""
-        with ThreadPoolExecutor(self.cards) as threads:
+        with ThreadPoolExecutor(self.gpus) as threads:
             codes = list(threads.map(self._one, stages, labels))
         return sum(code != 0 for code in codes)
 
     def _one(self, words: Command, label: str) -> int:
-        with self._card() as (card, cpus):
+        with self._free_gpu() as (gpu, cpus):
             if cpus:
                 # The CPUs of this thread, which runs one stage after the other; a process that it starts inherits them.
                 os.sched_setaffinity(0, cpus)
             log = self._logs / f"spread-{label.replace('/', '-')}.log"
-            environment = {**os.environ, "CUDA_VISIBLE_DEVICES": card}
+            environment = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu}
             code = self._start([sys.executable, "-m", f"harness.{words[0]}", *words[1:]], environment, log)
-        cli.say(f"{words[0]} {label} on card {card}: " + ("done" if code == 0 else f"exit code {code}, see {log}"))
+        cli.say(f"{words[0]} {label} on GPU {gpu}: " + ("done" if code == 0 else f"exit code {code}, see {log}"))
         return code
 
     @contextmanager
-    def _card(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        card = self._free.get()
+    def _free_gpu(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        gpu = self._free.get()
         try:
-            yield card
+            yield gpu
         finally:
-            self._free.put(card)
+            self._free.put(gpu)
 
 
 def parts(cpus: Sequence[int], count: int) -> list[tuple[int, ...]]:
@@ -141,12 +141,12 @@ def start(command: Command, environment: dict[str, str], log: Path) -> int:
 def _engines_to_build(results: Results, passed: Sequence[str]) -> list[str] | None:
     """Names of missing engines, as listed by the stage that builds them; None where it failed."""
     command = [sys.executable, "-m", "harness.build_engine", "--results", str(results.root), *passed, "--only-list"]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own module
-    if told.returncode:
+    listing = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own module
+    if listing.returncode:
         # No engines can be built here: their rows fail with the reason, and the other rows are measured.
-        cli.warn(told.stderr.strip() or "the engines could not be listed")
+        cli.warn(listing.stderr.strip() or "the engines could not be listed")
         return None
-    return re.findall(r"engine (\S+) would be built", told.stdout)
+    return re.findall(r"engine (\S+) would be built", listing.stdout)
 
 
 def share(plan: Plan, model: str, source: Results, target: Results) -> None:

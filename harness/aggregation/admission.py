@@ -19,13 +19,13 @@ from harness.core.schemas import SOURCES, Case, EngineRecord, Environment, Expor
 class References:
     """Ids of the environments that records must agree with; None and empty where no two differ, the usual case.
 
-    machine: in machine, limits and type of GPU. libraries: in the libraries, by backend. cards: in the individual GPU
+    machine: in machine, limits and type of GPU. libraries: in the libraries, by backend. gpus: in the individual GPU
     and CPUs, by model, because rows of one model are compared with each other; models may be spread over equal GPUs.
     """
 
     machine: str | None = None
     libraries: Mapping[str, str] = field(default_factory=dict)
-    cards: Mapping[str, str] = field(default_factory=dict)
+    gpus: Mapping[str, str] = field(default_factory=dict)
 
 
 def known_artifacts(export: ExportRecord | None, engines: Iterable[EngineRecord]) -> dict[str, str]:
@@ -69,12 +69,12 @@ def foreign_machine(
     if environment_id is None or environment_id not in environments:
         return f"its environment record {environment_id or '(none)'} cannot be read"
     ours = environments[environment_id]
-    owed = (
+    required = (
         (_machine, agreed.machine),
-        (_card, agreed.cards.get(case.model)),
+        (_individual, agreed.gpus.get(case.model)),
         (_libraries, agreed.libraries.get(case.backend)),
     )
-    for facts, reference in owed:
+    for facts, reference in required:
         found = [] if reference is None else _differing(facts(ours), facts(environments[reference]))
         if found:
             differences = [f"{name} {left} instead of {right}" for name, left, right in found]
@@ -98,7 +98,7 @@ def references(used: Used, environments: Mapping[str, Environment]) -> Reference
     return References(
         machine,
         libraries=_by(lambda case: case.backend, at_home, environments, _libraries),
-        cards=_by(lambda case: case.model, at_home, environments, _card),
+        gpus=_by(lambda case: case.model, at_home, environments, _individual),
     )
 
 
@@ -139,7 +139,7 @@ def all_agree(environments: Mapping[str, Environment]) -> bool:
 
 def differing(ours: Environment, theirs: Environment, libraries: bool = True) -> list[tuple[str, Any, Any]]:
     """(name, our value, their value) of each fact that makes samples of one case incomparable."""
-    kinds = (_machine, _card, _libraries) if libraries else (_machine, _card)
+    kinds = (_machine, _individual, _libraries) if libraries else (_machine, _individual)
     return [one for facts in kinds for one in _differing(facts(ours), facts(theirs))]
 
 
@@ -160,7 +160,7 @@ def _machine(environment: Environment) -> dict[str, Any]:
     return facts
 
 
-def _card(environment: Environment) -> dict[str, Any]:
+def _individual(environment: Environment) -> dict[str, Any]:
     """The individual GPU and CPUs: models that are spread over GPUs each have their own, and equally many, of both."""
     own = {"limits.affinity": environment.limits.affinity}
     return own if environment.gpu is None else {**own, "gpu.uuid": environment.gpu.uuid}

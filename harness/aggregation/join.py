@@ -55,7 +55,7 @@ class Notes:
         """Remember one record that exists and must not be used."""
         self.reasons.setdefault(reason, []).append(f"{case_id}/{round_number}")
 
-    def nobody_watched(self, case_id: str, round_number: int, reason: str) -> None:
+    def note_unwatched(self, case_id: str, round_number: int, reason: str) -> None:
         """Remember one record whose usage is unknown."""
         self.unwatched.setdefault(reason, []).append(f"{case_id}/{round_number}")
 
@@ -102,7 +102,7 @@ def witnessed(
             usage[record.round] = window
             continue
         unwatched[record.round] = found if isinstance(found, str) else "the case ended before the monitor saw it timed"
-        notes.nobody_watched(record.case_id, record.round, unwatched[record.round])
+        notes.note_unwatched(record.case_id, record.round, unwatched[record.round])
     where = environments.get(records.measured[0].environment_id or "")
     return replace(records, usage=usage, unwatched=unwatched, environment=where)
 
@@ -227,7 +227,7 @@ def _loaded_engines(
 def checks_for(plan: Plan, case: Case, export: ExportRecord | None, calibration: frozenset[str]) -> Checks:
     """The criteria for the row of a case."""
     return Checks(
-        gate=plan.gate(case.model, case.precision),
+        tolerance=plan.tolerance(case.model, case.precision),
         # Near-tied logits of random weights flip by rounding alone: their arg-max means nothing.
         judge_top1=export is not None and export.classifier and case.weights != "seeded",
         target_ci=plan.measurement.target_ci,

@@ -173,7 +173,7 @@ _WORDS = re.compile(r"out ?of ?memory|failed to allocate|MemoryAllocation|ALLOC_
 """The messages of torch, CUDA, ONNX Runtime and TensorRT; each has an exception type of its own."""
 
 
-def tells_full_memory(text: str) -> bool:
+def is_out_of_memory(text: str) -> bool:
     """True where a library's message reports that memory is full."""
     return _WORDS.search(text) is not None
 

@@ -13,10 +13,10 @@ from harness.backends.base import Array, Batch
 from harness.core.errors import MissingInputError
 from harness.core.schemas import Case, ExportRecord, InputSet
 from harness.zoo.inputs.preprocessing import (
-    Item,
+    RawSample,
     answer_of,
     in_hand,
-    load_items,
+    load_samples,
     prepare_of,
 )
 from harness.zoo.loaded import as_taken
@@ -43,8 +43,8 @@ class RawBatchSet:
     caller's answer; reference(i): the fp32 outputs for batch i as prepare() prepares it.
     """
 
-    items: tuple[Sequence[Item], ...]
-    prepare: Callable[[Sequence[Item]], Batch]
+    items: tuple[Sequence[RawSample], ...]
+    prepare: Callable[[Sequence[RawSample]], Batch]
     answer: Callable[[Batch, Batch], object]
     reference: Callable[[int], Batch]
 
@@ -99,7 +99,7 @@ def load_raw_batches(folder: Path, export: ExportRecord, case: Case, samples: in
             f"The export of {case.model} has no raw inputs, which the e2e boundary starts from.",
             "Run `make export` again: the plan has changed since.",
         )
-    items = in_hand(load_items(folder / raw.items.path)[:samples], raw.preparation)
+    items = in_hand(load_samples(folder / raw.items.path)[:samples], raw.preparation)
     kinds = {spec.name: np.dtype(spec.dtype) for spec in export.inputs}
     return RawBatchSet(
         items=tuple(

@@ -27,7 +27,7 @@ class Setting:
     tried: bool = True
     threads: int | None = None
 
-    def told(self) -> Mapping[str, str | int | bool]:
+    def all_options(self) -> Mapping[str, str | int | bool]:
         """All its options for the backend's class."""
         return self.options if self.variant is None else {**self.options, "variant": self.variant}
 

@@ -23,7 +23,7 @@ results/profiles/<case_id>/{model,parts,memory}.json  parts.md  memory.png  memo
                               <repeat>.usage.json, the monitor's record of that repeat
                               <level>.log of a failed level; events.out.tfevents.profile for TensorBoard
 results/profile.md  profile.html  profiles/charts/*.{png,svg}  the same report for only the profiled cases
-results/cards/<card>/…    a results folder for each GPU while models are spread over several
+results/cards/<gpu>/…     a results folder for each GPU while models are spread over several
 results/selftest.json  selftest.md  selftest/<trial>/…
 results/comparison.json  comparison.md  pr-comment.md  junit.xml
 results/ab/…                                  results folder of an A/B run for the state here, with states.json
@@ -318,11 +318,11 @@ class Results:
     def profile_charts(self) -> Path:
         return self.root / "profiles" / "charts"
 
-    def card(self, index: int) -> Results:
+    def gpu_folder(self, index: int) -> Results:
         """A separate results folder for each GPU while models are spread over several (harness/spread.py)."""
         return Results(self.root / "cards" / str(index))
 
-    def cards(self) -> list[Results]:
+    def gpu_folders(self) -> list[Results]:
         """The existing results folders of GPUs."""
         return [Results(folder) for folder in sorted((self.root / "cards").glob("*"))]
 

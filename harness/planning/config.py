@@ -16,11 +16,11 @@ from harness.core.schemas import (
     Device,
     EngineOptions,
     ExportOptions,
-    Gate,
     Measurement,
     Mode,
     Precision,
     ReportOptions,
+    Tolerance,
 )
 from harness.core.text import unknown_name
 from harness.planning import yaml_file
@@ -29,13 +29,13 @@ from harness.zoo.sources import portable_name, with_prefix
 MOST = 1_000_000
 Positive = Annotated[int, Field(ge=1, le=MOST)]
 
-DEFAULT_GATES: Mapping[Precision, Gate] = {
+DEFAULT_TOLERANCES: Mapping[Precision, Tolerance] = {
     # Default tolerances of METHOD.md §3, against fp32 eager with the same weights; int8: docs/decisions/0007-int8.md.
-    "fp32": Gate(relative_l2=1e-4, top1_agreement=0.995),
-    "tf32": Gate(relative_l2=5e-3, top1_agreement=0.995),
-    "fp16": Gate(relative_l2=1e-2, top1_agreement=0.995),
-    "bf16": Gate(relative_l2=3e-2, top1_agreement=0.95),
-    "int8": Gate(relative_l2=3e-1, cosine=0.97, top1_agreement=0.80),
+    "fp32": Tolerance(relative_l2=1e-4, top1_agreement=0.995),
+    "tf32": Tolerance(relative_l2=5e-3, top1_agreement=0.995),
+    "fp16": Tolerance(relative_l2=1e-2, top1_agreement=0.995),
+    "bf16": Tolerance(relative_l2=3e-2, top1_agreement=0.95),
+    "int8": Tolerance(relative_l2=3e-1, cosine=0.97, top1_agreement=0.80),
 }
 
 
@@ -59,7 +59,7 @@ class ModelEntry(_Section):
 
     name: Annotated[str, Field(min_length=1, max_length=300), AfterValidator(_printable)]
     weights: Literal["pretrained", "seeded"] | None = None
-    gates: dict[Precision, Gate] = {}
+    gates: dict[Precision, Tolerance] = {}
     inputs: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
     """Files of the user's own inputs, one per shape; a single file needs no list."""
 
@@ -88,7 +88,7 @@ class Config(_Section):
     models: Annotated[tuple[ModelEntry, ...], Field(min_length=1)]
     matrix: Annotated[tuple[MatrixBlock, ...], Field(min_length=1)]
     measurement: Measurement = Measurement()
-    gates: dict[Precision, Gate] = {}
+    gates: dict[Precision, Tolerance] = {}
     report: ReportOptions = ReportOptions()
     export: ExportOptions = ExportOptions()
     engines: EngineOptions = EngineOptions()
@@ -100,16 +100,16 @@ class Config(_Section):
         blocks = [block.model_copy(update={"models": own}) for block, own in zip(self.matrix, names, strict=True)]
         return self.model_copy(update={"models": tuple(entries), "matrix": tuple(blocks)})
 
-    def all_gates(self) -> dict[Precision, Gate]:
+    def all_tolerances(self) -> dict[Precision, Tolerance]:
         """The default tolerances, replaced by those of the file where it has any."""
-        return {**DEFAULT_GATES, **self.gates}
+        return {**DEFAULT_TOLERANCES, **self.gates}
 
 
 _SECTIONS: Mapping[str, type[BaseModel]] = {
     "models": ModelEntry,
     "matrix": MatrixBlock,
     "measurement": Measurement,
-    "gates": Gate,
+    "gates": Tolerance,
     "report": ReportOptions,
     "export": ExportOptions,
     "engines": EngineOptions,
@@ -140,7 +140,7 @@ def parse_config(data: Mapping[str, Any], source: str) -> Config:
     """Check a configuration given as plain data; `source` names it in messages."""
     try:
         # Through JSON, because only there pydantic's strict mode accepts a list for a tuple.
-        # Strict also here: the sections that results share (Measurement, Gate) are not strict themselves.
+        # Strict also here: the sections that results share (Measurement, Tolerance) are not strict themselves.
         config = Config.model_validate_json(json.dumps(_full_entries(data), default=str), strict=True)
     except ValidationError as error:
         problem, hint = _explain(error)

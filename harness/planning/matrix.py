@@ -119,7 +119,7 @@ def make_plan(
             if entry.name in needed
         ),
         measurement=config.measurement,
-        gates=config.all_gates(),
+        gates=config.all_tolerances(),
         report=config.report,
         export=config.export,
         engines=config.engines,

@@ -37,9 +37,9 @@ class Finished:
     def add(self, record: Measured, case: Case) -> None:
         """Add a measured record of a case."""
         self.medians.setdefault(record.case_id, {})[record.round] = batch_ns(record)
-        gate = self.plan.gate(case.model, case.precision) if self.plan else None
+        tolerance = self.plan.tolerance(case.model, case.precision) if self.plan else None
         parity = record.parity_before
-        if gate and parity and (parity.furthest is None or parity.furthest > gate.relative_l2):
+        if tolerance and parity and (parity.furthest is None or parity.furthest > tolerance.relative_l2):
             self.unsound.add(record.case_id)
 
 

@@ -86,8 +86,8 @@ def _explain(outcome: Outcome, job: Job, last_words: str) -> tuple[str, str]:
             f"Crashed with signal {-outcome.code}.",
             "This is a fault in a native library: try another version of it; the log's tail may name the operator.",
         )
-    if told := cli.told(last_words):
-        return told
+    if error := cli.last_error(last_words):
+        return error
     return f"Ended with exit code {outcome.code} and no result.", "The log's tail below may say why."
 
 
@@ -195,7 +195,7 @@ class Monitor:
         """The process of a job has begun. record: path of its record, if not beside the samples of its round."""
         path = None if record is None else str(record)
         case_id = job.case.case_id
-        self._tell(
+        self._send(
             Watch(
                 pid=pid, case_id=case_id, round=job.round, settings_id=job.settings_id, results=job.results, record=path
             )
@@ -203,11 +203,11 @@ class Monitor:
 
     def phase(self, name: str) -> None:
         """The process has entered a phase."""
-        self._tell(Phase(phase=name))
+        self._send(Phase(phase=name))
 
     def end(self) -> None:
         """The process has ended."""
-        self._tell(End())
+        self._send(End())
 
     def close(self) -> None:
         """End the monitor after its last record; kill it where it does not end in time."""
@@ -223,7 +223,7 @@ class Monitor:
         if self._process.stdout is not None:
             self._process.stdout.close()
 
-    def _tell(self, message: Message) -> None:
+    def _send(self, message: Message) -> None:
         if self._process.stdin is None:
             return
         try:
@@ -251,7 +251,7 @@ class _Watcher:
         self.progress.running(self.label, phase)
 
 
-class Crew:
+class WorkerPool:
     """A worker pool that measures turns of a plan; a context manager that ends every process it started.
 
     interpreters: by backend, for backends whose libraries this Python does not have.
@@ -271,7 +271,7 @@ class Crew:
         *,
         code: Code | None = None,
         label: str = "",
-        beside: Crew | None = None,
+        beside: WorkerPool | None = None,
     ) -> None:
         self._plan = plan
         self._models = models

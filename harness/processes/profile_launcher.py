@@ -188,8 +188,8 @@ def _why(timed_out: bool, code: int, asked: ProfileJob, log: Path) -> tuple[str,
     if timed_out:
         limit = asked.job.measurement.timeout_s
         return f"Ended at the time limit of {limit:g} s.", "Raise `measurement.timeout_s` in the configuration."
-    if told := cli.told(store.tail(log)):
-        return told
+    if error := cli.last_error(store.tail(log)):
+        return error
     ended = f"Crashed with signal {-code}." if code < 0 else f"Ended with exit code {code}."
     lines = store.tail(log).splitlines()
     last = f" {lines[-1].strip()}" if lines else ""

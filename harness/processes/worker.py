@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 from harness.backends import backend_info
-from harness.backends.base import construct, out_of_memory, tells_full_memory
+from harness.backends.base import construct, is_out_of_memory, out_of_memory
 from harness.backends.batches import NO_BATCHES, load_batches, load_raw_batches, nothing_exported
 from harness.backends.calibration.slowdown import slow_down, slowdown_of
 from harness.backends.loads import artifacts, export_of, job_of
@@ -189,7 +189,7 @@ def _failed(job: Job, error: BaseException, phase: str, log: Path) -> Failed:
         problem, hint = error.problem, error.hint
     elif isinstance(error, MemoryError):  # of Python and NumPy, for host memory; GPU libraries raise other errors
         problem, hint = out_of_memory("cpu", job.case.batch_size)
-    elif tells_full_memory(str(error)):
+    elif is_out_of_memory(str(error)):
         problem, hint = out_of_memory(job.case.device, job.case.batch_size)
     elif isinstance(error, ModuleNotFoundError) and error.name:
         problem = f"{sys.executable} has no module {error.name}."

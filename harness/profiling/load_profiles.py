@@ -37,8 +37,8 @@ def with_launch_gaps(parts: PartsProfile, folder: Path, warn: Callable[[str], No
 
 def _gaps(path: Path, operators: tuple[OperatorRow, ...], warn: Callable[[str], None]) -> LaunchGaps | None:
     try:
-        told = json.loads(read(path, Limit.TRACE))
-        return launch_gaps_of(told["traceEvents"] if isinstance(told, dict) else told, operators)
+        trace = json.loads(read(path, Limit.TRACE))
+        return launch_gaps_of(trace["traceEvents"] if isinstance(trace, dict) else trace, operators)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, MalformedFileError) as error:
         warn(
             f"{path} is no trace that can be read ({type(error).__name__}: {error}). `make profile FORCE=1` writes it."

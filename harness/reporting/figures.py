@@ -213,7 +213,7 @@ SPEED: tuple[Figure[Row], ...] = (
         lambda row: row.throughput_per_s,
         lambda row: row.throughput_ci95,
     ),
-    Figure("items", "text", "What an item is.", lambda row: units.ITEMS[row.kind]),
+    Figure("items", "text", "What an item is.", lambda row: units.SAMPLE_NAMES[row.kind]),
     Figure("throughput_tokens", "rate", "The same in tokens.", _tokens_per_s),
     Figure(
         "speedup",

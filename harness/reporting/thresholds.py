@@ -106,8 +106,8 @@ def judge(threshold: Threshold, rows: Sequence[Row]) -> list[Judgement]:
     if not meant:
         there = ", ".join(sorted({f"{row.model}/{row.backend}" for row in computing})) or "nothing"
         raise UsageError(f"`{threshold.text}` matches no row.", f"The results hold {there}.")
-    owed = [row for row in meant if row.status != "skipped" and not _pointless(threshold.metric, row)] or meant
-    return [_judged(threshold, row) for row in owed]
+    relevant = [row for row in meant if row.status != "skipped" and not _pointless(threshold.metric, row)] or meant
+    return [_judged(threshold, row) for row in relevant]
 
 
 def _selects(selector: str, row: Row) -> bool:

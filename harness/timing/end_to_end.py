@@ -19,7 +19,7 @@ from harness.timing import clock
 from harness.timing.modes import Inference, Mode
 from harness.timing.repeat_check import Rewritable
 
-Item = bytes | str
+RawSample = bytes | str
 """A JPEG file, or a text."""
 
 Arrays = Mapping[str, NDArray[np.generic]]
@@ -42,8 +42,8 @@ class EndToEnd(Mode):
     def __init__(
         self,
         backend: Fed,
-        items: Sequence[Sequence[Item]],
-        prepare: Callable[[Sequence[Item]], Arrays],
+        items: Sequence[Sequence[RawSample]],
+        prepare: Callable[[Sequence[RawSample]], Arrays],
         answer: Callable[[Arrays, Arrays], object],
     ) -> None:
         """`items`: the batches as a caller has them; `answer` takes the outputs and the prepared inputs."""

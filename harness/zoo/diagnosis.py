@@ -24,7 +24,7 @@ from harness.zoo.reference import Answer
 
 Compare = Callable[[Arrays, Arrays, bool], Parity]
 
-ITEMS = 3
+SAMPLES = 3
 """Size of the batch for these checks. Not 2: many fixed axes have that extent."""
 
 _LIMITS: Mapping[str, float] = {"float16": 2e-2}
@@ -44,14 +44,14 @@ def diagnosed(name: str, loaded: Loaded, answer: Answer, inputs: Arrays, compare
     Raises ExportError where an output cannot be compared, differs from call to call, has no batch axis, or depends on
     the other samples of its batch.
     """
-    count = loaded.fixed_batch or ITEMS
+    count = loaded.fixed_batch or SAMPLES
     items = {key: values[:count] for key, values in inputs.items()}
     first = answer(items)
     check_comparable(name, first)
     _check_repeats(name, loaded, answer, items, first, compare)
     if loaded.fixed_batch is not None:
         return {key: _only_axis(name, key, values, count) for key, values in first.items()}
-    alone = [answer({key: values[place : place + 1] for key, values in items.items()}) for place in range(ITEMS)]
+    alone = [answer({key: values[place : place + 1] for key, values in items.items()}) for place in range(SAMPLES)]
     axes = {key: _batch_axis(name, key, alone[0][key].shape, first[key].shape) for key in first}
     together = batch_first(first, axes)
     for place, one in enumerate(alone):
@@ -109,7 +109,7 @@ def _check_apart(name: str, loaded: Loaded, alone: Arrays, together: Arrays, com
         return
     raise ExportError(
         f"The answer of {name} to a sample depends on the rest of its batch, or on its place in it: alone and beside "
-        f"{ITEMS - 1} others {found}.",
+        f"{SAMPLES - 1} others {found}.",
         f"{_culprits(loaded)}Let each item have its own answer: no statistics over the batch (BatchNorm in training "
         "mode, a mean over axis 0).",
     )
@@ -166,11 +166,11 @@ def _random_nodes(path: Path) -> list[str]:
 
 def _batch_axis(name: str, key: str, alone: tuple[int, ...], together: tuple[int, ...]) -> int:
     if len(alone) == len(together):
-        axes = [axis for axis, extents in enumerate(zip(alone, together, strict=True)) if extents == (1, ITEMS)]
+        axes = [axis for axis, extents in enumerate(zip(alone, together, strict=True)) if extents == (1, SAMPLES)]
         if axes:
             return axes[0]
     raise ExportError(
-        f"Output `{key}` of {name} has no batch axis: its shape is {alone} for one item and {together} for {ITEMS}.",
+        f"Output `{key}` of {name} has no batch axis: its shape is {alone} for one item and {together} for {SAMPLES}.",
         f"Return one answer an item, the first axis the batch, or leave `{key}` out of what it returns.",
     )
 

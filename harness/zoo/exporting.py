@@ -40,8 +40,8 @@ from harness.zoo.export_request import (
     request_digest,
     versions,
 )
-from harness.zoo.inputs.own import LEAST_ITEMS, with_own_inputs
-from harness.zoo.inputs.preprocessing import in_hand, prepare_of, save_items
+from harness.zoo.inputs.own import MIN_SAMPLES, with_own_inputs
+from harness.zoo.inputs.preprocessing import in_hand, prepare_of, save_samples
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Raw, Request, tensor_specs
 from harness.zoo.onnx import int8, write
 from harness.zoo.onnx import variants as onnx_forms
@@ -81,7 +81,7 @@ def _one(loaded: Loaded, raw: Raw, made: Inputs, folder: ModelFolder, length: in
     prepare = prepare_of(raw.preparation, folder.root, kinds, length)
     prepared = prepare(in_hand(raw.items, raw.preparation))
     _check(prepared, made.arrays, exact=_is_exact(raw.preparation))
-    save_items(raw.items, folder.raw_inputs(length))
+    save_samples(raw.items, folder.raw_inputs(length))
     return RawInputs(
         items=artifact(folder.raw_inputs(length)),
         reference=_reference(loaded, raw, prepared, folder, length),
@@ -282,10 +282,10 @@ def _real_inputs(job: ExportJob, loaded: Loaded, length: int | None) -> Inputs:
     made = _whole_batches(loaded.make_inputs(job.samples, length), loaded.fixed_batch)
     count = len(next(iter(made.arrays.values())))
     rows = {b"".join(np.ascontiguousarray(a[i]).tobytes() for a in made.arrays.values()) for i in range(count)}
-    if len(rows) < min(count, LEAST_ITEMS):
+    if len(rows) < min(count, MIN_SAMPLES):
         raise ExportError(
-            f"Only {len(rows)} of {count} inputs of {job.planned.name} differ, and {LEAST_ITEMS} have to.",
-            f"Give {LEAST_ITEMS} different items or more: as example inputs, or as INPUTS=<file>.npz.",
+            f"Only {len(rows)} of {count} inputs of {job.planned.name} differ, and {MIN_SAMPLES} have to.",
+            f"Give {MIN_SAMPLES} different items or more: as example inputs, or as INPUTS=<file>.npz.",
         )
     write_arrays(job.folder.inputs(length), made.arrays)
     return made

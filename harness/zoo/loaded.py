@@ -152,9 +152,9 @@ def as_taken(items: Arrays, axes: Axes) -> Arrays:
     return found
 
 
-def item_first(taken: Arrays, axes: Axes) -> Arrays:
+def sample_first(taken: Arrays, axes: Axes) -> Arrays:
     """The opposite of as_taken(): a shared input is repeated for each sample."""
-    count = items_of(taken, axes)
+    count = samples_of(taken, axes)
     found: Arrays = {}
     for name, values in taken.items():
         axis = axes.get(name, 0)
@@ -163,7 +163,7 @@ def item_first(taken: Arrays, axes: Axes) -> Arrays:
     return found
 
 
-def items_of(taken: Arrays, axes: Axes) -> int:
+def samples_of(taken: Arrays, axes: Axes) -> int:
     """The number of samples in a batch."""
     own = next(name for name in taken if axes.get(name, 0) is not None)
     return int(taken[own].shape[axes.get(own, 0) or 0])

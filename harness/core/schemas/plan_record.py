@@ -68,7 +68,7 @@ class Measurement(Record):
     """Number of different inputs: all are compared with the reference before timing, and they rotate while timing."""
 
 
-class Gate(Record):
+class Tolerance(Record):
     """Tolerance: the largest allowed distance of any sample from the fp32 reference for one precision."""
 
     relative_l2: Annotated[float, Field(gt=0)]
@@ -130,7 +130,7 @@ class PlannedModel(Record):
     """ONNX files that the cases of this plan need."""
     onnx_variants: tuple[str, ...] = ()
     """Further ONNX files that settings of this plan load, such as `fp16-fused` (ExportRecord.onnx_variants)."""
-    gates: dict[Precision, Gate] = {}
+    gates: dict[Precision, Tolerance] = {}
     """Tolerances of this model in place of the plan's, which random weights may need."""
     raw_inputs: bool = False
     """True where a case of this plan has the e2e boundary and needs texts or JPEG files."""
@@ -169,13 +169,13 @@ class Plan(Identified):
     device: Device
     models: tuple[PlannedModel, ...]
     measurement: Measurement
-    gates: dict[Precision, Gate]
+    gates: dict[Precision, Tolerance]
     report: ReportOptions
     export: ExportOptions = ExportOptions()
     engines: EngineOptions = EngineOptions()
     cases: tuple[Case, ...]
 
-    def gate(self, model: str, precision: Precision) -> Gate | None:
+    def tolerance(self, model: str, precision: Precision) -> Tolerance | None:
         """The tolerance for a model in a precision; None where none is set."""
         own = next((found.gates for found in self.models if found.name == model), {})
         return own.get(precision) or self.gates.get(precision)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from harness.core.schemas.vocabulary import Format2, Record, SettingsId, Told, ToldLines
+from harness.core.schemas.vocabulary import Format2, MessageLines, MessageText, Record, SettingsId
 
 
 class Clock(Record):
@@ -213,11 +213,11 @@ class Measured(RawBase):
 
 class Failed(RawBase):
     status: Literal["failed"] = "failed"
-    error: Told
-    hint: Told
+    error: MessageText
+    hint: MessageText
     phase: str
     """Phase of the failure: start, load, compile, reference check, warm-up, measure, outputs check."""
-    stderr_tail: ToldLines
+    stderr_tail: MessageLines
 
 
 RawRecord = Annotated[Measured | Failed, Field(discriminator="status")]

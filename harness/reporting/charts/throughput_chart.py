@@ -34,7 +34,7 @@ def throughput(table: TableRows) -> Lines | None:
     ]
     rates = [row.throughput_per_s or 0 for row in shown]
     log = max(rates) > LOG_FROM * min(rates)
-    label = f"{units.ITEMS[shown[0].kind]} per second{', log scale' if log else ''}"
+    label = f"{units.SAMPLE_NAMES[shown[0].kind]} per second{', log scale' if log else ''}"
     lengths = sorted({row.sequence_length or 0 for row in shown})[:MAX_LENGTHS]
     panels = [
         _panel(length, [row for row in shown if (row.sequence_length or 0) == length], legend, labels, label, log)

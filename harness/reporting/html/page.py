@@ -26,7 +26,7 @@ from harness.reporting.html.profile_section import (
     NOTHING_PROFILED,
     Profiles,
     group_style,
-    kins,
+    profile_groups,
 )
 from harness.reporting.prose.boundaries import short
 from harness.reporting.prose.conditions import (
@@ -199,8 +199,8 @@ def _sections(
             "further": prose.inline(further) if further else "",
         },
     )
-    families = kins(profiled)
-    explained = {case.case_id for kin in families for case in kin.cases} if profile else set()
+    families = profile_groups(profiled)
+    explained = {case.case_id for group in families for case in group.cases} if profile else set()
     chapters = list(_chapters(summary, tables, with_plots, explained))
     overview = list(_overview(summary, tables)) if with_plots and tables else []
     # The first figures must appear within two screens: at most one row of panels may be above them.
@@ -213,8 +213,8 @@ def _sections(
     if what_if:
         yield _prose("what-if", "What if", what_if)
     if profile:
-        plots = [plot for kin in families for plot in kin.plots] if with_plots else []
-        content = {"kins": families, "groups": plots, "body": prose.blocks(profile)}
+        plots = [plot for group in families for plot in group.plots] if with_plots else []
+        content = {"profile_groups": families, "groups": plots, "body": prose.blocks(profile)}
         yield Section("profile", "Profile", "profile.html.j2", content)
     calibrated = details.calibrated(summary)
     if calibrated:

@@ -14,7 +14,7 @@ from harness.profiling.groups import OPERATORS
 from harness.profiling.layers import by_group, total
 from harness.profiling.load_profiles import Profiled
 from harness.profiling.reconcile import parts_total
-from harness.profiling.side_by_side import NOT_TOLD, Alike, alike, is_tree
+from harness.profiling.side_by_side import NO_MODULE, Alike, alike, is_tree
 from harness.reporting import units
 from harness.reporting.charts import plotly_drawer
 from harness.reporting.charts.layers_chart import COLOURS, by_module
@@ -105,12 +105,12 @@ def _label(row: LayerRow) -> str:
 def _graph(layers: Sequence[LayerRow]) -> list[TreeLine]:
     top = TreeLine("", "")
     modules: dict[str, TreeLine] = {"": top}
-    untold = TreeLine(NOT_TOLD, NOT_TOLD)
+    unassigned = TreeLine(NO_MODULE, NO_MODULE)
     several = any(row.parent for row in layers)
     for row in layers:
-        above = _module(modules, row.parent) if row.parent else untold if several else top
+        above = _module(modules, row.parent) if row.parent else unassigned if several else top
         above.below.append(TreeLine(row.name, row.name, row))
-    return [*_joined(top).below, *([untold] if untold.below else [])]
+    return [*_joined(top).below, *([unassigned] if unassigned.below else [])]
 
 
 def _module(modules: dict[str, TreeLine], path: str) -> TreeLine:
@@ -275,7 +275,7 @@ class ProfiledCase:
 
 
 @dataclass(frozen=True)
-class Kin:
+class ProfileGroup:
     """The cases of one model at one shape."""
 
     title: str
@@ -284,7 +284,7 @@ class Kin:
     cases: Sequence[ProfiledCase]
 
 
-def kins(profiles: Profiles) -> list[Kin]:
+def profile_groups(profiles: Profiles) -> list[ProfileGroup]:
     """Profiled cases by model and shape, in the order of the rows."""
     shapes: dict[tuple[str, int | None, int, str], list[Parts]] = {}
     for row, model, parts in _with_parts(profiles.found):
@@ -294,18 +294,18 @@ def kins(profiles: Profiles) -> list[Kin]:
     groups = _groups(beside)
     room = MAX_PAGE_LINES
     result = []
-    for kin in shapes.values():
-        longest = max(_bar_ns(parts, row) for row, _, parts in kin)
+    for group in shapes.values():
+        longest = max(_bar_ns(parts, row) for row, _, parts in group)
         cases = []
-        for row, model, parts in kin:
+        for row, model, parts in group:
             bar = list(_bar(parts, row.device == "cuda", groups.get(row.case_id), longest))
             cases.append(_case(model, parts, row, profiles.folder, bar, room))
             room -= len(cases[-1].data["layers"]["lines"]) if cases[-1].data["layers"] else 0
-        row, model, _ = kin[0]
-        ids = {row.case_id for row, _, _ in kin}
+        row, model, _ = group[0]
+        ids = {row.case_id for row, _, _ in group}
         specs = [by_module(found) for found in beside if found.rows[0].case_id in ids]
         plots = [plotly_drawer.draw(spec) for spec in specs if spec]
-        result.append(Kin(_title(model), _conditions(row), plots, cases))
+        result.append(ProfileGroup(_title(model), _conditions(row), plots, cases))
     return result
 
 
@@ -369,14 +369,14 @@ def _bar_ns(parts: PartsProfile, row: Row) -> int:
 def _bar(parts: PartsProfile, on_gpu: bool, groups: Mapping[str, int] | None, longest: int) -> Iterable[TimeSegment]:
     """Groups in the order of all charts, and the part of the plain latency that no group explains. groups: where they
     are known from the comparison with other backends."""
-    told = parts_total(parts, on_gpu) or 0
-    alone = {str(name): spent for name, spent in by_group(parts.layers).items()} or {OPERATORS: told}
+    total_ns = parts_total(parts, on_gpu) or 0
+    alone = {str(name): spent for name, spent in by_group(parts.layers).items()} or {OPERATORS: total_ns}
     sums = groups or alone
     known = {name: sums[name] for name in COLOURS if name in sums}
-    rest = {_NO_PART: parts.plain_ns - told} if parts.plain_ns > told else {}
+    rest = {_NO_PART: parts.plain_ns - total_ns} if parts.plain_ns > total_ns else {}
     for name, spent in {**known, **rest}.items():
         if spent:
-            text = f"{name} {units.duration(spent)}, {units.share(spent, max(told, parts.plain_ns))}"
+            text = f"{name} {units.duration(spent)}, {units.share(spent, max(total_ns, parts.plain_ns))}"
             yield TimeSegment(name, short(spent / longest), text, name not in (OPERATORS, _NO_PART))
 
 

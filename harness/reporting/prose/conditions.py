@@ -146,15 +146,15 @@ def _value(name: str, value: object) -> str:
 
 def machine(environments: Mapping[str, Environment]) -> str:
     """The processor; after the GPU and its driver where cases ran on a GPU."""
-    cards = [environment.gpu for environment in environments.values() if environment.gpu is not None]
+    gpus = [environment.gpu for environment in environments.values() if environment.gpu is not None]
     processor = _joined(environment.machine.cpu for environment in environments.values())
-    return ", host ".join([*dict.fromkeys(f"{card.name}, driver {card.driver}" for card in cards), processor])
+    return ", host ".join([*dict.fromkeys(f"{gpu.name}, driver {gpu.driver}" for gpu in gpus), processor])
 
 
 def processor(environments: Mapping[str, Environment]) -> str:
     """The name of the device that computes: the GPU, else the CPU."""
-    cards = [environment.gpu.name for environment in environments.values() if environment.gpu is not None]
-    return _joined(cards or [environment.machine.cpu for environment in environments.values()])
+    gpus = [environment.gpu.name for environment in environments.values() if environment.gpu is not None]
+    return _joined(gpus or [environment.machine.cpu for environment in environments.values()])
 
 
 def versions(environments: Mapping[str, Environment]) -> str:
@@ -170,9 +170,9 @@ def versions(environments: Mapping[str, Environment]) -> str:
 def _from_outside(environments: Mapping[str, Environment]) -> Iterable[str]:
     """Settings from outside that tune the memory allocator, thread pools and kernels; defaults are left out."""
     for name in (ALLOCATOR, VARIABLES):
-        told = [environment.software.build.get(name, "as it is") for environment in environments.values()]
-        if set(told) - {"as it is"}:
-            yield f"{name} {_joined(told)}"
+        builds = [environment.software.build.get(name, "as it is") for environment in environments.values()]
+        if set(builds) - {"as it is"}:
+            yield f"{name} {_joined(builds)}"
 
 
 def _clock(rows: Sequence[Row]) -> str:

@@ -11,7 +11,7 @@ from harness.reporting.figures import CSV_SECONDS, ENERGY, ENERGY_WINDOW, Figure
 from harness.reporting.labels import Line, about, sound_rows
 from harness.reporting.table import Column, Table, case_columns, figure_column
 
-_ITEM = {"image": "an image", "text": "a sequence", "tensor": "a sample"}
+_A_SAMPLE = {"image": "an image", "text": "a sequence", "tensor": "a sample"}
 
 
 def energy_table(rows: Sequence[Row], energies: Mapping[str, Energy]) -> Table[Row] | None:
@@ -43,7 +43,7 @@ def _column(figure: Figure[Energy], energies: Mapping[str, Energy]) -> Column[Ro
 
 def _named(figure: Figure[Energy], row: Row) -> Figure[Energy]:
     """The figure with the model's word for an item."""
-    return replace(figure, label=_ITEM[row.kind]) if figure.label == "an item" else figure
+    return replace(figure, label=_A_SAMPLE[row.kind]) if figure.label == "an item" else figure
 
 
 def _missing(number: int) -> str:

@@ -71,7 +71,7 @@ def latency_columns(
     if any(row.latency_ns and row.latency_ns.p50 is not None for row in rows):
         shown += [Column(f"{name} {unit.name}", _percentile(name, unit)) for name in WITHHELD]
     shown += split_columns(rows)
-    shown.append(Column(f"{units.ITEMS[rows[0].kind]}/s", lambda row: _rate(row, 1)))
+    shown.append(Column(f"{units.SAMPLE_NAMES[rows[0].kind]}/s", lambda row: _rate(row, 1)))
     if any(row.sequence_length for row in rows):
         shown.append(Column("tokens/s", lambda row: _rate(row, row.sequence_length)))
     shown.append(Column("speedup", _speedup))

@@ -373,8 +373,8 @@ def tokenising_line(parts: PartsProfile) -> str:
         return ""
     length = "" if found.tokens_a_text is None else f" of {found.tokens_a_text} tokens"
     batch = f"{units.count(found.texts, 'text')}{length}"
-    told = f"takes {units.duration(found.time_ns)} on the host" if found.time_ns is not None else "has no figure"
-    return f"Tokenising {batch} {told}, apart from the latency ({found.by}). {_embedding(parts)}"
+    time = f"takes {units.duration(found.time_ns)} on the host" if found.time_ns is not None else "has no figure"
+    return f"Tokenising {batch} {time}, apart from the latency ({found.by}). {_embedding(parts)}"
 
 
 def _embedding(parts: PartsProfile) -> str:
@@ -388,11 +388,11 @@ def _embedding(parts: PartsProfile) -> str:
 
 _NAMESPACE = re.compile(r"\(anonymous namespace\)::|\b[a-z_]\w*::")
 _BASE = re.compile(r"\w+")
-_TOLD_BY = re.compile(r"\b(?:OP_\w+|\w*Functor\w*|\w+_kernel_(?:cuda|impl)|\w+KernelImpl)\b")
+_OPERATION = re.compile(r"\b(?:OP_\w+|\w*Functor\w*|\w+_kernel_(?:cuda|impl)|\w+KernelImpl)\b")
 """Template arguments that name the operation of an elementwise kernel."""
 _ENTRY = re.compile(r"(?:Kernel2?|device_kernel)<(\w+)")
 """CUTLASS starts every kernel through the same function; the first template argument names the kernel."""
-_SAID_BY_ALL = re.compile(r"_execute\w*_kernel__\w+$")
+_COMMON_END = re.compile(r"_execute\w*_kernel__\w+$")
 """Common end of cuDNN's kernel names, after the tile sizes that distinguish them."""
 _HASHED = re.compile(r"^## (Call CompiledFxGraph) \w+ ##$")
 """Inductor's range around a compiled graph, with the hash of its code."""
@@ -405,12 +405,12 @@ def kernel_name(name: str) -> str:
     """
     signature = name.removeprefix("void ")
     if signature == name:
-        return _HASHED.sub(r"\1", _SAID_BY_ALL.sub("", name))
+        return _HASHED.sub(r"\1", _COMMON_END.sub("", name))
     plain = _NAMESPACE.sub("", signature)
     if entry := _ENTRY.match(plain):
         return entry[1]
     base = _BASE.match(plain)
     if base is None:
         return name
-    computes = _TOLD_BY.search(plain, base.end())
+    computes = _OPERATION.search(plain, base.end())
     return f"{base[0]}<{computes[0]}>" if computes else base[0]

@@ -34,12 +34,12 @@ def profile_section(
         if found.case_id in parts:
             shapes.setdefault((found.model, found.sequence_length, found.batch_size), []).append(found)
     alone = [
-        _shape(kin, {_name(found): parts[found.case_id] for found in kin})
-        for kin in shapes.values()
+        _shape(group, {_name(found): parts[found.case_id] for found in group})
+        for group in shapes.values()
         # Cases that differ only in the backend are already compared side by side, except profiles that show nothing.
-        if len({found.backend for found in kin}) == 1
-        or len({found.precision for found in kin}) > 1
-        or any(mark(parts[found.case_id]) for found in kin)
+        if len({found.backend for found in group}) == 1
+        or len({found.precision for found in group}) > 1
+        or any(mark(parts[found.case_id]) for found in group)
     ]
     trust = table_text(trust_table(profiles, parts))
     return "\n\n".join(text for text in (model_tables(profiles, links), trust, *compared, *alone) if text)
@@ -52,14 +52,14 @@ def trust_table(
 
     parts: by case id.
     """
-    told = [(found, parts[found.case_id]) for found in profiles if found.case_id in parts]
-    if not told:
+    with_parts = [(found, parts[found.case_id]) for found in profiles if found.case_id in parts]
+    if not with_parts:
         return None
-    with_length = any(found.sequence_length for found, _ in told)
+    with_length = any(found.sequence_length for found, _ in with_parts)
     columns = [column for column in _TRUST if with_length or column.header != "seq"]
     why = [
         f"- `{found.case_id}`: " + " ".join(f"{flag.name}: {flag.detail}. {flag.remedy}" for flag in flags_of(of))
-        for found, of in told
+        for found, of in with_parts
         if grade_of(of) not in RANKED
     ]
     how = (
@@ -68,7 +68,7 @@ def trust_table(
         "what was measured beside them it comes to the figure there. Of grade C and of an unexplained sum nothing is "
         "concluded."
     )
-    return Table(columns, told, how, "\n".join(why))
+    return Table(columns, with_parts, how, "\n".join(why))
 
 
 def _backend(found: ModelProfile) -> str:
@@ -101,12 +101,12 @@ _TRUST: Sequence[Column[tuple[ModelProfile, PartsProfile]]] = (
 )
 
 
-def _shape(kin: Sequence[ModelProfile], named: Mapping[str, PartsProfile]) -> str:
+def _shape(group: Sequence[ModelProfile], named: Mapping[str, PartsProfile]) -> str:
     """Groups of layers of one model at one shape, a column per backend and precision."""
     groups = table_text(groups_table(named))
     if not groups:
         return ""
-    first = kin[0]
+    first = group[0]
     length = f", sequence length {first.sequence_length}" if first.sequence_length else ""
     title = f"Where the time of {first.model} goes at batch {first.batch_size}{length}"
     how = "By each backend's own profiler, which costs time itself."

@@ -25,22 +25,22 @@ AGREE = 0.001
 _BY_MODULE = "estimate: tensors of one item's pass of the module that are alive at once; nothing fused"
 _BY_GRAPH = "estimate: tensors of the fp32 ONNX graph that are needed at once; nothing fused"
 _NO_INT8 = "not estimated: an int8 file keeps some of its tensors wider"
-_NO_PARAMETERS = "an ONNX file has no module: its parameters are not told apart from other constants"
+_NO_PARAMETERS = "an ONNX file has no module: its parameters cannot be distinguished from other constants"
 
-Item = Mapping[str, NDArray[np.generic]]
+OneSample = Mapping[str, NDArray[np.generic]]
 """Arrays of shape (1, …) by input name."""
 
 
-def _first_item(values: NDArray[np.generic], batch_axis: int | None) -> NDArray[np.generic]:
+def _first_sample(values: NDArray[np.generic], batch_axis: int | None) -> NDArray[np.generic]:
     return values if batch_axis is None else np.take(values, [0], axis=batch_axis)
 
 
-def counts_of(case: Case, export: ExportRecord, folder: Path, batch: Item) -> Counts:
+def counts_of(case: Case, export: ExportRecord, folder: Path, batch: OneSample) -> Counts:
     """Everything that is counted for a case. batch: arrays by input name, of which the first sample is used.
 
     Raises the errors of building the module and of reading the file; contradictory shapes in the file give a note.
     """
-    item = {spec.name: _first_item(batch[spec.name], spec.batch_axis) for spec in export.inputs}
+    item = {spec.name: _first_sample(batch[spec.name], spec.batch_axis) for spec in export.inputs}
     work = next((found for found in export.work if found.sequence_length == case.sequence_length), None)
     notes: list[str] = []
     graph = _graph(export, folder, item, notes)
@@ -105,7 +105,7 @@ def _without_module(case: Case, graph: OnnxGraph | None, products: Counts) -> Co
     return products.model_copy(update={"activation_bytes": live.peak, "activation_bytes_by": _BY_GRAPH + left_out})
 
 
-def _graph(export: ExportRecord, folder: Path, item: Item, notes: list[str]) -> OnnxGraph | None:
+def _graph(export: ExportRecord, folder: Path, item: OneSample, notes: list[str]) -> OnnxGraph | None:
     if "fp32" not in export.onnx:
         notes.append("there is no fp32 ONNX file to compare the count with")
         return None

@@ -67,6 +67,6 @@ def _lengths(files: Sequence[tuple[str, Arrays]]) -> list[int]:
             if len(set(extents)) == len(files):
                 return extents
     raise UsageError(
-        f"No axis tells the shapes of {', '.join(path for path, _ in files)} apart.",
+        f"No axis distinguishes the shapes of {', '.join(path for path, _ in files)}.",
         "One file a shape; items of one shape belong into one file.",
     )

@@ -16,7 +16,7 @@ from harness.core.text import unknown_name
 from harness.zoo.inputs.input_files import FORM, read
 from harness.zoo.loaded import Arrays, Axes, Inputs, Loaded
 
-LEAST_ITEMS = 8
+MIN_SAMPLES = 8
 """With this many different samples no variations are made: the least number of batches (backends/batches.py)."""
 
 _SEED = 7
@@ -55,7 +55,7 @@ def rotation(
     which: whose samples they are, in words. shared: names of inputs that are the same for all samples, and stay so.
     """
     places = _different(given)[:samples]
-    more = samples - len(places) if len(places) < LEAST_ITEMS else 0
+    more = samples - len(places) if len(places) < MIN_SAMPLES else 0
     random = np.random.default_rng(_SEED)
     arrays: Arrays = {}
     for name, values in given.items():
@@ -115,7 +115,7 @@ def _fitting(loaded: Loaded, one: GivenInputs) -> Arrays:
     found = _by_name(loaded.input_names, read(path), path)
     types = dict(loaded.input_types)
     if not set(loaded.input_names) <= set(types):
-        usual = loaded.make_inputs(LEAST_ITEMS, one.sequence_length).arrays
+        usual = loaded.make_inputs(MIN_SAMPLES, one.sequence_length).arrays
         types = {name: values.dtype for name, values in usual.items()}
     own = [name for name in loaded.input_names if loaded.input_axes.get(name, 0) is not None]
     counts = {name: len(found[name]) for name in own if found[name].ndim}

@@ -54,10 +54,10 @@ def _one(prepared: Any, name: str) -> Arrays:
     return {name: np.ascontiguousarray(prepared[name], dtype=np.float32)}
 
 
-Item = bytes | str
+RawSample = bytes | str
 """A JPEG or WAV file, or a text."""
 
-Prepare = Callable[[Sequence[Item]], Arrays]
+Prepare = Callable[[Sequence[RawSample]], Arrays]
 """The items of one batch → input arrays by name."""
 
 TEXT_INPUTS: Mapping[str, str] = {"input_ids": "ids", "attention_mask": "attention_mask"}
@@ -66,20 +66,20 @@ TEXT_INPUTS: Mapping[str, str] = {"input_ids": "ids", "attention_mask": "attenti
 TOP = 5
 
 
-def save_items(items: Sequence[bytes], path: Path) -> None:
+def save_samples(items: Sequence[bytes], path: Path) -> None:
     """Write items one after the other, with the place where each begins; the same items give the same bytes."""
     ends = np.cumsum([len(item) for item in items], dtype=np.int64)
     np.savez(path, allow_pickle=False, data=np.frombuffer(b"".join(items), dtype=np.uint8), ends=ends)
 
 
-def load_items(path: Path) -> list[bytes]:
+def load_samples(path: Path) -> list[bytes]:
     """The items in their order."""
     stored = read_arrays(path)
     data, ends = stored["data"].tobytes(), stored["ends"].tolist()
     return [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def in_hand(items: Sequence[bytes], preparation: Preparation) -> list[Item]:
+def in_hand(items: Sequence[bytes], preparation: Preparation) -> list[RawSample]:
     """The items as a program holds them: texts as strings, JPEG and WAV files as bytes."""
     return [item.decode() for item in items] if preparation.kind == "text" else list(items)
 
@@ -103,7 +103,7 @@ def _texts(tokenizer_file: Path, kinds: Mapping[str, np.dtype[Any]], length: int
     tokenizer.enable_truncation(max_length=length)
     wanted = [(name, TEXT_INPUTS[name], kind) for name, kind in kinds.items()]
 
-    def prepare(items: Sequence[Item]) -> Arrays:
+    def prepare(items: Sequence[RawSample]) -> Arrays:
         encoded = tokenizer.encode_batch(items)
         return {name: np.array([getattr(one, column) for one in encoded], dtype=kind) for name, column, kind in wanted}
 
@@ -117,7 +117,7 @@ def _images(how: ImagePreparation, name: str) -> Prepare:
 
     transform = pixels_of(how)
 
-    def prepare(items: Sequence[Item]) -> Arrays:
+    def prepare(items: Sequence[RawSample]) -> Arrays:
         pictures = (Image.open(io.BytesIO(item)) for item in items if isinstance(item, bytes))
         return {name: np.stack([transform(picture.convert("RGB")) for picture in pictures])}
 

@@ -17,10 +17,10 @@ from harness.zoo.export_request import artifact
 from harness.zoo.families import hub
 from harness.zoo.inputs.preprocessing import (
     TEXT_INPUTS,
-    Item,
     Prepare,
+    RawSample,
     in_hand,
-    load_items,
+    load_samples,
     prepare_of,
 )
 from harness.zoo.inputs.sentences import passages
@@ -33,7 +33,7 @@ _FILE = "tokenizer.json"
 class Texts:
     """The texts of a batch and the function that makes input arrays of them; source: whose tokenizer, in words."""
 
-    items: list[Item]
+    items: list[RawSample]
     prepare: Prepare
     source: str
 
@@ -63,7 +63,7 @@ def _saved(case: Case, stored: InputSet, folder: Path, kinds: Mapping[str, np.dt
     raw = stored.raw
     if raw is None or raw.preparation.kind != "text":
         return None
-    items = in_hand(load_items(folder / raw.items.path), raw.preparation)[: case.batch_size]
+    items = in_hand(load_samples(folder / raw.items.path), raw.preparation)[: case.batch_size]
     return Texts(items, prepare_of(raw.preparation, folder, kinds, case.sequence_length), "the exported tokenizer")
 
 
@@ -71,7 +71,7 @@ def _own(case: Case, export: ExportRecord, folder: Path, kinds: Mapping[str, np.
     """Raises HubError where the model's tokenizer is out of reach, ConfigError where it has no tokenizer.json."""
     request = Request(model_info(export.model), export.weights, 0, None, folder)
     origin = hub.origin_of(request)
-    items: list[Item] = [*passages(case.batch_size, case.sequence_length or 0)]
+    items: list[RawSample] = [*passages(case.batch_size, case.sequence_length or 0)]
     if origin is not None and Path(origin, _FILE).is_file():  # then no other library is needed or imported
         return Texts(items, _prepare(Path(origin), kinds, case), hub.OWN_TOKENIZER)
     tokenizer = hub.tokenizer(origin, request)

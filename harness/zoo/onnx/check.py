@@ -19,7 +19,7 @@ from harness.zoo.reference import reference_of
 
 Compare = Callable[[Arrays, Arrays, bool], Parity]
 
-_GATES: Mapping[Precision, float] = {"fp32": 1e-4, "fp16": 2e-2}
+_TOLERANCES: Mapping[Precision, float] = {"fp32": 1e-4, "fp16": 2e-2}
 """Largest relative L2 between the reference and the exported file in ONNX Runtime: does the file match the model?
 
 Whether a precision is good enough is decided by the plan's tolerance on a backend's outputs. fp16 has twice METHOD's
@@ -97,7 +97,7 @@ def _check(
         parity = compare(outputs, reference, loaded.classifier)
     except ValueError as error:
         raise ExportError(f"{who} at {where}: {error}.", hint) from error
-    allowed = _GATES.get(precision, math.inf)
+    allowed = _TOLERANCES.get(precision, math.inf)
     if parity.relative_l2 is None or parity.max_abs is None or parity.relative_l2 > allowed:
         raise ExportError(f"{who} at {where}: {_worst(outputs, reference, compare)}, allowed {allowed:g}.", hint)
     return OnnxCheck(

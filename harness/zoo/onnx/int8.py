@@ -63,7 +63,7 @@ def write_int8(source: Path, target: Path, calibration: Inputs | None) -> str:
             quantize_static(prepared, made, reader, activation_type=QuantType.QUInt8, **kinds, **how)
 
     _write(source, target, quantised)
-    return _told(calibration, reduced)
+    return _method_of(calibration, reduced)
 
 
 def write_symmetric(source: Path, target: Path, calibration: Inputs) -> str:
@@ -147,7 +147,7 @@ def _batches(arrays: Arrays) -> Iterator[Arrays]:
         yield {name: values[start : start + _CHUNK] for name, values in arrays.items()}
 
 
-def _told(calibration: Inputs | None, reduced: bool) -> str:
+def _method_of(calibration: Inputs | None, reduced: bool) -> str:
     bits = "int8 weights per channel" + (" (7 bits of them: this CPU lacks VNNI)" if reduced else "")
     if calibration is None:
         operators = ", ".join(_DYNAMIC_OPERATORS)

@@ -14,7 +14,7 @@ MINILM = made.case_of(made.MINILM, "onnxruntime", "fp16", 1, 32)
 RESNET = made.case_of(made.RESNET, "onnxruntime", "fp16", 1)
 
 
-def on(uuid: str, name: str = "A Card") -> Environment:
+def on(uuid: str, name: str = "A GPU") -> Environment:
     fields = dict.fromkeys(
         ("vbios", "persistence", "ecc", "mig", "power_limit_w", "power_limit_default_w", "max_sm_mhz"), UNKNOWN
     )
@@ -33,10 +33,10 @@ def test_models_may_be_on_equal_cards_and_one_model_on_one() -> None:
 
 
 def test_cards_of_another_type_are_another_machine() -> None:
-    environments = {"one": on("GPU-1"), "two": on("GPU-2", "Another Card")}
+    environments = {"one": on("GPU-1"), "two": on("GPU-2", "Another GPU")}
     used = [(MINILM, "one", "t1"), (MINILM, "one", "t2"), (RESNET, "two", "t1")]
     agreed = references(used, environments)
-    assert "gpu.name Another Card instead of A Card" in (foreign_machine("two", RESNET, environments, agreed) or "")
+    assert "gpu.name Another GPU instead of A GPU" in (foreign_machine("two", RESNET, environments, agreed) or "")
 
 
 @pytest.mark.parametrize(

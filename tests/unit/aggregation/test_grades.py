@@ -17,16 +17,16 @@ from harness.core.schemas import (
     Clock,
     ColdCosts,
     Flag,
-    Gate,
     Grade,
     Interval,
     Measured,
+    Tolerance,
 )
 from tests.synthetic_results import EFFICIENTNET, Synthetic, case_of, measured, parity_of
 
 CASE = case_of(EFFICIENTNET, "onnxruntime", "fp32", 1)
 ROW = Synthetic(models=(EFFICIENTNET,), cases=[CASE], rounds=2, samples=20).summary().rows[0]
-GATE = Gate(relative_l2=1e-4, top1_agreement=0.995)
+GATE = Tolerance(relative_l2=1e-4, top1_agreement=0.995)
 CHECKS = Checks(gate=GATE, judge_top1=True, target_ci=0.01, calibration=False)
 
 
@@ -115,12 +115,12 @@ def test_top1_is_judged_only_where_it_means_something(judged: bool, flagged: boo
 @pytest.mark.parametrize(("cosine", "flagged"), [(0.969, True), (0.97, False)])
 def test_cosine_gate(cosine: float, flagged: bool) -> None:
     parity = parity_of(CASE, EFFICIENTNET, relative_l2=0.2, cosine=cosine)
-    gate = Gate(relative_l2=0.3, cosine=0.97)
+    gate = Tolerance(relative_l2=0.3, cosine=0.97)
     found = findings(quiet(parity_timed=parity), Checks(gate=gate, judge_top1=False, target_ci=0.01, calibration=False))
     assert ("PARITY_FAIL" in found) == flagged
     if flagged:
         assert "0.9690" in found["PARITY_FAIL"].flag.detail
-    without = Checks(gate=Gate(relative_l2=0.3), judge_top1=False, target_ci=0.01, calibration=False)
+    without = Checks(gate=Tolerance(relative_l2=0.3), judge_top1=False, target_ci=0.01, calibration=False)
     assert "PARITY_FAIL" not in findings(quiet(parity_timed=parity), without)
 
 
