@@ -19,8 +19,8 @@ from harness.zoo.reference import Flat
 
 
 class TorchAoti(TorchBackend):
-    """Exported for exactly the shapes of the case. The package (.pt2) is kept below the model's folder, so that only the
-    first process compiles; each process loads it, as a server would.
+    """Exported for exactly the shapes of the case. The package (.pt2) is kept below the model's folder: only the first
+    process compiles, and each process loads it, as a server would.
 
     A call runs compiled code of the package alone: a model that torch.export cannot express fails, and no part runs
     eagerly. Weights are in the package.

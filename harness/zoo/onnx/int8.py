@@ -111,8 +111,8 @@ def write_symmetric(source: Path, target: Path, calibration: Inputs) -> str:
     additions = f" and on the other operand of {len(residual)} additions to a convolution" if residual else ""
     samples = len(next(iter(calibration.arrays.values())))
     return (
-        f"static QDQ before {', '.join(_FOR_TENSORRT)}{additions}: int8 weights per channel and int8 activations, both symmetric, "
-        f"from the extremes of {samples} calibration inputs ({calibration.source})"
+        f"static QDQ before {', '.join(_FOR_TENSORRT)}{additions}: int8 weights per channel and int8 activations, "
+        f"both symmetric, from the extremes of {samples} calibration inputs ({calibration.source})"
     )
 
 
