@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from harness.core.schemas.vocabulary import Record, MessageText
+from harness.core.schemas.vocabulary import MessageText, Record
 
 FailureKind = Literal[
     "timeout",
