@@ -46,7 +46,7 @@ class LimitedFigure:
 
 @dataclass(frozen=True)
 class Threshold:
-    """One limit. `limit`: in nanoseconds, items per second or bytes, or without a unit. `text`: the user's text."""
+    """One limit. `limit`: in nanoseconds, samples per second or bytes, or without a unit. `text`: the user's text."""
 
     text: str
     selector: str | None
