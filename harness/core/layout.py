@@ -20,7 +20,7 @@ results/tables/*.csv  metrics.prom            the report's tables and the rows' 
 results/roof.json                             measured limits of the plan's device
 results/load/<load_id>/{service,prediction}.json  <point>/<replication>.json  failed.json  load.log
 results/energy/<case_id>.json                 and energy/runs/…, the timings of that pass
-results/profiles/<case_id>/{model,parts,memory}.json  parts.md  memory.png  memory.pickle  *.trace.json
+results/profiles/<case_id>/{model,parts,memory}.json  parts.md  memory.{png,svg}  memory.pickle  *.trace.json
                               <repeat>.usage.json, the monitor's record of that repeat
                               <level>.log of a failed level; events.out.tfevents.profile for TensorBoard
 results/profile.md  profile.html  profiles/charts/*.{png,svg}  the same report for only the profiled cases

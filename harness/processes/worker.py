@@ -200,7 +200,7 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
     mode: Mode
     if case.boundary == "e2e":
         raw = load_raw_batches(folder.root, export, case, job.measurement.parity_samples)
-        mode, reference = EndToEnd(backend, raw.items, raw.prepare, raw.answer), raw.reference
+        mode, reference = EndToEnd(backend, raw.samples, raw.prepare, raw.answer), raw.reference
     else:
         mode, reference = mode_for(case, backend, len(batches.inputs)), batches.reference
     # A backend that computes nothing shows the harness overhead, and no share of CPU time judges it.

@@ -5,7 +5,6 @@ Its first page is harness/reporting/first_page.py.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from harness.aggregation.flags import is_calibration
@@ -53,7 +52,7 @@ def document(
     """
     by_id = {row.case_id: row for row in summary.rows}
     tables = ranking.by_table(summary.rows)
-    several = ambiguous_titles(tables)
+    titles = table_titles([key for key, _ in tables])
     parts = [
         opening or f"# {summary.title}",
         run_conditions(summary),
@@ -61,7 +60,7 @@ def document(
         _optional("Recommendations", recommendations_text(summary)),
         _optional("What if", *what_if),
         *(
-            _table_section(summary, key, rows, details(summary, key, rows, by_id), charts, several)
+            _table_section(summary, titles[key], key, rows, details(summary, key, rows, by_id), charts)
             for key, rows in tables
         ),
         blocks_text(over_devices(summary)),
@@ -78,14 +77,14 @@ def document(
 
 def _table_section(
     summary: Summary,
+    title: str,
     key: TableKey,
     rows: Sequence[Row],
     below: Sequence[tuple[str, Sequence[Block]]],
     charts: Charts,
-    several: frozenset[str],
 ) -> str:
     return section(
-        table_title(key, several),
+        title,
         conditions(summary, rows),
         latency_table(rows, summary.exports.get(rows[0].model), summary.engines, summary.custom),
         _images(charts.get(key, ())),
@@ -116,16 +115,19 @@ def details(
     return [(title, blocks) for title, blocks in shown if blocks]
 
 
-def table_title(key: TableKey, several: frozenset[str]) -> str:
-    """The model, and the rest of the key where the model has several tables."""
-    rest = (key.weights, key.device, *boundaries.way_of(key))
-    return f"{key.model} ({', '.join(rest)})" if key.model in several else key.model
+def table_titles(keys: Sequence[TableKey]) -> dict[TableKey, str]:
+    """The title of each table: its model, and in words what differs among the tables of that model."""
+    titles = {}
+    for key in keys:
+        ours = [_in_words(other) for other in keys if other.model == key.model]
+        own = [text for place, text in enumerate(_in_words(key)) if len({words[place] for words in ours}) > 1]
+        titles[key] = f"{key.model} ({', '.join(own)})" if own else key.model
+    return titles
 
 
-def ambiguous_titles(tables: Sequence[tuple[TableKey, Sequence[Row]]]) -> frozenset[str]:
-    """Models with more than one table, whose titles must name the whole key."""
-    counts = Counter(key[0] for key, _ in tables)
-    return frozenset(name for name, number in counts.items() if number > 1)
+def _in_words(key: TableKey) -> tuple[str, ...]:
+    weights = "random weights" if key.weights == "seeded" else f"{key.weights} weights"
+    return (weights, f"on {key.device}", *(boundaries.BRIEF.get(part, part) for part in boundaries.way_of(key)))
 
 
 def _images(found: Sequence[tuple[str, str]]) -> str:
@@ -155,7 +157,8 @@ def calibrated(summary: Summary) -> list[Block]:
     text = (
         f"An inference that does nothing, through the same loop, takes {units.duration(worst)} or less: it is in every"
     )
-    return [f"{text} latency above.", calibration_table(rows)]
+    table = calibration_table(rows)
+    return [f"{text} latency above.", *([table] if table else [])]
 
 
 def provenance(summary: Summary) -> str:

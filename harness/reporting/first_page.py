@@ -198,8 +198,13 @@ def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> Block:
         for one in shown
     ]
     table = texts(headers, lines)
-    notes = [f"Medians of a batch{_ways(summary)}. ×: speed-up over {baseline} {FULL}. **Bold**: clearly the fastest."]
-    if any(ranking.DOUBT in cell for line in lines for cell in line):
+    cells = " ".join(cell for line in lines for cell in line)
+    notes = [f"Medians of a batch{_ways(summary)}."]
+    if "×" in cells:
+        notes.append(f"×: speed-up over {baseline} {FULL}.")
+    if "**" in cells:
+        notes.append("**Bold**: clearly the fastest.")
+    if ranking.DOUBT in cells:
         notes.append(ranking.DOUBT_MEANS)
     if (more := len(_first_tables(summary)) - len({one.model for one in shown})) > 0:
         notes.append(f"{units.count(more, 'more model')} in the details.")
@@ -409,7 +414,8 @@ def _choice(rows: Sequence[Row]) -> Choice:
 
 def _verdict(one: Answer) -> Verdict:
     fastest, lost = one.fastest, "" if one.is_same else cost(one.fastest.named)
-    same = "" if one.is_same else f"with the same answers ({FULL}): {in_words(one.same, _backend)}"
+    differs = one.same.named and not one.is_same
+    same = f"with the same answers ({FULL}): {in_words(one.same, _backend)}" if differs else ""
     if fastest.clear:
         winner = fastest.rows[0]
         parts = [_time(winner), _gain(winner), lost, same]
