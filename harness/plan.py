@@ -75,6 +75,7 @@ def stage(arguments: Sequence[str]) -> None:
             requests=options.requests,
             duration=options.duration or None,
             price_per_hour=options.price,
+            endpoint=options.endpoint or None,
         ),
         loads_alone=options.load,
     )
@@ -172,6 +173,7 @@ def _add_load(parser: cli.Parser) -> None:
     parser.add_argument("--replications", type=_positive, help="runs of each load, each with a seed of its own (10)")
     parser.add_argument("--requests", type=_positive, help="most requests of a replication (2000)")
     parser.add_argument("--duration", help="longest replication, as 4s")
+    parser.add_argument("--endpoint", help="running service to load, as kserve+http://127.0.0.1:8000/v2/models/<name>")
     parser.add_argument("--price", type=amounts.price, help="price of the machine an hour, for the cost of requests")
     parser.add_argument("--loadgen", action="store_true", help="one long run a load, by LoadGen's rules")
     parser.add_argument("--load", action="store_true", help="plan the scenarios alone; server where none is named")
@@ -206,11 +208,11 @@ def _describe(plan: Plan, path: Path, changed: bool, every_case: bool) -> None:
             cli.say(f"  {load.load_id}" + (f"  skipped: {load.skip_reason}" if load.skip_reason else ""))
 
 
-def _list(item: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+def _list(part_of: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
     """A converter of `a,b,c`; an empty text, as Make passes it, is an empty choice."""
 
     def convert(text: str) -> tuple[T, ...]:
-        return tuple(item(part) for part in dict.fromkeys(text.replace(" ", ",").split(",")) if part)
+        return tuple(part_of(part) for part in dict.fromkeys(text.replace(" ", ",").split(",")) if part)
 
     return convert
 

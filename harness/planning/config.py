@@ -117,6 +117,8 @@ class ScenarioBlock(_Section):
     service_duration: str | None = None
     """Of the measurement of service times, for each batch size."""
     price_per_hour: Annotated[float, Field(gt=0)] | None = None
+    endpoint: str | None = None
+    """Address of a running service of the model, which is then loaded in place of a backend."""
 
 
 class Config(_Section):

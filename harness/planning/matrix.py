@@ -316,6 +316,8 @@ def _backends_on(device: Device) -> list[str]:
 def _skip_reason(
     table: BackendInfo, info: ModelInfo, device: Device, precision: Precision, quantisation: Quantisation
 ) -> str | None:
+    if table.remote:
+        return "a running service is only loaded, by its address: make load ENDPOINT=<address>"
     if table.artifact != "none" and not info.exportable:
         return "work of known duration is no model: only the spin backend runs it"
     if table.artifact == "module" and not info.has_module:

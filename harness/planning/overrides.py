@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
@@ -33,6 +33,7 @@ class LoadOverrides:
     requests: int | None = None
     duration: str | None = None
     price_per_hour: float | None = None
+    endpoint: str | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ MOST_ROUNDS = 100
 
 def apply(config: Config, chosen: Overrides) -> Config:
     """The configuration with the options applied; its blocks may then overlap (make_plan merges them)."""
+    if chosen.load is not None and chosen.load.endpoint:
+        chosen = _for_endpoint(chosen)
     update: dict[str, object] = {"matrix": _matrix(config, chosen)}
     if chosen.device:
         update["device"] = chosen.device
@@ -84,6 +87,17 @@ def apply(config: Config, chosen: Overrides) -> Config:
     update["measurement"] = _measurement(config.measurement, chosen)
     update["scenarios"] = _scenarios(config.scenarios, chosen)
     return config.model_copy(update=update)
+
+
+def _for_endpoint(chosen: Overrides) -> Overrides:
+    """The options with the running service as the only backend. A precision chooses only the tolerance of answers."""
+    if chosen.backends or chosen.device == "cuda":
+        raise UsageError(
+            "ENDPOINT names the service to load, so that there is no backend or device to choose.",
+            "Leave BACKENDS and DEVICE out.",
+        )
+    remote = [name for name, info in BACKENDS.items() if info.remote]
+    return replace(chosen, backends=remote, precisions=chosen.precisions or ("fp32",), device="cpu")
 
 
 def _scenarios(blocks: Sequence[ScenarioBlock], chosen: Overrides) -> tuple[ScenarioBlock, ...]:
