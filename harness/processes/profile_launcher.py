@@ -31,7 +31,8 @@ from harness.processes.launcher import Observer, process_environment
 from harness.processes.pool import Monitor
 from harness.reporting.charts.allocations_chart import memory_figure
 from harness.reporting.charts.matplotlib_drawer import image
-from harness.reporting.tables.allocations_table import memory_section
+from harness.reporting.tables.allocations_table import memory_blocks
+from harness.reporting.writers.markdown import blocks_text
 from harness.timing.clock import now_ns
 
 Level = Literal["count", "memory", "parts", "tokenising"]
@@ -206,7 +207,7 @@ def memory_text(results: Results, case_id: str) -> str:
     """The section for parts.md; empty without a record."""
     found = memory_of(results, case_id)
     chart = results.memory_chart(case_id)
-    return "" if found is None else memory_section(found, chart.name if chart.is_file() else None)
+    return "" if found is None else blocks_text(memory_blocks(found, chart.name if chart.is_file() else None))
 
 
 def forget_usage(results: Results, case_id: str) -> None:

@@ -16,6 +16,7 @@ from harness.reporting.prose.conditions import conditions, environment_table, ru
 from harness.reporting.prose.guide import guide
 from harness.reporting.prose.recommendations import recommendations_text
 from harness.reporting.ranking import TableKey
+from harness.reporting.table import Block
 from harness.reporting.tables.calibration_table import calibration_table
 from harness.reporting.tables.checks_table import checks_table
 from harness.reporting.tables.cold_start_table import cold_table
@@ -27,7 +28,7 @@ from harness.reporting.tables.machine_load_table import machine_load_table
 from harness.reporting.tables.roofline_table import roofline_table
 from harness.reporting.tables.tried_settings_table import tried_table
 from harness.reporting.tables.unmeasured_table import unmeasured_table
-from harness.reporting.writers.markdown import escape, section, table_text
+from harness.reporting.writers.markdown import escape, section
 
 Charts = Mapping[TableKey | None, Sequence[tuple[str, str]]]
 """Table → (alternative text, path relative to the report) of its charts; None: of the whole report."""
@@ -39,9 +40,9 @@ def document(
     opening: str = "",
     chart_note: str = "",
     proof: str = "",
-    profile: str = "",
-    what_if: str = "",
-    load: str = "",
+    profile: Sequence[Block] = (),
+    what_if: Sequence[Block] = (),
+    load: Sequence[Block] = (),
 ) -> str:
     """The whole text of the details.
 
@@ -56,15 +57,15 @@ def document(
         run_conditions(summary),
         chart_note,
         _optional("Recommendations", recommendations_text(summary)),
-        _optional("What if", what_if),
+        _optional("What if", *what_if),
         *(
             _table_section(summary, key, rows, details(summary, key, rows, by_id), charts, several)
             for key, rows in tables
         ),
-        _optional("Load", load),
-        _optional("Profile", profile),
-        _optional("Harness overhead", calibrated(summary)),
-        _optional("Not measured", table_text(unmeasured_table(summary.rows))),
+        _optional("Load", *load),
+        _optional("Profile", *profile),
+        _optional("Harness overhead", *calibrated(summary)),
+        _optional("Not measured", unmeasured_table(summary.rows)),
         _optional("Left out", "\n".join(f"- {escape(note)}" for note in summary.notes)),
         section("How to read this", guide(summary), proof),
         section("Environment", provenance(summary), environment_table(summary.environments)),
@@ -76,44 +77,40 @@ def _table_section(
     summary: Summary,
     key: TableKey,
     rows: Sequence[Row],
-    below: Sequence[tuple[str, str]],
+    below: Sequence[tuple[str, Sequence[Block]]],
     charts: Charts,
     several: frozenset[str],
 ) -> str:
     return section(
         table_title(key, several),
         conditions(summary, rows),
-        table_text(latency_table(rows, summary.exports.get(rows[0].model), summary.engines, summary.custom)),
+        latency_table(rows, summary.exports.get(rows[0].model), summary.engines, summary.custom),
         _images(charts.get(key, ())),
-        *(section(title, text, level=3) for title, text in below),
+        *(section(title, *blocks, level=3) for title, blocks in below),
     )
 
 
-def details(summary: Summary, key: TableKey, rows: Sequence[Row], by_id: Mapping[str, Row]) -> list[tuple[str, str]]:
-    """(heading, Markdown) of the parts below the latency table of one table; empty parts are left out.
+def details(
+    summary: Summary, key: TableKey, rows: Sequence[Row], by_id: Mapping[str, Row]
+) -> list[tuple[str, list[Block]]]:
+    """(heading, blocks) of the parts below the latency table of one table; empty parts are left out.
 
     by_id: all rows of the summary, for baselines.
     """
     export = summary.exports.get(rows[0].model)
-    costs = table_text(cold_table(rows, by_id, export, summary.engines))
     of_key = [row for row in summary.rows if ranking.table_key(row) == key]
-    engines = table_text(engines_table(of_key, export, summary.engines))
-    limits = table_text(roofline_table(rows, summary.roof))
-    energy = table_text(energy_table(rows, summary.energies))
-    tried = table_text(tried_table(summary.rows, key))
-    flags = table_text(flags_table(rows))
-    checks = table_text(checks_table(rows))
-    meanwhile = table_text(machine_load_table(rows))
-    parts = {
-        "Cold start": "\n\n".join(filter(None, (costs, engines))) if costs else "",
-        "Roofline": limits,
-        "Energy": energy,
-        "Settings that were tried": tried,
-        "Flags": flags,
-        "Checks made": checks,
-        "Machine load while timing": meanwhile,
+    cold = cold_table(rows, by_id, export, summary.engines)
+    parts: dict[str, tuple[Block | None, ...]] = {
+        "Cold start": (cold, engines_table(of_key, export, summary.engines)) if cold else (),
+        "Roofline": (roofline_table(rows, summary.roof),),
+        "Energy": (energy_table(rows, summary.energies),),
+        "Settings that were tried": (tried_table(summary.rows, key),),
+        "Flags": (flags_table(rows),),
+        "Checks made": (checks_table(rows),),
+        "Machine load while timing": (machine_load_table(rows),),
     }
-    return [(title, text) for title, text in parts.items() if text]
+    shown = ((title, [block for block in blocks if block]) for title, blocks in parts.items())
+    return [(title, blocks) for title, blocks in shown if blocks]
 
 
 def table_title(key: TableKey, several: frozenset[str]) -> str:
@@ -132,20 +129,20 @@ def _images(found: Sequence[tuple[str, str]]) -> str:
     return "\n\n".join(f"![{escape(text)}]({path})" for text, path in found)
 
 
-def _optional(title: str, text: str) -> str:
-    return section(title, text) if text else ""
+def _optional(title: str, *blocks: Block | None) -> str:
+    return section(title, *blocks) if any(blocks) else ""
 
 
-def calibrated(summary: Summary) -> str:
+def calibrated(summary: Summary) -> list[Block]:
     """The harness overhead, from cases that compute nothing; empty where none was measured."""
     rows = [row for row in summary.rows if row.status == "measured" and is_calibration(row)]
     if not rows:
-        return ""
+        return []
     worst = max(row.latency_ns.median for row in rows if row.latency_ns)
     text = (
         f"An inference that does nothing, through the same loop, takes {units.duration(worst)} or less: it is in every"
     )
-    return "\n\n".join([f"{text} latency above.", table_text(calibration_table(rows))])
+    return [f"{text} latency above.", calibration_table(rows)]
 
 
 def provenance(summary: Summary) -> str:

@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
@@ -34,8 +34,8 @@ from harness.reporting.prose.further_rounds import further
 from harness.reporting.prose.load_answer import load_answer
 from harness.reporting.prose.recommendations import listed
 from harness.reporting.ranking import USUAL, TableKey, named
-from harness.reporting.table import Align, texts
-from harness.reporting.writers.markdown import escape, section, table_text
+from harness.reporting.table import Align, Block, texts
+from harness.reporting.writers.markdown import blocks_text, escape, section, table_text
 from harness.statistics.estimators import P95_MIN_SAMPLES, relative_interval_half_width
 
 MAX_ANSWERS = 12
@@ -153,7 +153,7 @@ def title(summary: Summary) -> str:
 
 def answer(summary: Summary) -> str:
     """The answers, how certain they are, and the cases without a result, as Markdown."""
-    return "\n\n".join(filter(None, (answer_table(summary), how_sure(summary), without_result(summary))))
+    return blocks_text((answer_table(summary), how_sure(summary), without_result(summary)))
 
 
 def answers(summary: Summary, most: int = MAX_ANSWERS) -> list[Answer]:
@@ -167,7 +167,7 @@ def answers(summary: Summary, most: int = MAX_ANSWERS) -> list[Answer]:
     return [one for ours in rivalling for one in (ours if whole else ours[:1])][:most]
 
 
-def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> str:
+def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> Block:
     """One line per answer, at most `most`; a sentence where nothing is ranked or measured."""
     shown = answers(summary, most)
     if not shown:
@@ -185,13 +185,13 @@ def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> str:
         ]
         for one in shown
     ]
-    text = table_text(texts(headers, lines))
+    table = texts(headers, lines)
     notes = [f"Medians of a batch{_ways(summary)}. ×: speed-up over {baseline} {FULL}. **Bold**: clearly the fastest."]
-    if ranking.DOUBT in text:
+    if any(ranking.DOUBT in cell for line in lines for cell in line):
         notes.append(ranking.DOUBT_MEANS)
     if (more := len(_first_tables(summary)) - len({one.model for one in shown})) > 0:
         notes.append(f"{units.count(more, 'more model')} in the details.")
-    return f"{text}\n\n{' '.join(notes)}"
+    return replace(table, note=" ".join(notes))
 
 
 def nothing(summary: Summary) -> str:

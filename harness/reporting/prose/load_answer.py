@@ -8,10 +8,11 @@ from harness.core.schemas import LoadRow, Summary
 from harness.reporting import units
 from harness.reporting.load_groups import SCENARIOS, LoadGroup, by_group, highest_load, is_sound, names, ranked
 from harness.reporting.prose.conditions import machine, versions
+from harness.reporting.table import Block, titled
 from harness.reporting.tables.cheapest_table import cheapest_table, is_clear, peak_text
 from harness.reporting.tables.guards_table import guards_table
 from harness.reporting.tables.load_points_table import parts_table, points_table, policy_name
-from harness.reporting.writers.markdown import escape, section, table_text
+from harness.reporting.writers.markdown import escape
 
 MAX_LINES = 6
 """Lines of the answer on the first page."""
@@ -66,37 +67,37 @@ def load_conditions(summary: Summary, rows: Sequence[LoadRow]) -> str:
     return " · ".join(part for part in parts if part) + "."
 
 
-def load_section(summary: Summary, images: Images) -> str:
+def load_section(summary: Summary, images: Images) -> list[Block]:
     """All groups with their tables and charts; empty without load rows."""
-    if not summary.loads:
-        return ""
-    parts = [
-        section(f"{where(key)}: {SCENARIOS[key.scenario]}", *_parts(summary, key, rows, images), level=3)
-        for key, rows in by_group(summary.loads)
-    ]
-    return "\n\n".join([*parts, *filter(None, [_unserved(summary)])])
+    found: list[Block] = []
+    for key, rows in by_group(summary.loads):
+        shown = [f"![{escape(text)}]({path})" for text, path in images.get(key, ())]
+        found += titled(f"{where(key)}: {SCENARIOS[key.scenario]}", *load_tables(summary, rows, shown), level=3)
+    lost = unserved(summary)
+    return [*found, *(titled("Without a result", _listed(lost), level=3) if lost else [])]
 
 
-def _parts(summary: Summary, key: LoadGroup, rows: Sequence[LoadRow], images: Images) -> list[str]:
-    return [
+def load_tables(summary: Summary, rows: Sequence[LoadRow], images: Sequence[str] = ()) -> list[Block]:
+    """The tables of one group, with images after the first."""
+    blocks: list[Block | None] = [
         f"Conditions: {load_conditions(summary, rows)}",
-        table_text(cheapest_table(rows)),
-        *(f"![{escape(text)}]({path})" for text, path in images.get(key, ())),
-        table_text(points_table(rows)),
-        table_text(parts_table(rows)),
-        table_text(guards_table(rows)),
-        "\n".join(f"- {line}" for line in _notes(rows)),
+        cheapest_table(rows),
+        *images,
+        points_table(rows),
+        parts_table(rows),
+        guards_table(rows),
+        _listed(_notes(rows)),
     ]
+    return [block for block in blocks if block]
 
 
-def load_tables(summary: Summary, key: LoadGroup, rows: Sequence[LoadRow]) -> str:
-    """The same of one group without charts, for the page."""
-    return "\n\n".join(filter(None, _parts(summary, key, rows, {})))
+def _listed(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {escape(line)}" for line in lines)
 
 
 def _notes(rows: Sequence[LoadRow]) -> list[str]:
     called = names(rows)
-    return [f"{called[row.load_id]}: {escape(note)}" for row in rows if is_sound(row) for note in row.notes]
+    return [f"{called[row.load_id]}: {note}" for row in rows if is_sound(row) for note in row.notes]
 
 
 def unserved(summary: Summary) -> list[str]:
@@ -107,8 +108,3 @@ def unserved(summary: Summary) -> list[str]:
         for row in summary.loads
         if not is_sound(row)
     ]
-
-
-def _unserved(summary: Summary) -> str:
-    lines = unserved(summary)
-    return section("Without a result", "\n".join(f"- {escape(line)}" for line in lines), level=3) if lines else ""

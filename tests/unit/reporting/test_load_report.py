@@ -25,6 +25,7 @@ from harness.reporting.load_groups import LoadGroup, by_group
 from harness.reporting.prose.load_answer import load_answer, load_section, load_tables
 from harness.reporting.tables.cheapest_table import cheapest_table, peak_text
 from harness.reporting.writers.csv import csv_tables
+from harness.reporting.writers.markdown import blocks_text
 from harness.reporting.writers.mlflow import load_runs
 from harness.reporting.writers.prometheus import metrics_text
 from tests.synthetic_loads import BOUND, load_rows, loaded
@@ -49,7 +50,7 @@ def row_of(backend: str, precision: str = "fp32", batch: int = 4) -> LoadRow:
 
 def test_the_section_is_as_the_golden_file_has_it(with_loads: Summary, golden: Callable[[str, str], None]) -> None:
     links = selection.load_links(selection.of_loads(with_loads), "charts")
-    golden("load.md", f"{load_answer(with_loads)}\n\n{load_section(with_loads, links)}\n")
+    golden("load.md", f"{load_answer(with_loads)}\n\n{blocks_text(load_section(with_loads, links))}\n")
 
 
 def test_scenarios_have_tables_of_their_own() -> None:
@@ -69,7 +70,7 @@ def test_an_infinite_latency_and_a_load_that_none_meets(with_loads: Summary) -> 
     broken = row.model_copy(
         update={"points": (row.points[0].model_copy(update={"latency": lost, "failed": 700, "verdict": "FAIL"}),)}
     )
-    text = load_tables(with_loads, server()[0], [broken])
+    text = blocks_text(load_tables(with_loads, [broken]))
     assert "∞" in text
     assert "| 700" in re.sub(" +", " ", text)
     update = {"points": (), "predicted_peak_per_s": None, "peak_pass_per_s": None, "peak_fail_per_s": None}

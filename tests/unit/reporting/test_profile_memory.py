@@ -7,7 +7,8 @@ import pytest
 from harness.core.schemas.profile_record import Fragmentation, MemoryBlock, MemoryTimeline
 from harness.reporting.charts.allocations_chart import memory_figure
 from harness.reporting.charts.matplotlib_drawer import image
-from harness.reporting.tables.allocations_table import memory_section
+from harness.reporting.tables.allocations_table import memory_blocks
+from harness.reporting.writers.markdown import blocks_text
 
 MIB = 1 << 20
 BLOCK = MemoryBlock(size_bytes=9 * MIB, category="temporaries", operator="aten::conv2d", shapes="[1,512,7,7] [512]")
@@ -47,7 +48,7 @@ ON_GPU = FOUND.model_copy(
 
 
 def test_the_peak_is_told_by_who_holds_it_and_adds_up() -> None:
-    text = memory_section(FOUND, "memory.png")
+    text = blocks_text(memory_blocks(FOUND, "memory.png"))
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
     assert ["temporaries", "9.00", "15.0%"] in rows
     assert ["all", "60.0", "100%"] in rows
@@ -60,14 +61,14 @@ def test_the_peak_is_told_by_who_holds_it_and_adds_up() -> None:
 
 
 def test_activations_that_are_not_told_apart_get_no_figure() -> None:
-    text = memory_section(FOUND.model_copy(update={"activations_peak_bytes": None}))
+    text = blocks_text(memory_blocks(FOUND.model_copy(update={"activations_peak_bytes": None})))
     assert "activations alone" not in text
     assert "memory.png" not in text
 
 
 def test_fragmentation_and_snapshot_are_told_where_there_are_any() -> None:
-    assert "reserved" not in memory_section(FOUND)
-    text = memory_section(ON_GPU)
+    assert "reserved" not in blocks_text(memory_blocks(FOUND))
+    text = blocks_text(memory_blocks(ON_GPU))
     assert "64.0 MiB reserved and 48.0 MiB allocated: 16.0 MiB (25.0%) are unused" in text
     assert "`memory.pickle` opens in" in text
 

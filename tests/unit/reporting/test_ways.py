@@ -22,7 +22,7 @@ from harness.reporting.prose import recommendations
 from harness.reporting.prose.boundaries import BOUNDARIES, MODES, way_of
 from harness.reporting.tables.latency_table import latency_table, terminal_table
 from harness.reporting.writers.csv import summary_text
-from harness.reporting.writers.markdown import table_text
+from harness.reporting.writers.markdown import blocks_text, table_text
 from tests import synthetic_results as made
 
 FACTOR = {"compute sync": 1.0, "e2e sync": 1.6, "compute pipelined": 1.9, "compute offline": 0.5}
@@ -131,10 +131,10 @@ def test_a_report_of_the_usual_alone_explains_nothing_else(summary: Summary) -> 
 
 
 def test_the_answers_are_of_one_table_a_model(mixed: Summary) -> None:
-    text = answer_table(mixed)
+    text = blocks_text([answer_table(mixed)])
     assert text.count("resnet50") == text.count("efficientnet-lite0") == 2, "batch 1 and 4 of one table"
     only = mixed.model_copy(update={"rows": tuple(row for row in mixed.rows if row.mode == "offline")})
-    assert "resnet50 (random weights, offline), batch 1" in answer_table(only)
+    assert "resnet50 (random weights, offline), batch 1" in blocks_text([answer_table(only)])
 
 
 def test_the_terminal_names_what_is_not_usual(mixed: Summary) -> None:
