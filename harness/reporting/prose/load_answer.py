@@ -44,7 +44,10 @@ def _answer(key: LoadGroup, rows: Sequence[LoadRow]) -> str:
         rate = f"{units.significant(highest_load(first))} {units.SAMPLE_NAMES[first.kind]}/s offline"
         return f"{where(key)}: {name} {rate} (batch {first.max_batch}){cost}{others}"
     policy = "no batching" if policy_name(first) == "none" else f"batches {policy_name(first)}"
-    return f"{where(key)}: {name} {peak_text(first)} ({policy}){cost}{others}"
+    peak = peak_text(first)
+    if first.peak_pass_per_s is None and first.predicted_peak_per_s is not None:
+        peak += f", predicted {units.significant(first.predicted_peak_per_s)}"
+    return f"{where(key)}: {name} {peak} ({policy}){cost}{others}"
 
 
 def where(key: LoadGroup) -> str:

@@ -19,7 +19,7 @@ from harness.reporting.charts import matplotlib_drawer, plotly_drawer, selection
 from harness.reporting.charts.batching_map_chart import batching_map
 from harness.reporting.charts.load_curve_chart import load_curve
 from harness.reporting.charts.spec import Heat, Lines
-from harness.reporting.first_page import first_page
+from harness.reporting.first_page import first_page, terminal_answer
 from harness.reporting.html.page import page
 from harness.reporting.load_groups import LoadGroup, by_group
 from harness.reporting.prose.load_answer import load_answer, load_section, load_tables
@@ -137,6 +137,18 @@ def test_first_page_and_page_show_loads(with_loads: Summary, summary: Summary) -
     assert 'id="load"' in text
     assert "the process ended by signal 9" in text
     assert 'id="load"' not in page(summary, with_plots=False)
+
+
+def test_a_run_of_loads_alone_has_their_answer(with_loads: Summary) -> None:
+    alone = with_loads.model_copy(update={"rows": ()})
+    text = first_page(alone, "details.md", ["Load"])
+    assert text.startswith("# minilm-l6 under load on Intel(R) Xeon(R)")
+    assert "onnxruntime 1.31.1" in text
+    assert "Nothing is measured" not in text
+    assert "p99<50ms: openvino int8 [" in terminal_answer(alone)
+    unverified = [row.model_copy(update={"peak_pass_per_s": None, "peak_fail_per_s": None}) for row in server()[1]]
+    answer = load_answer(with_loads.model_copy(update={"loads": tuple(unverified)}))
+    assert "openvino int8 not verified, predicted" in answer
 
 
 def test_csv_has_every_load_point_and_replayed_load(with_loads: Summary) -> None:
