@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from harness.backends import backend_info
 from harness.backends.decoder import GenerationJob, construct_decoder
-from harness.backends.generation_files import files_read
+from harness.backends.generation_files import files_read, onnx_file
 from harness.core import store
 from harness.core.errors import CaseError, MissingInputError
 from harness.core.host import environment
@@ -23,6 +23,7 @@ from harness.core.timestamps import utc_now
 from harness.statistics.token_parity import GreedyAnswer
 from harness.timing.clock import calibrate
 from harness.timing.token_session import run_token_session
+from harness.zoo.stored import read_arrays
 
 CALIBRATION_SHAPE = DecoderShape(
     kind="causal", layers=1, heads=1, kv_heads=1, head_dim=1, hidden=1, vocabulary=1_000, longest=None
@@ -98,7 +99,7 @@ def prompt_set(export: GenerationExport, case: GenerationCase) -> PromptSet:
     found = export.prompt_set(case.prompt_length, case.new_tokens)
     if found is None:
         raise MissingInputError(
-            f"The export of {export.model} has no prompts of {case.prompt_length} tokens with {case.new_tokens} new ones.",
+            f"The export of {export.model} has no {case.new_tokens} tokens after prompts of {case.prompt_length}.",
             "Run `make export` again: the plan has changed since.",
         )
     return found
@@ -106,11 +107,8 @@ def prompt_set(export: GenerationExport, case: GenerationCase) -> PromptSet:
 
 def load_prompts(folder: ModelFolder, chosen: PromptSet) -> tuple[NDArray[np.int64], GreedyAnswer]:
     """Prompts and reference of a set."""
-    with np.load(folder.root / chosen.prompts.path) as stored:
-        prompts = stored["ids"]
-    with np.load(folder.root / chosen.reference.path) as stored:
-        answer = GreedyAnswer(stored["tokens"], stored["margins"], stored["logits"])
-    return prompts, answer
+    prompts, answer = (read_arrays(folder.root / one.path) for one in (chosen.prompts, chosen.reference))
+    return prompts["ids"], GreedyAnswer(answer["tokens"], answer["margins"], answer["logits"])  # type: ignore[arg-type]
 
 
 def calibration_prompts(case: GenerationCase, seed: int) -> NDArray[np.int64]:
@@ -125,7 +123,7 @@ def _job(
 ) -> GenerationJob:
     case = job.case
     info = backend_info(case.backend)
-    onnx = None if export is None else export.onnx.get(case.precision)
+    onnx = None if export is None else onnx_file(export, info, case)
     gguf = None if export is None else export.gguf
     return GenerationJob(
         model=case.model,

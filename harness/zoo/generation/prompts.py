@@ -1,20 +1,17 @@
-"""Prompts of given lengths: our sentences, the user's texts, or seeded ids; and files of length pairs."""
+"""Prompts of given lengths: our sentences, the user's texts, or seeded ids."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.core.errors import ConfigError, MissingInputError
-from harness.core.safe_files import Limit, read_text
+from harness.core.errors import ConfigError
 from harness.zoo.families.hub import Tokenizer
+from harness.zoo.generation.prompt_files import prompt_lines
 from harness.zoo.inputs.sentences import SOURCE, token_ids
-
-_PAIR = re.compile(r"\s*(\d{1,7})[\s,]+(\d{1,7})\s*")
 
 
 @dataclass(frozen=True)
@@ -26,27 +23,6 @@ class Prompts:
     real_text: bool
 
 
-def length_pairs(path: Path) -> list[tuple[int, int]] | None:
-    """(prompt tokens, new tokens) of each line; None where the file holds texts. Raises ConfigError, MissingInputError.
-
-    Empty lines and lines that begin with # are left out.
-    """
-    lines = _lines(path)
-    found = [_PAIR.fullmatch(line) for line in lines]
-    if not any(found):
-        return None
-    wrong = next((number for number, one in enumerate(found, 1) if one is None), None)
-    if wrong is not None:
-        raise ConfigError(
-            f"{path}: entry {wrong} is not `<prompt tokens> <new tokens>`, and others are.",
-            "Write a pair of numbers in each line, or a prompt in each line.",
-        )
-    pairs = [(int(one[1]), int(one[2])) for one in found if one is not None]
-    if any(0 in pair for pair in pairs):
-        raise ConfigError(f"{path} has a length of 0.", "A prompt and an output have at least one token.")
-    return list(dict.fromkeys(pairs))
-
-
 def make_prompts(
     tokenizer: Tokenizer | None, vocabulary: int, samples: int, length: int, seed: int, own: Path | None = None
 ) -> Prompts:
@@ -56,7 +32,7 @@ def make_prompts(
     or there is no tokenizer for them, UsageError where our sentences cannot give so few tokens.
     """
     if own is not None:
-        return _of_texts(tokenizer, _lines(own), length, own)
+        return _of_texts(tokenizer, prompt_lines(own), length, own)
     if tokenizer is None:
         generator = np.random.default_rng([seed, length])
         ids = generator.integers(0, vocabulary, (samples, length), dtype=np.int64)
@@ -90,15 +66,3 @@ def _of_texts(tokenizer: Tokenizer | None, texts: list[str], length: int, path: 
             "Prompts differ in every iteration: add lines.",
         )
     return Prompts(ids, f"{path.name}; {tokenizer.source}", real_text=True)
-
-
-def _lines(path: Path) -> list[str]:
-    if not path.is_file():
-        raise MissingInputError(
-            f"There is no file {path}.", "PROMPTS takes lengths, as 128,1024, or a file of prompts."
-        )
-    lines = [line.strip() for line in read_text(path, Limit.TEXT).splitlines()]
-    kept = [line for line in lines if line and not line.startswith("#")]
-    if not kept:
-        raise ConfigError(f"{path} is empty.", "Write a prompt in each line, or a pair of lengths.")
-    return kept
