@@ -1,7 +1,7 @@
 # Inferometer: every stage as a target. `make` alone prints this list; README.md explains the stages.
 
 #- What to measure: read by plan, bench, profile and, but for TUNE, ab; DEVICE by reproduce too
-CONFIG      ?= $(if $(filter cuda,$(DEVICE)),configs/cuda.yaml,configs/quickstart.yaml)#? configuration to plan from: quickstart.yaml, or cuda.yaml with DEVICE=cuda
+CONFIG      ?= $(if $(filter generate,$(MAKECMDGOALS)),configs/generation.yaml,$(if $(filter cuda,$(DEVICE)),configs/cuda.yaml,configs/quickstart.yaml))#? configuration to plan from: quickstart.yaml, cuda.yaml with DEVICE=cuda, generation.yaml for generate
 DEVICE      ?=#? cpu or cuda, instead of the configuration's
 MODELS      ?=#? comma-separated models, instead of the configuration's; name@seeded sets the weights
 BACKENDS    ?=#? comma-separated backends
@@ -13,6 +13,8 @@ MODES       ?=#? comma-separated: sync,pipelined,offline
 SETTINGS    ?=#? comma-separated named settings of the backends, as static+graph
 INPUTS      ?=#? own inputs of the models, .npz by input name, first axis items; comma-separated: one a shape
 EXPORTER    ?=#? what writes ONNX files of modules: dynamo or torchscript
+PROMPTS     ?=#? generation: tokens of prompts, comma-separated, or a file of prompts or of length pairs
+TOKENS      ?=#? generation: new tokens of each sequence, comma-separated
 TUNE        ?=#? 1: try each backend's settings once, and measure the fastest fully
 
 #- How often and how long: read by plan, bench, profile; ROUNDS by reproduce and ab too
@@ -104,7 +106,7 @@ CHOSEN = $(if $(DEVICE),--device "$$DEVICE") --models "$$MODELS" --backends "$$B
          --precisions "$$PRECISIONS" --batches "$$BATCHES" --seq-lengths "$$SEQ_LENGTHS" \
          --boundaries "$$BOUNDARIES" --modes "$$MODES" --settings "$$SETTINGS" $(if $(EXPORTER),--exporter "$$EXPORTER") \
          $(if $(INPUTS),--inputs "$$INPUTS")
-PLAN   = $(STAGE).plan --config "$$CONFIG" $(CHOSEN) $(if $(TUNE),--tune) \
+PLAN   = $(STAGE).plan --config "$$CONFIG" $(CHOSEN) --prompts "$$PROMPTS" --tokens "$$TOKENS" $(if $(TUNE),--tune) \
          $(if $(ROUNDS),--rounds "$$ROUNDS") \
          $(if $(MAX_ROUNDS),--max-rounds "$$MAX_ROUNDS") $(if $(INTERVAL),--target-interval "$$INTERVAL") $(if $(BUDGET),--budget "$$BUDGET") $(PLACE) --models-dir "$$MODELS_DIR"
 EXPORT = $(STAGE).export $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
@@ -114,12 +116,13 @@ SPREAD = $(STAGE).spread $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEN
 MEASURE = $(if $(CARDS),$(SPREAD),$(ONE_BY_ONE))
 # Make expands a recipe when its first line begins: the budget counts from there.
 ONE_BY_ONE = $(STAGE).run $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force) --began $(shell date +%s)
+GENERATE = $(STAGE).generate $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 ENERGY = $(STAGE).energy $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 PROFILE = $(STAGE).profile_ops $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force) \
           --layers "$$LAYERS" $(if $(DEPTH),--depth "$$DEPTH") $(if $(PROFILE_RUNS),--runs "$$PROFILE_RUNS")
 # The user named what to plan: a profile then plans again.
 ASKED = $(strip $(if $(filter override,$(origin CONFIG)),CONFIG) $(DEVICE) $(MODELS) $(BACKENDS) $(PRECISIONS) $(BATCHES) $(SEQ_LENGTHS) \
-        $(BOUNDARIES) $(MODES) $(SETTINGS) $(INPUTS) $(EXPORTER) $(TUNE) $(ROUNDS) $(MAX_ROUNDS) $(INTERVAL) $(BUDGET))
+        $(BOUNDARIES) $(MODES) $(SETTINGS) $(INPUTS) $(EXPORTER) $(PROMPTS) $(TOKENS) $(TUNE) $(ROUNDS) $(MAX_ROUNDS) $(INTERVAL) $(BUDGET))
 AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
 REPORT = $(STAGE).report $(PLACE) $(if $(PLAIN_CHARTS),--plain-charts)
 COMPARE = $(STAGE).compare $(PLACE) $(if $(BASELINE),--baseline "$$BASELINE") --threshold "$$THRESHOLD" \
@@ -131,7 +134,7 @@ AB = $(HERE).ab --against "$$AGAINST" --config "$$CONFIG" $(if $(ROUNDS),--round
 REPRODUCE = $(STAGE).reproduce $(PLACE) --claim "$$CLAIM" $(if $(DEVICE),--device "$$DEVICE") --models-dir "$$MODELS_DIR" \
             $(if $(ROUNDS),--rounds "$$ROUNDS") --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 
-.PHONY: help bench plan export engines roof run watch energy aggregate report share compare ab reproduce bundle verify audit selftest profile models wheel test test-all check where images image-cpu image-cpu-compile image-cuda shell clean distclean
+.PHONY: help bench generate plan export engines roof run watch energy aggregate report share compare ab reproduce bundle verify audit selftest profile models wheel test test-all check where images image-cpu image-cpu-compile image-cuda shell clean distclean
 
 help: ## Print this help
 	@echo "Usage: make <target> [VARIABLE=value …]"
@@ -142,7 +145,7 @@ help: ## Print this help
 
 # Where to run is settled before anything else: what is asked for is made again with WHERE=docker or WHERE=local.
 ifeq ($(WHERE),auto)
-bench plan export engines roof run energy aggregate report compare reproduce selftest profile models where:
+bench generate plan export engines roof run energy aggregate report compare reproduce selftest profile models where:
 	@if docker/prepare; then place=docker; else place=local; fi; $(MAKE) WHERE=$$place $@
 else
 
@@ -157,6 +160,15 @@ bench: where ## Do everything: plan, export, engines on a GPU, roof, run, aggreg
 	if [ $$code -ne 0 ] && [ $$code -ne 10 ]; then exit $$code; fi; \
 	poorer=0; $(AGGREGATE) || poorer=$$?; case $$poorer in 0|10) ;; *) exit $$poorer ;; esac; \
 	$(REPORT) --print; exit $$((code ? code : poorer))  # 10: some cases failed, or rows were given up; the report says which
+
+generate: where ## Measure generation: time to the first token and between tokens, tokens a second (PROMPTS, TOKENS)
+	@$(PLAN)
+	@code=0; $(EXPORT) || code=$$?; case $$code in 0|10) ;; *) exit $$code ;; esac  # as in bench
+	@code=0; $(ROOF) || code=$$?; case $$code in 0|5) ;; *) exit $$code ;; esac  # as in bench
+	@code=0; $(GENERATE) || code=$$?; \
+	if [ $$code -ne 0 ] && [ $$code -ne 10 ]; then exit $$code; fi; \
+	poorer=0; $(AGGREGATE) || poorer=$$?; case $$poorer in 0|10) ;; *) exit $$poorer ;; esac; \
+	$(REPORT) --print; exit $$((code ? code : poorer))  # 10: some cases failed; the report says which
 
 plan: where ## Expand the configuration into cases and say about how long they take
 	@$(PLAN) --list

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from harness.core.errors import CasesFailedError, ExportError, UnavailableError
 
-_EXPORTS = ("export", "build_engine", "run", "energy", "profile_ops", "spread", "reproduce", "ab")
-_PROCESSES = ("build_engine", "run", "energy", "profile_ops", "spread", "reproduce", "ab")
-_DONE_BEFORE = ("export", "build_engine", "roof", "run", "energy", "profile_ops", "spread", "reproduce", "ab")
+_EXPORTS = ("export", "build_engine", "run", "generate", "energy", "profile_ops", "spread", "reproduce", "ab")
+_PROCESSES = ("build_engine", "run", "generate", "energy", "profile_ops", "spread", "reproduce", "ab")
+_DONE_BEFORE = ("roof", *_EXPORTS)
 _READ_RESULTS = ("aggregate", "report", "share", "compare", "bundle", "watch", "selftest")
 
 
@@ -54,6 +54,8 @@ VARIABLES: tuple[Variable, ...] = (
         "own inputs of the models, .npz by input name, comma-separated: one a shape",
     ),
     Variable("EXPORTER", "--exporter", ("plan", "ab"), "writes ONNX files of modules: dynamo or torchscript"),
+    Variable("PROMPTS", "--prompts", ("plan",), "generation: tokens of prompts, as 128,1024, or a file of prompts"),
+    Variable("TOKENS", "--tokens", ("plan",), "generation: comma-separated numbers of new tokens"),
     Variable("TUNE", "--tune", ("plan",), "try each backend's settings once, measure the fastest fully", switch=True),
     Variable("ROUNDS", "--rounds", ("plan", "reproduce", "ab"), "fresh processes per case"),
     Variable("MAX_ROUNDS", "--max-rounds", ("plan",), "further rounds, up to this, where the interval is wide"),
@@ -120,6 +122,14 @@ _MEASURE = (Step("roof"), Step("run", decides=True), Step("aggregate", decides=T
 
 PIPELINES: Mapping[str, tuple[Step, ...]] = {
     "bench": (*_PREPARE, *_MEASURE, Step("report", ("--print",))),
+    "generate": (
+        Step("plan"),
+        Step("export"),
+        Step("roof"),
+        Step("generate", decides=True),
+        Step("aggregate", decides=True),
+        Step("report", ("--print",)),
+    ),
     "profile": (*_PREPARE, Step("profile_ops", decides=True), Step("report", ("--profiles",))),
 }
 """Commands of several stages; every other command is a single stage."""
@@ -147,6 +157,7 @@ _GOES_ON: Mapping[str, tuple[int, ...]] = {
     "roof": (0, UnavailableError.exit_code),
     # Some cases failed: the run is complete, and the report lists them.
     "run": (0, CasesFailedError.exit_code),
+    "generate": (0, CasesFailedError.exit_code),
     "spread": (0, CasesFailedError.exit_code),
     "profile_ops": (0, CasesFailedError.exit_code),
     # --force replaced a summary that had more measured rows.

@@ -41,11 +41,12 @@ def document(
     proof: str = "",
     profile: str = "",
     what_if: str = "",
+    generation: str = "",
 ) -> str:
     """The whole text of the details.
 
     opening: heading and first paragraphs. chart_note: which charts were not drawn, and why. proof: the result of the
-    self-test. profile, what_if: the sections with these names.
+    self-test. profile, what_if, generation: the sections with these names.
     """
     by_id = {row.case_id: row for row in summary.rows}
     tables = ranking.by_table(summary.rows)
@@ -60,6 +61,7 @@ def document(
             _table_section(summary, key, rows, details(summary, key, rows, by_id), charts, several)
             for key, rows in tables
         ),
+        _optional("Generation", generation),
         _optional("Profile", profile),
         _optional("Harness overhead", calibrated(summary)),
         _optional("Not measured", table_text(unmeasured_table(summary.rows))),

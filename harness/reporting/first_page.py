@@ -31,6 +31,7 @@ from harness.reporting.prose.conditions import (
     threads,
 )
 from harness.reporting.prose.further_rounds import further
+from harness.reporting.prose.generation_text import generation_first
 from harness.reporting.prose.recommendations import listed
 from harness.reporting.ranking import USUAL, TableKey, named
 from harness.reporting.table import Align, texts
@@ -61,7 +62,7 @@ FULL = "fp32"
 SHOWN: Mapping[str, str] = {"torch-eager": "PyTorch eager"}
 """Header of the baseline's column, by backend."""
 
-LINKED = ("Recommendations", "What if", "Profile", "Not measured", "How to read this", "Environment")
+LINKED = ("Generation", "Recommendations", "What if", "Profile", "Not measured", "How to read this", "Environment")
 """Sections of the details that the first page links to."""
 
 GRADES: Mapping[Grade, str] = {
@@ -136,7 +137,9 @@ def first_page(
     links = [f"[{name}]({details}#{name.lower().replace(' ', '-')})" for name in LINKED if name in headings]
     more = f"More: {' · '.join([f'[all tables and charts]({details})', *links])}"
     images = "\n\n".join(f"![{escape(text)}]({path})" for text, path in charts)
-    parts = (page_conditions(summary), answer(summary), images, note, case_table(summary), more)
+    generated = generation_first(summary)
+    own = answer(summary) if summary.rows or not generated else ""
+    parts = (page_conditions(summary), own, images, note, case_table(summary), generated, more)
     return section(title(summary), *parts, level=1) + "\n"
 
 

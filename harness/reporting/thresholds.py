@@ -4,6 +4,7 @@ latency_p50<100ms                          every row
 minilm-l6/onnxruntime:latency_p95<8ms      a model and a backend
 minilm-l6/openvino/fp32/b1/s128/e2e:…      further parts: precision, batch, sequence length of texts, boundary, mode
 */b1:throughput>=50/s                      shell patterns; * also matches a slash
+gpt2/torch-eager/fp32/b1/p128/n64:itl_p50<20ms      of generation: precision, batch, tokens of prompt and output
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import Literal
 from harness.aggregation import flags
 from harness.aggregation.flags import is_calibration
 from harness.core.errors import UsageError
-from harness.core.schemas import Interval, Judgement, Quantity, Row
+from harness.core.schemas import GenerationRow, Interval, Judgement, Quantity, Row, Summary
 from harness.reporting.figures import FIGURES, Figure, Kind
+from harness.reporting.generation_figures import GENERATION, LIMITS
 from harness.statistics.estimators import PERCENTILE_MIN_SAMPLES, least_in_process
 
 UNITS: Mapping[Quantity, Mapping[str, float]] = {
@@ -70,9 +72,10 @@ def parse(text: str) -> Threshold:
     if found is None:
         raise UsageError(f"`{text}` is not a threshold: [model/backend:]metric<limit.", f"For example {_EXAMPLES}.")
     name, unit = found["metric"], found["unit"]
-    if name not in METRICS:
-        raise UsageError(f"`{text}`: there is no metric `{name}`.", f"Metrics are {', '.join(METRICS)}.")
-    units = UNITS[METRICS[name].quantity]
+    if name not in METRICS and name not in TOKEN_METRICS:
+        known = ", ".join([*METRICS, *TOKEN_METRICS])
+        raise UsageError(f"`{text}`: there is no metric `{name}`.", f"Metrics are {known}.")
+    units = UNITS[quantity_of(name)]
     if unit not in units:
         known = ", ".join(unit or "no unit" for unit in units)
         problem = f"cannot be in `{unit}`" if unit else "needs a unit"
@@ -93,6 +96,62 @@ def parse_share(option: str, text: str) -> float:
     if not 0 < share < 1:
         raise UsageError(f"{option} {text} is not between 0% and 100%.", f"Write it as per cent: {option} 5%.")
     return share
+
+
+def quantity_of(metric: str) -> Quantity:
+    """The quantity of a metric of rows, or of rows of generation."""
+    return METRICS[metric].quantity if metric in METRICS else TOKEN_METRICS[metric].quantity
+
+
+def judge_any(threshold: Threshold, summary: Summary) -> list[Judgement]:
+    """Judge the rows that have the threshold's metric."""
+    if threshold.metric in METRICS:
+        return judge(threshold, summary.rows)
+    return judge_generation(threshold, summary.generations)
+
+
+def judge_generation(threshold: Threshold, rows: Sequence[GenerationRow]) -> list[Judgement]:
+    """Judge every row of generation that the threshold selects; UsageError where there is none."""
+    meant = [row for row in rows if threshold.selector is None or _selects_generation(threshold.selector, row)]
+    meant = [row for row in meant if not any(flag.name == flags.CALIBRATION for flag in row.flags)]
+    if not meant:
+        there = ", ".join(sorted({f"{row.model}/{row.backend}" for row in rows})) or "no row of generation"
+        raise UsageError(f"`{threshold.text}` matches no row.", f"The results hold {there}.")
+    owed = [row for row in meant if row.status != "skipped"] or meant
+    return [_judged_generation(threshold, row) for row in owed]
+
+
+def _selects_generation(selector: str, row: GenerationRow) -> bool:
+    shape = (f"b{row.batch_size}", f"p{row.prompt_length}", f"n{row.new_tokens}")
+    parts = (row.model, row.backend, row.precision, *shape)
+    return any(fnmatchcase(name, selector) for name in accumulate(parts, "{}/{}".format))
+
+
+def _judged_generation(threshold: Threshold, row: GenerationRow) -> Judgement:
+    metric = TOKEN_METRICS[threshold.metric]
+    value = metric.figure.number(row)
+    reason = None
+    uncertain = {flag.name for flag in row.flags if flag.caps_at not in flags.RANKED} <= {flags.UNCERTAIN}
+    if row.status != "measured":
+        reason = f"{row.status}: {row.reason}" if row.reason else row.status
+    elif row.grade not in flags.RANKED and not (row.grade == "C" and uncertain):
+        reason = f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"
+    elif value is None:
+        reason = "this row has no such figure: too few values, or one token"
+    known = value if reason is None else None
+    holds = known is not None and threshold.holds(known)
+    interval = metric.figure.ends(row) if known is not None else None
+    return Judgement(
+        threshold=threshold.text,
+        case_id=row.case_id,
+        outcome="UNKNOWN" if known is None else "PASS" if holds else "FAIL",
+        quantity=metric.quantity,
+        value=known,
+        limit=threshold.limit,
+        ci95=interval,
+        clear=None if interval is None else threshold.holds(interval.low) == threshold.holds(interval.high) == holds,
+        reason=reason,
+    )
 
 
 def judge(threshold: Threshold, rows: Sequence[Row]) -> list[Judgement]:
@@ -196,3 +255,19 @@ METRICS: Mapping[str, LimitedFigure] = {
     if figure.kind in _QUANTITIES
 }
 """Name → metric: every time, rate, size and ratio of a row."""
+
+
+@dataclass(frozen=True)
+class LimitedTokenFigure:
+    """A figure of a row of generation, and the unit of limits on it."""
+
+    quantity: Quantity
+    figure: Figure[GenerationRow]
+
+
+TOKEN_METRICS: Mapping[str, LimitedTokenFigure] = {
+    LIMITS.get(figure.key, figure.key): LimitedTokenFigure(_QUANTITIES[figure.kind], figure)
+    for figure in GENERATION
+    if figure.kind in _QUANTITIES
+}
+"""The same of rows of generation."""

@@ -35,6 +35,7 @@ from harness.reporting.prose.conditions import (
     run_conditions,
     short_conditions,
 )
+from harness.reporting.prose.generation_text import short_generation_conditions
 from harness.reporting.prose.guide import guide
 from harness.reporting.prose.recommendations import recommend
 from harness.reporting.ranking import TableKey
@@ -137,16 +138,21 @@ def page(
     what_if: str = "",
     more: str = "",
     of: Markup | None = None,
+    generation: str = "",
 ) -> str:
     """The whole page.
 
     proof: the result of the self-test; profile, what_if: the sections with these names; all three as Markdown.
     with_plots: False leaves all charts out. profiled: data of the profile's trees. comparison: with an earlier run.
-    more: the rows that need further rounds, as Markdown. of: the stamp of the summary in its file, where names are
+    more: the rows that need further rounds, as Markdown. generation: its section, as
+    Markdown. of: the stamp of the summary in its file, where names are
     shortened here.
     """
     tables = ranking.by_table(summary.rows)
     sections = list(_sections(summary, tables, proof, with_plots, profile, profiled, comparison, what_if, more))
+    if generation:
+        place = next((number for number, one in enumerate(sections) if one.anchor == "guide"), len(sections))
+        sections[place:place] = [_generation(summary, generation, with_plots)]
     drawn = any(
         part.get("groups") for section in sections for part in (section.content, *section.content.get("parts", ()))
     )
@@ -277,6 +283,13 @@ def _card_tags(verdict: Verdict, models: Sequence[str]) -> Tags:
 
 def _plots(summary: Summary, key: TableKey, rows: Sequence[Row]) -> list[PlotGroup]:
     return [plotly_drawer.draw(spec) for spec in selection.of_table(summary, key, rows).values()]
+
+
+def _generation(summary: Summary, text: str, with_plots: bool) -> Section:
+    charts = selection.all_of(selection.of_generation(summary)) if with_plots else []
+    groups = [plotly_drawer.draw(chart.spec) for chart in charts]
+    content = {"body": prose.blocks(text), "groups": groups, "caption": short_generation_conditions(summary)}
+    return Section("generation", "Generation", "generation.html.j2", content)
 
 
 def _prose(anchor: str, title: str, text: str) -> Section:
