@@ -156,7 +156,7 @@ def of_models(plan: Plan, names: Sequence[str] | None) -> Plan:
     """
     if not names:
         return plan
-    known = [model.name for model in plan.models]
+    known = list(dict.fromkeys([*(model.name for model in plan.models), *(case.model for case in plan.generations)]))
     for name in names:
         if name not in known:
             raise UsageError(*unknown_name("model of this plan", name, known))
@@ -164,5 +164,6 @@ def of_models(plan: Plan, names: Sequence[str] | None) -> Plan:
         update={
             "models": tuple(model for model in plan.models if model.name in names),
             "cases": tuple(case for case in plan.cases if case.model in names),
+            "generations": tuple(case for case in plan.generations if case.model in names),
         }
     )

@@ -71,7 +71,7 @@ def generation_table(rows: Sequence[GenerationRow]) -> Table[GenerationRow]:
 
 NOTE = (
     "TTFT: from the prompt ids on the host to the first token ids there. ITL: between tokens, N − 1 a request; its 95% "
-    "interval is over processes. µs/1k: growth of the ITL with 1,000 tokens of context (unclear: the interval holds 0). "
+    "interval is over processes. µs/1k: growth of the ITL with 1,000 tokens of context (unclear: its interval has 0). "
     "tok/s: of one sequence after its first token; in all: every token of the batch, prefill included. Cache: keys and "
     "values after the last token, against the formula. Tokens: against PyTorch fp32 (docs/generation.md)."
 )
