@@ -76,9 +76,8 @@ def main() -> None:
         ratios, steps = pairs(decoder, prompts[4:])
         interval = median_interval(ratios)
         ends = f" [{interval.low:.4f}, {interval.high:.4f}]" if interval else ""
-        print(
-            f"median step {statistics.median(steps) / 1e3:,.1f} µs; harness / bare {statistics.median(ratios):.4f}{ends}"
-        )
+        typical = statistics.median(steps) / 1e3
+        print(f"median step {typical:,.1f} µs; harness / bare {statistics.median(ratios):.4f}{ends}")
 
 
 def empty_ns() -> float:

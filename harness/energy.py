@@ -29,7 +29,7 @@ from harness.backends import BACKENDS
 from harness.core import cli, store
 from harness.core.errors import CaseError, CasesFailedError, FormatError, UsageError
 from harness.core.host import gpu, limits
-from harness.core.host.gpu import Card, first_card
+from harness.core.host.gpu import GpuHandle, first_gpu
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.protocol import GenerationTask, Job
@@ -89,7 +89,7 @@ def stage(arguments: Sequence[str]) -> None:
         if not todo and not generating:
             cli.say("Every case has its energy already; `make energy FORCE=1` measures again.")
             return
-        with _EnergyPass(plan, results, models, first_card(), options.window, others) as measuring:
+        with _EnergyPass(plan, results, models, first_gpu(), options.window, others) as measuring:
             failures = sum(not measuring.measure(name, case) for name, case in todo)
             failures += sum(not measuring.measure_generation(case) for case in generating)
     if failures:
@@ -129,12 +129,12 @@ class _EnergyPass:
         plan: Plan,
         results: Results,
         models: Models,
-        card: Card,
+        handle: GpuHandle,
         window_s: float,
         interpreters: Mapping[str, Path],
     ) -> None:
         self._plan, self._results, self._models = plan, results, models
-        self._card, self._facts = card, gpu.facts_of(card)
+        self._gpu, self._facts = handle, gpu.facts_of(handle)
         self._settings = settings_for(plan.measurement, window_s)
         self._window_s = window_s
         self._threads = plan.measurement.threads or limits.threads()
@@ -143,7 +143,7 @@ class _EnergyPass:
         self._stack = ExitStack()
 
     def __enter__(self) -> _EnergyPass:
-        self._idle: EnergySpent = idle(self._card, MIN_WINDOW_S)
+        self._idle: EnergySpent = idle(self._gpu, MIN_WINDOW_S)
         cli.say(f"{self._facts.name}: {self._idle.watts:.0f} W idle.")
         return self
 
@@ -152,7 +152,7 @@ class _EnergyPass:
 
     def measure(self, name: str, case: Case) -> bool:
         """Measure one case, save and print its energy; False where it is unknown."""
-        runs, meter = Results(self._results.energy_runs), PhaseMeter(self._card)
+        runs, meter = Results(self._results.energy_runs), PhaseMeter(self._gpu)
         job = Job(
             case=case,
             round=1,
@@ -197,7 +197,7 @@ class _EnergyPass:
         store.save(self._results.energy_file(name), found)
         cli.say(
             f"{name}: {significant(found.joules_per_inference)} J an inference, {significant(found.joules_per_item)} J "
-            f"an item, at {spent.watts:.0f} W of which {self._idle.watts:.0f} W idle."
+            f"a sample, at {spent.watts:.0f} W of which {self._idle.watts:.0f} W idle."
         )
         return True
 

@@ -10,7 +10,6 @@ from harness.core.schemas import (
     ColdCosts,
     CpuUse,
     DecoderShape,
-    Gate,
     Generated,
     GeneratedRequest,
     GenerationCase,
@@ -23,6 +22,7 @@ from harness.core.schemas import (
     ReportOptions,
     ReuseCheck,
     TokenParity,
+    Tolerance,
 )
 
 CASE = GenerationCase(
@@ -45,7 +45,7 @@ PLAN = Plan(
     device="cpu",
     models=(),
     measurement=Measurement(rounds=2),
-    gates={"fp32": Gate(relative_l2=1e-4)},
+    gates={"fp32": Tolerance(relative_l2=1e-4)},
     report=ReportOptions(),
     cases=(),
     generations=(CASE,),

@@ -8,47 +8,38 @@ from collections.abc import Mapping, Sequence
 from harness.core.schemas import GenerationRow, Summary
 from harness.reporting import units
 from harness.reporting.prose.conditions import machine, versions
-from harness.reporting.table import texts
+from harness.reporting.table import Align, Block, texts, titled
 from harness.reporting.tables.generation_table import by_model, generation_table, is_known_duration, named, shape
 from harness.reporting.units import duration, significant
-from harness.reporting.writers.markdown import escape, section, table_text
+from harness.reporting.writers.markdown import escape
 from harness.reporting.writers.terminal import table_text as terminal_table
 
 Images = Mapping[str, Sequence[tuple[str, str]]]
 """Model → (alternative text, path relative to the report) of its charts."""
 
 
-def generation_text(summary: Summary, images: Images | None = None, level: int = 3) -> str:
-    """Everything on generation as Markdown; empty without a planned case. level: of the models' headings."""
+def generation_section(summary: Summary, images: Images | None = None) -> list[Block]:
+    """Everything on generation; empty without a planned case. images: none for the page, which draws its own."""
     if not summary.generations:
-        return ""
-    parts = [generation_conditions(summary)]
+        return []
+    parts: list[Block] = [generation_conditions(summary)]
     for model, rows in by_model(summary.generations).items():
-        charts = "\n\n".join(f"![{escape(text)}]({path})" for text, path in (images or {}).get(model, ()))
-        parts.append(
-            section(
-                model,
-                fastest(rows),
-                _about(rows),
-                table_text(generation_table(rows)),
-                charts,
-                _flags(rows),
-                level=level,
-            )
-        )
-    parts += [_known_durations(summary), _unmeasured(summary)]
-    return "\n\n".join(part for part in parts if part)
+        charts = (f"![{escape(text)}]({path})" for text, path in (images or {}).get(model, ()))
+        own = (fastest(rows), _about(rows), generation_table(rows), *charts, *_flags(rows))
+        parts += titled(escape(model), *own, level=3)
+    return [*parts, *_known_durations(summary), *_unmeasured(summary)]
 
 
-def generation_first(summary: Summary) -> str:
+def generation_first(summary: Summary) -> list[Block]:
     """The part on the first page: conditions, and for each model the fastest and its table."""
     if not summary.generations:
-        return ""
+        return []
     parts = [
-        section(model, fastest(rows), table_text(generation_table(rows)), level=3)
+        block
         for model, rows in by_model(summary.generations).items()
+        for block in titled(escape(model), fastest(rows), generation_table(rows), level=3)
     ]
-    return section("Generation", generation_conditions(summary), *parts, _unmeasured(summary))
+    return titled("Generation", generation_conditions(summary), *parts, *_unmeasured(summary))
 
 
 def generation_conditions(summary: Summary) -> str:
@@ -119,7 +110,7 @@ def _about(rows: Sequence[GenerationRow]) -> str:
     return f"{weights.capitalize()}. Prompts: {'; '.join(prompts)}.{note}"
 
 
-def _flags(rows: Sequence[GenerationRow]) -> str:
+def _flags(rows: Sequence[GenerationRow]) -> list[Block]:
     found: dict[tuple[str, str], list[GenerationRow]] = {}
     for row in rows:
         for flag in row.flags:
@@ -129,28 +120,23 @@ def _flags(rows: Sequence[GenerationRow]) -> str:
         for (name, remedy), ours in found.items()
     ]
     if not lines:
-        return ""
+        return []
     grades = Counter(row.grade for row in rows if row.grade)
     counts = ", ".join(f"{number} {grade}" for grade, number in sorted(grades.items()))
-    table = texts([("flag", "left"), ("rows", "right"), ("the first of them", "left"), ("what to do", "left")], lines)
-    return f"Grades: {counts}.\n\n{table_text(table)}"
+    heads: list[tuple[str, Align]] = [("flag", "left"), ("rows", "right"), ("the first of them", "left")]
+    return [f"Grades: {counts}.", texts([*heads, ("what to do", "left")], lines)]
 
 
-def _known_durations(summary: Summary) -> str:
+def _known_durations(summary: Summary) -> list[Block]:
     """The rows of a known duration: the error of the loop."""
     rows = [row for row in summary.generations if row.status == "measured" and is_known_duration(row)]
     lines = [
         [row.case_id, _known(row, "prefill_ns"), _ms(row.ttft_ns), _known(row, "step_ns"), _ms(row.itl_ns)]
         for row in rows
     ]
-    if not lines:
-        return ""
-    heads = ("case", "prefill of", "TTFT ms", "step of", "ITL ms")
-    return section(
-        "Known durations",
-        table_text(texts([(name, "left" if name == "case" else "right") for name in heads], lines)),
-        level=3,
-    )
+    heads: list[tuple[str, Align]] = [("case", "left"), ("prefill of", "right"), ("TTFT ms", "right")]
+    table = texts([*heads, ("step of", "right"), ("ITL ms", "right")], lines)
+    return titled("Known durations", table, level=3) if lines else []
 
 
 def _known(row: GenerationRow, name: str) -> str:
@@ -163,7 +149,7 @@ def _ms(times: object) -> str:
     return units.ABSENT if median is None else f"{median / 1e6:.4f}"
 
 
-def _unmeasured(summary: Summary) -> str:
+def _unmeasured(summary: Summary) -> list[Block]:
     groups: dict[tuple[str, str, str], list[str]] = {}
     for row in summary.generations:
         if row.status != "measured":
@@ -172,6 +158,5 @@ def _unmeasured(summary: Summary) -> str:
         [status, cases[0] if len(cases) == 1 else f"{cases[0]} and {len(cases) - 1} more", reason, hint or units.ABSENT]
         for (status, reason, hint), cases in groups.items()
     ]
-    heads = ("status", "case", "reason", "what to do")
-    table = texts([(name, "left") for name in heads], lines)
-    return section("Not measured", table_text(table), level=3) if lines else ""
+    heads: list[tuple[str, Align]] = [(name, "left") for name in ("status", "case", "reason", "what to do")]
+    return titled("Not measured", texts(heads, lines), level=3) if lines else []

@@ -16,16 +16,16 @@ from harness.core.schemas import (
     CacheSize,
     CpuLimits,
     CpuRoof,
-    Gate,
     Generated,
     GenerationCase,
     Plan,
     ReuseCheck,
     TokenParity,
+    Tolerance,
 )
 from tests.synthetic_generation import CASE, EXPORT, PLAN, parity, record
 
-GATE = Gate(relative_l2=1e-4)
+GATE = Tolerance(relative_l2=1e-4)
 
 
 def names(findings: list) -> list[tuple[str, str]]:  # type: ignore[type-arg]
