@@ -1,8 +1,8 @@
 """Pack one run, with all inputs of its report, into one archive with checksums.
 
 reads   results/plan.json, command.txt, exports/, raw/, generation/, environments/, roof.json, energy/, load/,
-        profiles/, selftest.{json,md}, summary.{json,csv}, report.md, report-details.md, charts/, written/{plan,selftest}.json;
-        models/<slug>/engines/*.json; the configuration and the lock file
+        profiles/, selftest.{json,md}, summary.{json,csv}, report.md, report-details.md, charts/,
+        written/{plan,selftest}.json; models/<slug>/engines/*.json; the configuration and the lock file
 writes  results/<plan_id>.tar.xz
 """
 

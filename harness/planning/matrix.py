@@ -135,7 +135,7 @@ def make_plan(
         engines=config.engines,
         cases=tuple(cases),
         generation=config.generating,
-        generations=tuple(expand_generations(config, models, source, merge, pairs)),
+        generations=() if loads_alone else tuple(expand_generations(config, models, source, merge, pairs)),
         loads=loads,
     )
     return plan.model_copy(update={"plan_id": plan_id(plan)})
