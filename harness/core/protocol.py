@@ -6,7 +6,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from harness.core.schemas import Case, EngineOptions, Measurement, Record, SettingsId
+from harness.core.schemas import (
+    Case,
+    EngineOptions,
+    GenerationCase,
+    GenerationOptions,
+    Measurement,
+    Record,
+    SettingsId,
+)
 
 
 class Job(Record):
@@ -22,6 +30,25 @@ class Job(Record):
     export: str | None = None
     """Path of the record of the export to be measured; None: the model's latest export."""
     engines: EngineOptions = EngineOptions()
+
+
+class GenerationTask(Record):
+    """One case of generation in one round, to be measured by one new process. Fields as in Job."""
+
+    case: GenerationCase
+    round: int
+    settings_id: SettingsId
+    measurement: Measurement
+    threads: int
+    results: str
+    models: str
+    export: str | None
+    """Path of the record of its files; None for a backend that reads none."""
+    options: GenerationOptions
+
+
+AnyJob = Job | GenerationTask
+ANY_JOB: TypeAdapter[Job | GenerationTask] = TypeAdapter(AnyJob)
 
 
 class Ready(Record):

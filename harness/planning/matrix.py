@@ -30,6 +30,7 @@ from harness.core.schemas.profile_record import FileSize
 from harness.core.store import digest_of
 from harness.planning.block_settings import refuse_unknown, settings_of
 from harness.planning.config import Config, MatrixBlock, ModelEntry
+from harness.planning.generation_cases import Pairs, expand_generations
 from harness.zoo import ModelInfo, model_info
 
 _MODES: Mapping[Boundary, tuple[Mode, ...]] = {
@@ -92,12 +93,14 @@ def make_plan(
     merge: bool = False,
     quantised: Mapping[str, Quantisation] | None = None,
     inputs: Mapping[str, Sequence[GivenInputs]] | None = None,
+    pairs: Pairs = (),
 ) -> Plan:
     """Expand a configuration. Raises ConfigError for unknown names, empty selections, duplicates, impossible blocks.
 
     With `merge`, equal cases of two blocks become one: command-line options may make blocks overlap. quantised: the
     quantisation of users' files that are already quantised; their cases are int8, whatever a block asks for. inputs:
-    users' own inputs, by model; their shapes decide its sequence lengths.
+    users' own inputs, by model; their shapes decide its sequence lengths. pairs: lengths of prompts and outputs, in
+    place of those of the blocks of generation.
     """
     try:
         backend_info(config.report.baseline_backend)
@@ -124,6 +127,8 @@ def make_plan(
         export=config.export,
         engines=config.engines,
         cases=tuple(cases),
+        generation=config.generating,
+        generations=tuple(expand_generations(config, models, source, merge, pairs)),
     )
     return plan.model_copy(update={"plan_id": plan_id(plan)})
 
@@ -140,6 +145,10 @@ def plan_id(plan: Plan) -> str:
     # Defaults of options that came later are left out, so that earlier ids stay the same.
     if plan.export == ExportOptions():
         del asked["export"]
+    if not plan.generations:
+        del asked["generation"], asked["generations"]
+    elif plan.generation.prompts is not None:  # its content, not its folder
+        asked["generation"]["prompts"] = ""
     for model in asked["models"]:
         own = model.pop("inputs")
         if own:  # the content of the files, not their folders

@@ -39,16 +39,20 @@ from harness.core.host.orphans import (
 )
 from harness.core.layout import Models, Results
 from harness.core.protocol import (
+    ANY_JOB,
+    AnyJob,
     Ended,
     Entered,
     Event,
+    GenerationTask,
     Job,
     Ready,
     Started,
 )
 from harness.core.safe_files import open_to_write
-from harness.core.schemas import Failed, Measured
+from harness.core.schemas import Failed, Generated, Measured
 from harness.core.timestamps import utc_now
+from harness.processes.generation_process import generated
 from harness.timing.clock import calibrate
 from harness.timing.end_to_end import EndToEnd
 from harness.timing.mode_choice import mode_for
@@ -76,7 +80,7 @@ def stage(arguments: Sequence[str]) -> None:
         end_all_with(runner)  # also if the run stage is killed
     emit(Ready(threads=_own_threads(), absent=absent))
     for line in sys.stdin:
-        job = Job.model_validate_json(line)
+        job = ANY_JOB.validate_json(line)
         if options.once:
             emit(Started(pid=os.getpid()))
             _measure_and_exit(job, emit)
@@ -93,9 +97,11 @@ def stage(arguments: Sequence[str]) -> None:
         emit(Ended(code=os.waitstatus_to_exitcode(status)))
 
 
-def _measure_and_exit(job: Job, emit: Callable[[Event], None]) -> NoReturn:
+def _measure_and_exit(job: AnyJob, emit: Callable[[Event], None]) -> NoReturn:
     """Measure, save, and exit without running exit handlers that belong to the server."""
     results = Results(Path(job.results))
+    if isinstance(job, GenerationTask):
+        results = results.of_generation
     phases = ["start"]
 
     def enter(phase: str) -> None:
@@ -106,7 +112,11 @@ def _measure_and_exit(job: Job, emit: Callable[[Event], None]) -> NoReturn:
     try:
         log = _log_to(results.log_file(job.case.case_id, job.round))
         try:
-            record: Measured | Failed = _measured(job, results, enter)
+            record: Measured | Generated | Failed
+            if isinstance(job, GenerationTask):
+                record = generated(job, results, enter)
+            else:
+                record = _measured(job, results, enter)
             store.check_size(record, "Lower `measurement.max_samples`.")
         except StorageError:
             raise
@@ -114,7 +124,7 @@ def _measure_and_exit(job: Job, emit: Callable[[Event], None]) -> NoReturn:
             traceback.print_exc()
             record = _failed(job, error, phases[-1], log)
         store.save_raw(results.raw_file(job.case.case_id, job.round), record)
-        if isinstance(record, Measured):
+        if not isinstance(record, Failed):
             log.unlink(missing_ok=True)
     except StorageError as error:
         traceback.print_exc()
@@ -184,7 +194,7 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
     )
 
 
-def _failed(job: Job, error: BaseException, phase: str, log: Path) -> Failed:
+def _failed(job: AnyJob, error: BaseException, phase: str, log: Path) -> Failed:
     if isinstance(error, InferometerError):
         problem, hint = error.problem, error.hint
     elif isinstance(error, MemoryError):  # of Python and NumPy, for host memory; GPU libraries raise other errors

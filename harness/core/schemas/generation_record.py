@@ -49,7 +49,10 @@ class GenerationOptions(Record):
     max_s: Annotated[float, Field(gt=0, le=86_400)] = 20.0
     """Longest timed part of one process; requests beyond `requests` start only within it."""
     prompts: str | None = None
-    """File with a prompt a line, or with lines `<prompt tokens> <new tokens>`; None: our own sentences."""
+    """File with a prompt a line, or with lines `<prompt tokens> <new tokens>`, which a plan no longer names; None: our
+    own sentences."""
+    prompts_sha256: Sha256 | None = None
+    """Of that file, at planning."""
 
 
 class DecoderShape(Record):
@@ -105,7 +108,7 @@ class GenerationExport(Record):
     """The files of one model for generation, in models/<slug>/<folder>/: generation.json is this record."""
 
     schema_version: Literal[1] = 1
-    request_sha256: Sha256
+    request_sha256: str
     folder: FileName | None = None
     model: str
     slug: FileName
@@ -124,8 +127,8 @@ class GenerationExport(Record):
     """Files of tokenizer/; empty where the model has none here."""
     gguf: Artifact | None = None
     """The quantised file that the weights were made from, for backends that read it."""
-    onnx: dict[Precision, OnnxArtifact] = {}
-    """Decoder files with past and present keys and values, by precision."""
+    onnx: dict[str, OnnxArtifact] = {}
+    """Decoder files with past and present keys and values, by precision, or `<precision>-<form>`."""
     refused: dict[str, ExportFailure] = {}
     """Files that could not be made, by their key in `onnx`."""
     sets: tuple[PromptSet, ...]
