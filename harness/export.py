@@ -103,7 +103,7 @@ def export(arguments: Sequence[str]) -> None:
 def _matrix_export(
     plan: Plan, planned: PlannedModel, results: Results, models: Models, options: Options, given: argparse.Namespace
 ) -> bool:
-    """Export a model for `run`; True where a case lacks a file. An error is left for `run`, which reports it in rows."""
+    """Export a model for `run`; True where a case lacks a file. Its error is stored and raised."""
     own = results.export(planned.slug)
     with _recorded(own.failure):
         record = _exported(_Asked(plan, planned, own, models, options, given.force))

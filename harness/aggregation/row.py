@@ -49,6 +49,7 @@ from harness.core.schemas import (
     Speedup,
     Split,
     Status,
+    TimedRecord,
     UsageSummary,
 )
 from harness.statistics import estimators
@@ -303,7 +304,7 @@ def throughput_of(batch_size: int, records: Sequence[Measured]) -> tuple[float |
     return items / estimators.median(times), interval and Interval(low=items / interval.high, high=items / interval.low)
 
 
-def cold_of(records: Sequence[Measured]) -> ColdCosts:
+def cold_of(records: Sequence[TimedRecord]) -> ColdCosts:
     """Median load and first inference; the largest compile time of the processes without a cache, else of all."""
     costs = [record.cold_ns for record in records]
     compiles = [(cost.compile, cost.compile_cached) for cost in costs if cost.compile is not None]

@@ -109,10 +109,12 @@ def run_token_session(
         _force(decoder, batches, tally, new_tokens)
     quiet_collector()
     enter("warm-up")
-    watch = CpuWatch()
+    watch, began = CpuWatch(), now_ns()
     warmups, steady = _warm_up(decoder, batches, new_tokens, options, settings, watch.time_work)
     enter("measure")
-    timed, stop = _measure(decoder, batches, new_tokens, options, watch.time_work)
+    # CPU time is counted in ticks too coarse for less (Measurement.min_s).
+    earliest = began + int(settings.min_s * 1e9)
+    timed, stop = _measure(decoder, batches, new_tokens, options, watch.time_work, earliest)
     cpu_use = watch.end()
     peak = peak_bytes()
     cache = decoder.cache_bytes()
@@ -249,7 +251,9 @@ def _measure(
     new_tokens: int,
     options: GenerationOptions,
     after: Callable[[], object],
+    earliest: int,
 ) -> tuple[list[GeneratedRequest], Literal["requests", "time limit"]]:
+    """Requests until there are enough of them and `earliest` is reached, or the time limit."""
     found: list[GeneratedRequest] = []
     started = now_ns()
     for rows in _rotation(batches):
@@ -258,7 +262,7 @@ def _measure(
         # Between requests, outside of every timed span.
         found.append(request.record(rows, ids))
         after()
-        if len(found) >= options.requests:
+        if len(found) >= options.requests and now_ns() >= earliest:
             return found, "requests"
         if len(found) >= 2 and (now_ns() - started) / 1e9 >= options.max_s:
             return found, "time limit"

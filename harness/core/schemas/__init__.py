@@ -105,6 +105,7 @@ from harness.core.schemas.generation_record import (
     GenerationOptions,
     PromptSet,
     ReuseCheck,
+    TimedRecord,
     TokenParity,
 )
 from harness.core.schemas.generation_row import (
@@ -311,6 +312,7 @@ __all__ = [
     "Summary",
     "TensorSpec",
     "TextPreparation",
+    "TimedRecord",
     "TokenEnergy",
     "TokenParity",
     "TokenRates",

@@ -6,13 +6,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from harness.core.safe_paths import FileName
 from harness.core.schemas.export_record import Artifact, ExportFailure, OnnxArtifact
-from harness.core.schemas.raw_record import Clock, ColdCosts, CpuUse, Memory, Placement, RawBase, Stops
+from harness.core.schemas.raw_record import (
+    Block,
+    Clock,
+    ColdCosts,
+    CpuUse,
+    Measured,
+    Memory,
+    Placement,
+    RawBase,
+    Stops,
+)
 from harness.core.schemas.vocabulary import Device, Precision, Record, Sha256, Weights
 
 DecoderKind = Literal["causal", "seq2seq"]
@@ -162,6 +173,13 @@ class GeneratedRequest(Record):
     tokens: tuple[tuple[int, ...], ...]
     """Token ids, (batch, N)."""
 
+    @property
+    def steps_ns(self) -> tuple[int, ...]:
+        """The N - 1 ITLs; of a one-token output its TTFT."""
+        if len(self.token_ns) == 1:
+            return (self.token_ns[0] - self.start_ns,)
+        return tuple(later - earlier for earlier, later in pairwise(self.token_ns))
+
 
 class TokenParity(Record):
     """Agreement of a backend's tokens with fp32 eager (harness/statistics/token_parity.py)."""
@@ -234,6 +252,32 @@ class Generated(RawBase):
     cpu_use: CpuUse
     stops: Stops | None
     notes: tuple[str, ...] = ()
+
+    @property
+    def latency_ns(self) -> tuple[int, ...]:
+        """Its samples for the checks that a record of `run` has, too: every ITL, of one-token outputs every TTFT."""
+        return tuple(value for request in self.requests for value in request.steps_ns)
+
+    @property
+    def warmup_ns(self) -> tuple[int, ...]:
+        """The same of the warm-up."""
+        return tuple(value for request in self.warmups for value in request.steps_ns)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """A block for each request: its samples, which lie without a gap."""
+        return tuple(
+            Block(iterations=len(request.steps_ns), wall_ns=sum(request.steps_ns)) for request in self.requests
+        )
+
+    @property
+    def parity_timed(self) -> TokenParity | None:
+        """The comparison, which has the timed tokens."""
+        return self.parity
+
+
+TimedRecord = Measured | Generated
+"""A process's record with samples, whatever they are of: the checks of the machine read both."""
 
 
 def ids_digest(ids: Iterable[Iterable[int]]) -> str:
