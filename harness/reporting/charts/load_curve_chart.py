@@ -62,11 +62,15 @@ def load_curve(key: LoadGroup, rows: Sequence[LoadRow], conditions: str) -> Line
     shares = replace(
         from_zero("requests within the bound", 100.0, 1.04, most=5, suffix="%"), reference=100 * bound.quantile
     )
-    panels = (
+    panels: tuple[LinePanel, ...] = (
         LinePanel("p50", x, y, _series(shown, called, p50)),
         LinePanel(f"p99, bound {limit:g} {unit.name}" if at_p99 else "p99", x, of_p99, _series(shown, called, p99)),
         LinePanel(f"goodput, at least {100 * bound.quantile:g}%", x, shares, _series(shown, called, good)),
     )
+    # A running service has no replayed curve, and with few requests no p99: a panel may have nothing to show.
+    panels = tuple(panel for panel in panels if panel.series)
+    if not panels:
+        return None
     legend = tuple(_entry(row, called[row.load_id], shown) for row in shown)
     name = f"{key.model}: latency and goodput against load"
     return Lines(name, "Latency and goodput against load", _reading(shown), conditions, panels, legend, below=True)
@@ -178,7 +182,8 @@ def _latencies(rows: Sequence[LoadRow], unit: TimeUnit, top: float) -> Axis:
     """One logarithmic axis for both percentiles."""
     values = [one.p50_ns / unit.ns for row in rows for one in row.predicted]
     values += [value / unit.ns for row in rows for one in row.points if (value := percentile_ns(one, "p50"))]
-    return decades(f"latency ({unit.name}), log scale", min(values) / 1.3, top * 1.05)
+    lowest = min([*values, top / 10])
+    return decades(f"latency ({unit.name}), log scale", lowest / 1.3, top * 1.05)
 
 
 def _hover(name: str, point: PredictedPoint) -> str:
