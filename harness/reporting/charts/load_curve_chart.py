@@ -14,7 +14,7 @@ from harness.reporting import units
 from harness.reporting.charts.scales import decades, from_zero
 from harness.reporting.charts.spec import Axis, Fill, LinePanel, Lines, Mark, Point, Series, Tags
 from harness.reporting.charts.style import Look, dashes, look
-from harness.reporting.load_groups import LoadGroup, knee_of, names, percentile_ns, ranked
+from harness.reporting.load_groups import LoadGroup, deployment, knee_of, names, percentile_ns, ranked
 from harness.reporting.units import TimeUnit
 
 MAX_DEPLOYMENTS = 8
@@ -113,7 +113,7 @@ def _series(rows: Sequence[LoadRow], called: Mapping[str, str], of: _Quantity) -
     """For each row its curve, its knee, and its measured loads."""
     found = []
     for row in rows:
-        name, style, line = called[row.load_id], look(row.backend), _dashes(row, rows)
+        name, style, line = called[row.load_id], look(deployment(row)), _dashes(row, rows)
         curve = [
             Point(one.rate_per_s, Mark(of.replayed(one), style, hover=_hover(name, one), tags=tags(row)))
             for one in row.predicted
@@ -155,7 +155,7 @@ def _knee(row: LoadRow, name: str, style: Look, curve: Sequence[Point], knee: fl
 
 
 def _entry(row: LoadRow, name: str, rows: Sequence[LoadRow]) -> Series:
-    return Series(name, look(row.backend), "solid", (), True, _dashes(row, rows), tags(row))
+    return Series(name, look(deployment(row)), "solid", (), True, _dashes(row, rows), tags(row))
 
 
 def _dashes(row: LoadRow, rows: Sequence[LoadRow]) -> tuple[float, ...]:
