@@ -44,12 +44,15 @@ FORCE       ?=#? export, engines, roof, run, load, energy, profile, reproduce, a
 
 #- Comparing and checking
 PLAIN_CHARTS ?=#? bench, profile, report: 1: charts without title and caption, for papers
-BASELINE    ?=#? compare: earlier results folder, or its summary.json
+BASELINE    ?=#? compare: earlier results folder, its summary.json, or a store of runs
 THRESHOLD   ?=#? compare, ab: limits, as latency_p50<100ms; several with ; between them
 MAX_REGRESSION ?=#? compare, ab: slow-down that is accepted, as 5%
 EQUIVALENCE ?=#? compare, ab: change that counts as none, as 2% (1%)
 ACROSS      ?=#? compare: 1: another machine or version: name every difference, judge ratios over the baseline backend alone
 AGAINST     ?=#? ab: commit, folder, or backend=python to hold this folder against
+STORE       ?=#? history: folder that keeps runs over time
+COMMIT      ?=#? history: state of the measured code, if not Inferometer's checkout
+CONFIRM     ?=#? history: candidate that the A/B run in results/ab decides
 CLAIM       ?= list#? reproduce: published claim; list prints them all
 BUNDLE      ?=#? verify: archive of make bundle
 RATE        ?=#? selftest: rate of wrong verdicts to exclude at 95% (10%)
@@ -68,8 +71,9 @@ AUDIT_SERVICE ?= pypi#? audit: where to ask for known vulnerabilities: pypi or o
 
 #- Where stages run: read by every target that runs a stage
 WHERE       ?= $(or $(value RUN),auto)#? local, docker, auto (docker where an engine answers; builds the CPU image), or system: this PYTHON as it is
-CARDS       ?=#? bench and run: GPUs to spread the models over, as 0,1,2,3
 BACKEND_PYTHONS ?= $(value PYTHONS)#? engines, run, load, energy, profile, reproduce, ab, bench: backend=path of a Python that has its libraries, comma-separated, as tensorrt=/opt/trt/bin/python
+CARDS       ?=#? bench and run: GPUs to measure on at the same time: all, or as 0,1,2,3
+LAYOUT      ?=#? with CARDS: models (default) or cases are spread over them, or copies of each case run on all at once
 TORCH_INDEX ?=#? extra package index that has a CPU-only torch for this platform
 DOCKER      ?= docker#? container engine, docker or podman
 IMAGE       ?=#? image to run in, instead of inferometer:cpu-compile or :cuda; IMAGE_EXPORT and the like name one stage's
@@ -132,8 +136,8 @@ LOAD = $(STAGE).load $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PY
 EXPORT = $(STAGE).export $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
 ENGINES = $(STAGE).build_engine $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 ROOF = $(STAGE).roof $(PLACE) $(if $(FORCE),--force)
-SPREAD = $(STAGE).spread $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" --cards "$$CARDS" $(if $(FORCE),--force)
-MEASURE = $(if $(CARDS),$(SPREAD),$(ONE_BY_ONE))
+SPREAD = $(STAGE).spread $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" --cards "$$CARDS" $(if $(LAYOUT),--layout "$$LAYOUT") $(if $(FORCE),--force)
+MEASURE = $(if $(CARDS)$(LAYOUT),$(SPREAD),$(ONE_BY_ONE))
 # Make expands a recipe when its first line begins: the budget counts from there.
 ONE_BY_ONE = $(STAGE).run $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force) --began $(shell date +%s)
 ENERGY = $(STAGE).energy $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
@@ -155,7 +159,7 @@ AB = $(HERE).ab --against "$$AGAINST" --config "$$CONFIG" $(if $(ROUNDS),--round
 REPRODUCE = $(STAGE).reproduce $(PLACE) --claim "$$CLAIM" $(if $(DEVICE),--device "$$DEVICE") --models-dir "$$MODELS_DIR" \
             $(if $(ROUNDS),--rounds "$$ROUNDS") --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 
-.PHONY: help bench plan export engines roof run load watch energy aggregate report share compare ab reproduce bundle verify audit selftest profile models wheel test test-all check where images image-cpu image-cpu-compile image-cuda shell clean distclean
+.PHONY: help bench plan export engines roof run load watch energy aggregate report share compare history ab reproduce bundle verify audit selftest profile models wheel test test-all check where images image-cpu image-cpu-compile image-cuda shell clean distclean
 
 help: ## Print this help
 	@echo "Usage: make <target> [VARIABLE=value …]"
@@ -174,7 +178,7 @@ else
 bench: where ## Do everything: plan, export, engines on a GPU, roof, run, aggregate, report
 	@$(PLAN)
 	@code=0; $(EXPORT) || code=$$?; case $$code in 0|10) ;; *) exit $$code ;; esac  # 10: the rows of some models say why they were not exported
-	@code=0; $(if $(CARDS),:,$(ENGINES)) || code=$$?; \
+	@code=0; $(if $(CARDS)$(LAYOUT),:,$(ENGINES)) || code=$$?; \
 	case $$code in 0|5|8) ;; *) exit $$code ;; esac  # 5, 8: no TensorRT, or an engine was not built; their rows say so
 	@code=0; $(ROOF) || code=$$?; case $$code in 0|5) ;; *) exit $$code ;; esac  # 5: no limits here; rows say so
 	@code=0; $(MEASURE) || code=$$?; \
@@ -242,7 +246,7 @@ ab: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Measure this folder a
 	@$(AB)
 
 # Commit and lock file stand in the checkout, which no image has. The report is made anew, so that it is that commit's.
-bundle verify share: $(if $(filter system,$(WHERE)),,$(VENV)/.installed)
+bundle verify share history: $(if $(filter system,$(WHERE)),,$(VENV)/.installed)
 
 bundle: ## Pack one run, from plan to report, into one archive with checksums: results/<plan_id>.tar.xz
 	@code=0; $(HERE).aggregate $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force) || code=$$?; \
@@ -255,6 +259,9 @@ verify: ## Check a bundle and make its report again, byte for byte (BUNDLE)
 # MLflow's client and its credentials are the caller's, which no image has.
 share: ## Hand the results to other programs: a CSV file of every table, metrics.prom, MLflow (MLFLOW=<URI>)
 	@$(HERE).share $(PLACE) $(if $(MLFLOW),--mlflow "$$MLFLOW")
+
+history: ## Add the run to a store (STORE), and find where cases became slower or faster
+	@$(HERE).history $(PLACE) $(if $(STORE),--store "$$STORE") $(if $(COMMIT),--commit "$$COMMIT") $(if $(CONFIRM),--confirm "$$CONFIRM")
 
 # Reads files alone, also those of a run in an image; its page would be out of reach in a container without a network.
 watch: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Show live progress of a run, on the terminal or as a page (WEB=1)

@@ -1,7 +1,8 @@
 """Join the plan with the raw records: a row for every planned case, measured, skipped, failed or missing.
 
 reads   results/plan.json, exports/<slug>/export.json, raw/<case>/<round>.json and .usage.json, environments/*.json,
-        roof.json, energy/*.json, load/<load_id>/…, summary.json of before; models/<slug>/engines/*.json
+        roof.json, energy/*.json, load/<load_id>/…, copies/*.json, neighbours.json, summary.json of before;
+        models/<slug>/engines/*.json
 writes  results/summary.json, summary.csv, written/aggregate.json
 
 A summary that has more measured rows is not replaced, unless --force is given; then the exit code is 10.
@@ -27,6 +28,7 @@ from harness.core.errors import CasesFailedError, FormatError, MissingInputError
 from harness.core.layout import Models, Results
 from harness.core.portable import portable, portable_failure
 from harness.core.schemas import (
+    Copies,
     CpuRoof,
     Energy,
     Environment,
@@ -36,6 +38,7 @@ from harness.core.schemas import (
     LoadFailure,
     LoadRow,
     Measured,
+    NeighbourCheck,
     Plan,
     Roof,
     Row,
@@ -78,6 +81,8 @@ def stage(arguments: Sequence[str]) -> None:
         except MissingInputError:
             return None
 
+    copies = load_copies(plan, results, notes, sums)
+    neighbours = load_neighbours(plan, results, notes, sums)
     calibration = frozenset(name for name, info in BACKENDS.items() if not info.computes)
     summary = join(
         plan,
@@ -91,7 +96,9 @@ def stage(arguments: Sequence[str]) -> None:
         engines={slug: built_engines(models.folder(slug), notes.other, sums) for slug in exports},
         roof=load_roof(plan, results, notes, sums),
         absent=absent,
+        by_shape=neighbours is not None,
     )
+    summary = with_devices(summary, copies, neighbours, environments_of_slots(results, copies, notes, sums))
     energies = load_energies(plan, results, notes, sums)
     loads = load_loads(plan, results, exports, environments, notes, sums)
     metrics, problems = installed_metrics()
@@ -261,6 +268,66 @@ def load_loads(
         tolerance = plan.tolerance(load.model, load.precision)
         rows.append(load_row(load, kinds[load.slug], tolerance, judge_top1, evidence_of(state, failure)))
     return tuple(rows)
+
+
+def load_copies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> dict[str, Copies]:
+    """Cases that ran on all devices at once, with this plan's settings, by case id; damaged files go into the notes."""
+    found: dict[str, Copies] = {}
+    for case in plan.cases:
+        path = results.copies(case.case_id)
+        if not path.is_file():
+            continue
+        try:
+            copies = store.load(path, Copies, "make run LAYOUT=copies", sums)
+        except FormatError as error:
+            notes.other.append(f"{error.problem} {error.hint}")
+            continue
+        if copies.settings_id == plan.settings_id:
+            found[case.case_id] = copies
+    return found
+
+
+def environments_of_slots(
+    results: Results, copies: Mapping[str, Copies], notes: Notes, sums: dict[Path, str]
+) -> dict[str, Environment]:
+    """The environments of the samples on all devices, by id."""
+    slots = max((len(found.slots) for found in copies.values()), default=0)
+    found: dict[str, Environment] = {}
+    for place in range(slots):
+        found |= load_environments(results.copies_of(place), notes, sums)
+    return found
+
+
+def with_devices(
+    summary: Summary,
+    copies: Mapping[str, Copies],
+    neighbours: NeighbourCheck | None,
+    environments: Mapping[str, Environment],
+) -> Summary:
+    """The summary with the cases that ran on all devices. A missing row of such a case says so."""
+    reason = "it ran only on all devices at once (LAYOUT=copies)"
+    rows = tuple(
+        row.model_copy(update={"reason": reason, "hint": "`make run` measures it by itself."})
+        if row.status == "missing" and row.case_id in copies
+        else row
+        for row in summary.rows
+    )
+    known = {**environments, **summary.environments}
+    return summary.model_copy(
+        update={"rows": rows, "copies": dict(copies), "neighbours": neighbours, "environments": known}
+    )
+
+
+def load_neighbours(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> NeighbourCheck | None:
+    """The check of rows that were spread over devices; None where they were not, or with other settings."""
+    if not results.neighbours.is_file():
+        return None
+    try:
+        found = store.load(results.neighbours, NeighbourCheck, "make run LAYOUT=cases", sums)
+    except FormatError as error:
+        notes.other.append(f"{error.problem} {error.hint}")
+        return None
+    return found if found.settings_id == plan.settings_id else None
 
 
 def _say(summary: Summary, results: Results) -> None:

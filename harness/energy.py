@@ -163,7 +163,7 @@ class _EnergyPass:
         store.save(self._results.energy_file(name), found)
         cli.say(
             f"{name}: {significant(found.joules_per_inference)} J an inference, {significant(found.joules_per_item)} J "
-            f"an item, at {spent.watts:.0f} W of which {self._idle.watts:.0f} W idle."
+            f"a sample, at {spent.watts:.0f} W of which {self._idle.watts:.0f} W idle."
         )
         return True
 

@@ -14,7 +14,7 @@ from harness.core.errors import CasesFailedError, ExportError, UnavailableError
 _EXPORTS = ("export", "build_engine", "run", "load", "energy", "profile_ops", "spread", "reproduce", "ab")
 _PROCESSES = ("build_engine", "run", "load", "energy", "profile_ops", "spread", "reproduce", "ab")
 _DONE_BEFORE = ("export", "build_engine", "roof", "run", "load", "energy", "profile_ops", "spread", "reproduce", "ab")
-_READ_RESULTS = ("aggregate", "report", "share", "compare", "bundle", "watch", "selftest")
+_READ_RESULTS = ("aggregate", "report", "share", "compare", "history", "bundle", "watch", "selftest")
 
 
 @dataclass(frozen=True)
@@ -79,17 +79,21 @@ VARIABLES: tuple[Variable, ...] = (
         "running service to load in place of a backend, as kserve+http://127.0.0.1:8000/v2/models/<name>",
     ),
     Variable("BACKEND_PYTHONS", "--python", _PROCESSES, "backend=path of a Python that has its libraries"),
-    Variable("CARDS", "--cards", ("spread",), "GPUs to spread the models over, as 0,1,2,3"),
+    Variable("CARDS", "--cards", ("spread",), "GPUs to measure on at the same time: all, or as 0,1,2,3"),
+    Variable("LAYOUT", "--layout", ("spread",), "what CARDS share: models, cases, or copies of each case"),
     Variable("LAYERS", "--layers", ("profile_ops",), "layers to show: groups, module paths with *, classes"),
     Variable("DEPTH", "--depth", ("profile_ops",), "depth of the module tree down to which layers are shown"),
     Variable("PROFILE_RUNS", "--runs", ("profile_ops",), "inferences under a profiler (20)"),
     Variable("PLAIN_CHARTS", "--plain-charts", ("report",), "charts without title and caption", switch=True),
-    Variable("BASELINE", "--baseline", ("compare",), "earlier results folder, or its summary.json"),
+    Variable("BASELINE", "--baseline", ("compare",), "earlier results folder, its summary.json, or a store of runs"),
     Variable("THRESHOLD", "--threshold", ("compare", "ab"), "limits, as latency_p50<100ms"),
     Variable("MAX_REGRESSION", "--max-regression", ("compare", "ab"), "slow-down that is accepted, as 5%%"),
     Variable("EQUIVALENCE", "--equivalence", ("compare", "ab"), "difference that counts as none, as 1%%"),
     Variable("ACROSS", "--across", ("compare",), "compare ratios across machines or versions", switch=True),
     Variable("AGAINST", "--against", ("ab",), "commit, folder or backend=python to measure against"),
+    Variable("STORE", "--store", ("history",), "folder that keeps runs over time"),
+    Variable("COMMIT", "--commit", ("history",), "state of the measured code, if not Inferometer's checkout"),
+    Variable("CONFIRM", "--confirm", ("history",), "candidate that the A/B run in results/ab decides"),
     Variable("CLAIM", "--claim", ("reproduce",), "published claim; list prints them all"),
     Variable("BUNDLE", "--bundle", ("verify",), "archive of bundle"),
     Variable("RATE", "--rate", ("selftest",), "rate of wrong verdicts to exclude"),
@@ -227,7 +231,7 @@ def steps(
     plans: False keeps the plan of the results folder. began_s: start of the command, in seconds since 1970, from which
     a time budget counts.
     """
-    if choices.get("CARDS"):
+    if choices.get("CARDS") or choices.get("LAYOUT"):
         chain = [Step("spread", decides=True) if step.stage == "run" else step for step in chain if not step.on_gpu]
     began = () if began_s is None else ("--began", str(began_s))
     return tuple(

@@ -208,11 +208,11 @@ def _describe(plan: Plan, path: Path, changed: bool, every_case: bool) -> None:
             cli.say(f"  {load.load_id}" + (f"  skipped: {load.skip_reason}" if load.skip_reason else ""))
 
 
-def _list(item: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+def _list(part_of: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
     """A converter of `a,b,c`; an empty text, as Make passes it, is an empty choice."""
 
     def convert(text: str) -> tuple[T, ...]:
-        return tuple(item(part) for part in dict.fromkeys(text.replace(" ", ",").split(",")) if part)
+        return tuple(part_of(part) for part in dict.fromkeys(text.replace(" ", ",").split(",")) if part)
 
     return convert
 

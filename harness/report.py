@@ -38,11 +38,12 @@ from harness.reporting.html.page import page, stamp
 from harness.reporting.html.profile_section import Profiles
 from harness.reporting.prose.conditions import conditions, with_short_names
 from harness.reporting.prose.load_answer import load_section
+from harness.reporting.table import Block
 from harness.reporting.tables.latency_table import terminal_table
 from harness.reporting.tables.profiles_table import profile_section
 from harness.reporting.tables.selftest_table import selftest_line
 from harness.reporting.tables.side_by_side_table import not_compared_section, side_by_side_section
-from harness.reporting.tables.what_if_table import terminal_what_if, what_if_text
+from harness.reporting.tables.what_if_table import terminal_what_if, what_if_section
 from harness.reporting.writers.markdown import document_text, section
 
 FORMS: tuple[Literal["png", "svg"], ...] = ("png", "svg")
@@ -76,7 +77,7 @@ def stage(arguments: Sequence[str]) -> None:
     images = [f"![{chart.spec.title}]({charts_folder}/{chart.name}.png)" for chart in of_layers]
     profile = _profile(summary, profiled, beside, images)
     parts = {one.row.case_id: one.parts for one in profiled.found if one.parts}
-    changes = what_if_text(summary, parts)
+    changes = what_if_section(summary, parts)
     linked = found.links(charts_folder)
     load = load_section(summary, selection.load_links(of_loads, charts_folder))
     details = document(summary, linked, _opening(summary, place), found.note, proof, profile, changes, load)
@@ -145,14 +146,17 @@ def _of_profiles(results: Results) -> tuple[Summary, _Place]:
     )
 
 
-def _profile(summary: Summary, profiled: Profiles, beside: Sequence[Alike], images: Sequence[str] = ()) -> str:
+def _profile(summary: Summary, profiled: Profiles, beside: Sequence[Alike], images: Sequence[str] = ()) -> list[Block]:
     """The section on the profiles that belong to the summary's plan. images: of the first comparisons."""
     parts = {one.row.case_id: one.parts for one in profiled.found if one.parts}
     compared = [
-        side_by_side_section(found, conditions(summary, found.rows), images[place] if place < len(images) else "")
+        block
         for place, found in enumerate(beside)
+        for block in side_by_side_section(
+            found, conditions(summary, found.rows), images[place] if place < len(images) else ""
+        )
     ]
-    compared += map(not_compared_section, not_compared(profiled.found))
+    compared += (block for found in not_compared(profiled.found) for block in not_compared_section(found))
     return profile_section([one.model for one in profiled.found], parts, profiled.folder, compared)
 
 

@@ -187,7 +187,7 @@ def beyond_tolerance(case: Case | LoadCase, parity: Parity, tolerance: Tolerance
     )
     findings = []
     # Of the worst sample: a batch with one wholly wrong answer may as a whole be within the tolerance.
-    of_sample = "" if parity.item_relative_l2 is None else " of the worst item"
+    of_sample = "" if parity.item_relative_l2 is None else " of the worst sample"
     if parity.furthest is not None and parity.furthest > tolerance.relative_l2:
         limit = f"{tolerance.relative_l2:.0e}"
         detail = f"relative L2 distance{of_sample} {parity.furthest:.2e} is above the tolerance of {limit}"

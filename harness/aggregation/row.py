@@ -288,7 +288,7 @@ def _variation(samples: NDArray[np.float64]) -> float | None:
 
 
 def throughput_of(batch_size: int, records: Sequence[Measured]) -> tuple[float | None, Interval | None]:
-    """Items per second of wall time of the timed blocks, never 1 / mean latency: median over processes, 95% interval.
+    """Samples per second of wall time of the timed blocks, never 1 / mean latency: median over processes, 95% interval.
 
     Each process has one rate. The median is taken over the times per batch: for an odd number of processes that is the
     median rate, and for an even number it agrees with the time per batch that offline rows show.
@@ -298,9 +298,11 @@ def throughput_of(batch_size: int, records: Sequence[Measured]) -> tuple[float |
     ]
     if not times or min(times) <= 0:
         return None, None
-    items = batch_size * 1e9
+    samples = batch_size * 1e9
     interval = estimators.median_interval(times)
-    return items / estimators.median(times), interval and Interval(low=items / interval.high, high=items / interval.low)
+    return samples / estimators.median(times), interval and Interval(
+        low=samples / interval.high, high=samples / interval.low
+    )
 
 
 def cold_of(records: Sequence[Measured]) -> ColdCosts:

@@ -99,6 +99,13 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         one_stream="its CUDA graphs write every answer over the one before, which is being copied then",
         settings={"cuda": settings.COMPILE_CUDA},
     ),
+    "torch-aoti": _torch(
+        target="harness.backends.torch.aoti:TorchAoti",
+        summary="torch.export, compiled ahead of time by AOTInductor into a package (.pt2)",
+        preload=("torch", "torch._inductor.compile_fx", *_MODEL_CODE, "harness.zoo.construct"),
+        compile_cache=True,
+        settings={"cuda": settings.AOTI_CUDA},
+    ),
     "onnxruntime": BackendInfo(
         target="harness.backends.onnxruntime.cpu:OnnxRuntime",
         profiler="harness.backends.onnxruntime.profile_cpu:profile",

@@ -42,6 +42,7 @@ from harness.core.layout import Models, Results
 from harness.core.portable import portable_failure
 from harness.core.protocol import (
     ANY_JOB,
+    WINDOW_ENDED,
     Ended,
     Entered,
     Event,
@@ -55,12 +56,15 @@ from harness.core.schemas import Case, Failed, LoadFailure, Measured
 from harness.core.timestamps import utc_now
 from harness.processes.endpoint_process import serve_endpoint
 from harness.processes.load_process import serve_load
+from harness.processes.window_signals import WindowSignals
 from harness.serving.load_case import replication_digest
 from harness.timing.clock import calibrate
 from harness.timing.end_to_end import EndToEnd
+from harness.timing.loop import measure
 from harness.timing.mode_choice import mode_for
 from harness.timing.modes import Mode
 from harness.timing.session import run_session
+from harness.timing.windows import WindowedPart
 
 
 def stage(arguments: Sequence[str]) -> None:
@@ -196,13 +200,27 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
     mode: Mode
     if case.boundary == "e2e":
         raw = load_raw_batches(folder.root, export, case, job.measurement.parity_samples)
-        mode, reference = EndToEnd(backend, raw.items, raw.prepare, raw.answer), raw.reference
+        mode, reference = EndToEnd(backend, raw.samples, raw.prepare, raw.answer), raw.reference
     else:
         mode, reference = mode_for(case, backend, len(batches.inputs)), batches.reference
     # A backend that computes nothing shows the harness overhead, and no share of CPU time judges it.
     settings = job.measurement if info.computes else job.measurement.model_copy(update={"min_s": 0.0})
     seed = (job.measurement.seed, job.round, zlib.crc32(case.case_id.encode()))
-    found = run_session(backend, mode, reference, export.classifier, settings, enter, batches.inputs, seed, job.round)
+    windowed = None
+    if job.windows is not None:
+        windowed = WindowedPart(job.windows, WindowSignals(job.windows.fifo), lambda: enter(WINDOW_ENDED))
+    found = run_session(
+        backend,
+        mode,
+        reference,
+        export.classifier,
+        settings,
+        enter,
+        batches.inputs,
+        seed,
+        job.round,
+        timed_part=windowed or measure,
+    )
     enter("record")
     facts = {**backend.build_facts(), **loaded_runtimes(), **environment.plugin_fact(info.plugin)}
     where = environment.collect(facts, case.device, info.recorded)
@@ -234,6 +252,7 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
         notes=tuple(filter(None, (backend.on_purpose(), stretched))),
         cpu_use=found.cpu_use,
         stops=found.stops,
+        windows=tuple(windowed.windows) if windowed else (),
     )
 
 

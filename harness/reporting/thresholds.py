@@ -48,7 +48,7 @@ class LimitedFigure(Generic[Thing]):
 
 @dataclass(frozen=True)
 class Threshold:
-    """One limit. `limit`: in nanoseconds, items per second or bytes, or without a unit. `text`: the user's text."""
+    """One limit. `limit`: in nanoseconds, samples per second or bytes, or without a unit. `text`: the user's text."""
 
     text: str
     selector: str | None

@@ -150,13 +150,13 @@ ALL = {
 
 def test_the_choices_here_are_all_that_a_pipeline_takes() -> None:
     taken = {variable.name for name in PIPELINES for variable in pipeline.options_of(pipeline.stages_of(name))}
-    assert set(ALL) == taken - {"CARDS", "RESULTS"}
+    assert set(ALL) == taken - {"CARDS", "LAYOUT", "RESULTS"}
 
 
 @pytest.mark.parametrize("cards", [False, True], ids=["one card", "several cards"])
 @pytest.mark.parametrize("target", list(PIPELINES))
 def test_make_runs_the_stages_of_the_table_with_their_arguments(target: str, cards: bool, tmp_path: Path) -> None:
-    given = {**ALL, **({"CARDS": "0,1"} if cards and target == "bench" else {})}
+    given = {**ALL, **({"CARDS": "0,1", "LAYOUT": "copies"} if cards and target == "bench" else {})}
     code, started = _made(tmp_path, target, *(f"{name}={value}" for name, value in given.items()))
     choices = {name: [value] for name, value in given.items()} | {"RESULTS": [f"{tmp_path}/r s"]}
     expected = pipeline.steps(PIPELINES[target], choices, began_s=1)

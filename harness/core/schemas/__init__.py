@@ -15,11 +15,13 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
     CpuRoof       1  first format
     Environment   1  first format
     RawRecord     2  Measured | Failed, sealed with a checksum (core/store.py); settings_id was plan_id in format 1;
-                     cpu_use and stops came later, None in older files
+                     cpu_use and stops came later, None in older files; windows too, empty in older files
     Usage         2  settings_id was plan_id in format 1; the use of the allowed CPUs and of their siblings, `stopped`
                      and `busiest` came later, None or empty in older files
     Running       1  first format
     Exporting     1  first format
+    Copies        1  first format
+    NeighbourCheck 1 first format
     Energy        2  settings_id was plan_id in format 1
     ModelProfile  2  settings_id was plan_id in format 1; activation_alone_bytes came later, None in older files
     PartsProfile  1  first format; launch_gaps, ratios, steady, usage, grade and flags came later, None or empty before
@@ -30,7 +32,7 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
     Summary       3  the figures of a row of grade F are in Row.void, in formats 1 and 2 in the row itself;
                      plan_id and settings_id as in Plan since format 2; throughput_ci95 came later, None in older files,
                      whose percentiles pool samples; Row.checks, inputs and Latency.process_rounds came later, empty in
-                     older files
+                     older files; copies and loads too, and neighbours, None there
     ServiceRun    1  first format
     Replication   1  first format
     LoadFailure   1  first format
@@ -38,6 +40,7 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
     Comparison    1  first format; p_rank_holm, rounds, Side.config, design, ComparedRow.relative came later, absent in
                      older files
     States        1  first format
+    HistoryRun, Decision, History  1  first format
     Reproduction  1  first format
     Written       1  first format
     Bundle        1  first format
@@ -68,6 +71,15 @@ from harness.core.schemas.comparison_record import (
     Side,
     State,
     States,
+)
+from harness.core.schemas.copies_record import (
+    Copies,
+    CopyFailure,
+    CopyProcess,
+    CopyTimes,
+    DeviceSlot,
+    NeighbourCheck,
+    NeighbourSample,
 )
 from harness.core.schemas.energy_record import Energy
 from harness.core.schemas.environment_record import (
@@ -121,6 +133,16 @@ from harness.core.schemas.generation_row import (
     TokenTimes,
     VoidGeneration,
 )
+from harness.core.schemas.history_record import (
+    Decision,
+    EnvironmentChange,
+    History,
+    HistoryPoint,
+    HistoryRun,
+    SeriesState,
+    Shift,
+    ShiftState,
+)
 from harness.core.schemas.load_record import (
     Guard,
     GuardTimes,
@@ -173,6 +195,7 @@ from harness.core.schemas.raw_record import (
     Repeats,
     SplitSamples,
     Stops,
+    TimedWindow,
     Usage,
     UsageSample,
 )
@@ -206,6 +229,7 @@ from harness.core.schemas.vocabulary import (
     Quantity,
     Record,
     SettingsId,
+    Situation,
     Status,
     Stopped,
     Verdict,
@@ -238,15 +262,21 @@ __all__ = [
     "ComparedRow",
     "Comparison",
     "ContextTimes",
+    "Copies",
+    "CopyFailure",
+    "CopyProcess",
+    "CopyTimes",
     "CpuLimits",
     "CpuRoof",
     "CpuUse",
     "CustomMetric",
+    "Decision",
     "DecoderKind",
     "DecoderShape",
     "Design",
     "Device",
     "DeviceSamples",
+    "DeviceSlot",
     "DeviceTimes",
     "Difference",
     "Differing",
@@ -255,6 +285,7 @@ __all__ = [
     "EngineRecord",
     "EngineRequest",
     "Environment",
+    "EnvironmentChange",
     "ExportFailure",
     "ExportOptions",
     "ExportRecord",
@@ -276,6 +307,9 @@ __all__ = [
     "Grade",
     "Guard",
     "GuardTimes",
+    "History",
+    "HistoryPoint",
+    "HistoryRun",
     "ImagePreparation",
     "InputSet",
     "Interval",
@@ -300,6 +334,8 @@ __all__ = [
     "Measurement",
     "Memory",
     "Mode",
+    "NeighbourCheck",
+    "NeighbourSample",
     "OnnxArtifact",
     "OnnxCheck",
     "OutputsTime",
@@ -337,10 +373,14 @@ __all__ = [
     "SelfTest",
     "SelfTestKind",
     "SelfTestRow",
+    "SeriesState",
     "ServiceRun",
     "SettingsId",
     "ShapeProfile",
+    "Shift",
+    "ShiftState",
     "Side",
+    "Situation",
     "Software",
     "Speedup",
     "Split",
@@ -354,6 +394,7 @@ __all__ = [
     "Summary",
     "TensorSpec",
     "TextPreparation",
+    "TimedWindow",
     "TokenEnergy",
     "TokenParity",
     "TokenRates",

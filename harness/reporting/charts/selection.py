@@ -20,6 +20,7 @@ from harness.reporting.charts.cold_start_chart import cold_start
 from harness.reporting.charts.latency_chart import latency, overview
 from harness.reporting.charts.load_curve_chart import load_curve
 from harness.reporting.charts.rows import TableRows
+from harness.reporting.charts.scaling_chart import scaling_chart
 from harness.reporting.charts.spec import Dots, Spec
 from harness.reporting.charts.speedup_chart import speedup
 from harness.reporting.charts.throughput_chart import throughput
@@ -28,6 +29,7 @@ from harness.reporting.prose import boundaries
 from harness.reporting.prose.conditions import short_conditions
 from harness.reporting.prose.load_answer import load_conditions
 from harness.reporting.ranking import TableKey
+from harness.reporting.tables.scaling_table import scaled_cases
 
 CHARTS: Mapping[str, Callable[[TableRows], Spec | None]] = {
     "latency": latency,
@@ -72,9 +74,10 @@ class Selection:
 def select(summary: Summary) -> Selection:
     """The charts of a summary: an overview, and the charts of the first tables."""
     tables = ranking.by_table(summary.rows)
+    over_devices = of_devices(summary)
     if not tables:
-        return Selection()
-    charts = [Chart("overview", None, of_overview(summary, tables))]
+        return Selection(tuple(over_devices))
+    charts = [Chart("overview", None, of_overview(summary, tables)), *over_devices]
     several = {name for name, number in Counter(key.model for key, _ in tables).items() if number > 1}
     drawn = tables_drawn(tables)
     for key, rows in tables[:drawn]:
@@ -108,6 +111,14 @@ def of_overview(summary: Summary, tables: Sequence[tuple[TableKey, Sequence[Row]
     way = boundaries.way_of(tables[0][0])
     groups = [(key.model, rows) for key, rows in tables if boundaries.way_of(key) == way][:MAX_OVERVIEW]
     return overview(groups, short_conditions(summary, [row for _, rows in groups for row in rows]))
+
+
+def of_devices(summary: Summary) -> list[Chart]:
+    """The chart of the cases that ran on all devices at once, if there are any."""
+    found = scaled_cases(summary)
+    if not found:
+        return []
+    return [Chart("scaling", None, scaling_chart(found, short_conditions(summary, [one.row for one in found])))]
 
 
 def of_layers(summary: Summary, compared: Sequence[Alike]) -> list[Chart]:

@@ -8,11 +8,12 @@ from harness.core.schemas import LoadRow, Summary
 from harness.reporting import units
 from harness.reporting.load_groups import SCENARIOS, LoadGroup, by_group, highest_load, is_sound, names, ranked
 from harness.reporting.prose.conditions import machine, versions
+from harness.reporting.table import Block, titled
 from harness.reporting.tables.cheapest_table import cheapest_table, is_clear, peak_text
 from harness.reporting.tables.client_table import client_table
 from harness.reporting.tables.guards_table import guards_table
 from harness.reporting.tables.load_points_table import parts_table, points_table, policy_name
-from harness.reporting.writers.markdown import escape, section, table_text
+from harness.reporting.writers.markdown import escape
 
 MAX_LINES = 6
 """Lines of the answer on the first page."""
@@ -78,33 +79,32 @@ def load_conditions(summary: Summary, rows: Sequence[LoadRow]) -> str:
     return " · ".join(part for part in parts if part) + "."
 
 
-def load_section(summary: Summary, images: Images) -> str:
+def load_section(summary: Summary, images: Images) -> list[Block]:
     """All groups with their tables and charts; empty without load rows."""
-    if not summary.loads:
-        return ""
     parts = [
-        section(f"{where(key)}: {SCENARIOS[key.scenario]}", *_parts(summary, key, rows, images), level=3)
+        block
         for key, rows in by_group(summary.loads)
+        for block in titled(f"{where(key)}: {SCENARIOS[key.scenario]}", *_parts(summary, key, rows, images), level=3)
     ]
-    return "\n\n".join([*parts, *filter(None, [_unserved(summary)])])
+    return [*parts, *_unserved(summary)]
 
 
-def _parts(summary: Summary, key: LoadGroup, rows: Sequence[LoadRow], images: Images) -> list[str]:
+def _parts(summary: Summary, key: LoadGroup, rows: Sequence[LoadRow], images: Images) -> list[Block | None]:
     return [
         f"Conditions: {load_conditions(summary, rows)}",
-        table_text(cheapest_table(rows)),
+        cheapest_table(rows),
         *(f"![{escape(text)}]({path})" for text, path in images.get(key, ())),
-        table_text(points_table(rows)),
-        table_text(parts_table(rows)),
-        table_text(client_table(rows)),
-        table_text(guards_table(rows)),
+        points_table(rows),
+        parts_table(rows),
+        client_table(rows),
+        guards_table(rows),
         "\n".join(f"- {line}" for line in _notes(rows)),
     ]
 
 
-def load_tables(summary: Summary, key: LoadGroup, rows: Sequence[LoadRow]) -> str:
+def load_tables(summary: Summary, key: LoadGroup, rows: Sequence[LoadRow]) -> list[Block]:
     """The same of one group without charts, for the page."""
-    return "\n\n".join(filter(None, _parts(summary, key, rows, {})))
+    return [block for block in _parts(summary, key, rows, {}) if block]
 
 
 def _notes(rows: Sequence[LoadRow]) -> list[str]:
@@ -122,6 +122,6 @@ def unserved(summary: Summary) -> list[str]:
     ]
 
 
-def _unserved(summary: Summary) -> str:
+def _unserved(summary: Summary) -> list[Block]:
     lines = unserved(summary)
-    return section("Without a result", "\n".join(f"- {escape(line)}" for line in lines), level=3) if lines else ""
+    return titled("Without a result", "\n".join(f"- {escape(line)}" for line in lines), level=3) if lines else []

@@ -105,7 +105,7 @@ def test_arrays_without_names_count_by_their_order(tmp_path: Path) -> None:
         ({"idz": np.arange(10)}, "Unknown input `idz`"),
         ({"image": good()["image"].astype(np.float32)}, "Input `image` in .* is float32, and the model takes uint8"),
         ({"image": good()["image"].astype(np.int64) + 300}, "Input `image` in .* is int64"),
-        ({"ids": np.arange(9).reshape(3, 3)}, "no number of items in common: `image` 10, `ids` 3"),
+        ({"ids": np.arange(9).reshape(3, 3)}, "no number of samples in common: `image` 10, `ids` 3"),
         ({"ids": np.int64(3)}, "Input `ids` in .* is a scalar"),
     ],
 )
