@@ -92,6 +92,11 @@ def names(rows: Sequence[LoadRow], policy: bool = True) -> dict[str, str]:
     return found
 
 
+def deployment(row: LoadRow) -> str:
+    """Backend, or name of the running service: what has a colour of its own."""
+    return row.backend if row.endpoint is None else service_name(row.endpoint)
+
+
 def service_name(endpoint: str) -> str:
     """`kserve+http 127.0.0.1:8000`, of an address."""
     scheme, _, rest = endpoint.partition("://")
