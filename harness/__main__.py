@@ -32,10 +32,23 @@ from harness.timing.clock import unix_s
 
 STAGES = (
     *("plan", "export", "build_engine", "roof", "run", "watch", "spread", "energy", "profile_ops"),
-    *("aggregate", "report", "share", "compare", "ab", "reproduce", "bundle", "verify", "models", "selftest"),
+    *(
+        "aggregate",
+        "report",
+        "share",
+        "compare",
+        "history",
+        "ab",
+        "reproduce",
+        "bundle",
+        "verify",
+        "models",
+        "selftest",
+    ),
 )
 PIPELINES: Mapping[str, str] = {
     "bench": "Measure, from a configuration to a report: plan, export, engines on a GPU, roof, run, aggregate, report.",
+    "load": "Measure latency against load and the peak within a bound; plans first where models, a bound, … are given.",
     "profile": "Profile the plan's cases, and report: counts, memory, layers; plans first where models, … are given.",
 }
 _SIGNALLED = 128

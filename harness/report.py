@@ -37,6 +37,7 @@ from harness.reporting.html.embedded import can_draw
 from harness.reporting.html.page import page, stamp
 from harness.reporting.html.profile_section import Profiles
 from harness.reporting.prose.conditions import conditions, with_short_names
+from harness.reporting.prose.load_answer import load_section
 from harness.reporting.table import Block
 from harness.reporting.tables.latency_table import terminal_table
 from harness.reporting.tables.profiles_table import profile_section
@@ -70,14 +71,16 @@ def stage(arguments: Sequence[str]) -> None:
     profiled = Profiles(results.model_profile("").parent.name, profiled_rows(summary, results, cli.warn))
     beside = alike(profiled.found)
     of_layers = selection.of_layers(summary, beside) if drawing else []
-    files = _drawn([*found.charts, *of_layers], place.charts, options.plain_charts)
+    of_loads = selection.of_loads(summary) if drawing else []
+    files = _drawn([*found.charts, *of_layers, *(one.chart for one in of_loads)], place.charts, options.plain_charts)
     charts_folder = place.charts.relative_to(results.root).as_posix()
     images = [f"![{chart.spec.title}]({charts_folder}/{chart.name}.png)" for chart in of_layers]
     profile = _profile(summary, profiled, beside, images)
     parts = {one.row.case_id: one.parts for one in profiled.found if one.parts}
     changes = what_if_section(summary, parts)
     linked = found.links(charts_folder)
-    details = document(summary, linked, _opening(summary, place), found.note, proof, profile, changes)
+    load = load_section(summary, selection.load_links(of_loads, charts_folder))
+    details = document(summary, linked, _opening(summary, place), found.note, proof, profile, changes, load)
     texts = {place.details: details}
     if place.report != place.details:
         headings = re.findall(r"(?m)^## (.+)$", details)

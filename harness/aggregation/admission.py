@@ -7,9 +7,9 @@ Each check returns the difference in words, or None.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.core.host.environment import ALLOCATOR, VARIABLES
 from harness.core.schemas import SOURCES, Case, EngineRecord, Environment, ExportRecord, Failed, Measured
@@ -21,11 +21,22 @@ class References:
 
     machine: in machine, limits and type of GPU. libraries: in the libraries, by backend. gpus: in the individual GPU
     and CPUs, by model, because rows of one model are compared with each other; models may be spread over equal GPUs.
+    by_shape: gpus are by comparison group instead, because the cases of a model were spread over equal GPUs.
     """
 
     machine: str | None = None
     libraries: Mapping[str, str] = field(default_factory=dict)
-    gpus: Mapping[str, str] = field(default_factory=dict)
+    gpus: Mapping[object, str] = field(default_factory=dict)
+    by_shape: bool = False
+
+    def gpu_of(self, case: Case) -> str | None:
+        """Id of the environment whose GPU and CPUs the records of a case must have."""
+        return self.gpus.get(comparison_group(case) if self.by_shape else case.model)
+
+
+def comparison_group(case: Case) -> tuple[object, ...]:
+    """The cases with which a case is compared by speed: another backend, precision or setting of the same work."""
+    return (case.model, case.batch_size, case.sequence_length, case.boundary, case.mode)
 
 
 def known_artifacts(export: ExportRecord | None, engines: Iterable[EngineRecord]) -> dict[str, str]:
@@ -71,7 +82,7 @@ def foreign_machine(
     ours = environments[environment_id]
     required = (
         (_machine, agreed.machine),
-        (_individual, agreed.gpus.get(case.model)),
+        (_individual, agreed.gpu_of(case)),
         (_libraries, agreed.libraries.get(case.backend)),
     )
     for facts, reference in required:
@@ -86,8 +97,8 @@ Used = Sequence[tuple[Case, str, str]]
 """(case, environment id, start time) of each record."""
 
 
-def references(used: Used, environments: Mapping[str, Environment]) -> References:
-    """The environments that most records agree with."""
+def references(used: Used, environments: Mapping[str, Environment], by_shape: bool = False) -> References:
+    """The environments that most records agree with. by_shape: as in References."""
     machine = _most_common([(identity, at) for _, identity, at in used], environments, _machine)
     alike = {
         identity
@@ -98,17 +109,28 @@ def references(used: Used, environments: Mapping[str, Environment]) -> Reference
     return References(
         machine,
         libraries=_by(lambda case: case.backend, at_home, environments, _libraries),
-        gpus=_by(lambda case: case.model, at_home, environments, _individual),
+        gpus=_by(
+            comparison_group if by_shape else lambda case: case.model,
+            at_home,
+            environments,
+            _individual,
+        ),
+        by_shape=by_shape,
     )
 
 
+Group = TypeVar("Group", bound=Hashable)
+
+
 def _by(
-    group_of: Callable[[Case], str], used: Used, environments: Mapping[str, Environment], facts: Facts
-) -> dict[str, str]:
+    group_of: Callable[[Case], Group], used: Used, environments: Mapping[str, Environment], facts: Facts
+) -> dict[Group, str]:
     """The environment that most records of each group agree with."""
-    found: dict[str, str] = {}
-    for group in dict.fromkeys(group_of(case) for case, _, _ in used):
-        own = [(identity, at) for case, identity, at in used if group_of(case) == group]
+    grouped: dict[Group, list[tuple[str, str]]] = {}
+    for case, identity, at in used:
+        grouped.setdefault(group_of(case), []).append((identity, at))
+    found: dict[Group, str] = {}
+    for group, own in grouped.items():
         best = _most_common(own, environments, facts)
         if best is not None:
             found[group] = best
@@ -149,6 +171,11 @@ def _differing(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[tuple[
 
 
 Facts = Callable[[Environment], Mapping[str, Any]]
+
+
+def all_facts(environment: Environment) -> dict[str, Any]:
+    """Every fact of the machine and the libraries whose change makes samples incomparable, by name."""
+    return {**_machine(environment), **_libraries(environment)}
 
 
 def _machine(environment: Environment) -> dict[str, Any]:

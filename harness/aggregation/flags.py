@@ -27,6 +27,7 @@ from harness.core.schemas import (
     Grade,
     Interval,
     Latency,
+    LoadCase,
     Measured,
     Mode,
     Parity,
@@ -163,7 +164,7 @@ def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], chec
     if checks.tolerance is None:
         detail = f"the plan has no tolerance for {case.precision}, so it is unknown how far outputs may be off"
         return [finding("C", "PARITY_UNCHECKED", detail, f"Add `gates.{case.precision}` to the configuration.")]
-    found = _tolerance_findings(case, parity, checks.tolerance, checks.judge_top1)
+    found = beyond_tolerance(case, parity, checks.tolerance, checks.judge_top1)
     fixed = next(filter(None, (record.placement.settings.get(FIXED_WHEN_TRACED) for record in records)), None)
     return found if fixed is None else [_because(case, one, str(fixed)) for one in found]
 
@@ -178,7 +179,8 @@ def _because(case: Case, one: Finding, fixed: str) -> Finding:
     return finding("F", "PARITY_FAIL", detail, remedy)
 
 
-def _tolerance_findings(case: Case, parity: Parity, tolerance: Tolerance, judge_top1: bool) -> list[Finding]:
+def beyond_tolerance(case: Case | LoadCase, parity: Parity, tolerance: Tolerance, judge_top1: bool) -> list[Finding]:
+    """A finding for each part of the tolerance that the outputs do not keep; judge_top1: whether answers are one."""
     remedy = (
         f"Compare the outputs of {case.backend} with the reference layer by layer, or, where this loss is acceptable "
         f"for the task, widen `gates.{case.precision}` in the configuration."

@@ -64,6 +64,18 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         not_offered=dict.fromkeys(("tf32", "fp16", "bf16", "int8"), "spin computes nothing"),
         computes=False,
     ),
+    "endpoint": BackendInfo(
+        target="harness.backends.endpoint:RunningService",
+        summary="a running service, named by ENDPOINT=<address>: load scenarios only (docs/endpoints.md)",
+        requires=(),
+        preload=("numpy", "harness.endpoints.issuing"),
+        precisions={"cpu": ("fp32", "tf32", "fp16", "bf16")},
+        artifact="module",
+        not_offered={"int8": "name the precision whose tolerance the answers of a quantised service shall meet"},
+        modes=("sync",),
+        modes_not_offered=dict.fromkeys(("pipelined", "offline"), "the scenarios of load have their own"),
+        remote=True,
+    ),
     "torch-eager": _torch(
         target="harness.backends.torch.eager:TorchEager",
         profiler="harness.backends.torch.profile:eager",
@@ -86,6 +98,13 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         compile_cache=True,
         one_stream="its CUDA graphs write every answer over the one before, which is being copied then",
         settings={"cuda": settings.COMPILE_CUDA},
+    ),
+    "torch-aoti": _torch(
+        target="harness.backends.torch.aoti:TorchAoti",
+        summary="torch.export, compiled ahead of time by AOTInductor into a package (.pt2)",
+        preload=("torch", "torch._inductor.compile_fx", *_MODEL_CODE, "harness.zoo.construct"),
+        compile_cache=True,
+        settings={"cuda": settings.AOTI_CUDA},
     ),
     "onnxruntime": BackendInfo(
         target="harness.backends.onnxruntime.cpu:OnnxRuntime",

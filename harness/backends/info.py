@@ -49,6 +49,10 @@ class BackendInfo:
     peak: `module:function` of a library that reports only the peak memory of a pass; called `(job)`, returns (bytes,
         how), UnavailableError where it reports nothing. None where it never does.
     distributions: whose versions decide its numbers, besides those that every environment records.
+    decoder: `module:Class` of harness/backends/decoder.py that generates; None where it does not, for the reason
+        `decodes_not`. decoder_targets: by device, where there are several. decoder_precisions: None: as `precisions`.
+        decoder_not_offered, decoder_settings: as not_offered and settings. decoder_reads: its files.
+    remote: True for a running service, which is reached by its address and only loaded, never run as a case.
     plugin: distribution that provides it, filled in when the plugin is read; None for a built-in backend.
     """
 
@@ -75,7 +79,15 @@ class BackendInfo:
     allocations: Target | None = None
     peak: Target | None = None
     distributions: tuple[str, ...] = ()
+    remote: bool = False
     plugin: str | None = None
+    decoder: Target | None = None
+    decoder_targets: Mapping[Device, Target] = field(default_factory=dict)
+    decodes_not: Line = "it has no way to generate with a cache here"
+    decoder_precisions: Mapping[Device, tuple[Precision, ...]] | None = None
+    decoder_not_offered: Mapping[Precision, str] = field(default_factory=dict)
+    decoder_settings: Mapping[Device, Mapping[str, Setting]] = field(default_factory=dict)
+    decoder_reads: Literal["module", "onnx", "gguf", "none"] = "module"
 
     @property
     def recorded(self) -> tuple[str, ...]:

@@ -53,7 +53,11 @@ def measure_turn(job: Job, worker: Worker, results: Results, observer: Observer)
     if raw.is_file() and not outcome.timed_out:
         return store.load_raw(raw)
     last_words = store.tail(log) or store.tail(worker.log)
-    error, hint = _absent_library(outcome.absent) if outcome.absent else _explain(outcome, job, last_words)
+    error, hint = (
+        absent_library(outcome.absent)
+        if outcome.absent
+        else explained_end(outcome, job.measurement.timeout_s, job.case.batch_size, last_words)
+    )
     record = Failed(
         case_id=case_id,
         round=job.round,
@@ -69,17 +73,17 @@ def measure_turn(job: Job, worker: Worker, results: Results, observer: Observer)
     return record
 
 
-def _explain(outcome: Outcome, job: Job, last_words: str) -> tuple[str, str]:
+def explained_end(outcome: Outcome, timeout_s: float, batch_size: int, last_words: str) -> tuple[str, str]:
     """(error, hint) for a process that left no record."""
     if outcome.timed_out:
         return (
-            f"Ended at the time limit of {job.measurement.timeout_s:g} s.",
+            f"Ended at the time limit of {timeout_s:g} s.",
             "Raise `measurement.timeout_s` in the configuration, or choose a smaller batch.",
         )
     if outcome.code == -9:
         return (
             "Killed by the system (signal 9), most likely out of memory.",
-            f"Try a smaller batch than {job.case.batch_size} (BATCHES=…), or free memory.",
+            f"Try a smaller batch than {batch_size} (BATCHES=…), or free memory.",
         )
     if outcome.code < 0:
         return (
@@ -91,7 +95,8 @@ def _explain(outcome: Outcome, job: Job, last_words: str) -> tuple[str, str]:
     return f"Ended with exit code {outcome.code} and no result.", "The log's tail below may say why."
 
 
-def _absent_library(absent: Sequence[str]) -> tuple[str, str]:
+def absent_library(absent: Sequence[str]) -> tuple[str, str]:
+    """(error, hint) for a backend whose libraries its interpreter lacks."""
     return (
         f"{', '.join(absent)} is not installed.",
         f"Install it: pip install {' '.join(absent)}; or name a Python that has it: BACKEND_PYTHONS=<backend>=<path>.",

@@ -15,7 +15,7 @@ from harness.reporting.prose.conditions import conditions, environment_table, ru
 from harness.reporting.prose.guide import guide
 from harness.reporting.prose.recommendations import recommendations_text
 from harness.reporting.ranking import TableKey
-from harness.reporting.table import Block
+from harness.reporting.table import Block, titled
 from harness.reporting.tables.calibration_table import calibration_table
 from harness.reporting.tables.checks_table import checks_table
 from harness.reporting.tables.cold_start_table import cold_table
@@ -24,10 +24,12 @@ from harness.reporting.tables.engines_table import engines_table
 from harness.reporting.tables.flags_table import flags_table
 from harness.reporting.tables.latency_table import latency_table
 from harness.reporting.tables.machine_load_table import machine_load_table
+from harness.reporting.tables.neighbours_table import neighbours_table
 from harness.reporting.tables.roofline_table import roofline_table
+from harness.reporting.tables.scaling_table import devices_table, scaling_table, scaling_title
 from harness.reporting.tables.tried_settings_table import tried_table
 from harness.reporting.tables.unmeasured_table import unmeasured_table
-from harness.reporting.writers.markdown import escape, section
+from harness.reporting.writers.markdown import blocks_text, escape, section
 
 Charts = Mapping[TableKey | None, Sequence[tuple[str, str]]]
 """Table → (alternative text, path relative to the report) of its charts; None: of the whole report."""
@@ -41,11 +43,12 @@ def document(
     proof: str = "",
     profile: Sequence[Block] = (),
     what_if: Sequence[Block] = (),
+    load: Sequence[Block] = (),
 ) -> str:
     """The whole text of the details.
 
     opening: heading and first paragraphs. chart_note: which charts were not drawn, and why. proof: the result of the
-    self-test. profile, what_if: the sections with these names.
+    self-test. profile, what_if, load: the sections with these names.
     """
     by_id = {row.case_id: row for row in summary.rows}
     tables = ranking.by_table(summary.rows)
@@ -60,6 +63,8 @@ def document(
             _table_section(summary, titles[key], key, rows, details(summary, key, rows, by_id), charts)
             for key, rows in tables
         ),
+        blocks_text(over_devices(summary)),
+        _optional("Load", *load),
         _optional("Profile", *profile),
         _optional("Harness overhead", *calibrated(summary)),
         _optional("Not measured", unmeasured_table(summary.rows)),
@@ -131,6 +136,16 @@ def _images(found: Sequence[tuple[str, str]]) -> str:
 
 def _optional(title: str, *blocks: Block | None) -> str:
     return section(title, *blocks) if any(blocks) else ""
+
+
+def over_devices(summary: Summary) -> list[Block]:
+    """The section on several devices that worked at the same time; empty where none did."""
+    title = scaling_title(summary)
+    if not title:
+        return []
+    by_device = devices_table(summary)
+    parts = titled("By device", by_device, level=3) if by_device else []
+    return titled(title, scaling_table(summary), *parts, neighbours_table(summary))
 
 
 def calibrated(summary: Summary) -> list[Block]:

@@ -31,9 +31,12 @@ from harness.reporting.prose.conditions import (
     threads,
 )
 from harness.reporting.prose.further_rounds import further
+from harness.reporting.prose.load_answer import load_answer
 from harness.reporting.prose.recommendations import listed
 from harness.reporting.ranking import USUAL, TableKey, named
 from harness.reporting.table import Align, Block, texts
+from harness.reporting.tables.neighbours_table import neighbours_table
+from harness.reporting.tables.scaling_table import scaling_table
 from harness.reporting.writers.markdown import blocks_text, escape, section, table_text
 from harness.statistics.estimators import P95_MIN_SAMPLES, relative_interval_half_width
 
@@ -61,7 +64,7 @@ FULL = "fp32"
 SHOWN: Mapping[str, str] = {"torch-eager": "PyTorch eager"}
 """Header of the baseline's column, by backend."""
 
-LINKED = ("Recommendations", "What if", "Profile", "Not measured", "How to read this", "Environment")
+LINKED = ("Recommendations", "What if", "Load", "Profile", "Not measured", "How to read this", "Environment")
 """Sections of the details that the first page links to."""
 
 GRADES: Mapping[Grade, str] = {
@@ -136,7 +139,17 @@ def first_page(
     links = [f"[{name}]({details}#{name.lower().replace(' ', '-')})" for name in LINKED if name in headings]
     more = f"More: {' · '.join([f'[all tables and charts]({details})', *links])}"
     images = "\n\n".join(f"![{escape(text)}]({path})" for text, path in charts)
-    parts = (page_conditions(summary), answer(summary), images, note, case_table(summary), more)
+    parts = (
+        page_conditions(summary),
+        answer(summary),
+        load_answer(summary),
+        images,
+        note,
+        case_table(summary),
+        scaling_table(summary),
+        neighbours_table(summary),
+        more,
+    )
     return section(title(summary), *parts, level=1) + "\n"
 
 
@@ -200,6 +213,8 @@ def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> Block:
 
 def nothing(summary: Summary) -> str:
     """Sentence for a summary without an answer."""
+    if summary.copies:
+        return "No row was measured by itself: the table below has the cases that ran on all devices at once."
     if all(row.status == "missing" for row in summary.rows):
         return "Nothing is measured yet."
     return "No case was measured. The details say why."

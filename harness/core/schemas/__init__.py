@@ -6,7 +6,8 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
 (core/seal.py); files of older versions have none and are read without it:
 
     Plan          2  plan_id is a hash of the whole plan; settings_id, plan_id in format 1, a hash of the settings;
-                     export and the inputs of a model came later, the defaults in older files
+                     export, generation and the inputs of a model came later, the defaults in older
+                     files
     ExportRecord  1  first format
     ExportFailure 1  first format
     EngineRecord  1  first format
@@ -14,23 +15,32 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
     CpuRoof       1  first format
     Environment   1  first format
     RawRecord     2  Measured | Failed, sealed with a checksum (core/store.py); settings_id was plan_id in format 1;
-                     cpu_use and stops came later, None in older files
+                     cpu_use and stops came later, None in older files; windows too, empty in older files
     Usage         2  settings_id was plan_id in format 1; the use of the allowed CPUs and of their siblings, `stopped`
                      and `busiest` came later, None or empty in older files
     Running       1  first format
     Exporting     1  first format
+    Copies        1  first format
+    NeighbourCheck 1 first format
     Energy        2  settings_id was plan_id in format 1
     ModelProfile  2  settings_id was plan_id in format 1; activation_alone_bytes came later, None in older files
     PartsProfile  1  first format; launch_gaps, ratios, steady, usage, grade and flags came later, None or empty before
     MemoryProfile 1  first format
     SelfTest      1  first format; rate and kinds came later, None and empty in older files
+    Generated     2  first format, with the number of RawRecord, whose store it shares
+    GenerationExport 1  first format
     Summary       3  the figures of a row of grade F are in Row.void, in formats 1 and 2 in the row itself;
                      plan_id and settings_id as in Plan since format 2; throughput_ci95 came later, None in older files,
                      whose percentiles pool samples; Row.checks, inputs and Latency.process_rounds came later, empty in
-                     older files
+                     older files; copies and loads too, and neighbours, None there
+    ServiceRun    1  first format
+    Replication   1  first format
+    LoadFailure   1  first format
+    Prediction    1  first format
     Comparison    1  first format; p_rank_holm, rounds, Side.config, design, ComparedRow.relative came later, absent in
                      older files
     States        1  first format
+    HistoryRun, Decision, History  1  first format
     Reproduction  1  first format
     Written       1  first format
     Bundle        1  first format
@@ -52,6 +62,7 @@ from harness.core.schemas.claim_record import (
     Substitute,
 )
 from harness.core.schemas.comparison_record import (
+    ComparedLoad,
     ComparedRow,
     Comparison,
     Design,
@@ -60,6 +71,15 @@ from harness.core.schemas.comparison_record import (
     Side,
     State,
     States,
+)
+from harness.core.schemas.copies_record import (
+    Copies,
+    CopyFailure,
+    CopyProcess,
+    CopyTimes,
+    DeviceSlot,
+    NeighbourCheck,
+    NeighbourSample,
 )
 from harness.core.schemas.energy_record import Energy
 from harness.core.schemas.environment_record import (
@@ -92,6 +112,57 @@ from harness.core.schemas.export_record import (
     Work,
 )
 from harness.core.schemas.folder_records import Bundle, BundledFile, Exporting, Running, Written
+from harness.core.schemas.generation_record import (
+    DecoderKind,
+    DecoderShape,
+    Generated,
+    GeneratedRequest,
+    GenerationCase,
+    GenerationExport,
+    GenerationOptions,
+    PromptSet,
+    ReuseCheck,
+    TokenParity,
+)
+from harness.core.schemas.generation_row import (
+    CacheSize,
+    ContextTimes,
+    GenerationRow,
+    TokenEnergy,
+    TokenRates,
+    TokenTimes,
+    VoidGeneration,
+)
+from harness.core.schemas.history_record import (
+    Decision,
+    EnvironmentChange,
+    History,
+    HistoryPoint,
+    HistoryRun,
+    SeriesState,
+    Shift,
+    ShiftState,
+)
+from harness.core.schemas.load_record import (
+    Guard,
+    GuardTimes,
+    LatencyBound,
+    LoadBase,
+    LoadCase,
+    LoadedPoint,
+    LoadFailure,
+    LoadGenResult,
+    LoadMethod,
+    LoadPercentile,
+    LoadRow,
+    LoadVerdict,
+    MapCell,
+    PredictedPoint,
+    Prediction,
+    Replication,
+    Scenario,
+    ServiceRun,
+)
 from harness.core.schemas.plan_record import (
     Case,
     EngineOptions,
@@ -124,19 +195,17 @@ from harness.core.schemas.raw_record import (
     Repeats,
     SplitSamples,
     Stops,
+    TimedWindow,
     Usage,
     UsageSample,
 )
 from harness.core.schemas.roof_record import CpuLimits, CpuRoof, Roof
+from harness.core.schemas.row_parts import Check, Flag, GpuUsage, Interval, UsageSummary
 from harness.core.schemas.selftest_record import SelfTest, SelfTestKind, SelfTestRow
 from harness.core.schemas.summary_record import (
     Better,
-    Check,
     CustomMetric,
     DeviceTimes,
-    Flag,
-    GpuUsage,
-    Interval,
     Latency,
     Part,
     Roofline,
@@ -144,7 +213,6 @@ from harness.core.schemas.summary_record import (
     Speedup,
     Split,
     Summary,
-    UsageSummary,
     Void,
 )
 from harness.core.schemas.vocabulary import (
@@ -161,6 +229,7 @@ from harness.core.schemas.vocabulary import (
     Quantity,
     Record,
     SettingsId,
+    Situation,
     Status,
     Stopped,
     Verdict,
@@ -180,6 +249,7 @@ __all__ = [
     "Bundle",
     "BundledFile",
     "BusyProcess",
+    "CacheSize",
     "Case",
     "Check",
     "Claim",
@@ -188,15 +258,25 @@ __all__ = [
     "ClaimedValue",
     "Clock",
     "ColdCosts",
+    "ComparedLoad",
     "ComparedRow",
     "Comparison",
+    "ContextTimes",
+    "Copies",
+    "CopyFailure",
+    "CopyProcess",
+    "CopyTimes",
     "CpuLimits",
     "CpuRoof",
     "CpuUse",
     "CustomMetric",
+    "Decision",
+    "DecoderKind",
+    "DecoderShape",
     "Design",
     "Device",
     "DeviceSamples",
+    "DeviceSlot",
     "DeviceTimes",
     "Difference",
     "Differing",
@@ -205,6 +285,7 @@ __all__ = [
     "EngineRecord",
     "EngineRequest",
     "Environment",
+    "EnvironmentChange",
     "ExportFailure",
     "ExportOptions",
     "ExportRecord",
@@ -213,24 +294,48 @@ __all__ = [
     "Exporting",
     "Failed",
     "Flag",
+    "Generated",
+    "GeneratedRequest",
+    "GenerationCase",
+    "GenerationExport",
+    "GenerationOptions",
+    "GenerationRow",
     "GivenInputs",
     "Gpu",
     "GpuSample",
     "GpuUsage",
     "Grade",
+    "Guard",
+    "GuardTimes",
+    "History",
+    "HistoryPoint",
+    "HistoryRun",
     "ImagePreparation",
     "InputSet",
     "Interval",
     "Judgement",
     "Kind",
     "Latency",
+    "LatencyBound",
     "Limit",
     "Limits",
+    "LoadBase",
+    "LoadCase",
+    "LoadFailure",
+    "LoadGenResult",
+    "LoadMethod",
+    "LoadPercentile",
+    "LoadRow",
+    "LoadVerdict",
+    "LoadedPoint",
     "Machine",
+    "MapCell",
     "Measured",
     "Measurement",
     "Memory",
     "Mode",
+    "NeighbourCheck",
+    "NeighbourSample",
     "OnnxArtifact",
     "OnnxCheck",
     "OutputsTime",
@@ -240,8 +345,11 @@ __all__ = [
     "Plan",
     "PlannedModel",
     "Precision",
+    "PredictedPoint",
+    "Prediction",
     "Preparation",
     "ProcessorPreparation",
+    "PromptSet",
     "PublishedCase",
     "PublishedSource",
     "Quantisation",
@@ -251,20 +359,28 @@ __all__ = [
     "RawRecord",
     "Record",
     "Repeats",
+    "Replication",
     "ReportOptions",
     "Reproduced",
     "ReproducedRow",
     "Reproduction",
+    "ReuseCheck",
     "Roof",
     "Roofline",
     "Row",
     "Running",
+    "Scenario",
     "SelfTest",
     "SelfTestKind",
     "SelfTestRow",
+    "SeriesState",
+    "ServiceRun",
     "SettingsId",
     "ShapeProfile",
+    "Shift",
+    "ShiftState",
     "Side",
+    "Situation",
     "Software",
     "Speedup",
     "Split",
@@ -278,6 +394,11 @@ __all__ = [
     "Summary",
     "TensorSpec",
     "TextPreparation",
+    "TimedWindow",
+    "TokenEnergy",
+    "TokenParity",
+    "TokenRates",
+    "TokenTimes",
     "Tolerance",
     "Unavailable",
     "Usage",
@@ -285,6 +406,7 @@ __all__ = [
     "UsageSummary",
     "Verdict",
     "Void",
+    "VoidGeneration",
     "Weights",
     "Work",
     "Written",

@@ -28,6 +28,7 @@ from harness.reporting.html.profile_section import (
     group_style,
     profile_groups,
 )
+from harness.reporting.load_groups import SCENARIOS, by_group
 from harness.reporting.prose.boundaries import short
 from harness.reporting.prose.conditions import (
     conditions,
@@ -36,6 +37,7 @@ from harness.reporting.prose.conditions import (
     short_conditions,
 )
 from harness.reporting.prose.guide import guide
+from harness.reporting.prose.load_answer import load_answer, load_conditions, load_tables, unserved, where
 from harness.reporting.prose.recommendations import recommend
 from harness.reporting.ranking import TableKey
 from harness.reporting.table import Block, Column
@@ -217,6 +219,12 @@ def _sections(
         yield Section("recommendations", "Recommendations", "recommendations.html.j2", {"about": about})
     if what_if:
         yield _prose("what-if", "What if", *what_if)
+    if over_devices := details.over_devices(summary):
+        title, *blocks = over_devices
+        groups = [plotly_drawer.draw(chart.spec) for chart in selection.of_devices(summary)] if with_plots else []
+        content = {"groups": groups, "body": html.blocks(blocks)}
+        yield Section("devices", str(title).removeprefix("## "), "devices.html.j2", content)
+    yield from _loads(summary, with_plots)
     if profile:
         plots = [plot for group in families for plot in group.all_plots] if with_plots else []
         content = {"profile_groups": families, "groups": plots, "body": html.blocks(profile)}
@@ -282,6 +290,25 @@ def _card_tags(verdict: Verdict, models: Sequence[str]) -> Tags:
 
 def _plots(summary: Summary, key: TableKey, rows: Sequence[Row]) -> list[PlotGroup]:
     return [plotly_drawer.draw(spec) for spec in selection.of_table(summary, key, rows).values()]
+
+
+def _loads(summary: Summary, with_plots: bool) -> Iterable[Section]:
+    """The groups of load rows, each with its charts and tables; nothing without load rows."""
+    if not summary.loads:
+        return
+    parts = [
+        {
+            "title": f"{where(key)}: {SCENARIOS[key.scenario]}",
+            "groups": [plotly_drawer.draw(spec) for spec in selection.of_load(summary, key, rows).values()]
+            if with_plots
+            else [],
+            "caption": load_conditions(summary, rows),
+            "body": html.blocks(load_tables(summary, key, rows)),
+        }
+        for key, rows in by_group(summary.loads)
+    ]
+    answer = html.blocks([load_answer(summary)])
+    yield Section("load", "Load", "load.html.j2", {"parts": parts, "lost": unserved(summary), "answer": answer})
 
 
 def _prose(anchor: str, title: str, *blocks: Block) -> Section:

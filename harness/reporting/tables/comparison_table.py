@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 
 from harness.comparison.verdicts import ENOUGH_ROUNDS, RULES, is_lost
@@ -18,6 +19,7 @@ TERMINAL_ROWS = 40
 """Lines of the terminal table; comparison.md holds every row."""
 
 THRESHOLDS = "Thresholds"
+LOADS = "Load"
 
 MAX_NAMED = 3
 """Cases named one by one with a shared reason; comparison.json has all of them."""
@@ -36,6 +38,9 @@ def headline(comparison: Comparison) -> str:
         worst = f" (worst: {failing[0].case_id} {changes.percent(failing[0].ratio or 1)})" if failing else ""
         parts.append(f"{len(failing)} of {units.count(compared, 'compared row')} regressed{worst}")
         parts.append(", ".join(f"{number} {verdict}" for verdict, number in counts.items()))
+    if comparison.loads:
+        verdicts = Counter(load.verdict for load in comparison.loads)
+        parts.append("load: " + ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items()))
     if comparison.judgements:
         outcomes = Counter(outcome for outcome, *_, found in _judged(comparison) for _ in found)
         parts.append("thresholds: " + ", ".join(f"{number} {outcome}" for outcome, number in outcomes.items()))
@@ -73,7 +78,7 @@ def comparison_blocks(comparison: Comparison, stated: str = "") -> list[Block]:
         *(
             block
             for title, text in details(comparison)
-            for block in titled(title, stated if title == THRESHOLDS else "", text)
+            for block in titled(title, stated if title in (THRESHOLDS, LOADS) else "", text)
         ),
     ]
 
@@ -81,6 +86,7 @@ def comparison_blocks(comparison: Comparison, stated: str = "") -> list[Block]:
 def details(comparison: Comparison) -> list[tuple[str, Block]]:
     """(heading, text or table) of the parts below the compared rows; empty parts are left out."""
     parts: dict[str, Block | None] = {
+        LOADS: _loads(comparison),
         THRESHOLDS: _thresholds(comparison) if comparison.judgements else None,
         "Not compared": _not_compared(comparison.rows),
         "What changed around the rows": _differences(comparison),
@@ -164,6 +170,29 @@ def _thresholds(comparison: Comparison) -> Block | None:
         for outcome, threshold, said, found in _judged(comparison)
     ]
     return _of_words(["verdict", "threshold", "case", "value"], lines)
+
+
+def _loads(comparison: Comparison) -> Table[Sequence[str]] | None:
+    lines = [
+        [
+            f"**{load.verdict}**" if load.fails else load.verdict,
+            load.load_id,
+            changes.peak_ends(load.baseline) or units.ABSENT,
+            changes.peak_ends(load.current) or units.ABSENT,
+            units.ABSENT if load.ratio is None else changes.percent(load.ratio),
+            changes.interval(load.ci95),
+            load.reason or "",
+        ]
+        for load in sorted(comparison.loads, key=lambda load: not load.fails)
+    ]
+    if not lines:
+        return None
+    headers = ["verdict", "load case", "baseline peak", "peak now", "prediction", "95% CI", "note"]
+    note = (
+        "Peak: [highest PASS, lowest FAIL]. SLOWER: a load that passed before, or a lower one, fails now. Prediction: "
+        "by replay, without the scatter between processes."
+    )
+    return replace(texts([(header, "left") for header in headers], lines), note=note)
 
 
 def _judged(comparison: Comparison) -> list[tuple[str, str, str, list[Judgement]]]:

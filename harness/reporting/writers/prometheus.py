@@ -13,8 +13,10 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from harness.core.schemas import Row, Summary
 from harness.core.timestamps import since_1970_s
-from harness.reporting.figures import BASE_UNITS, ENERGY, FIGURES, Figure, Thing
+from harness.reporting.figures import BASE_UNITS, ENERGY, FIGURES, LOAD, LOADED, Figure, Thing
 from harness.reporting.labels import sound_rows, where, who
+from harness.reporting.load_groups import is_sound
+from harness.reporting.tables.load_points_table import who_loaded
 
 _PREFIX = "inferometer_"
 
@@ -26,6 +28,12 @@ def metrics_text(summary: Summary) -> bytes:
     _families(registry, FIGURES, [(_labels(row), row) for row in rows])
     metered = [row for row in rows if row.case_id in summary.energies]
     _families(registry, ENERGY, [(_labels(row), summary.energies[row.case_id]) for row in metered])
+    loads = [row for row in summary.loads if is_sound(row)]
+    _families(registry, LOAD, [(_texts(who_loaded(row)), row) for row in loads])
+    points = [({**_texts(who_loaded(row)), "point": one.point}, one) for row in loads for one in row.points]
+    _families(registry, LOADED, points)
+    verdicts = [({**labels, "verdict": one.verdict}, 1) for labels, one in points if one.verdict]
+    _fill(registry, "load_verdict_info", "Verdict of a load.", verdicts)
     _fill(registry, "custom", "Metrics of plugins, by their name and in their unit.", _custom(summary, rows))
     _fill(registry, "case_info", "Grade and flags of a case, to join with.", [(_graded(row), 1) for row in rows])
     _fill(registry, "run_info", "Where it was measured, and from which plan.", [(_run(summary), 1)])
