@@ -19,7 +19,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Models:
     def export(root: Path) -> None:
         folder = Folder(root, Models(root / "models"))
         folder.plan({"backends": ["torch-eager", "onnxruntime"]}, models=(TINY, POLLUTING))
-        done = folder("export")
+        done = folder.subprocess("export")
         assert done.returncode == 0, done.stderr
 
     shared = made_once(tmp_path_factory, "exports", export)

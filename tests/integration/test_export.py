@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from harness.core import store
 from harness.core.layout import Models, Results
 from harness.core.schemas import Case, ExportRecord, Measurement, Plan, PlannedModel, Precision, ReportOptions, Weights
 from harness.zoo import model_info
+from tests.fixtures.forked import run_forked
 
 pytestmark = pytest.mark.stages
 
@@ -105,8 +105,8 @@ def write_plan(results: Path, models: Sequence[PlannedModel], cases: Sequence[Ca
 
 def run_export(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{folder}"}
-    command = [sys.executable, "-m", "harness.export", "--results", "results", "--models-dir", "models", *options]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    words = ["--results", "results", "--models-dir", "models", *options]
+    return run_forked("harness.export", words, folder, environment)
 
 
 def write_own_onnx(path: Path, batch: int | str) -> None:
