@@ -28,6 +28,19 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Models:
     return Models(own / "models")
 
 
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the models that test_export.py names in TRAINED, exported once for all processes. To be copied."""
+    from tests.integration.test_export import TRAINED, run_export, write_plan
+
+    def export(root: Path) -> None:
+        write_plan(root / "results", TRAINED)
+        done = run_export(root)
+        assert (done.returncode, done.stderr) == (0, "")
+
+    return made_once(tmp_path_factory, "trained", export) / "models"
+
+
 @pytest.fixture(autouse=True)
 def _nothing_else_is_exported(request: pytest.FixtureRequest) -> Iterator[None]:
     """A test that exported a shared module with settings of its own would change what the tests after it measure."""

@@ -20,7 +20,7 @@ from tests.fixtures.forked import run_forked
 pytestmark = pytest.mark.stages
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SAMPLES = 8
+SAMPLES = 16
 
 OWN_MODULE = '''
 import torch
@@ -143,9 +143,13 @@ def arrays_of(folder: Path, model: str, file: str) -> dict[str, np.ndarray]:
         return dict(stored)
 
 
+TRAINED = tuple(
+    planned(name, "pretrained", lengths, ("fp32", "fp16")).model_copy(update={"raw_inputs": True})
+    for name, lengths in (("minilm-l6", (16, 32)), ("efficientnet-lite0", ()))
+)
+"""Models with trained weights: other test files measure their exports as well."""
 MODELS = (
-    planned("minilm-l6", "pretrained", (16, 32), ("fp32", "fp16")),
-    planned("efficientnet-lite0", "pretrained", (), ("fp32", "fp16")),
+    *TRAINED,
     planned("module:own_models:build", "own", (), ("fp32",)),
     planned("onnx:own.onnx", "own", (), ("fp32",)),
 )
@@ -153,9 +157,10 @@ NAMES = [model.name for model in MODELS]
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exported(tmp_path_factory: pytest.TempPathFactory, trained: Path) -> Path:
     """A folder in which all of MODELS were exported."""
     folder = tmp_path_factory.mktemp("exported")
+    shutil.copytree(trained, folder / "models")
     (folder / "own_models.py").write_text(OWN_MODULE)
     write_own_onnx(folder / "own.onnx", "n")
     write_plan(folder / "results", MODELS)
