@@ -295,16 +295,18 @@ wheel: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Build the package 
 	@ls dist/inferometer-*.whl
 
 # Long files come first (tests/conftest.py): pytest-xdist would order files by how many tests they have.
-PYTEST   = $(VENV)/bin/python -m pytest
+PYTEST   = env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin/python -m pytest
 PARALLEL = -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore tests/docker
 
+# The containers mostly wait for a package index: their tests run beside the others, and are shown after them.
+BESIDE_DOCKER = log=$$(mktemp); $(PYTEST) $(1) tests/docker >"$$log" 2>&1 & trap "kill $$! 2>/dev/null || true" EXIT; code=0; \
+  $(PYTEST) $(PARALLEL) $(1) || code=$$?; wait $$! || code=$$?; cat "$$log"; rm -f "$$log"; trap - EXIT; exit $$code
+
 test: $(VENV)/.installed ## Run the tests that every change has to pass: each rule and each stage
-	@$(PYTEST) $(PARALLEL)
-	@$(PYTEST) tests/docker
+	@$(call BESIDE_DOCKER,)
 
 test-all: $(VENV)/.installed ## Run all tests, also the slow ones: large models, every notebook, many kills, all images
-	@$(PYTEST) $(PARALLEL) -m ''
-	@$(PYTEST) -m '' tests/docker
+	@$(call BESIDE_DOCKER,-m '')
 
 check: $(VENV)/.installed ## Lint, format, types and import contracts
 	@$(VENV)/bin/ruff check .
