@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 
 from harness.core.errors import CasesFailedError, ExportError, UnavailableError
 
-_EXPORTS = ("export", "build_engine", "run", "energy", "profile_ops", "spread", "reproduce", "ab")
+_EXPORTS = ("export", "build_engine", "run", "energy", "profile_ops", "spread", "dispatch", "reproduce", "ab")
 _PROCESSES = ("build_engine", "run", "energy", "profile_ops", "spread", "reproduce", "ab")
-_DONE_BEFORE = ("export", "build_engine", "roof", "run", "energy", "profile_ops", "spread", "reproduce", "ab")
+_DONE_BEFORE = (
+    *("export", "build_engine", "roof", "run", "energy", "profile_ops", "spread", "dispatch", "reproduce", "ab"),
+)
 _READ_RESULTS = ("aggregate", "report", "share", "compare", "history", "bundle", "watch", "selftest")
 
 
@@ -62,6 +64,8 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("BACKEND_PYTHONS", "--python", _PROCESSES, "backend=path of a Python that has its libraries"),
     Variable("CARDS", "--cards", ("spread",), "GPUs to measure on at the same time: all, or as 0,1,2,3"),
     Variable("LAYOUT", "--layout", ("spread",), "what CARDS share: models, cases, or copies of each case"),
+    Variable("RUNNER", "--runner", ("dispatch",), "what measures the plan elsewhere: local, ray or slurm"),
+    Variable("ADDRESS", "--address", ("dispatch",), "of the Ray cluster, or partition of Slurm"),
     Variable("LAYERS", "--layers", ("profile_ops",), "layers to show: groups, module paths with *, classes"),
     Variable("DEPTH", "--depth", ("profile_ops",), "depth of the module tree down to which layers are shown"),
     Variable("PROFILE_RUNS", "--runs", ("profile_ops",), "inferences under a profiler (20)"),
@@ -152,6 +156,7 @@ _GOES_ON: Mapping[str, tuple[int, ...]] = {
     # Some cases failed: the run is complete, and the report lists them.
     "run": (0, CasesFailedError.exit_code),
     "spread": (0, CasesFailedError.exit_code),
+    "dispatch": (0, CasesFailedError.exit_code),
     "profile_ops": (0, CasesFailedError.exit_code),
     # --force replaced a summary that had more measured rows.
     "aggregate": (0, CasesFailedError.exit_code),

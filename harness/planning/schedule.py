@@ -159,3 +159,10 @@ def of_models(plan: Plan, names: Sequence[str] | None) -> Plan:
             "cases": tuple(case for case in plan.cases if case.model in names),
         }
     )
+
+
+def of_cases(plan: Plan, cases: Sequence[Case]) -> Plan:
+    """The plan with only these cases and their models. Its ids stay: samples of both are the same."""
+    names = {case.model for case in cases}
+    models = tuple(model for model in plan.models if model.name in names)
+    return plan.model_copy(update={"cases": tuple(cases), "models": models})

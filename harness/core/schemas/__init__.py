@@ -35,6 +35,7 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
                      older files
     States        1  first format
     HistoryRun, Decision, History  1  first format
+    UnitRequest, AttemptReport, Attempt, Fleet  1  first format
     Reproduction  1  first format
     Written       1  first format
     Bundle        1  first format
@@ -103,6 +104,14 @@ from harness.core.schemas.export_record import (
     TensorSpec,
     TextPreparation,
     Work,
+)
+from harness.core.schemas.fleet_record import (
+    Attempt,
+    AttemptReport,
+    Fleet,
+    FleetUnit,
+    UnitFile,
+    UnitRequest,
 )
 from harness.core.schemas.folder_records import Bundle, BundledFile, Exporting, Running, Written
 from harness.core.schemas.history_record import (
@@ -199,6 +208,8 @@ __all__ = [
     "SOURCES",
     "Answer",
     "Artifact",
+    "Attempt",
+    "AttemptReport",
     "Better",
     "Block",
     "Boundary",
@@ -245,6 +256,8 @@ __all__ = [
     "Exporting",
     "Failed",
     "Flag",
+    "Fleet",
+    "FleetUnit",
     "GivenInputs",
     "Gpu",
     "GpuSample",
@@ -322,6 +335,8 @@ __all__ = [
     "TimedWindow",
     "Tolerance",
     "Unavailable",
+    "UnitFile",
+    "UnitRequest",
     "Usage",
     "UsageSample",
     "UsageSummary",
