@@ -170,9 +170,10 @@ def _typical_scatter(logs: Floats) -> float:
 def _weights(logs: Floats, within: Floats) -> Floats:
     """1 / (between-run variance + variance inside the run): a run with a wide interval counts less.
 
-    The between-run variance is what the differences of neighbours have beyond the variances inside (at least a tenth).
+    The between-run variance is what all runs together have beyond the variances inside (at least a tenth). It does not
+    depend on their order, or the permutations would not be exchangeable with the order that was observed.
     """
-    total = _typical_scatter(logs) ** 2
+    total = float(np.var(logs, ddof=1))
     between = max(total - float(np.mean(within)), 0.1 * total, 1e-18)
     weights = 1 / (between + within)
     return weights / float(np.mean(weights))
