@@ -1,7 +1,8 @@
 """Join the plan with the raw records: a row for every planned case, measured, skipped, failed or missing.
 
 reads   results/plan.json, exports/<slug>/export.json, raw/<case>/<round>.json and .usage.json, environments/*.json,
-        roof.json, energy/*.json, summary.json of before; models/<slug>/engines/*.json
+        roof.json, energy/*.json, load/<load_id>/…, copies/*.json, neighbours.json, summary.json of before;
+        models/<slug>/engines/*.json
 writes  results/summary.json, summary.csv, written/aggregate.json
 
 A summary that has more measured rows is not replaced, unless --force is given; then the exit code is 10.
@@ -13,8 +14,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from harness.aggregation.admission import differing
 from harness.aggregation.generation_rows import GenerationSource, generation_rows, used_environments
 from harness.aggregation.join import Notes, join
+from harness.aggregation.load_rows import load_row
 from harness.aggregation.plugin_metrics import installed_metrics, with_custom
 from harness.backends import BACKENDS
 from harness.core import (
@@ -26,6 +29,7 @@ from harness.core.errors import CasesFailedError, FormatError, MissingInputError
 from harness.core.layout import Models, Results
 from harness.core.portable import portable, portable_failure
 from harness.core.schemas import (
+    Copies,
     CpuRoof,
     Energy,
     Environment,
@@ -34,7 +38,11 @@ from harness.core.schemas import (
     Generated,
     GenerationExport,
     GenerationRow,
+    LoadBase,
+    LoadFailure,
+    LoadRow,
     Measured,
+    NeighbourCheck,
     Plan,
     Roof,
     Row,
@@ -45,6 +53,8 @@ from harness.core.timestamps import utc_now
 from harness.planning.exports import another_request, built_engines, export_files, failure_of, recorded_export
 from harness.planning.generation_cases import generation_needs
 from harness.planning.generation_turns import read_generation_exports
+from harness.planning.load_evidence import evidence_of
+from harness.planning.load_resume import state_of
 from harness.reporting import units
 from harness.reporting.writers.csv import summary_text
 
@@ -77,6 +87,8 @@ def stage(arguments: Sequence[str]) -> None:
         except MissingInputError:
             return None
 
+    copies = load_copies(plan, results, notes, sums)
+    neighbours = load_neighbours(plan, results, notes, sums)
     calibration = frozenset(name for name, info in BACKENDS.items() if not info.computes)
     summary = join(
         plan,
@@ -90,14 +102,25 @@ def stage(arguments: Sequence[str]) -> None:
         engines={slug: built_engines(models.folder(slug), notes.other, sums) for slug in exports},
         roof=load_roof(plan, results, notes, sums),
         absent=absent,
+        by_shape=neighbours is not None,
     )
+    summary = with_devices(summary, copies, neighbours, environments_of_slots(results, copies, notes, sums))
     energies = load_energies(plan, results, notes, sums)
     summary = with_generations(summary, plan, results, notes, sums, environments, energies, calibration)
+    loads = load_loads(plan, results, exports, environments, notes, sums)
     metrics, problems = installed_metrics()
     notes.other += problems
     inputs = chain.inputs_of(sums, results, models)
     lines = tuple(map(portable, notes.lines()))
-    summary = with_custom(summary.model_copy(update={"energies": energies, "notes": lines, "inputs": inputs}), metrics)
+    used = {identity: environments[identity] for row in loads for identity in row.environment_ids}
+    update = {
+        "energies": energies,
+        "loads": loads,
+        "environments": dict(sorted({**summary.environments, **used}.items())),
+        "notes": lines,
+        "inputs": inputs,
+    }
+    summary = with_custom(summary.model_copy(update=update), metrics)
     summary = summary.as_stored()
     lost = no_longer_measured(before, summary)
     if lost and not options.force:
@@ -277,11 +300,111 @@ def load_energies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, s
     return found
 
 
+def load_loads(
+    plan: Plan,
+    results: Results,
+    exports: Mapping[str, ExportRecord],
+    environments: Mapping[str, Environment],
+    notes: Notes,
+    sums: dict[Path, str],
+) -> tuple[LoadRow, ...]:
+    """A row for every planned load case; damaged files go into the notes."""
+    rows = []
+    kinds = {model.slug: model.kind for model in plan.models}
+    for load in plan.loads:
+        files, first = results.load(load.load_id), list[Environment]()
+
+        def comparable(record: LoadBase, first: list[Environment] = first) -> bool:
+            """Of the machine and libraries of the service times, which are read first."""
+            there = environments.get(record.environment_id or "")
+            first += [there] if there is not None and not first else []
+            return there is not None and not differing(there, first[0])
+
+        state = state_of(load, files, plan.settings_id, comparable, sums)
+        notes.other += state.notes
+        failure = None
+        if files.failure.is_file():
+            try:
+                failure = store.load(files.failure, LoadFailure, "make load", sums)
+            except FormatError as error:
+                notes.other.append(f"{error.problem} {error.hint}")
+        export = exports.get(load.slug)
+        judge_top1 = export is not None and export.classifier and load.weights != "seeded"
+        tolerance = plan.tolerance(load.model, load.precision)
+        rows.append(load_row(load, kinds[load.slug], tolerance, judge_top1, evidence_of(state, failure)))
+    return tuple(rows)
+
+
+def load_copies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> dict[str, Copies]:
+    """Cases that ran on all devices at once, with this plan's settings, by case id; damaged files go into the notes."""
+    found: dict[str, Copies] = {}
+    for case in plan.cases:
+        path = results.copies(case.case_id)
+        if not path.is_file():
+            continue
+        try:
+            copies = store.load(path, Copies, "make run LAYOUT=copies", sums)
+        except FormatError as error:
+            notes.other.append(f"{error.problem} {error.hint}")
+            continue
+        if copies.settings_id == plan.settings_id:
+            found[case.case_id] = copies
+    return found
+
+
+def environments_of_slots(
+    results: Results, copies: Mapping[str, Copies], notes: Notes, sums: dict[Path, str]
+) -> dict[str, Environment]:
+    """The environments of the samples on all devices, by id."""
+    slots = max((len(found.slots) for found in copies.values()), default=0)
+    found: dict[str, Environment] = {}
+    for place in range(slots):
+        found |= load_environments(results.copies_of(place), notes, sums)
+    return found
+
+
+def with_devices(
+    summary: Summary,
+    copies: Mapping[str, Copies],
+    neighbours: NeighbourCheck | None,
+    environments: Mapping[str, Environment],
+) -> Summary:
+    """The summary with the cases that ran on all devices. A missing row of such a case says so."""
+    reason = "it ran only on all devices at once (LAYOUT=copies)"
+    rows = tuple(
+        row.model_copy(update={"reason": reason, "hint": "`make run` measures it by itself."})
+        if row.status == "missing" and row.case_id in copies
+        else row
+        for row in summary.rows
+    )
+    known = {**environments, **summary.environments}
+    return summary.model_copy(
+        update={"rows": rows, "copies": dict(copies), "neighbours": neighbours, "environments": known}
+    )
+
+
+def load_neighbours(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> NeighbourCheck | None:
+    """The check of rows that were spread over devices; None where they were not, or with other settings."""
+    if not results.neighbours.is_file():
+        return None
+    try:
+        found = store.load(results.neighbours, NeighbourCheck, "make run LAYOUT=cases", sums)
+    except FormatError as error:
+        notes.other.append(f"{error.problem} {error.hint}")
+        return None
+    return found if found.settings_id == plan.settings_id else None
+
+
 def _say(summary: Summary, results: Results) -> None:
     every = [*summary.rows, *summary.generations]
     counts = Counter(row.status for row in every)
     parts = [f"{counts[status]} {status}" for status in ("measured", "skipped", "failed", "missing") if counts[status]]
     cli.say(f"{results.summary}: {units.count(len(every), 'row')}, {', '.join(parts) or 'none'}.")
+    if summary.rows or not summary.loads:
+        cli.say(f"{results.summary}: {units.count(len(summary.rows), 'row')}, {', '.join(parts) or 'none'}.")
+    if summary.loads:
+        done = sum(row.status == "measured" for row in summary.loads)
+        cli.say(f"{results.summary}: {units.count(len(summary.loads), 'load case')}, {done} measured.")
     for note in summary.notes:
         cli.warn(note)
 

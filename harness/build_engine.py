@@ -155,7 +155,7 @@ def _of_model(
             cli.warn(f"{slug}: {name} was not built. {error.problem}")
             problems.append(f"{slug} {name}: {error.problem}")
         else:
-            cli.say(f"{slug}: {_told(record)}")
+            cli.say(f"{slug}: {_engine_line(record)}")
     return problems
 
 
@@ -172,7 +172,7 @@ def _build(model: _Model, request: EngineRequest, name: str) -> EngineRecord:
     """Build and check one engine, and save its record."""
     from harness.backends.tensorrt.checked_engine import build_checked  # noqa: PLC0415
 
-    gate = model.plan.gate(model.export.model, request.precision)
+    tolerance = model.plan.tolerance(model.export.model, request.precision)
     record = build_checked(
         model.folder,
         request,
@@ -181,7 +181,7 @@ def _build(model: _Model, request: EngineRequest, name: str) -> EngineRecord:
         model.cache,
         timed=_timed,
         check=lambda built: _checked(model, built),
-        limit=gate.relative_l2 if gate else None,
+        limit=tolerance.relative_l2 if tolerance else None,
     )
     store.save(model.folder.engine_record(name), record)
     return record
@@ -234,7 +234,7 @@ def _check_case(model: _Model, request: EngineRequest) -> tuple[Case, Options]:
     return case.model_copy(update={"boundary": "compute"}), options
 
 
-def _told(record: EngineRecord) -> str:
+def _engine_line(record: EngineRecord) -> str:
     layers = ", ".join(f"{count} {name}" for name, count in record.precisions.items()) or f"{record.layers} layers"
     far = "not finite" if record.parity.relative_l2 is None else f"{record.parity.relative_l2:.1e} from the reference"
     kept = f", {len(record.kept_fp32)} layers kept in fp32" if record.kept_fp32 else ""

@@ -399,7 +399,7 @@ def _export_one(asked: _Asked) -> Ended:
         name = name_of(staged, record.request_sha256)
         record = record.model_copy(update={"folder": name, "refused": refused})
         _publish(record, staged, models)
-    cli.say(f"{planned.name}: {_told(record)}")
+    cli.say(f"{planned.name}: {_files_of(record)}")
     return name, True
 
 
@@ -448,7 +448,7 @@ class Stopwatch:
         self.seconds[name] = self.seconds.get(name, 0.0) + (now_ns() - started_ns) / 1e9
 
 
-def _told(record: ExportRecord) -> str:
+def _files_of(record: ExportRecord) -> str:
     """The files of the export, in one line."""
     files = [
         f"{precision} ONNX (opset {file.opset}, {file.exporter}), {_worst(record, precision):.1e} from the reference"

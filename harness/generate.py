@@ -24,7 +24,7 @@ from harness.planning.generation_turns import (
     generation_turns,
     read_generation_exports,
 )
-from harness.processes.pool import Crew
+from harness.processes.pool import WorkerPool
 from harness.reporting.units import count
 
 
@@ -61,8 +61,8 @@ def stage(arguments: Sequence[str]) -> None:
         threads = plan.measurement.threads or limits.threads()
         cli.say(f"Plan {plan.plan_id}: {count(len(todo), 'process', 'processes')} of generation to run{kept}.")
         failures = len(open_turns) - len(todo)
-        with Crew(plan, models, results, threads, len(todo), True, others) as crew:
-            failures += sum(isinstance(crew.generate(turn), Failed) for turn in todo)
+        with WorkerPool(plan, models, results, threads, len(todo), True, others) as pool:
+            failures += sum(isinstance(pool.generate(turn), Failed) for turn in todo)
     if failures:
         raise CasesFailedError(
             f"{count(failures, 'measurement')} failed; the others are done.",

@@ -24,12 +24,13 @@ from harness.core.layout import Results
 from harness.core.lock import exclusive
 from harness.core.portable import portable, portable_path
 from harness.core.safe_files import Limit, read
-from harness.core.schemas import Boundary, Exporter, GivenInputs, Mode, Plan, Precision, Quantisation
+from harness.core.schemas import Boundary, Exporter, GivenInputs, Mode, Plan, Precision, Quantisation, Scenario
 from harness.core.text import short_names, shortened
 from harness.planning import amounts
 from harness.planning.config import MOST, Config, configuration, read_config
+from harness.planning.load_cases import estimate_load
 from harness.planning.matrix import make_plan
-from harness.planning.overrides import Overrides, apply
+from harness.planning.overrides import LoadOverrides, Overrides, apply
 from harness.planning.schedule import estimate, further_in_words, in_words
 from harness.reporting import units
 from harness.zoo import model_info
@@ -64,6 +65,23 @@ def stage(arguments: Sequence[str]) -> None:
         prompt_lengths=options.prompts[0],
         prompts=options.prompts[1],
         new_tokens=options.tokens,
+        scenarios=options.scenarios,
+        load=LoadOverrides(
+            bound=options.bound or None,
+            rates=options.rates,
+            max_batch=options.max_batch,
+            max_delay=options.max_delay,
+            workers=options.workers,
+            clients=options.clients,
+            samples=options.samples,
+            loadgen=options.loadgen,
+            replications=options.replications,
+            requests=options.requests,
+            duration=options.duration or None,
+            price_per_hour=options.price,
+            endpoint=options.endpoint or None,
+        ),
+        loads_alone=options.load,
     )
     path = configuration(options.config)
     config = read_config(path)
@@ -73,10 +91,19 @@ def stage(arguments: Sequence[str]) -> None:
     source = portable_path(str(options.config))
     gpu.require(final.device)
     quantised = _quantised(final)
-    make_plan(config.model_copy(update={"device": final.device}), source, digest, quantised=quantised)
+    make_plan(config.model_copy(update={"device": final.device, "scenarios": ()}), source, digest, quantised=quantised)
     given = _own_inputs(final)
     final, pairs = _own_prompts(final)
-    plan = make_plan(final, source, digest, merge=True, quantised=quantised, inputs=given, pairs=pairs)
+    plan = make_plan(
+        final,
+        source,
+        digest,
+        merge=True,
+        quantised=quantised,
+        inputs=given,
+        loads_alone=options.load,
+        pairs=pairs,
+    )
     for name in dict.fromkeys([*(model.name for model in plan.models), *(case.model for case in plan.generations)]):
         require_files(name)
     results = Results(options.results)
@@ -158,9 +185,35 @@ def _parser() -> cli.Parser:
         "--prompts", type=_prompts, default=((), None), help="generation: tokens of prompts, or a file of prompts"
     )
     parser.add_argument("--tokens", type=_list(_positive), default=(), help="generation: new tokens, comma-separated")
+    _add_load(parser)
     parser.add_argument("--list", action="store_true", help="print every case")
     cli.add_folders(parser)  # a plan does not depend on exports, but command.txt records their folder
     return parser
+
+
+def _add_load(parser: cli.Parser) -> None:
+    """Options of the scenarios, which `load` measures."""
+    text = "comma-separated"
+    parser.add_argument(
+        "--scenarios",
+        type=_list(_one_of("scenario", Scenario)),
+        default=(),
+        help=f"{text}: {', '.join(get_args(Scenario))}",
+    )
+    parser.add_argument("--bound", help="server: a percentile and its limit, as p99<50ms; in quotes in a shell")
+    parser.add_argument("--rates", type=_list(amounts.rate), default=(), help="server: requests a second")
+    parser.add_argument("--max-batch", type=_list(_positive), default=(), help=f"most requests of a batch, {text}")
+    parser.add_argument("--max-delay", type=_list(str), default=(), help="server: longest wait for a batch, as 0,2ms")
+    parser.add_argument("--workers", type=_list(_positive), default=(), help=f"threads that take batches, {text}")
+    parser.add_argument("--clients", type=_list(_positive), default=(), help=f"concurrency: numbers of clients, {text}")
+    parser.add_argument("--samples", type=_positive, help="multi-stream: samples of a query (8)")
+    parser.add_argument("--replications", type=_positive, help="runs of each load, each with a seed of its own (10)")
+    parser.add_argument("--requests", type=_positive, help="most requests of a replication (2000)")
+    parser.add_argument("--duration", help="longest replication, as 4s")
+    parser.add_argument("--endpoint", help="running service to load, as kserve+http://127.0.0.1:8000/v2/models/<name>")
+    parser.add_argument("--price", type=amounts.price, help="price of the machine an hour, for the cost of requests")
+    parser.add_argument("--loadgen", action="store_true", help="one long run a load, by LoadGen's rules")
+    parser.add_argument("--load", action="store_true", help="plan the scenarios alone; server where none is named")
 
 
 def _describe(plan: Plan, path: Path, changed: bool, every_case: bool) -> None:
@@ -169,27 +222,39 @@ def _describe(plan: Plan, path: Path, changed: bool, every_case: bool) -> None:
     skipped = len(every) - len(runnable)
     backends = list(dict.fromkeys(case.backend for case in every))
     weights = {case.model: case.weights for case in every}
+    runnable = [case for case in plan.cases if case.skip_reason is None]
+    skipped = len(plan.cases) - len(runnable)
+    backends = list(dict.fromkeys([*(case.backend for case in plan.cases), *(load.backend for load in plan.loads)]))
     cli.say(f"Plan {plan.plan_id} ({'written' if changed else 'unchanged'}): {path}")
     short = short_names(weights)
     cli.say(f"  models    {', '.join(f'{short[name]} ({own})' for name, own in weights.items())}")
     cli.say(f"  backends  {', '.join(backends)} on {plan.device}")
-    cli.say(
-        f"  cases     {len(runnable)} to measure in {units.count(plan.measurement.rounds, 'round')}"
-        + (f", {skipped} skipped with their reason in the report" if skipped else "")
-    )
-    if further := further_in_words(plan.measurement):
+    if plan.cases:
+        cli.say(
+            f"  cases     {len(runnable)} to measure in {units.count(plan.measurement.rounds, 'round')}"
+            + (f", {skipped} skipped with their reason in the report" if skipped else "")
+        )
+    if plan.cases and (further := further_in_words(plan.measurement)):
         cli.say(f"  further   {further}")
-    cli.say(f"  time      {in_words(estimate(plan))} to measure, besides export")
+    if plan.cases:
+        cli.say(f"  time      {in_words(estimate(plan))} to measure, besides export")
+    if plan.loads:
+        skipped = sum(load.skip_reason is not None for load in plan.loads)
+        left_out = f", {skipped} skipped with their reason in the report" if skipped else ""
+        cli.say(f"  loads     {units.count(len(plan.loads) - skipped, 'load case')}{left_out}")
+        cli.say(f"  load time {in_words(estimate_load(plan.loads))} to measure, besides export")
     if every_case:
         for case in every:
             cli.say(f"  {case.case_id}" + (f"  skipped: {case.skip_reason}" if case.skip_reason else ""))
+        for load in plan.loads:
+            cli.say(f"  {load.load_id}" + (f"  skipped: {load.skip_reason}" if load.skip_reason else ""))
 
 
-def _list(item: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+def _list(part_of: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
     """A converter of `a,b,c`; an empty text, as Make passes it, is an empty choice."""
 
     def convert(text: str) -> tuple[T, ...]:
-        return tuple(item(part) for part in dict.fromkeys(text.replace(" ", ",").split(",")) if part)
+        return tuple(part_of(part) for part in dict.fromkeys(text.replace(" ", ",").split(",")) if part)
 
     return convert
 

@@ -47,10 +47,10 @@ def stage(arguments: Sequence[str]) -> None:
 
 def _of_gpu(plan: Plan, results: Results, force: bool) -> None:
     gpu.require(plan.device)
-    card = gpu.facts()
+    facts = gpu.facts()
     known = _known(results.roof, Roof)
-    if not force and known is not None and known.uuid == card.uuid:
-        cli.say(f"{results.roof}: the limits of this {card.name} are known; `make roof FORCE=1` measures again.")
+    if not force and known is not None and known.uuid == facts.uuid:
+        cli.say(f"{results.roof}: the limits of this {facts.name} are known; `make roof FORCE=1` measures again.")
         return
     peaks = _peaks()
     with exclusive(results.lock):  # other work on the GPU would make the limits too low
@@ -61,7 +61,7 @@ def _of_gpu(plan: Plan, results: Results, force: bool) -> None:
 
 def _of_cpu(plan: Plan, results: Results, force: bool) -> None:
     """Measure the limits of a CPU; does nothing where no case of the plan computes."""
-    threads, precisions = owed(plan, limits.threads())
+    threads, precisions = needed(plan, limits.threads())
     if not threads:
         return
     here = environment.collect({})
@@ -88,12 +88,21 @@ def _of_cpu(plan: Plan, results: Results, force: bool) -> None:
     _say_cpu(roof)
 
 
-def owed(plan: Plan, usual: int) -> tuple[list[int], list[Precision]]:
+def needed(plan: Plan, usual: int) -> tuple[list[int], list[Precision]]:
     """(numbers of threads, precisions) that the plan's cases compute with on a CPU. fp32 is always included, because a
     library may compute any other precision through it. usual: threads of a case that names no number."""
     cases = [case for case in plan.cases if case.skip_reason is None and backend_info(case.backend).computes]
     threads = {threads_of(case, plan.measurement.threads or usual) for case in cases}
-    precisions: dict[Precision, None] = {"fp32": None, **{case.precision: None for case in cases}}
+    generations = [case for case in plan.generations if case.skip_reason is None]
+    generations = [case for case in generations if backend_info(case.backend).computes]
+    threads |= {
+        backend_info(case.backend).decoder_setting(case.device, case.setting).threads
+        or plan.measurement.threads
+        or usual
+        for case in generations
+    }
+    every = [case.precision for case in (*cases, *generations)]
+    precisions: dict[Precision, None] = {"fp32": None, **dict.fromkeys(every)}
     return sorted(threads), list(precisions)
 
 
@@ -130,13 +139,13 @@ def _measured(peaks: ModuleType, results: Results) -> Roof:
     here = environment.collect(peaks.build_facts(), "cuda")
     identity = environment.environment_id(here)
     store.save(results.environment(identity), here)
-    card = gpu.facts()
+    facts = gpu.facts()
     to_device, from_device = peaks.link_bytes_per_s()
     return Roof(
         created_at=utc_now(),
         environment_id=identity,
-        device=card.name,
-        uuid=card.uuid,
+        device=facts.name,
+        uuid=facts.uuid,
         flops=peaks.flops_per_s(),
         copy_bytes_per_s=peaks.copy_bytes_per_s(),
         launch_ns=peaks.launch_ns(),
@@ -164,8 +173,8 @@ def _say_cpu(roof: CpuRoof) -> None:
 def _with_threads(found: CpuLimits) -> str:
     products = ", ".join(f"{flops / 1e9:,.0f} {precision}" for precision, flops in found.flops.items())
     copies = found.copy_bytes_per_s
-    told = f", copies {copies / 1e9:,.1f} GB/s" if copies is not None else ""
-    return f"with {count(found.threads, 'thread')} {products} GFLOP/s{told}"
+    copies_text = f", copies {copies / 1e9:,.1f} GB/s" if copies is not None else ""
+    return f"with {count(found.threads, 'thread')} {products} GFLOP/s{copies_text}"
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from harness.planning.block_settings import interpreters, threads_of
 from harness.planning.exports import Exports, built_engines, keep_exports, read_exports
 from harness.planning.resume import Finished, finished_turns
 from harness.planning.schedule import Turn, further_turns, is_over_budget, of_models, schedule
-from harness.processes.pool import Crew, split_off_unexported
+from harness.processes.pool import WorkerPool, split_off_unexported
 from harness.reporting.units import count, either
 from harness.timing.clock import now_ns, unix_s
 
@@ -64,17 +64,17 @@ def stage(arguments: Sequence[str]) -> None:
         done = finished_turns(plan, turns, exports.found, results, frozenset(others), engines)
         for note in (*damaged, *done.notes):
             cli.warn(note)
-        owed = [turn for turn in turns if turn[0] <= settings.rounds]
-        open_turns = [turn for turn in owed if not done.has(turn)]
+        planned = [turn for turn in turns if turn[0] <= settings.rounds]
+        open_turns = [turn for turn in planned if not done.has(turn)]
         todo = split_off_unexported(plan, open_turns, exports, results)
         unexported = len(open_turns) - len(todo)
         todo = [turn for turn in todo if not _lost(turn, plan, done)]
         todo = todo or further_turns(plan.cases, done.medians, settings, before_s)
         threads = settings.threads or limits.threads()
-        cli.say(_announcement(plan, len(owed) - unexported, todo, threads))
+        cli.say(_announcement(plan, len(planned) - unexported, todo, threads))
         fork = options.isolation == "fork"
-        with Crew(plan, models, results, threads, len(todo), fork, others) as crew:
-            failures = unexported + _measure_all(plan, todo, done, crew, before_s)
+        with WorkerPool(plan, models, results, threads, len(todo), fork, others) as pool:
+            failures = unexported + _measure_all(plan, todo, done, pool, before_s)
     if failures:
         raise CasesFailedError(
             f"{count(failures, 'measurement')} failed; the others are done.",
@@ -82,7 +82,7 @@ def stage(arguments: Sequence[str]) -> None:
         )
 
 
-def _measure_all(plan: Plan, todo: Sequence[Turn], done: Finished, crew: Crew, before_s: float) -> int:
+def _measure_all(plan: Plan, todo: Sequence[Turn], done: Finished, pool: WorkerPool, before_s: float) -> int:
     """Run every turn, then further rounds while they are requested; returns the number of failed processes.
 
     before_s: seconds that the command spent before this run, for example on exports.
@@ -92,18 +92,18 @@ def _measure_all(plan: Plan, todo: Sequence[Turn], done: Finished, crew: Crew, b
     while todo:
         for turn in todo:
             if _lost(turn, plan, done):
-                crew.progress.extend(-1)
+                pool.progress.extend(-1)
                 continue
             if turn[0] > settings.rounds and is_over_budget(settings, (now_ns() - started) / 1e9):
                 break
-            record = crew.measure(turn)
+            record = pool.measure(turn)
             if isinstance(record, Measured):
                 done.add(record, turn[1])
             else:
                 failed.append(record.case_id)
         elapsed_s = (now_ns() - started) / 1e9
         todo = further_turns(plan.cases, done.medians, settings, elapsed_s, failed)
-        crew.progress.extend(len(todo))
+        pool.progress.extend(len(todo))
     return len(failed)
 
 
@@ -129,8 +129,8 @@ def _forget(turns: Sequence[Turn], results: Results) -> None:
             path.unlink(missing_ok=True)
 
 
-def _announcement(plan: Plan, owed: int, todo: Sequence[Turn], threads: int) -> str:
-    kept = owed - len(todo)
+def _announcement(plan: Plan, planned: int, todo: Sequence[Turn], threads: int) -> str:
+    kept = planned - len(todo)
     before = f"; {kept} measured before are kept (`make run FORCE=1` measures again)" if kept > 0 else ""
     each = either([threads_of(case, threads) for _, case in todo] or [threads], "thread")
     return f"Plan {plan.plan_id}: {len(todo)} processes to run with {each} each{before}."

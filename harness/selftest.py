@@ -164,7 +164,7 @@ def _stage(
     if done.returncode not in allowed:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         said = f"exit code {done.returncode}, {last}", f"Run it by hand: {shlex.join(command)}"
-        problem, hint = cli.told(done.stderr) or said
+        problem, hint = cli.last_error(done.stderr) or said
         raise CasesFailedError(f"The self-test's {name} stage failed: {problem}", hint)
 
 

@@ -1,7 +1,7 @@
 """Check a bundle: its checksums, and that its records give exactly the same summary, report and charts.
 
 reads   the archive that `bundle` wrote
-writes  nothing: what is made anew lies in a temporary folder
+writes  nothing: what is made again is in a temporary folder
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _make_again(bundle: Path, folder: Path, charts: bool) -> None:
         except subprocess.TimeoutExpired as error:
             raise MalformedFileError(f"{bundle}: {name} needs more than {_TIMEOUT_S} s for it.", ASK_AGAIN) from error
         if done.returncode:
-            said, _ = cli.told(done.stderr) or ((done.stderr.strip().splitlines() or ["no message"])[-1], "")
+            said, _ = cli.last_error(done.stderr) or ((done.stderr.strip().splitlines() or ["no message"])[-1], "")
             raise MalformedFileError(f"{bundle}: {name} does not take its records: {said}", ASK_AGAIN)
 
 

@@ -7,9 +7,9 @@ Each check returns the difference in words, or None.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.core.host.environment import ALLOCATOR, VARIABLES
 from harness.core.schemas import (
@@ -28,13 +28,24 @@ from harness.core.schemas import (
 class References:
     """Ids of the environments that records must agree with; None and empty where no two differ, the usual case.
 
-    machine: in machine, limits and type of GPU. libraries: in the libraries, by backend. cards: in the individual GPU
+    machine: in machine, limits and type of GPU. libraries: in the libraries, by backend. gpus: in the individual GPU
     and CPUs, by model, because rows of one model are compared with each other; models may be spread over equal GPUs.
+    by_shape: gpus are by comparison group instead, because the cases of a model were spread over equal GPUs.
     """
 
     machine: str | None = None
     libraries: Mapping[str, str] = field(default_factory=dict)
-    cards: Mapping[str, str] = field(default_factory=dict)
+    gpus: Mapping[object, str] = field(default_factory=dict)
+    by_shape: bool = False
+
+    def gpu_of(self, case: Case) -> str | None:
+        """Id of the environment whose GPU and CPUs the records of a case must have."""
+        return self.gpus.get(comparison_group(case) if self.by_shape else case.model)
+
+
+def comparison_group(case: Case) -> tuple[object, ...]:
+    """The cases with which a case is compared by speed: another backend, precision or setting of the same work."""
+    return (case.model, case.batch_size, case.sequence_length, case.boundary, case.mode)
 
 
 def known_artifacts(export: ExportRecord | None, engines: Iterable[EngineRecord]) -> dict[str, str]:
@@ -78,12 +89,12 @@ def foreign_machine(
     if environment_id is None or environment_id not in environments:
         return f"its environment record {environment_id or '(none)'} cannot be read"
     ours = environments[environment_id]
-    owed = (
+    required = (
         (_machine, agreed.machine),
-        (_card, agreed.cards.get(case.model)),
+        (_individual, agreed.gpu_of(case)),
         (_libraries, agreed.libraries.get(case.backend)),
     )
-    for facts, reference in owed:
+    for facts, reference in required:
         found = [] if reference is None else _differing(facts(ours), facts(environments[reference]))
         if found:
             differences = [f"{name} {left} instead of {right}" for name, left, right in found]
@@ -95,8 +106,8 @@ Used = Sequence[tuple[Case | GenerationCase, str, str]]
 """(case, environment id, start time) of each record."""
 
 
-def references(used: Used, environments: Mapping[str, Environment]) -> References:
-    """The environments that most records agree with."""
+def references(used: Used, environments: Mapping[str, Environment], by_shape: bool = False) -> References:
+    """The environments that most records agree with. by_shape: as in References."""
     machine = _most_common([(identity, at) for _, identity, at in used], environments, _machine)
     alike = {
         identity
@@ -107,17 +118,31 @@ def references(used: Used, environments: Mapping[str, Environment]) -> Reference
     return References(
         machine,
         libraries=_by(lambda case: case.backend, at_home, environments, _libraries),
-        cards=_by(lambda case: case.model, at_home, environments, _card),
+        gpus=_by(
+            comparison_group if by_shape else lambda case: case.model,
+            at_home,
+            environments,
+            _individual,
+        ),
+        by_shape=by_shape,
     )
 
 
+Group = TypeVar("Group", bound=Hashable)
+
+
 def _by(
-    group_of: Callable[[Case | GenerationCase], str], used: Used, environments: Mapping[str, Environment], facts: Facts
-) -> dict[str, str]:
+    group_of: Callable[[Case | GenerationCase], Group],
+    used: Used,
+    environments: Mapping[str, Environment],
+    facts: Facts,
+) -> dict[Group, str]:
     """The environment that most records of each group agree with."""
-    found: dict[str, str] = {}
-    for group in dict.fromkeys(group_of(case) for case, _, _ in used):
-        own = [(identity, at) for case, identity, at in used if group_of(case) == group]
+    grouped: dict[Group, list[tuple[str, str]]] = {}
+    for case, identity, at in used:
+        grouped.setdefault(group_of(case), []).append((identity, at))
+    found: dict[Group, str] = {}
+    for group, own in grouped.items():
         best = _most_common(own, environments, facts)
         if best is not None:
             found[group] = best
@@ -148,7 +173,7 @@ def all_agree(environments: Mapping[str, Environment]) -> bool:
 
 def differing(ours: Environment, theirs: Environment, libraries: bool = True) -> list[tuple[str, Any, Any]]:
     """(name, our value, their value) of each fact that makes samples of one case incomparable."""
-    kinds = (_machine, _card, _libraries) if libraries else (_machine, _card)
+    kinds = (_machine, _individual, _libraries) if libraries else (_machine, _individual)
     return [one for facts in kinds for one in _differing(facts(ours), facts(theirs))]
 
 
@@ -160,6 +185,11 @@ def _differing(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[tuple[
 Facts = Callable[[Environment], Mapping[str, Any]]
 
 
+def all_facts(environment: Environment) -> dict[str, Any]:
+    """Every fact of the machine and the libraries whose change makes samples incomparable, by name."""
+    return {**_machine(environment), **_libraries(environment)}
+
+
 def _machine(environment: Environment) -> dict[str, Any]:
     facts = {f"machine.{name}": value for name, value in environment.machine.model_dump().items()}
     limits = environment.limits.model_dump(exclude={"affinity"})
@@ -169,7 +199,7 @@ def _machine(environment: Environment) -> dict[str, Any]:
     return facts
 
 
-def _card(environment: Environment) -> dict[str, Any]:
+def _individual(environment: Environment) -> dict[str, Any]:
     """The individual GPU and CPUs: models that are spread over GPUs each have their own, and equally many, of both."""
     own = {"limits.affinity": environment.limits.affinity}
     return own if environment.gpu is None else {**own, "gpu.uuid": environment.gpu.uuid}

@@ -23,7 +23,7 @@ from harness.aggregation.flags_host import (
     Round,
     in_usage,
     needs_usage,
-    of_card,
+    of_gpu,
 )
 from harness.core.schemas import (
     Case,
@@ -68,12 +68,12 @@ def _always(_rounds: Sequence[Round]) -> bool:
     return True
 
 
-def _on_card(rounds: Sequence[Round]) -> bool:
+def _on_gpu(rounds: Sequence[Round]) -> bool:
     return any(one.on_gpu for one in rounds)
 
 
-def _off_card(rounds: Sequence[Round]) -> bool:
-    return not _on_card(rounds)
+def _off_gpu(rounds: Sequence[Round]) -> bool:
+    return not _on_gpu(rounds)
 
 
 def _heat_is_counted(rounds: Sequence[Round]) -> bool:
@@ -105,20 +105,20 @@ def _no_reasons(usage: UsageSummary) -> str | None:
     return _no_looks(usage) or usage.unavailable.get("gpu_reasons")
 
 
-def _no_card_company(usage: UsageSummary) -> str | None:
+def _gpu_company_unknown(usage: UsageSummary) -> str | None:
     if usage.gpu is None:
         return _no_looks(usage)
     known = usage.gpu.other_processes_max is not None or usage.gpu.memory_before_bytes is not None
     return None if known else usage.unavailable.get("gpu_other_processes", "the GPU lists no processes")
 
 
-def _no_card_clock(usage: UsageSummary) -> str | None:
+def _gpu_clock_unknown(usage: UsageSummary) -> str | None:
     return _no_looks(usage) or (None if usage.gpu and usage.gpu.sm_mhz_mean else "the GPU shows no clock")
 
 
 def _no_clock(one: Round) -> str | None:
     if one.on_gpu:
-        return needs_usage(_no_card_clock)(one)
+        return needs_usage(_gpu_clock_unknown)(one)
     if one.record.cpu_use is not None and one.record.cpu_use.work_ns:
         return None
     if one.usage is not None and one.usage.frequency_mhz_mean:
@@ -132,7 +132,7 @@ RULES: tuple[Rule, ...] = (
     Rule("PARITY", _always, _no_parity, _elsewhere),
     Rule("PLACEMENT", _always, _made, _elsewhere),
     Rule("CPU_SHARED", _always, flags_host.cotenant_unmade, in_usage(flags_host.cotenant), flags_host.QUIET),
-    Rule("GPU_SHARED", _on_card, needs_usage(_no_card_company), of_card(flags_gpu.company), flags_gpu.SHARED),
+    Rule("GPU_SHARED", _on_gpu, needs_usage(_gpu_company_unknown), of_gpu(flags_gpu.company), flags_gpu.SHARED),
     Rule("STEAL", _always, needs_usage(flags_host.steal_unmade), in_usage(flags_host.steal), flags_host.STOLEN),
     Rule("CPU_QUOTA", _always, flags_host.quota_unmade, in_usage(flags_host.quota), flags_host.QUOTA),
     Rule(
@@ -142,14 +142,14 @@ RULES: tuple[Rule, ...] = (
         in_usage(flags_host.thermal),
         flags_host.HOT,
     ),
-    Rule("THERMAL", _on_card, needs_usage(_no_reasons), of_card(flags_gpu.thermal), flags_gpu.HOT),
-    Rule("HW_SLOWDOWN", _on_card, needs_usage(_no_reasons), of_card(flags_gpu.slowdown), flags_gpu.SLOWED),
-    Rule("POWER_CAP", _on_card, needs_usage(_no_reasons), _elsewhere),
+    Rule("THERMAL", _on_gpu, needs_usage(_no_reasons), of_gpu(flags_gpu.thermal), flags_gpu.HOT),
+    Rule("HW_SLOWDOWN", _on_gpu, needs_usage(_no_reasons), of_gpu(flags_gpu.slowdown), flags_gpu.SLOWED),
+    Rule("POWER_CAP", _on_gpu, needs_usage(_no_reasons), _elsewhere),
     Rule("CLOCK_DRIFT", _always, _no_clock, _elsewhere),
     Rule("MAJOR_FAULTS", _always, needs_usage(lambda _usage: None), in_usage(flags_host.paging), flags_host.PAGED),
     Rule("STARVED", _always, flags_host.starved_unmade, flags_host.starved, flags_host.STARVED),
     # The GPU decides how fast its row is, whatever host threads do besides the thread that submits.
-    Rule("THREADS", _off_card, flags_host.cpu_use_unmade, flags_host.threads, flags_host.THREADS),
+    Rule("THREADS", _off_gpu, flags_host.cpu_use_unmade, flags_host.threads, flags_host.THREADS),
     Rule("AFFINITY_CHANGED", _always, flags_host.cpu_use_unmade, flags_host.allowance_changed, flags_host.CHANGED),
     STOPPED,
     Rule("SAMPLES_MISMATCH", _always, _made, _elsewhere),
@@ -187,7 +187,7 @@ def watched(rounds: Sequence[Round]) -> tuple[list[Finding], dict[str, Check]]:
             reasons[rule.name] = [first or second for first, second in zip(before, unmade, strict=True)]
             found += _in_rounds(rule, rounds, unmade)
     found += flags.long_iterations(records)
-    found += _card(rounds) if _on_card(rounds) else _clock(rounds)
+    found += _gpu(rounds) if _on_gpu(rounds) else _clock(rounds)
     return found, {name: check_of(each) for name, each in reasons.items()}
 
 
@@ -251,13 +251,13 @@ def _unwatched(rounds: Sequence[Round]) -> list[Finding]:
     return [finding(caps_at, "UNWATCHED", detail, "`make run FORCE=1` measures again, with the monitor beside it.")]
 
 
-def _card(rounds: Sequence[Round]) -> list[Finding]:
+def _gpu(rounds: Sequence[Round]) -> list[Finding]:
     """Disturbances of the GPU over all rounds; its clock decides such a row, the processor's clock does not."""
     seen: dict[int, GpuUsage] = {
         one.record.round: one.usage.gpu for one in rounds if one.usage is not None and one.usage.gpu is not None
     }
-    cards = list(seen.values())
-    found = flags_gpu.foreign_memory(cards) + flags_gpu.power_cap(cards)
+    usages = list(seen.values())
+    found = flags_gpu.foreign_memory(usages) + flags_gpu.power_cap(usages)
     return found + flags_gpu.clock(seen, len(rounds))
 
 

@@ -24,17 +24,18 @@ from harness.core.schemas import (
     Case,
     Device,
     Flag,
-    Gate,
     GenerationCase,
     Grade,
     Interval,
     Latency,
+    LoadCase,
     Measured,
     Mode,
     Parity,
     Precision,
     Row,
     TimedRecord,
+    Tolerance,
     Weights,
 )
 from harness.statistics import estimators
@@ -83,13 +84,13 @@ class Finding:
 class Checks:
     """The criteria for a row.
 
-    gate: the tolerance, the largest distance from the reference for the row's precision; None where the plan has none.
+    tolerance: the largest distance from the reference for the row's precision; None where the plan has none.
     judge_top1: the model is a classifier with trained weights, so that its arg-max has a meaning.
     target_ci: relative half-width at which a process was to stop.
     calibration: the backend computes nothing; its row shows the harness overhead and is never ranked.
     """
 
-    gate: Gate | None
+    tolerance: Tolerance | None
     judge_top1: bool
     target_ci: float
     calibration: bool
@@ -162,10 +163,10 @@ def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], chec
         )
         remedy = f"Use a wider precision than {case.precision} for `{case.model}`, or look for an overflow in it."
         return [finding("F", "NONFINITE", detail, remedy)]
-    if checks.gate is None:
+    if checks.tolerance is None:
         detail = f"the plan has no tolerance for {case.precision}, so it is unknown how far outputs may be off"
         return [finding("C", "PARITY_UNCHECKED", detail, f"Add `gates.{case.precision}` to the configuration.")]
-    found = _gate(case, parity, checks.gate, checks.judge_top1)
+    found = beyond_tolerance(case, parity, checks.tolerance, checks.judge_top1)
     fixed = next(filter(None, (record.placement.settings.get(FIXED_WHEN_TRACED) for record in records)), None)
     return found if fixed is None else [_because(case, one, str(fixed)) for one in found]
 
@@ -180,22 +181,24 @@ def _because(case: Case, one: Finding, fixed: str) -> Finding:
     return finding("F", "PARITY_FAIL", detail, remedy)
 
 
-def _gate(case: Case, parity: Parity, gate: Gate, judge_top1: bool) -> list[Finding]:
+def beyond_tolerance(case: Case | LoadCase, parity: Parity, tolerance: Tolerance, judge_top1: bool) -> list[Finding]:
+    """A finding for each part of the tolerance that the outputs do not keep; judge_top1: whether answers are one."""
     remedy = (
         f"Compare the outputs of {case.backend} with the reference layer by layer, or, where this loss is acceptable "
         f"for the task, widen `gates.{case.precision}` in the configuration."
     )
     findings = []
     # Of the worst sample: a batch with one wholly wrong answer may as a whole be within the tolerance.
-    of_item = "" if parity.item_relative_l2 is None else " of the worst item"
-    if parity.furthest is not None and parity.furthest > gate.relative_l2:
-        detail = f"relative L2 distance{of_item} {parity.furthest:.2e} is above the tolerance of {gate.relative_l2:.0e}"
+    of_sample = "" if parity.item_relative_l2 is None else " of the worst sample"
+    if parity.furthest is not None and parity.furthest > tolerance.relative_l2:
+        limit = f"{tolerance.relative_l2:.0e}"
+        detail = f"relative L2 distance{of_sample} {parity.furthest:.2e} is above the tolerance of {limit}"
         findings.append(finding("F", "PARITY_FAIL", detail, remedy))
     cosine = parity.cosine if parity.item_cosine is None else parity.item_cosine
-    if cosine is not None and gate.cosine is not None and cosine < gate.cosine:
-        detail = f"cosine{of_item} {cosine:.4f} to the reference is below the tolerance of {gate.cosine:g}"
+    if cosine is not None and tolerance.cosine is not None and cosine < tolerance.cosine:
+        detail = f"cosine{of_sample} {cosine:.4f} to the reference is below the tolerance of {tolerance.cosine:g}"
         findings.append(finding("F", "PARITY_FAIL", detail, remedy))
-    top1, least = parity.top1_agreement, gate.top1_agreement
+    top1, least = parity.top1_agreement, tolerance.top1_agreement
     if judge_top1 and top1 is not None and least is not None and top1 < least:
         detail = f"top-1 agreement {top1:.1%} is below the tolerance of {least:.1%}"
         findings.append(finding("F", "PARITY_FAIL", detail, remedy))

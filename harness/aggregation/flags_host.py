@@ -146,7 +146,7 @@ def in_usage(check: Callable[[Round, UsageSummary], str | None]) -> Judge:
     return lambda one: None if one.usage is None else check(one, one.usage)
 
 
-def of_card(check: Callable[[GpuUsage], str | None]) -> Judge:
+def of_gpu(check: Callable[[GpuUsage], str | None]) -> Judge:
     """A check of the monitor's record of the GPU; finds nothing where there is none."""
     return lambda one: None if one.usage is None or one.usage.gpu is None else check(one.usage.gpu)
 

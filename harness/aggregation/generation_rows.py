@@ -34,7 +34,6 @@ from harness.core.schemas import (
     Energy,
     Environment,
     Failed,
-    Gate,
     Generated,
     GenerationCase,
     GenerationExport,
@@ -49,6 +48,7 @@ from harness.core.schemas import (
     TokenParity,
     TokenRates,
     TokenTimes,
+    Tolerance,
     Usage,
     UsageSummary,
     VoidGeneration,
@@ -258,7 +258,7 @@ def _judged(
         latency = _as_latency(headline)
         noise += [*flags.over_processes(latency), *flags.round_drift(latency), *flags.speed_groups(latency)]
     findings = [
-        *token_findings(case, parity, source.plan.gate(case.model, case.precision)),
+        *token_findings(case, parity, source.plan.tolerance(case.model, case.precision)),
         *flags.misplaced(case, records),
         *reuse_findings(case, reuse),
         *_lost(source.plan, found),
@@ -269,22 +269,22 @@ def _judged(
     return findings, checks
 
 
-def token_findings(case: GenerationCase, parity: TokenParity | None, gate: Gate | None) -> list[Finding]:
-    """Findings from the tokens and logits. gate: tolerance of the precision; None where the plan has none."""
+def token_findings(case: GenerationCase, parity: TokenParity | None, tolerance: Tolerance | None) -> list[Finding]:
+    """Findings from the tokens and logits. tolerance: of the precision; None where the plan has none."""
     if parity is None or not parity.steps:
         detail = "the tokens were not compared with fp32 eager"
         return [finding("C", "PARITY_UNCHECKED", detail, f"Export `{case.model}` again, then generate again.")]
     if parity.nonfinite:
         detail = f"{parity.nonfinite} logits are not finite"
         return [finding("F", "NONFINITE", detail, f"Use a wider precision than {case.precision} for `{case.model}`.")]
-    if gate is None:
+    if tolerance is None:
         detail = f"the plan has no tolerance for {case.precision}"
         return [finding("C", "PARITY_UNCHECKED", detail, f"Add `gates.{case.precision}` to the configuration.")]
     found = []
-    if parity.relative_l2 is not None and parity.relative_l2 > gate.relative_l2:
+    if parity.relative_l2 is not None and parity.relative_l2 > tolerance.relative_l2:
         detail = (
             f"with the same inputs, logits are up to {parity.relative_l2:.2e} (relative L2) from fp32 eager, above the "
-            f"tolerance of {gate.relative_l2:.0e}"
+            f"tolerance of {tolerance.relative_l2:.0e}"
         )
         remedy = f"Compare {case.backend} with the reference layer by layer, or widen `gates.{case.precision}`."
         found.append(finding("F", "PARITY_FAIL", detail, remedy))

@@ -55,7 +55,7 @@ class Notes:
         """Remember one record that exists and must not be used."""
         self.reasons.setdefault(reason, []).append(f"{case_id}/{round_number}")
 
-    def nobody_watched(self, case_id: str, round_number: int, reason: str) -> None:
+    def note_unwatched(self, case_id: str, round_number: int, reason: str) -> None:
         """Remember one record whose usage is unknown."""
         self.unwatched.setdefault(reason, []).append(f"{case_id}/{round_number}")
 
@@ -102,7 +102,7 @@ def witnessed(
             usage[record.round] = window
             continue
         unwatched[record.round] = found if isinstance(found, str) else "the case ended before the monitor saw it timed"
-        notes.nobody_watched(record.case_id, record.round, unwatched[record.round])
+        notes.note_unwatched(record.case_id, record.round, unwatched[record.round])
     where = environments.get(records.measured[0].environment_id or "")
     return replace(records, usage=usage, unwatched=unwatched, environment=where)
 
@@ -137,14 +137,16 @@ def join(
     engines: Mapping[str, Sequence[EngineRecord]] = MappingProxyType({}),
     roof: Roof | CpuRoof | None = None,
     absent: Mapping[str, str] = MappingProxyType({}),
+    by_shape: bool = False,
 ) -> Summary:
     """A row for every planned case, in plan order.
 
     exports, engines: by slug. environments: by id. calibration: names of backends that compute nothing. notes: files
     already known to be unusable; this function adds what it leaves out. roof: limits of the device, if measured.
-    absent: by slug, why there is no export to compare the records with.
+    absent: by slug, why there is no export to compare the records with. by_shape: the cases of one model were spread
+    over devices (admission.References).
     """
-    agreed = _references(plan, environments, load)
+    agreed = _references(plan, environments, load, by_shape)
     artifacts = {slug: admission.known_artifacts(export, engines.get(slug, ())) for slug, export in exports.items()}
     kinds = {model.slug: model.kind for model in plan.models}
     drafts: list[Draft] = []
@@ -227,7 +229,7 @@ def _loaded_engines(
 def checks_for(plan: Plan, case: Case, export: ExportRecord | None, calibration: frozenset[str]) -> Checks:
     """The criteria for the row of a case."""
     return Checks(
-        gate=plan.gate(case.model, case.precision),
+        tolerance=plan.tolerance(case.model, case.precision),
         # Near-tied logits of random weights flip by rounding alone: their arg-max means nothing.
         judge_top1=export is not None and export.classifier and case.weights != "seeded",
         target_ci=plan.measurement.target_ci,
@@ -302,7 +304,7 @@ def _foreign(
     )
 
 
-def _references(plan: Plan, environments: Mapping[str, Environment], load: Load) -> References:
+def _references(plan: Plan, environments: Mapping[str, Environment], load: Load, by_shape: bool) -> References:
     """The environments that records must agree with."""
     if admission.all_agree(environments):
         return References()
@@ -312,4 +314,4 @@ def _references(plan: Plan, environments: Mapping[str, Environment], load: Load)
         for _, found in _rounds(plan, case, load)
         if isinstance(found, Measured) and found.settings_id == plan.settings_id and found.environment_id
     ]
-    return admission.references(used, environments)
+    return admission.references(used, environments, by_shape)

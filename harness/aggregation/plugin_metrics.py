@@ -59,7 +59,7 @@ def installed_metrics() -> tuple[dict[str, Installed], list[str]]:
 
 def with_custom(summary: Summary, metrics: Mapping[str, Installed]) -> Summary:
     """The summary with a description of each metric, and its figure in each row that has figures."""
-    told = {
+    custom = {
         name: CustomMetric(
             unit=found.metric.unit, better=found.metric.better, summary=found.metric.summary, plugin=found.plugin
         )
@@ -69,7 +69,7 @@ def with_custom(summary: Summary, metrics: Mapping[str, Installed]) -> Summary:
         row.model_copy(update={"custom": dict(_figures(row, metrics))}) if row.latency_ns is not None else row
         for row in summary.rows
     )
-    return summary.model_copy(update={"custom": told, "rows": rows})
+    return summary.model_copy(update={"custom": custom, "rows": rows})
 
 
 def _figures(row: Row, metrics: Mapping[str, Installed]) -> Iterable[tuple[str, float | Unavailable]]:

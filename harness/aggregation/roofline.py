@@ -152,10 +152,10 @@ def bounds_of(row: Row, roof: Roof | CpuRoof | None) -> Bounds | str:
 
 def other_device(roof: Roof | CpuRoof, environments: Iterable[Environment]) -> str | None:
     """Why the limits are not those of the device that these environments name, in words; None where they are."""
-    return other_cpu(roof, environments) if isinstance(roof, CpuRoof) else other_card(roof, environments)
+    return other_cpu(roof, environments) if isinstance(roof, CpuRoof) else other_gpu(roof, environments)
 
 
-def other_card(roof: Roof, environments: Iterable[Environment]) -> str | None:
+def other_gpu(roof: Roof, environments: Iterable[Environment]) -> str | None:
     """Why the limits are not those of the GPU that these environments name, in words; None where they are."""
     names = {found.gpu.name for found in environments if found.gpu is not None}
     if names <= {roof.device}:  # models may be spread over equal GPUs
@@ -207,7 +207,9 @@ def rooflines(
     timed = [row for row in rows if row.latency_ns is not None and not is_calibration(row)]
     judged = {row.case_id: _judged(row, _work(row, exports), roof) for row in timed}
     fixed = fixed_shares(row for row in timed if not judged[row.case_id].findings)
-    return {name: replace(one, roofline=_told_apart(one.roofline, fixed.get(name))) for name, one in judged.items()}
+    return {
+        name: replace(one, roofline=_with_fixed_limit(one.roofline, fixed.get(name))) for name, one in judged.items()
+    }
 
 
 def roofline_of(row: Row, work: Work, bounds: Bounds) -> Roofline | None:
@@ -310,11 +312,11 @@ def least_bytes(work: Work, precision: Precision, batch_size: int) -> int:
     if precision == "int8":
         return work.parameters + batch_size * (work.input_bytes_per_item + 4 * work.output_elements_per_item)
     element = ELEMENT_BYTES[precision]
-    item = work.input_bytes_per_item * element // _COUNTED_BYTES + work.output_elements_per_item * element
-    return work.parameters * element + batch_size * item
+    sample = work.input_bytes_per_item * element // _COUNTED_BYTES + work.output_elements_per_item * element
+    return work.parameters * element + batch_size * sample
 
 
-def _told_apart(roofline: Roofline | None, fixed_share: float | None) -> Roofline | None:
+def _with_fixed_limit(roofline: Roofline | None, fixed_share: float | None) -> Roofline | None:
     """Below both limits: with `launch` or `kernels`, by the fixed share of the time; unchanged where it is unknown."""
     if roofline is None or roofline.limit is not None or roofline.at_least or fixed_share is None:
         return roofline

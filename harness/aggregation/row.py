@@ -53,7 +53,7 @@ from harness.core.schemas import (
     UsageSummary,
 )
 from harness.statistics import estimators
-from harness.statistics.parity import worst_item
+from harness.statistics.parity import worst_sample
 
 
 def split_of(records: Sequence[Measured]) -> Split | None:
@@ -289,7 +289,7 @@ def _variation(samples: NDArray[np.float64]) -> float | None:
 
 
 def throughput_of(batch_size: int, records: Sequence[Measured]) -> tuple[float | None, Interval | None]:
-    """Items per second of wall time of the timed blocks, never 1 / mean latency: median over processes, 95% interval.
+    """Samples per second of wall time of the timed blocks, never 1 / mean latency: median over processes, 95% interval.
 
     Each process has one rate. The median is taken over the times per batch: for an odd number of processes that is the
     median rate, and for an even number it agrees with the time per batch that offline rows show.
@@ -299,9 +299,11 @@ def throughput_of(batch_size: int, records: Sequence[Measured]) -> tuple[float |
     ]
     if not times or min(times) <= 0:
         return None, None
-    items = batch_size * 1e9
+    samples = batch_size * 1e9
     interval = estimators.median_interval(times)
-    return items / estimators.median(times), interval and Interval(low=items / interval.high, high=items / interval.low)
+    return samples / estimators.median(times), interval and Interval(
+        low=samples / interval.high, high=samples / interval.low
+    )
 
 
 def cold_of(records: Sequence[TimedRecord]) -> ColdCosts:
@@ -337,7 +339,7 @@ def worst_parity(records: Sequence[Measured]) -> Parity | None:
         cosine=None if lost else min(cosines, default=None),
         top1_agreement=min((share for samples, share in shares if samples == most), default=None),
         nonfinite=max(parity.nonfinite for parity in found),
-        **worst_item(found),
+        **worst_sample(found),
     )
 
 
@@ -370,7 +372,7 @@ def _measured(case: Case, kind: Kind, found: CaseRecords, settings: Measurement,
         plugin=found.environment.software.build.get(PLUGIN) if found.environment else None,
     )
     proof = flags.flags_for(case, records, latency, parity, checks)
-    lost = _lost(found, _rounds_owed(case, found, settings))
+    lost = _lost(found, _required_rounds(case, found, settings))
     seen = rounds_of(records, found.usage, found.unwatched, found.environment)
     if checks.calibration:
         return Draft(row, (*proof, *lost, *interrupted(seen)), calibration=True)
@@ -392,7 +394,7 @@ def _row(case: Case, kind: Kind, status: Status, **known: Any) -> Row:
     return Row(**of_case, kind=kind, status=status, **known)
 
 
-def _rounds_owed(case: Case, records: CaseRecords, settings: Measurement) -> int:
+def _required_rounds(case: Case, records: CaseRecords, settings: Measurement) -> int:
     """Rounds that a case must have: a setting that lost in round 1 gets no further rounds, and misses none."""
     only_tried = case.tuned and {record.round for record in records.measured} == {1}
     return 1 if only_tried else settings.rounds

@@ -112,10 +112,12 @@ class Run:
         return self.results.report_page
 
     def _profile_of(self, case: Case, warnings: tuple[str, ...]) -> CaseProfile:
-        told = backend_info(case.backend).profiler is not None
+        has_profiler = backend_info(case.backend).profiler is not None
         timeline = self.results.memory_profile(case.case_id)
         try:
-            parts = load(self.results.parts_profile(case.case_id), PartsProfile, "make profile") if told else None
+            parts = (
+                load(self.results.parts_profile(case.case_id), PartsProfile, "make profile") if has_profiler else None
+            )
             return CaseProfile(
                 load(self.results.model_profile(case.case_id), ModelProfile, "make profile"),
                 parts and with_launch_gaps(parts, self.results.profile(case.case_id), cli.warn),

@@ -89,7 +89,7 @@ def arrays_of(module: nn.Module, data: Any) -> Given:
         said = ", ".join(f"`{name}` {count}" for name, count in counts.items())
         raise UsageError(
             f"The inputs have no batch axis in common{f': {said}' if said else ''}.",
-            "Give tensors whose first axis is the batch, equally long; only a scalar is shared by all items.",
+            "Give tensors whose first axis is the batch, equally long; only a scalar is shared by all samples.",
         )
     if not next(iter(counts.values())):
         raise UsageError("The inputs contain no sample.", "Give a batch of at least one.")
@@ -127,20 +127,21 @@ def _array(value: Any) -> NDArray[np.generic]:
     return array.astype(np.float32) if np.issubdtype(array.dtype, np.floating) else np.array(array)
 
 
-LEAST_ITEMS, MOST_ITEMS = 8, 256
+MIN_SAMPLES, MAX_SAMPLES = 8, 256
 """Different inputs of a plan: measurement.parity_samples is at least 8; at most 256 of a caller's inputs are read."""
 _SEED = 20261127
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model to profile. label: for people and folders. name: for the configuration. items: number of different inputs
-    from the caller; None where the model has its own inputs. inputs: files of a caller's inputs for a named model."""
+    """A model to profile. label: for people and folders. name: for the configuration. samples: number of different
+    inputs from the caller; None where the model has its own inputs. inputs: files of a caller's inputs for a named
+    model."""
 
     label: str
     name: str
     batch_size: int | None = None
-    items: int | None = None
+    samples: int | None = None
     inputs: tuple[str, ...] = ()
 
 
@@ -160,7 +161,7 @@ def subject_of(
         if input_shape is not None:
             raise UsageError(
                 f"{model} has inputs of its own; input_shape is for an nn.Module.",
-                "Leave it out, or give input_data: arrays by the model's input names, the first axis the item.",
+                "Leave it out, or give input_data: arrays by the model's input names, the first axis the sample.",
             )
         name = _name(model)
         label = model_info(name).slug
@@ -178,7 +179,7 @@ def subject_of(
         type(model).__name__,
         hand_over(model, given, models),
         batch_size,
-        max(LEAST_ITEMS, min(count, MOST_ITEMS)),
+        max(MIN_SAMPLES, min(count, MAX_SAMPLES)),
     )
 
 
@@ -187,15 +188,15 @@ def _with_data(label: str, name: str, input_data: InputData, models: Models) -> 
     given = _at_most(arrays_by_name(input_data))
     counts = [len(values) for values in given.values() if values.ndim]
     if not counts or not counts[0]:
-        raise UsageError("The inputs contain no sample.", "Give a batch of at least one, the first axis the item.")
+        raise UsageError("The inputs contain no sample.", "Give a batch of at least one, the first axis the sample.")
     return Subject(
-        label, name, counts[0], max(LEAST_ITEMS, min(counts[0], MOST_ITEMS)), (str(hand_over_inputs(given, models)),)
+        label, name, counts[0], max(MIN_SAMPLES, min(counts[0], MAX_SAMPLES)), (str(hand_over_inputs(given, models)),)
     )
 
 
 def _at_most(given: Given) -> Given:
     """The first samples, up to the limit; a scalar, which all samples share, is unchanged."""
-    return {name: values[:MOST_ITEMS] if values.ndim else values for name, values in given.items()}
+    return {name: values[:MAX_SAMPLES] if values.ndim else values for name, values in given.items()}
 
 
 def _name(model: Any) -> str:
@@ -226,5 +227,5 @@ def _numbers(shape: Sequence[int]) -> NDArray[np.float32]:
     """Seeded normal numbers, at least eight samples: (samples, …), float32."""
     if not isinstance(shape, Sequence) or not shape or any(not isinstance(one, int) or one < 1 for one in shape):
         raise UsageError(f"input_shape {shape!r} is no shape.", "The batch first, for example (1, 3, 224, 224).")
-    values = np.random.default_rng(_SEED).standard_normal((max(LEAST_ITEMS, shape[0]), *shape[1:]))
+    values = np.random.default_rng(_SEED).standard_normal((max(MIN_SAMPLES, shape[0]), *shape[1:]))
     return values.astype(np.float32)

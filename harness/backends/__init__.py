@@ -68,6 +68,18 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         decoder_precisions={"cpu": ("fp32",)},
         decoder_reads="none",
     ),
+    "endpoint": BackendInfo(
+        target="harness.backends.endpoint:RunningService",
+        summary="a running service, named by ENDPOINT=<address>: load scenarios only (docs/endpoints.md)",
+        requires=(),
+        preload=("numpy", "harness.endpoints.issuing"),
+        precisions={"cpu": ("fp32", "tf32", "fp16", "bf16")},
+        artifact="module",
+        not_offered={"int8": "name the precision whose tolerance the answers of a quantised service shall meet"},
+        modes=("sync",),
+        modes_not_offered=dict.fromkeys(("pipelined", "offline"), "the scenarios of load have their own"),
+        remote=True,
+    ),
     "torch-eager": _torch(
         target="harness.backends.torch.eager:TorchEager",
         profiler="harness.backends.torch.profile:eager",
@@ -94,6 +106,13 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         settings={"cuda": settings.COMPILE_CUDA},
         decoder="harness.backends.torch.decoder_compile:CompiledDecoder",
         decoder_settings={"cuda": settings.DECODE_COMPILED_CUDA},
+    ),
+    "torch-aoti": _torch(
+        target="harness.backends.torch.aoti:TorchAoti",
+        summary="torch.export, compiled ahead of time by AOTInductor into a package (.pt2)",
+        preload=("torch", "torch._inductor.compile_fx", *_MODEL_CODE, "harness.zoo.construct"),
+        compile_cache=True,
+        settings={"cuda": settings.AOTI_CUDA},
     ),
     "onnxruntime": BackendInfo(
         target="harness.backends.onnxruntime.cpu:OnnxRuntime",

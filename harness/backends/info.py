@@ -52,6 +52,7 @@ class BackendInfo:
     decoder: `module:Class` of harness/backends/decoder.py that generates; None where it does not, for the reason
         `decodes_not`. decoder_targets: by device, where there are several. decoder_precisions: None: as `precisions`.
         decoder_not_offered, decoder_settings: as not_offered and settings. decoder_reads: its files.
+    remote: True for a running service, which is reached by its address and only loaded, never run as a case.
     plugin: distribution that provides it, filled in when the plugin is read; None for a built-in backend.
     """
 
@@ -78,6 +79,7 @@ class BackendInfo:
     allocations: Target | None = None
     peak: Target | None = None
     distributions: tuple[str, ...] = ()
+    remote: bool = False
     plugin: str | None = None
     decoder: Target | None = None
     decoder_targets: Mapping[Device, Target] = field(default_factory=dict)

@@ -36,7 +36,7 @@ def onnx_of(export: ExportRecord, precision: Precision, variant: str | None = No
 def job_of(job: Job, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> BackendJob:
     """A job as its backend gets it. Raises FormatError or MissingInputError for an engine that it needs."""
     case, info = job.case, backend_info(job.case.backend)
-    options = info.setting(case.device, case.setting).told()
+    options = info.setting(case.device, case.setting).all_options()
     needs_engine = info.artifact == "engine"
     engine = engine_of(case, options_of(job.engines, options), export, folder) if needs_engine else None
     process = f"{job.measurement.seed}/{case.case_id}/{job.round}"

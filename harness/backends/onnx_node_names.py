@@ -114,8 +114,8 @@ def _file_of(job: BackendJob) -> Artifact | None:
 
 
 def _node(found: Any, weights: Collection[str]) -> Node:
-    told = {prop.key: prop.value for prop in found.metadata_props}
-    scopes, classes = _listed(told.get(_SCOPES)), _listed(told.get(_CLASSES))
+    properties = {prop.key: prop.value for prop in found.metadata_props}
+    scopes, classes = _listed(properties.get(_SCOPES)), _listed(properties.get(_CLASSES))
     weighing = [name.removesuffix(".weight") for name in found.input if name in weights and name.endswith(".weight")]
     module = weighing[0] if weighing else scopes[-2] or ROOT if len(scopes) > 1 and not scopes[0] else None
     around = tuple(word for name in scopes[:-1] for word in name.split(".")[-1:] if word)
@@ -165,7 +165,7 @@ def fused(original: NodeIndex, kernels: NodeIndex) -> dict[str, tuple[Node, ...]
     return {name: tuple(nodes) for name, nodes in found.items()}
 
 
-def told_by_themselves(kernels: NodeIndex) -> dict[str, tuple[Node, ...]]:
+def named_by_themselves(kernels: NodeIndex) -> dict[str, tuple[Node, ...]]:
     """The same for kernels whose own names contain their module; the other nodes that they fused are unknown."""
     return {kernel.name: (kernel,) for kernel in kernels.nodes if kernel.module is not None}
 

@@ -27,7 +27,7 @@ class Setting:
     tried: bool = True
     threads: int | None = None
 
-    def told(self) -> Mapping[str, str | int | bool]:
+    def all_options(self) -> Mapping[str, str | int | bool]:
         """All its options for the backend's class."""
         return self.options if self.variant is None else {**self.options, "variant": self.variant}
 
@@ -59,6 +59,10 @@ COMPILE_CUDA = {
     "default": Setting("as torch.compile comes", {"mode": "default"}, tried=False),
     "default+graph": Setting(_GRAPH.summary, {"mode": "default", "graph": True}, tried=False),
     "max-autotune": Setting("every template tried; compiles for minutes", {"mode": "max-autotune"}, tried=False),
+}
+AOTI_CUDA = {
+    "graph": _GRAPH,
+    "default": Setting("kernels launched one by one", tried=False),
 }
 ORT_CUDA = {
     "graph": Setting("CUDA graph", {"graph": True}),

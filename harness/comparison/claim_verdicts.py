@@ -13,7 +13,6 @@ from itertools import pairwise
 from harness.aggregation import flags
 from harness.comparison import compatibility
 from harness.core.schemas import (
-    Cell,
     Claim,
     ClaimedRatio,
     ClaimedValue,
@@ -21,6 +20,7 @@ from harness.core.schemas import (
     Differing,
     Environment,
     Interval,
+    PublishedCase,
     Reproduced,
     ReproducedRow,
     Row,
@@ -107,9 +107,9 @@ class MeasuredValue:
     differences: tuple[Differing, ...]
 
 
-def cell_on(value: ClaimedValue, claim: Claim, device: Device) -> Cell:
+def case_on(value: ClaimedValue, claim: Claim, device: Device) -> PublishedCase:
     """The case to measure for a value on a device: the published case, or the claim's substitute for that device."""
-    found = Cell.model_validate(value.model_dump(include=set(Cell.model_fields)))
+    found = PublishedCase.model_validate(value.model_dump(include=set(PublishedCase.model_fields)))
     substitute = claim.substitutes.get(device)
     if substitute is None:
         return found
@@ -122,9 +122,9 @@ def cell_on(value: ClaimedValue, claim: Claim, device: Device) -> Cell:
 def find(claim: Claim, value: ClaimedValue, summary: Summary | None, left_out: Mapping[str, str]) -> MeasuredValue:
     """The row for a value. left_out: why values cannot be measured here, by name."""
     rows = [row for row in summary.rows if not row.tried] if summary else []
-    here = [row for row in rows if _is_for(row, cell_on(value, claim, row.device))]
+    here = [row for row in rows if _is_for(row, case_on(value, claim, row.device))]
     environments = list(summary.environments.values()) if summary else []
-    around = (*_card(claim, environments), *_versions(claim, environments), *claim.differs)
+    around = (*_device(claim, environments), *_versions(claim, environments), *claim.differs)
     if not here:
         return MeasuredValue(value, None, left_out.get(value.name, "not among the measured cases"), around)
     # Where this device lacks the setting, the backend's usual setting counts, which comes first.
@@ -152,7 +152,7 @@ def between(published: Summary, current: Summary) -> tuple[Differing, ...]:
     )
 
 
-def _is_for(row: Row, cell: Cell) -> bool:
+def _is_for(row: Row, cell: PublishedCase) -> bool:
     return all(getattr(row, name) == getattr(cell, name) for name in ("model", *_SHAPE))
 
 
@@ -177,10 +177,10 @@ def _conditions(claim: Claim, value: ClaimedValue, row: Row) -> Iterator[Differi
             yield Differing(name=name.replace("_", " "), published=str(asked), here=str(ran), refuses=True)
 
 
-def _card(claim: Claim, environments: Iterable[Environment]) -> Iterator[Differing]:
+def _device(claim: Claim, environments: Iterable[Environment]) -> Iterator[Differing]:
     here = {one.gpu.name if one.gpu else one.machine.cpu for one in environments}
     if others := sorted(here - set(claim.cards)):
-        yield Differing(name="card", published=claim.cards[0], here=", ".join(others), refuses=True)
+        yield Differing(name="device", published=claim.cards[0], here=", ".join(others), refuses=True)
 
 
 def _versions(claim: Claim, environments: Sequence[Environment]) -> Iterator[Differing]:
@@ -234,7 +234,7 @@ def _value(claim: Claim, found: MeasuredValue) -> ReproducedRow:
 
 
 def _in_unit(value: ClaimedValue, row: Row | None) -> tuple[float | None, Interval | None]:
-    """The row's figure and interval in the unit of the value: ms per batch, or items per second."""
+    """The row's figure and interval in the unit of the value: ms per batch, or samples per second."""
     if row is None or row.latency_ns is None:
         return None, None
     if value.latency_ms is None:
@@ -245,7 +245,7 @@ def _in_unit(value: ClaimedValue, row: Row | None) -> tuple[float | None, Interv
 
 
 def _ratio(ratio: ClaimedRatio, fast: MeasuredValue, slow: MeasuredValue) -> ReproducedRow:
-    published = slow.value.item_ms / fast.value.item_ms
+    published = slow.value.sample_ms / fast.value.sample_ms
     measured, interval, reason = _times_faster(fast, slow)
     target = band(published, ratio.tolerance or RATIO_TOLERANCE)
     judged = JudgedValue("NOT COMPARABLE", reason) if reason else judge(interval, target)
@@ -271,11 +271,11 @@ def _times_faster(fast: MeasuredValue, slow: MeasuredValue) -> tuple[float | Non
         return None, None, "; ".join(missing)
     if fast.row.case_id == slow.row.case_id:
         return None, None, "both sides are the same case here"
-    found = ratio_of_medians(_item_ns(slow.row), _item_ns(fast.row))
+    found = ratio_of_medians(_sample_ns(slow.row), _sample_ns(fast.row))
     return (None, None, "no process median above 0") if found is None else (found.value, found.ci95, None)
 
 
-def _item_ns(row: Row) -> tuple[float, ...]:
+def _sample_ns(row: Row) -> tuple[float, ...]:
     """Process medians in ns per sample."""
     return tuple(median / row.batch_size for median in row.latency_ns.process_medians) if row.latency_ns else ()
 

@@ -68,7 +68,7 @@ def check_inputs(summary: Summary, results: Results, models: Models | None = Non
             raise MissingInputError(f"{path} is gone, which {results.summary} was computed from.", f"Run `{again}`.")
         if store.content_sum(path, again) == digest:
             continue
-        if path == results.plan and not complete and _planned_anew(summary, results):
+        if path == results.plan and not complete and _planned_again(summary, results):
             cli.warn(f"{path} is of another run by now: {results.summary} is of plan {summary.plan_id}.")
             continue
         raise MalformedFileError(
@@ -77,7 +77,7 @@ def check_inputs(summary: Summary, results: Results, models: Models | None = Non
         )
 
 
-def _planned_anew(summary: Summary, results: Results) -> bool:
+def _planned_again(summary: Summary, results: Results) -> bool:
     """Whether the plan is intact and another plan. A plan with a changed digit is not: its seal is broken."""
     UNSEALED.pop(results.plan, None)
     return store.load(results.plan, Plan, "make plan").plan_id != summary.plan_id and results.plan not in UNSEALED

@@ -219,7 +219,7 @@ def _warn_of_unsealed() -> None:
     warn(f"{files} no seal, as records of older versions: it is unknown whether they changed since.")
 
 
-def told(output: str) -> tuple[str, str] | None:
+def last_error(output: str) -> tuple[str, str] | None:
     """(problem, hint) of the last error that a stage printed; output: the text of its error stream."""
     lines = output.splitlines()
     pairs = [
@@ -263,7 +263,7 @@ def show(error: InferometerError) -> None:
 
 
 def _one_line(text: str) -> str:
-    """A message on one line. It may contain a library's message of several lines, and `told` looks for two lines."""
+    """A message on one line: a library's message may have several lines, and `last_error` looks for two lines."""
     return " ".join(filter(None, map(str.strip, sanitize.lines(text).splitlines())))
 
 

@@ -22,16 +22,21 @@ results/exporting.json                        the same for an export
 results/summary.json  summary.csv  report.md  report-details.md  report.html  charts/*.{png,svg}
 results/tables/*.csv  metrics.prom            the report's tables and the rows' figures, for other programs
 results/roof.json                             measured limits of the plan's device
+results/load/<load_id>/{service,prediction}.json  <point>/<replication>.json  failed.json  load.log
 results/energy/<case_id>.json                 and energy/runs/…, the timings of that pass
-results/profiles/<case_id>/{model,parts,memory}.json  parts.md  memory.png  memory.pickle  *.trace.json
+results/profiles/<case_id>/{model,parts,memory}.json  parts.md  memory.{png,svg}  memory.pickle  *.trace.json
                               <repeat>.usage.json, the monitor's record of that repeat
                               <level>.log of a failed level; events.out.tfevents.profile for TensorBoard
 results/profile.md  profile.html  profiles/charts/*.{png,svg}  the same report for only the profiled cases
-results/cards/<card>/…    a results folder for each GPU while models are spread over several
+results/cards/<gpu>/…     a results folder for each GPU while models or cases are spread over several
+results/copies/<case_id>.json                 a case on all GPUs at once; copies/slots/<slot>/raw/… its samples
+results/neighbours.json   neighbours/…        cases measured alone again after a spread, and their samples
 results/selftest.json  selftest.md  selftest/<trial>/…
 results/comparison.json  comparison.md  pr-comment.md  junit.xml
 results/ab/…                                  results folder of an A/B run for the state here, with states.json
 results/ab/against/…                          and for the state that it is compared with
+<store>/runs/<run_id>/{run.json,summary.json}  history.json  history.html     runs over time (harness/history.py)
+<store>/decisions/<shift_id>.json              results of A/B runs about shifts
 results/<plan_id>.tar.xz                      the whole run in one archive, with manifest.json
 results/reproduce/<claim>/…    a results folder for each claim: config.yaml, reproduction.json and reproduction.md
 """
@@ -174,7 +179,47 @@ def _suffix(sequence_length: int | None) -> str:
     return "" if sequence_length is None else f"-s{sequence_length}"
 
 
-__all__ = ["BUNDLE_MANIFEST", "ExportFiles", "GenerationResults", "ModelFolder", "Models", "Results"]
+@dataclass(frozen=True)
+class LoadFiles:
+    """The raw records of a load case, below one folder."""
+
+    root: Path
+
+    @property
+    def service(self) -> Path:
+        return self.root / "service.json"
+
+    @property
+    def prediction(self) -> Path:
+        return self.root / "prediction.json"
+
+    @property
+    def failure(self) -> Path:
+        return self.root / "failed.json"
+
+    @property
+    def log(self) -> Path:
+        """Output of the process while it runs or after it failed."""
+        return self.root / "load.log"
+
+    def replication(self, point: str, number: int) -> Path:
+        return self.root / point / f"{number}.json"
+
+    def records(self) -> list[Path]:
+        """Every existing record."""
+        return sorted([*self.root.glob("*.json"), *self.root.glob("*/*.json")])
+
+
+__all__ = [
+    "BUNDLE_MANIFEST",
+    "ExportFiles",
+    "GenerationResults",
+    "LoadFiles",
+    "ModelFolder",
+    "Models",
+    "Results",
+    "RunStore",
+]
 
 BUNDLE_MANIFEST = "manifest.json"
 """File at the top of a bundle's folder."""
@@ -305,6 +350,14 @@ class Results:
         return self.root / "energy" / f"{case_id}.json"
 
     @property
+    def loads(self) -> Path:
+        return self.root / "load"
+
+    def load(self, load_id: str) -> LoadFiles:
+        """The raw records of a load case."""
+        return LoadFiles(self.loads / load_id)
+
+    @property
     def energy_runs(self) -> Path:
         return self.root / "energy" / "runs"
 
@@ -351,13 +404,29 @@ class Results:
     def profile_charts(self) -> Path:
         return self.root / "profiles" / "charts"
 
-    def card(self, index: int) -> Results:
+    def gpu_folder(self, index: int) -> Results:
         """A separate results folder for each GPU while models are spread over several (harness/spread.py)."""
         return Results(self.root / "cards" / str(index))
 
-    def cards(self) -> list[Results]:
+    def gpu_folders(self) -> list[Results]:
         """The existing results folders of GPUs."""
         return [Results(folder) for folder in sorted((self.root / "cards").glob("*"))]
+
+    def copies(self, case_id: str) -> Path:
+        return self.root / "copies" / f"{case_id}.json"
+
+    def copies_of(self, slot: int) -> Results:
+        """A separate results folder for the samples of each slot while a case runs on all (LAYOUT=copies)."""
+        return Results(self.root / "copies" / "slots" / str(slot))
+
+    @property
+    def neighbours(self) -> Path:
+        return self.root / "neighbours.json"
+
+    @property
+    def neighbours_alone(self) -> Results:
+        """A separate results folder for the cases that are measured alone again (LAYOUT=cases)."""
+        return Results(self.root / "neighbours")
 
     def claim(self, name: str) -> Results:
         """A separate results folder for measurements that check a published claim (harness/reproduce.py)."""
@@ -410,3 +479,39 @@ class GenerationResults(Results):
     @property
     def raw(self) -> Path:
         return self.root / "generation"
+
+
+@dataclass(frozen=True)
+class RunStore:
+    """The files below a store of runs over time."""
+
+    root: Path
+
+    @property
+    def runs(self) -> Path:
+        return self.root / "runs"
+
+    def run(self, run_id: str) -> Path:
+        return self.runs / run_id / "run.json"
+
+    def summary(self, run_id: str) -> Path:
+        return self.runs / run_id / "summary.json"
+
+    @property
+    def decisions(self) -> Path:
+        return self.root / "decisions"
+
+    def decision(self, shift_id: str) -> Path:
+        return self.decisions / f"{shift_id}.json"
+
+    @property
+    def history(self) -> Path:
+        return self.root / "history.json"
+
+    @property
+    def page(self) -> Path:
+        return self.root / "history.html"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / ".lock"

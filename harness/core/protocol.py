@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
@@ -11,10 +12,33 @@ from harness.core.schemas import (
     EngineOptions,
     GenerationCase,
     GenerationOptions,
+    LoadCase,
     Measurement,
     Record,
     SettingsId,
+    Situation,
 )
+
+GO: Mapping[Situation, bytes] = {"alone": b"a", "together": b"t"}
+"""What the parent writes into the named pipe of a WindowRequest to start a window."""
+OVER = b"o"
+"""What it writes when the windows of all processes are over: until then each stays quiet."""
+GIVE_UP = b"x"
+"""What it writes where another process ended early, so that the windows cannot be completed."""
+WINDOW_ENDED = "window ended"
+"""Phase that a process enters after each of its windows."""
+
+
+class WindowRequest(Record):
+    """The timed part of a process that works beside others: windows that the parent starts one by one."""
+
+    fifo: str
+    """Path of a named pipe into which the parent writes one byte for each window, and OVER."""
+    count: int
+    window_s: float
+    """Length of one window."""
+    warm_s: float
+    """Untimed work before each window, after the wait for it."""
 
 
 class Job(Record):
@@ -29,6 +53,23 @@ class Job(Record):
     models: str
     export: str | None = None
     """Path of the record of the export to be measured; None: the model's latest export."""
+    engines: EngineOptions = EngineOptions()
+    windows: WindowRequest | None = None
+    """None: the stop rule of `measurement` ends the timed part."""
+
+
+class LoadJob(Record):
+    """One load case: service times, and every replication that has no record yet, in one new process."""
+
+    load: LoadCase
+    settings_id: SettingsId
+    measurement: Measurement
+    """Its timeout_s is that of the whole process."""
+    threads: int
+    """Of each worker of the service."""
+    results: str
+    models: str
+    export: str | None = None
     engines: EngineOptions = EngineOptions()
 
 
@@ -47,8 +88,11 @@ class GenerationTask(Record):
     options: GenerationOptions
 
 
-AnyJob = Job | GenerationTask
-ANY_JOB: TypeAdapter[Job | GenerationTask] = TypeAdapter(AnyJob)
+TurnJob = Job | GenerationTask
+"""A job that leaves one record a round."""
+AnyJob = Job | LoadJob | GenerationTask
+ANY_JOB: TypeAdapter[Job | LoadJob | GenerationTask] = TypeAdapter(AnyJob)
+"""What a worker is sent; the fields of the three are different."""
 
 
 class Ready(Record):

@@ -149,7 +149,7 @@ def parse(path: Path, content: bytes, kind: type[R], made_by: str, sums: dict[Pa
     except ValidationError as error:
         raise MalformedFileError(
             f"{path} is not a valid {kind.__name__}: {first_problem(error)}",
-            _anew(made_by),
+            _run_again(made_by),
         ) from error
 
 
@@ -183,7 +183,7 @@ def read_bytes(path: Path, made_by: str) -> bytes:
     if content is None:
         raise MalformedFileError(
             f"{path} has more than {MAX_RECORD_BYTES:,} bytes, which no record of ours has.",
-            _anew(made_by),
+            _run_again(made_by),
         )
     return content
 
@@ -321,7 +321,7 @@ def first_problem(error: ValidationError) -> str:
     return f"{where}: {found['msg']}"
 
 
-def _anew(made_by: str) -> str:
+def _run_again(made_by: str) -> str:
     # The file may be a user's own, named by mistake: the hint must not only say to delete it.
     return f"If it is a damaged one of ours, delete it and run `{made_by}` again; else name another file."
 
@@ -377,10 +377,10 @@ def _check_version(path: Path, content: bytes, known: tuple[int, ...], made_by: 
     head = content[:64].replace(b" ", b"").replace(b"\n", b"")
     prefix = b'{"schema_version":'
     if not head.startswith(prefix):
-        raise MalformedFileError(f"{path} was not written by Inferometer.", _anew(made_by))
+        raise MalformedFileError(f"{path} was not written by Inferometer.", _run_again(made_by))
     digits = head[len(prefix) :].split(b",")[0].split(b"}")[0]
     if not digits.isdigit():
-        raise MalformedFileError(f"{path} has no readable schema_version.", _anew(made_by))
+        raise MalformedFileError(f"{path} has no readable schema_version.", _run_again(made_by))
     if int(digits) < known[0]:
         raise OlderFormatError(
             f"{path} has format {int(digits)}; this Inferometer writes format {known[-1]}.",

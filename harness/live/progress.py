@@ -8,7 +8,7 @@ from typing import Literal
 
 from harness.aggregation.across_rows import losers
 from harness.aggregation.batch_times import batch_ns
-from harness.core.schemas import Case, Exporting, Failed, Gate, Measured, Plan, Record, Running, Usage
+from harness.core.schemas import Case, Exporting, Failed, Measured, Plan, Record, Running, Tolerance, Usage
 from harness.core.text import short_names
 from harness.core.timestamps import seconds_between
 from harness.statistics import estimators
@@ -31,17 +31,17 @@ def expected_s(cases: Sequence[Case], took: Took) -> dict[str, float]:
     return {case.case_id: median(next(known[key] for key in _keys(case) if key in known)) for case in cases if known}
 
 
-def left_s(run: Running, owed: Sequence[tuple[Case, int]], expected: Mapping[str, float], now: str) -> float | None:
+def left_s(run: Running, pending: Sequence[tuple[Case, int]], expected: Mapping[str, float], now: str) -> float | None:
     """Seconds until a run ends; None while no turn is known. Further rounds that the run may still add do not count.
 
-    owed: pending turns, which have no result. Where a run measures existing results again, or where tuning will drop
+    pending: pending turns, which have no result. Where a run measures existing results again, or where tuning will drop
     some turns, its number of turns differs; each turn is then assumed to take the average time.
     """
     if not expected:
         return None
-    between = all((case.case_id, number) != (run.case_id, run.round) for case, number in owed)
+    between = all((case.case_id, number) != (run.case_id, run.round) for case, number in pending)
     count = run.turns - run.done - between
-    own = [expected[case.case_id] for case, _ in owed]
+    own = [expected[case.case_id] for case, _ in pending]
     total = sum(own) if count == len(own) else count * mean(expected.values())
     current = 0.0 if between else min(seconds_between(run.since, now), expected.get(run.case_id, 0.0))
     return max(0.0, total - max(0.0, current))
@@ -80,10 +80,10 @@ class EndedTurn(Record):
     seen: TurnMachine | None
 
 
-def answer_of(record: Measured | Failed, usage: Usage | None, gate: Gate | None) -> EndedTurn:
-    """A record without its samples. gate: tolerance of its outputs."""
+def answer_of(record: Measured | Failed, usage: Usage | None, tolerance: Tolerance | None) -> EndedTurn:
+    """A record without its samples. tolerance: that of its outputs."""
     measured = record if isinstance(record, Measured) else None
-    unsound = measured is not None and _is_unsound(measured, gate)
+    unsound = measured is not None and _is_unsound(measured, tolerance)
     return EndedTurn(
         case_id=record.case_id,
         round=record.round,
@@ -106,22 +106,22 @@ def _remarks(record: Measured, unsound: bool) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _is_unsound(record: Measured, gate: Gate | None) -> bool:
+def _is_unsound(record: Measured, tolerance: Tolerance | None) -> bool:
     distance = record.parity_before
-    return bool(gate and distance and (distance.furthest is None or distance.furthest > gate.relative_l2))
+    return bool(tolerance and distance and (distance.furthest is None or distance.furthest > tolerance.relative_l2))
 
 
 def _seen(usage: Usage | None) -> TurnMachine | None:
     if usage is None or not usage.samples:
         return None
     last = usage.samples[-1]
-    if card := last.gpu:
+    if gpu := last.gpu:
         return TurnMachine(
             of="GPU",
-            mhz=card.sm_mhz,
-            temperature_c=card.temperature_c,
-            power_w=card.power_w,
-            held_back=card.reasons,
+            mhz=gpu.sm_mhz,
+            temperature_c=gpu.temperature_c,
+            power_w=gpu.power_w,
+            held_back=gpu.reasons,
         )
     if last.frequency_mhz is None and last.temperature_c is None:
         return None
@@ -236,7 +236,7 @@ def progress(
         _row(case, found.get(case.case_id, {}), rounds, case.case_id in at_work, case.case_id in beaten)
         for case in plan.cases
     )
-    owed = [
+    pending = [
         (case, number)
         for case in runnable
         if case.case_id not in beaten
@@ -252,14 +252,14 @@ def progress(
         plan_id=plan.plan_id,
         config=plan.config,
         device=plan.device,
-        state=_state(bool(alive), exporting, begun, bool(owed)),
+        state=_state(bool(alive), exporting, begun, bool(pending)),
         done=sum(row.done for row in rows),
         planned=sum(row.planned for row in rows),
         failed=sum(answer.failure is not None for answer in every),
         run_done=one.done if one else None,
         run_turns=one.turns if one else None,
         elapsed_s=max(0.0, seconds_between(one.started_at, now)) if one else None,
-        left_s=left_s(one, owed, expected_s(runnable, took), now) if one else None,
+        left_s=left_s(one, pending, expected_s(runnable, took), now) if one else None,
         turning=tuple(_turning(run, lives, now) for run, lives in runs),
         # Once there are measurements, an export that ended badly is no longer shown.
         exporting=tuple(_exporting(*one, now) for one in exports if one[1] is not False or not begun),

@@ -57,14 +57,14 @@ class WatchedFolder:
             plan = self._current_plan()
         except MissingInputError:
             return None
-        folders, now = (self._results, *self._results.cards()), utc_now()
+        folders, now = (self._results, *self._results.gpu_folders()), utc_now()
         # Runs first: so a run never reports more turns done than the records that are read after it.
-        runs = [told for folder in folders if (told := _run(folder, plan, now)) is not None]
+        runs = [result for folder in folders if (result := _run(folder, plan, now)) is not None]
         cases = [(folder.raw_case(case.case_id), case) for folder in folders for case in plan.cases]
-        found = [told for folder, case in cases for told in self._told(folder, plan, case)]
-        answers = [told for told in found if isinstance(told, EndedTurn)]
-        notes = [told for told in (*found, *runs) if isinstance(told, str)]
-        alive = [told for told in runs if not isinstance(told, str)]
+        found = [result for folder, case in cases for result in self._contents(folder, plan, case)]
+        answers = [result for result in found if isinstance(result, EndedTurn)]
+        notes = [result for result in (*found, *runs) if isinstance(result, str)]
+        alive = [result for result in runs if not isinstance(result, str)]
         exports = [one for folder in folders if (one := _export(folder, now)) is not None]
         return progress(plan, answers, alive, now, self._conditions(folders, answers), notes, exports)
 
@@ -88,13 +88,13 @@ class WatchedFolder:
             self._folders.clear()
         return self._plan[1]
 
-    def _told(self, folder: Path, plan: Plan, case: Case) -> Sequence[EndedTurn | str]:
+    def _contents(self, folder: Path, plan: Plan, case: Case) -> Sequence[EndedTurn | str]:
         """Results in a case's folder, and for each unusable file what is wrong with it."""
         stamp, before = _stamp(folder), self._folders.get(folder)
         if before is None or before.stamp != stamp or not before.settled:
             again = before is not None and before.stamp == stamp
             self._folders[folder] = _Folder(stamp, again, tuple(_answers(folder, plan, case)) if stamp else ())
-        return self._folders[folder].told
+        return self._folders[folder].contents
 
 
 @dataclass(frozen=True)
@@ -103,14 +103,14 @@ class _Folder:
 
     stamp: _Stamp
     settled: bool
-    told: tuple[EndedTurn | str, ...]
+    contents: tuple[EndedTurn | str, ...]
 
 
 def _answers(folder: Path, plan: Plan, case: Case) -> Iterator[EndedTurn | str]:
     for number in sorted(int(path.stem) for path in folder.glob("*.json") if path.stem.isdecimal()):
-        told = _answer(folder / f"{number}.json", folder / f"{number}.usage.json", plan, case, number)
-        if told is not None:
-            yield told
+        result = _answer(folder / f"{number}.json", folder / f"{number}.usage.json", plan, case, number)
+        if result is not None:
+            yield result
 
 
 def _answer(raw: Path, usage: Path, plan: Plan, case: Case, number: int) -> EndedTurn | str | None:
@@ -127,7 +127,7 @@ def _answer(raw: Path, usage: Path, plan: Plan, case: Case, number: int) -> Ende
         watched = store.load(usage, Usage, "make run")
     except (MissingInputError, FormatError):
         watched = None  # the monitor has not written it yet, or there was none
-    return answer_of(record, watched, plan.gate(case.model, case.precision))
+    return answer_of(record, watched, plan.tolerance(case.model, case.precision))
 
 
 def _run(folder: Results, plan: Plan, now: str) -> Run | str | None:

@@ -130,8 +130,8 @@ def machine(found: Progress) -> str:
     """`GPU at the end of the last turn: 1,980 MHz · 61 °C · 310 W`; empty where the machine reports none."""
     if (seen := found.seen) is None:
         return ""
-    told = ((seen.mhz, "MHz"), (seen.temperature_c, "°C"), (seen.power_w, "W"))
-    parts = [f"{value:,.0f} {unit}" for value, unit in told if value is not None]
+    readings = ((seen.mhz, "MHz"), (seen.temperature_c, "°C"), (seen.power_w, "W"))
+    parts = [f"{value:,.0f} {unit}" for value, unit in readings if value is not None]
     parts += [f"held back: {', '.join(seen.held_back)}"] if seen.held_back else []
     return f"{seen.of} at the end of the last turn: {' · '.join(parts)}" if parts else ""
 

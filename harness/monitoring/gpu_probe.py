@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.core.host.gpu import Card
+from harness.core.host.gpu import GpuHandle
 from harness.core.schemas import GpuSample, Unavailable
 
 REASONS = (
@@ -34,13 +34,13 @@ class GpuProbe:
     It only reads: nothing here wakes a sleeping GPU, changes a setting, or runs on the GPU.
     """
 
-    def __init__(self, card: Card) -> None:
-        self._card = card
+    def __init__(self, gpu: GpuHandle) -> None:
+        self._gpu = gpu
         self.unavailable: dict[str, str] = {}
 
     def memory_used_bytes(self) -> int | None:
         """Memory in use on the whole GPU by all programs, without the part that the driver keeps for itself."""
-        memory = self._ask("memory_used_bytes", "DeviceGetMemoryInfo", self._card.constant("nvmlMemory_v2"))
+        memory = self._ask("memory_used_bytes", "DeviceGetMemoryInfo", self._gpu.constant("nvmlMemory_v2"))
         return None if memory is None else int(memory.used)
 
     def read(self, pid: int) -> GpuSample:
@@ -48,10 +48,10 @@ class GpuProbe:
         power = self._ask("power_w", "DeviceGetPowerUsage")
         busy = self._ask("utilisation_percent", "DeviceGetUtilizationRates")
         return GpuSample(
-            sm_mhz=self._ask("sm_mhz", "DeviceGetClockInfo", self._card.constant("NVML_CLOCK_SM")),
-            memory_mhz=self._ask("memory_mhz", "DeviceGetClockInfo", self._card.constant("NVML_CLOCK_MEM")),
+            sm_mhz=self._ask("sm_mhz", "DeviceGetClockInfo", self._gpu.constant("NVML_CLOCK_SM")),
+            memory_mhz=self._ask("memory_mhz", "DeviceGetClockInfo", self._gpu.constant("NVML_CLOCK_MEM")),
             temperature_c=self._ask(
-                "temperature_c", "DeviceGetTemperature", self._card.constant("NVML_TEMPERATURE_GPU")
+                "temperature_c", "DeviceGetTemperature", self._gpu.constant("NVML_TEMPERATURE_GPU")
             ),
             power_w=None if power is None else power / 1000,
             utilisation_percent=None if busy is None else busy.gpu,
@@ -73,7 +73,7 @@ class GpuProbe:
         return len(pids) - 1
 
     def _ask(self, name: str, function: str, *arguments: Any) -> Any | None:
-        if isinstance(answer := self._card.ask(function, *arguments), Unavailable):
+        if isinstance(answer := self._gpu.ask(function, *arguments), Unavailable):
             self.unavailable[_key(name)] = answer.unavailable
             return None
         return answer

@@ -11,11 +11,11 @@ from pydantic import ValidationError
 
 from harness.aggregation import flags
 from harness.backends import BACKENDS, backend_info
-from harness.comparison.claim_verdicts import cell_on
+from harness.comparison.claim_verdicts import case_on
 from harness.core import chain, safe_paths, store
 from harness.core.errors import ConfigError, UsageError
 from harness.core.layout import Results
-from harness.core.schemas import Cell, Claim, ClaimedModel, ClaimedValue, Device, Interval, Plan, Row, Summary
+from harness.core.schemas import Claim, ClaimedModel, ClaimedValue, Device, Interval, Plan, PublishedCase, Row, Summary
 from harness.core.text import unknown_name
 from harness.planning import yaml_file
 from harness.planning.config import Config, MatrixBlock, ModelEntry
@@ -99,7 +99,7 @@ def _is_sound(row: Row) -> bool:
 
 
 def _as_value(row: Row) -> ClaimedValue:
-    cell = row.model_dump(include=set(Cell.model_fields))
+    cell = row.model_dump(include=set(PublishedCase.model_fields))
     latency = row.latency_ns
     interval = latency.ci95 if latency else None
     return ClaimedValue(
@@ -150,7 +150,7 @@ def _entry(model: ClaimedModel) -> ModelEntry:
 
 def _block(claim: Claim, value: ClaimedValue, device: Device) -> MatrixBlock | str:
     """A block for the case of one value, or why this device has no such case."""
-    cell = cell_on(value, claim, device)
+    cell = case_on(value, claim, device)
     table = backend_info(cell.backend)
     model_info(cell.model)
     if claim.device not in (None, device):

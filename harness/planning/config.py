@@ -16,13 +16,15 @@ from harness.core.schemas import (
     Device,
     EngineOptions,
     ExportOptions,
-    Gate,
     GenerationOptions,
     Measurement,
     Mode,
     Precision,
     ReportOptions,
+    Scenario,
+    Tolerance,
 )
+from harness.core.schemas.load_record import MOST_BATCH, MOST_REPLICATIONS, MOST_REQUESTS, MOST_WORKERS
 from harness.core.text import unknown_name
 from harness.planning import yaml_file
 from harness.zoo.sources import portable_name, with_prefix
@@ -30,13 +32,13 @@ from harness.zoo.sources import portable_name, with_prefix
 MOST = 1_000_000
 Positive = Annotated[int, Field(ge=1, le=MOST)]
 
-DEFAULT_GATES: Mapping[Precision, Gate] = {
+DEFAULT_TOLERANCES: Mapping[Precision, Tolerance] = {
     # Default tolerances of METHOD.md §3, against fp32 eager with the same weights; int8: docs/decisions/0007-int8.md.
-    "fp32": Gate(relative_l2=1e-4, top1_agreement=0.995),
-    "tf32": Gate(relative_l2=5e-3, top1_agreement=0.995),
-    "fp16": Gate(relative_l2=1e-2, top1_agreement=0.995),
-    "bf16": Gate(relative_l2=3e-2, top1_agreement=0.95),
-    "int8": Gate(relative_l2=3e-1, cosine=0.97, top1_agreement=0.80),
+    "fp32": Tolerance(relative_l2=1e-4, top1_agreement=0.995),
+    "tf32": Tolerance(relative_l2=5e-3, top1_agreement=0.995),
+    "fp16": Tolerance(relative_l2=1e-2, top1_agreement=0.995),
+    "bf16": Tolerance(relative_l2=3e-2, top1_agreement=0.95),
+    "int8": Tolerance(relative_l2=3e-1, cosine=0.97, top1_agreement=0.80),
 }
 
 
@@ -60,7 +62,7 @@ class ModelEntry(_Section):
 
     name: Annotated[str, Field(min_length=1, max_length=300), AfterValidator(_printable)]
     weights: Literal["pretrained", "seeded"] | None = None
-    gates: dict[Precision, Gate] = {}
+    gates: dict[Precision, Tolerance] = {}
     inputs: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
     """Files of the user's own inputs, one per shape; a single file needs no list."""
 
@@ -97,6 +99,44 @@ class GenerationBlock(_Section):
     """Named settings of the backends' decoders; a backend that has none of them runs with its usual setting."""
 
 
+class ScenarioBlock(_Section):
+    """One way to load the deployments of the matrix: every model, backend, precision and setting that it has.
+
+    Lists of max_batch, max_delay and workers make a load case for each combination. The other defaults are in LoadCase.
+    """
+
+    scenario: Scenario
+    models: tuple[str, ...] | None = None
+    """None: all models of the matrix; likewise backends and precisions."""
+    backends: tuple[str, ...] | None = None
+    precisions: tuple[Precision, ...] | None = None
+    bound: str | None = None
+    """Server: `p99<50ms`."""
+    rates: Annotated[tuple[Annotated[float, Field(le=1e9)], ...], BeforeValidator(_as_list)] = ()
+    factors: tuple[Annotated[float, Field(gt=0, le=10)], ...] = (0.9, 1.0, 1.1)
+    max_batch: tuple[Annotated[int, Field(ge=1, le=MOST_BATCH)], ...] = (8,)
+    """Server and offline."""
+    max_delay: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ("0ms",)
+    """Server."""
+    workers: tuple[Annotated[int, Field(ge=1, le=MOST_WORKERS)], ...] = (1,)
+    """Server and offline."""
+    clients: tuple[Annotated[int, Field(ge=1, le=MOST_WORKERS)], ...] = (1, 2, 4)
+    """Concurrency."""
+    samples: Annotated[int, Field(ge=1, le=MOST_BATCH)] = 8
+    """Of a query of multi-stream."""
+    loadgen: bool = False
+    """One long run of each load by LoadGen's rules: its schedule, durations, counts, percentile and early stopping."""
+    replications: Annotated[int, Field(ge=1, le=MOST_REPLICATIONS)] | None = None
+    requests: Annotated[int, Field(ge=1, le=MOST_REQUESTS)] | None = None
+    duration: str | None = None
+    """Of a replication, as 4s."""
+    service_duration: str | None = None
+    """Of the measurement of service times, for each batch size."""
+    price_per_hour: Annotated[float, Field(gt=0)] | None = None
+    endpoint: str | None = None
+    """Address of a running service of the model, which is then loaded in place of a backend."""
+
+
 class Config(_Section):
     """A whole configuration file."""
 
@@ -105,40 +145,46 @@ class Config(_Section):
     matrix: tuple[MatrixBlock, ...] = ()
     generation: tuple[GenerationBlock, ...] = ()
     measurement: Measurement = Measurement()
-    gates: dict[Precision, Gate] = {}
+    gates: dict[Precision, Tolerance] = {}
     report: ReportOptions = ReportOptions()
     export: ExportOptions = ExportOptions()
     engines: EngineOptions = EngineOptions()
     generating: GenerationOptions = GenerationOptions()
+    scenarios: tuple[ScenarioBlock, ...] = ()
+    """What `load` measures; empty: nothing."""
 
     def portable(self) -> Config:
         """The same without folders of this machine in the names of models (harness/core/portable.py)."""
         entries = [entry.model_copy(update={"name": portable_name(entry.name)}) for entry in self.models]
         names = [None if block.models is None else tuple(map(portable_name, block.models)) for block in self.matrix]
         blocks = [block.model_copy(update={"models": own}) for block, own in zip(self.matrix, names, strict=True)]
-        own = [None if block.models is None else tuple(map(portable_name, block.models)) for block in self.generation]
         generation = [
-            block.model_copy(update={"models": names}) for block, names in zip(self.generation, own, strict=True)
+            block.model_copy(update={"models": block.models and tuple(map(portable_name, block.models))})
+            for block in self.generation
         ]
-        return self.model_copy(
-            update={"models": tuple(entries), "matrix": tuple(blocks), "generation": tuple(generation)}
-        )
+        loads = [
+            block.model_copy(update={"models": block.models and tuple(map(portable_name, block.models))})
+            for block in self.scenarios
+        ]
+        update = {"models": tuple(entries), "matrix": tuple(blocks), "scenarios": tuple(loads)}
+        return self.model_copy(update={**update, "generation": tuple(generation)})
 
-    def all_gates(self) -> dict[Precision, Gate]:
+    def all_tolerances(self) -> dict[Precision, Tolerance]:
         """The default tolerances, replaced by those of the file where it has any."""
-        return {**DEFAULT_GATES, **self.gates}
+        return {**DEFAULT_TOLERANCES, **self.gates}
 
 
 _SECTIONS: Mapping[str, type[BaseModel]] = {
     "models": ModelEntry,
     "matrix": MatrixBlock,
     "measurement": Measurement,
-    "gates": Gate,
+    "gates": Tolerance,
     "report": ReportOptions,
     "export": ExportOptions,
     "engines": EngineOptions,
     "generation": GenerationBlock,
     "generating": GenerationOptions,
+    "scenarios": ScenarioBlock,
 }
 
 
@@ -166,7 +212,7 @@ def parse_config(data: Mapping[str, Any], source: str) -> Config:
     """Check a configuration given as plain data; `source` names it in messages."""
     try:
         # Through JSON, because only there pydantic's strict mode accepts a list for a tuple.
-        # Strict also here: the sections that results share (Measurement, Gate) are not strict themselves.
+        # Strict also here: the sections that results share (Measurement, Tolerance) are not strict themselves.
         config = Config.model_validate_json(json.dumps(_full_entries(data), default=str), strict=True)
     except ValidationError as error:
         problem, hint = _explain(error)
@@ -190,7 +236,7 @@ def _refuse_contradictions(asked: Measurement, source: str) -> None:
 
 
 def _full_entries(data: Mapping[str, Any]) -> dict[str, Any]:
-    """`- resnet50` is short for `- {name: resnet50}`."""
+    """`- resnet50` is short for `- {name: resnet50}`, `- offline` for `- {scenario: offline}`."""
     found = dict(data)
     if isinstance(models := data.get("models"), list):
         entries = [{"name": entry} if isinstance(entry, str) else entry for entry in models]
@@ -198,6 +244,9 @@ def _full_entries(data: Mapping[str, Any]) -> dict[str, Any]:
     for key in ("matrix", "generation"):
         if isinstance(blocks := data.get(key), list):
             found[key] = [_with(block, "models", _full_names) for block in blocks]
+    if isinstance(loads := data.get("scenarios"), list):
+        entries = [{"scenario": entry} if isinstance(entry, str) else entry for entry in loads]
+        found["scenarios"] = [_with(entry, "models", _full_names) for entry in entries]
     return found
 
 

@@ -105,8 +105,8 @@ def failure_of(files: ExportFiles) -> ExportError | None:
     """The error of `export` where its last run failed; else None. Raises FormatError where its record is unreadable."""
     if not files.failure.is_file():
         return None
-    told = store.load(files.failure, ExportFailure, "make export")
-    return ExportError(told.error, told.hint)
+    failure = store.load(files.failure, ExportFailure, "make export")
+    return ExportError(failure.error, failure.hint)
 
 
 def recorded_export(

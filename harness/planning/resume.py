@@ -37,9 +37,9 @@ class Finished:
     def add(self, record: Measured, case: Case) -> None:
         """Add a measured record of a case."""
         self.medians.setdefault(record.case_id, {})[record.round] = batch_ns(record)
-        gate = self.plan.gate(case.model, case.precision) if self.plan else None
+        tolerance = self.plan.tolerance(case.model, case.precision) if self.plan else None
         parity = record.parity_before
-        if gate and parity and (parity.furthest is None or parity.furthest > gate.relative_l2):
+        if tolerance and parity and (parity.furthest is None or parity.furthest > tolerance.relative_l2):
             self.unsound.add(record.case_id)
 
 
@@ -78,13 +78,13 @@ def finished_turns(
             here[also] = environment.collect({}, plan.device, also)
         asked = (record.environment_id, case.backend not in elsewhere, also)
         if asked not in comparable:
-            comparable[asked] = _same_environment(*asked[:2], here[also], results)
+            comparable[asked] = same_environment(*asked[:2], here[also], results)
         if comparable[asked] and admission.foreign_artifact(record, known.get(case.model, {})) is None:
             found.add(record, case)
     return found
 
 
-def _same_environment(identity: str | None, libraries: bool, here: Environment, results: Results) -> bool:
+def same_environment(identity: str | None, libraries: bool, here: Environment, results: Results) -> bool:
     """Whether samples of that environment are comparable with samples of the present environment."""
     if identity is None:
         return False

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Mapping, Sequence
 
+from harness.aggregation.admission import comparison_group
 from harness.aggregation.rounds import half_width, is_wide
 from harness.backends import backend_info
 from harness.core.errors import UsageError
@@ -30,8 +31,7 @@ def one_round(cases: Sequence[Case], number: int, seed: int) -> list[Turn]:
     groups: dict[tuple[object, ...], list[Case]] = {}
     for case in cases:
         if case.skip_reason is None:
-            shape = (case.batch_size, case.sequence_length, case.boundary, case.mode)
-            groups.setdefault((case.model, *shape), []).append(case)
+            groups.setdefault(comparison_group(case), []).append(case)
     order = random.Random(f"{seed}-{number}")  # noqa: S311 - an order, not a secret
     shuffled = [order.sample(group, len(group)) for group in groups.values()]
     order.shuffle(shuffled)
@@ -156,7 +156,7 @@ def of_models(plan: Plan, names: Sequence[str] | None) -> Plan:
     """
     if not names:
         return plan
-    known = [model.name for model in plan.models]
+    known = list(dict.fromkeys([*(model.name for model in plan.models), *(case.model for case in plan.generations)]))
     for name in names:
         if name not in known:
             raise UsageError(*unknown_name("model of this plan", name, known))
@@ -164,5 +164,7 @@ def of_models(plan: Plan, names: Sequence[str] | None) -> Plan:
         update={
             "models": tuple(model for model in plan.models if model.name in names),
             "cases": tuple(case for case in plan.cases if case.model in names),
+            "generations": tuple(case for case in plan.generations if case.model in names),
+            "loads": tuple(load for load in plan.loads if load.model in names),
         }
     )

@@ -136,8 +136,8 @@ class _Survey:
         return all((number, precision) in self._best for number in numbers)
 
     def why_not(self, precision: Precision) -> str:
-        told = [f"{name}: {refused.why}" for (kind, name), refused in self._refused.items() if kind == precision]
-        return "; ".join(told) or f"no product in {precision} is known for a CPU"
+        reasons = [f"{name}: {refused.why}" for (kind, name), refused in self._refused.items() if kind == precision]
+        return "; ".join(reasons) or f"no product in {precision} is known for a CPU"
 
     def without(self) -> tuple[str, ...]:
         absent = [WAYS[kind][name] for (kind, name), refused in self._refused.items() if kind and refused.absent]
@@ -149,7 +149,7 @@ def _rates(task: Task, processes: int) -> list[float] | TaskRefused:
     with _started(task, processes) as connections:
         answers = [_answer(connection) for connection in connections]  # all are ready before the first begins
         for connection in connections:
-            _tell(connection)
+            _start(connection)
         answers += [_answer(connection) for connection in connections]
     refused = [answer for answer in answers if isinstance(answer, TaskRefused)]
     return refused[0] if refused else [answer for answer in answers[processes:] if isinstance(answer, float)]
@@ -163,17 +163,17 @@ def _started(task: Task, processes: int) -> Iterator[list[Connection]]:
         os.environ.update(info.environment)
     os.environ.update(process_environment(threads=1, own=True))
     context.set_forkserver_preload(["harness.processes.cpu_roof", "harness.backends.cpu_peaks"])
-    crew: list[tuple[ForkServerProcess, Connection]] = []
+    started: list[tuple[ForkServerProcess, Connection]] = []
     try:
         for _ in range(processes):
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(theirs, task), daemon=True)
             process.start()
             theirs.close()
-            crew.append((process, ours))
-        yield [connection for _, connection in crew]
+            started.append((process, ours))
+        yield [connection for _, connection in started]
     finally:
-        for process, connection in crew:
+        for process, connection in started:
             connection.close()
             process.kill()
             process.join()
@@ -189,7 +189,7 @@ def _answer(connection: Connection) -> float | TaskRefused:
     return answer
 
 
-def _tell(connection: Connection) -> None:
+def _start(connection: Connection) -> None:
     try:
         connection.send(None)
     except OSError:

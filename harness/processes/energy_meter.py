@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from harness.aggregation.energy_pass import EnergySpent, Meter
 from harness.aggregation.usage import TIMED_PHASE
 from harness.core.errors import UnavailableError
-from harness.core.host.gpu import Card
+from harness.core.host.gpu import GpuHandle
 from harness.core.schemas import Unavailable
 from harness.timing.clock import now_ns
 
 
-def read(card: Card) -> Meter:
+def read(gpu: GpuHandle) -> Meter:
     """The counter now. Raises UnavailableError where the GPU has none."""
-    energy_mj = card.ask("DeviceGetTotalEnergyConsumption")
+    energy_mj = gpu.ask("DeviceGetTotalEnergyConsumption")
     if isinstance(energy_mj, Unavailable):
         raise UnavailableError(
             f"The GPU does not count its energy ({energy_mj.unavailable}).",
@@ -24,24 +24,24 @@ def read(card: Card) -> Meter:
     return Meter(int(energy_mj), now_ns())
 
 
-def idle(card: Card, seconds: float) -> EnergySpent:
+def idle(gpu: GpuHandle, seconds: float) -> EnergySpent:
     """Energy of the GPU while no process computes on it. Raises UnavailableError where a process does."""
-    busy = card.ask("DeviceGetComputeRunningProcesses")
+    busy = gpu.ask("DeviceGetComputeRunningProcesses")
     if not isinstance(busy, Unavailable) and busy:
         raise UnavailableError(
             f"The GPU is in use (processes: {len(busy)}), so its idle power is unknown.",
             "Stop what computes there (`nvidia-smi` lists it), then run the same command again.",
         )
-    first = read(card)
+    first = read(gpu)
     time.sleep(seconds)
-    return EnergySpent.between(first, read(card))
+    return EnergySpent.between(first, read(gpu))
 
 
 @dataclass
 class PhaseMeter:
     """Observes a case's phases and reads the counter at the start and end of the timed phase."""
 
-    card: Card
+    gpu: GpuHandle
     first: Meter | None = None
     last: Meter | None = None
 
@@ -51,9 +51,9 @@ class PhaseMeter:
     def entered(self, phase: str) -> None:
         """The process has entered a phase, and so ended the phase before it."""
         if phase == TIMED_PHASE:
-            self.first = read(self.card)
+            self.first = read(self.gpu)
         elif self.first is not None and self.last is None:
-            self.last = read(self.card)
+            self.last = read(self.gpu)
 
     def spent(self) -> EnergySpent | None:
         """Energy of the GPU in the timed phase; None where the case did not complete it."""

@@ -13,7 +13,7 @@ from harness.planning.exports import Exports, built_engines
 from harness.planning.resume import finished_turns
 from harness.planning.schedule import Turn, paired_rounds
 from harness.processes.code_states import CodeState
-from harness.processes.pool import Crew, split_off_unexported
+from harness.processes.pool import WorkerPool, split_off_unexported
 
 RENEWED_AFTER = 2
 """Rounds after which each state gets new servers, from which its cases are forked. All forks of one server share its
@@ -43,7 +43,7 @@ def measure_in_turn(against: InterleavedState, here: InterleavedState) -> int:
     Where one half of a pair is missing, both are measured again: the two must be close in time.
     """
     settings = here.plan.measurement
-    rounds, lacking = _owed(against, here)
+    rounds, lacking = _pending(against, here)
     number = sum(map(len, rounds))
     threads = settings.threads or limits.threads()
     every = sum(map(len, _pairs(against.plan, here.plan)))
@@ -51,25 +51,25 @@ def measure_in_turn(against: InterleavedState, here: InterleavedState) -> int:
     cli.say(f"{number} pairs of processes to run with {threads} threads each, both states in turn{kept}.")
     failures = lacking
     with (
-        _crew(here, threads, 2 * number) as ours,
-        _crew(against, threads, 2 * number, beside=ours) as theirs,
+        _pool(here, threads, 2 * number) as ours,
+        _pool(against, threads, 2 * number, beside=ours) as theirs,
     ):
         cases = {case.case_id: case for case in against.plan.cases}
         for turns in rounds:
             for (count, case), goes_first in turns:
                 _forget(against.results, here.results, case.case_id, count)
                 mine, other = (ours, (count, case)), (theirs, (count, cases[case.case_id]))
-                for crew, turn in (mine, other) if goes_first else (other, mine):
-                    failures += isinstance(crew.measure(turn), Failed)
+                for pool, turn in (mine, other) if goes_first else (other, mine):
+                    failures += isinstance(pool.measure(turn), Failed)
             if turns and turns[0][0][0] % RENEWED_AFTER == 0:
                 ours.renew()
                 theirs.renew()
     return failures
 
 
-def _crew(side: InterleavedState, threads: int, turns: int, beside: Crew | None = None) -> Crew:
+def _pool(side: InterleavedState, threads: int, turns: int, beside: WorkerPool | None = None) -> WorkerPool:
     state = side.state
-    return Crew(
+    return WorkerPool(
         side.plan,
         side.models,
         side.results,
@@ -90,7 +90,7 @@ def _pairs(against: Plan, here: Plan) -> Pairs:
     return paired_rounds(cases, here.measurement.rounds, here.measurement.seed)
 
 
-def _owed(against: InterleavedState, here: InterleavedState) -> tuple[Pairs, int]:
+def _pending(against: InterleavedState, here: InterleavedState) -> tuple[Pairs, int]:
     """(pending pairs by round, number of turns without an export)."""
     rounds = _pairs(against.plan, here.plan)
     turns = [turn for pairs in rounds for turn, _ in pairs]
@@ -98,8 +98,8 @@ def _owed(against: InterleavedState, here: InterleavedState) -> tuple[Pairs, int
     lacking = sum(len(turns) - len(found) for found in keys)
     both = keys[0] & keys[1]
     done = _finished(against, turns) & _finished(here, turns)
-    owed = both - done
-    return [[pair for pair in pairs if _key(pair[0]) in owed] for pairs in rounds], lacking
+    pending = both - done
+    return [[pair for pair in pairs if _key(pair[0]) in pending] for pairs in rounds], lacking
 
 
 Key = tuple[int, str]

@@ -6,8 +6,10 @@ import os
 import selectors
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from harness.core import store
@@ -74,6 +76,7 @@ class Worker:
     interpreter: the Python that has the backend's libraries, if not this one.
     code: the state of the user's code that it loads, if not the current folder's.
     log: receives the output before a case has a log of its own.
+    variables: of its environment, besides those of this process.
     """
 
     def __init__(
@@ -84,11 +87,12 @@ class Worker:
         fork: bool = True,
         interpreter: Path | None = None,
         code: Code | None = None,
+        variables: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._command = [str(interpreter or sys.executable), "-m", "harness.processes.worker", "--backend", backend]
         self._fork = fork
         self.log = log
-        self._environment = process_environment(threads, own=interpreter is None)
+        self._environment = {**process_environment(threads, own=interpreter is None), **variables}
         self._folder = None if code is None else code.root
         if code is not None:
             self._environment |= code.environment
@@ -105,6 +109,16 @@ class Worker:
             # The worker has ended too, so this process has inherited the processes that were left.
             orphans.sweep(keep=others)
         return outcome
+
+    def start(self) -> None:
+        """Start it now, unless it runs; else its first job does. A worker that does not start says why at that job."""
+        if self._process is None:
+            try:
+                self._start()
+            except EOFError:
+                self._reap()
+            except TimeoutError:
+                self.close()
 
     def close(self) -> None:
         """End the worker, its running case, and all processes that they started."""

@@ -25,7 +25,7 @@ import psutil
 from harness.aggregation.usage import JUDGED_PHASES, TIMED_PHASE
 from harness.core import cli, store
 from harness.core.errors import InferometerError, UnavailableError
-from harness.core.host.gpu import Card, first_card
+from harness.core.host.gpu import GpuHandle, first_gpu
 from harness.core.host.orphans import die_with_parent
 from harness.core.layout import Results
 from harness.core.protocol import (
@@ -53,11 +53,11 @@ DEFAULT_INTERVAL_S = 0.25
 class View:
     """The GPU that a monitor reads besides the process, and the interval.
 
-    card: the GPU that the cases run on. blind: why it cannot be read although the cases run on a GPU.
+    gpu: the GPU that the cases run on. blind: why it cannot be read although the cases run on a GPU.
     """
 
     interval_s: float = DEFAULT_INTERVAL_S
-    card: Card | None = None
+    gpu: GpuHandle | None = None
     blind: str | None = None
 
     @classmethod
@@ -66,7 +66,7 @@ class View:
         if device != "cuda":
             return cls(interval_s)
         try:
-            return cls(interval_s, first_card())
+            return cls(interval_s, first_gpu())
         except UnavailableError as error:
             cli.warn(error.problem)
             return cls(interval_s, blind=error.problem.removesuffix("."))
@@ -90,9 +90,9 @@ class WatchedProcess:
     busiest: tuple[BusyProcess, ...] = ()
 
     @classmethod
-    def begin(cls, message: Watch, card: Card | None = None) -> WatchedProcess:
+    def begin(cls, message: Watch, handle: GpuHandle | None = None) -> WatchedProcess:
         """Take the first reading. Raises psutil.NoSuchProcess where the process has ended."""
-        gpu = None if card is None else GpuProbe(card)
+        gpu = None if handle is None else GpuProbe(handle)
         # First: the process was forked a moment ago and will soon allocate memory on the GPU.
         gpu_memory_before_bytes = None if gpu is None else gpu.memory_used_bytes()
         probe = Probe(message.pid)
@@ -181,7 +181,7 @@ def _obey(line: bytes, watched: WatchedProcess | None, view: View) -> WatchedPro
     message = MESSAGE.validate_json(line)
     if isinstance(message, Watch):
         try:
-            return WatchedProcess.begin(message, view.card)
+            return WatchedProcess.begin(message, view.gpu)
         except psutil.NoSuchProcess:
             return None
     if watched is None:
@@ -190,9 +190,9 @@ def _obey(line: bytes, watched: WatchedProcess | None, view: View) -> WatchedPro
         watched.enter(message.phase)
         return watched
     if isinstance(message, End):
-        told = watched.message
-        place = Results(Path(told.results)).usage_file(told.case_id, told.round)
-        path = place if told.record is None else Path(told.record)
+        watch = watched.message
+        place = Results(Path(watch.results)).usage_file(watch.case_id, watch.round)
+        path = place if watch.record is None else Path(watch.record)
         try:
             store.save(path, watched.record(view), indent=None)
         except InferometerError as error:

@@ -19,12 +19,12 @@ from harness.core import cli, lock, store
 from harness.core.errors import FormatError, StorageError
 from harness.core.layout import Models, Results
 from harness.core.protocol import (
-    AnyJob,
     End,
     GenerationTask,
     Job,
     Message,
     Phase,
+    TurnJob,
     Watch,
 )
 from harness.core.safe_files import open_to_write
@@ -52,7 +52,7 @@ def generate_turn(task: GenerationTask, worker: Worker, results: Results, observ
 
 
 def _measure(
-    job: AnyJob, worker: Worker, results: Results, observer: Observer, load: Callable[[Path], T | Failed]
+    job: TurnJob, worker: Worker, results: Results, observer: Observer, load: Callable[[Path], T | Failed]
 ) -> T | Failed:
     case_id = job.case.case_id
     raw, log = results.raw_file(case_id, job.round), results.log_file(case_id, job.round)
@@ -70,7 +70,11 @@ def _measure(
     if raw.is_file() and not outcome.timed_out:
         return load(raw)
     last_words = store.tail(log) or store.tail(worker.log)
-    error, hint = _absent_library(outcome.absent) if outcome.absent else _explain(outcome, job, last_words)
+    error, hint = (
+        absent_library(outcome.absent)
+        if outcome.absent
+        else explained_end(outcome, job.measurement.timeout_s, job.case.batch_size, last_words)
+    )
     record = Failed(
         case_id=case_id,
         round=job.round,
@@ -86,29 +90,30 @@ def _measure(
     return record
 
 
-def _explain(outcome: Outcome, job: AnyJob, last_words: str) -> tuple[str, str]:
+def explained_end(outcome: Outcome, timeout_s: float, batch_size: int, last_words: str) -> tuple[str, str]:
     """(error, hint) for a process that left no record."""
     if outcome.timed_out:
         return (
-            f"Ended at the time limit of {job.measurement.timeout_s:g} s.",
+            f"Ended at the time limit of {timeout_s:g} s.",
             "Raise `measurement.timeout_s` in the configuration, or choose a smaller batch.",
         )
     if outcome.code == -9:
         return (
             "Killed by the system (signal 9), most likely out of memory.",
-            f"Try a smaller batch than {job.case.batch_size} (BATCHES=…), or free memory.",
+            f"Try a smaller batch than {batch_size} (BATCHES=…), or free memory.",
         )
     if outcome.code < 0:
         return (
             f"Crashed with signal {-outcome.code}.",
             "This is a fault in a native library: try another version of it; the log's tail may name the operator.",
         )
-    if told := cli.told(last_words):
-        return told
+    if error := cli.last_error(last_words):
+        return error
     return f"Ended with exit code {outcome.code} and no result.", "The log's tail below may say why."
 
 
-def _absent_library(absent: Sequence[str]) -> tuple[str, str]:
+def absent_library(absent: Sequence[str]) -> tuple[str, str]:
+    """(error, hint) for a backend whose libraries its interpreter lacks."""
     return (
         f"{', '.join(absent)} is not installed.",
         f"Install it: pip install {' '.join(absent)}; or name a Python that has it: BACKEND_PYTHONS=<backend>=<path>.",
@@ -124,7 +129,7 @@ class Presence:
         self._place = lock.place()
         self._started_at = utc_now()
 
-    def turn(self, job: AnyJob, done: int, turns: int) -> None:
+    def turn(self, job: TurnJob, done: int, turns: int) -> None:
         """A turn begins. Raises StorageError where the file cannot be written."""
         running = Running(
             plan_id=self._plan_id,
@@ -208,11 +213,11 @@ class Monitor:
         if self._process.stdout is not None:
             self._process.stdout.readline()
 
-    def watch(self, job: AnyJob, pid: int, record: Path | None = None) -> None:
+    def watch(self, job: TurnJob, pid: int, record: Path | None = None) -> None:
         """The process of a job has begun. record: path of its record, if not beside the samples of its round."""
         path = None if record is None else str(record)
         case_id = job.case.case_id
-        self._tell(
+        self._send(
             Watch(
                 pid=pid, case_id=case_id, round=job.round, settings_id=job.settings_id, results=job.results, record=path
             )
@@ -220,11 +225,11 @@ class Monitor:
 
     def phase(self, name: str) -> None:
         """The process has entered a phase."""
-        self._tell(Phase(phase=name))
+        self._send(Phase(phase=name))
 
     def end(self) -> None:
         """The process has ended."""
-        self._tell(End())
+        self._send(End())
 
     def close(self) -> None:
         """End the monitor after its last record; kill it where it does not end in time."""
@@ -240,7 +245,7 @@ class Monitor:
         if self._process.stdout is not None:
             self._process.stdout.close()
 
-    def _tell(self, message: Message) -> None:
+    def _send(self, message: Message) -> None:
         if self._process.stdin is None:
             return
         try:
@@ -255,7 +260,7 @@ class Monitor:
 class _Watcher:
     """Passes events of the running case to the monitor and the progress display."""
 
-    job: AnyJob
+    job: TurnJob
     label: str
     progress: RunProgress
     monitor: Monitor
@@ -269,7 +274,7 @@ class _Watcher:
         self.progress.running(self.label, phase)
 
 
-class Crew:
+class WorkerPool:
     """A worker pool that measures turns of a plan; a context manager that ends every process it started.
 
     interpreters: by backend, for backends whose libraries this Python does not have.
@@ -289,7 +294,7 @@ class Crew:
         *,
         code: Code | None = None,
         label: str = "",
-        beside: Crew | None = None,
+        beside: WorkerPool | None = None,
     ) -> None:
         self._plan = plan
         self._models = models
@@ -374,7 +379,7 @@ class Crew:
             worker.close()
         self._workers.clear()
 
-    def _worker(self, job: AnyJob) -> Worker:
+    def _worker(self, job: TurnJob) -> Worker:
         """A worker for each backend and number of threads: thread pools read the number when a library is imported."""
         backend, key = job.case.backend, (job.case.backend, job.threads)
         if key not in self._workers:

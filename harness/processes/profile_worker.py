@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.backends import backend_info, profile_timing
-from harness.backends.base import BackendJob, Batch, construct, out_of_memory, tells_full_memory
+from harness.backends.base import BackendJob, Batch, construct, is_out_of_memory, out_of_memory
 from harness.backends.batches import load_batches
 from harness.backends.loads import export_of, job_of
 from harness.core import cli, store
@@ -48,17 +48,17 @@ def tokenising(
     if isinstance(found, str):
         return Tokenising(time_ns=None, texts=case.batch_size, tokens_a_text=case.sequence_length, by=found)
     for _ in range(_WARM_UP_RUNS):
-        found.prepare(found.items)
+        found.prepare(found.samples)
     spans = []
     for _ in range(runs):
         begin = now_ns()
-        found.prepare(found.items)
+        found.prepare(found.samples)
         spans.append(now_ns() - begin)
     by = f"measured: {found.source}, one thread, ids and mask as arrays"
-    return Tokenising(time_ns=middle_mean(spans), texts=len(found.items), tokens_a_text=case.sequence_length, by=by)
+    return Tokenising(time_ns=middle_mean(spans), texts=len(found.samples), tokens_a_text=case.sequence_length, by=by)
 
 
-_NOT_TOLD = "not measured: the backend's library does not report its allocations"
+_NOT_REPORTED = "not measured: the backend's library does not report its allocations"
 
 
 def stage(arguments: Sequence[str]) -> None:
@@ -75,7 +75,7 @@ def stage(arguments: Sequence[str]) -> None:
         batches = load_batches(folder.root, export, case, asked.job.measurement.parity_samples).inputs
         answer = _LEVELS[asked.level](asked, export, folder, batches)
     except Exception as error:
-        if isinstance(error, MemoryError) or tells_full_memory(str(error)):
+        if isinstance(error, MemoryError) or is_out_of_memory(str(error)):
             raise CaseError(*out_of_memory(case.device, case.batch_size)) from error
         raise
     _say(answers, answer)
@@ -105,16 +105,16 @@ def _count(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches
 def _memory(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> MeasuredMemory:
     case = asked.job.case
     info = backend_info(case.backend)
-    told: MemoryTimeline | None = None
+    timeline: MemoryTimeline | None = None
     peak: int | None = None
-    by = _NOT_TOLD
+    by = _NOT_REPORTED
     given = job_of(asked.job, export, folder, batches)
     if info.allocations is not None:
         results = Results(asked.results)
         make = partial(construct, info.target_on(case.device))
-        told = _target(info.allocations)(given, make, results.profile(case.case_id))
-        store.save(results.memory_profile(case.case_id), told, indent=None)
-        peak, by = told.pass_peak_bytes, told.by
+        timeline = _target(info.allocations)(given, make, results.profile(case.case_id))
+        store.save(results.memory_profile(case.case_id), timeline, indent=None)
+        peak, by = timeline.pass_peak_bytes, timeline.by
     elif info.peak is not None:
         peak, by = _peak(info.peak, given)
     where = environment.collect(environment.plugin_fact(info.plugin), case.device, info.recorded)
@@ -122,7 +122,7 @@ def _memory(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batche
     store.save(Results(asked.results).environment(environment_id), where)
     return MeasuredMemory(
         peak_bytes=peak,
-        activations_bytes=None if told is None else told.activations_peak_bytes,
+        activations_bytes=None if timeline is None else timeline.activations_peak_bytes,
         by=by,
         environment_id=environment_id,
     )

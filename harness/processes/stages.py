@@ -82,7 +82,7 @@ def _search_path() -> list[str]:
 
 
 def _error(stage: str, code: int, said: str) -> Exception:
-    told = cli.told(said)
-    if told is None or code not in _ERRORS:
+    error = cli.last_error(said)
+    if error is None or code not in _ERRORS:
         return RuntimeError(f"harness.{stage} ended with {code}:\n{said[-2000:]}")
-    return _ERRORS[code](*told)
+    return _ERRORS[code](*error)

@@ -88,11 +88,11 @@ def launch_gaps_of(events: Iterable[Mapping[str, Any]], operators: Iterable[Oper
         return None
     launched = {_correlation(event): _interval(event)[1] for event in _of(everything, LAUNCHES)}
     launched.pop(None, None)
-    told = all(correlation in launched for _, _, correlation in work)
+    matched = all(correlation in launched for _, _, correlation in work)
     busy = waited_ns = 0
     last = first = work[0][0]
     for start, end, correlation in work:
-        if told and start > last:
+        if matched and start > last:
             waited_ns += max(0, min(start, launched[correlation]) - last)
         busy += max(0, end - max(start, last))
         last = max(last, end)
@@ -100,7 +100,7 @@ def launch_gaps_of(events: Iterable[Mapping[str, Any]], operators: Iterable[Oper
     return LaunchGaps(
         window_ns=last - first,
         busy_ns=busy,
-        waited_ns=waited_ns if told else None,
+        waited_ns=waited_ns if matched else None,
         work_ns=sum(end - start for start, end, _ in work),
         kernels_ns=sum(row.self_device_ns or 0 for row in operators if row.name in names),
     )

@@ -21,7 +21,7 @@ from harness.profiling.reconcile import are_kernels, parts_total
 MODEL = "(model)"
 """The model itself, as profiles name it."""
 
-NOT_TOLD = "not assigned to a module"
+NO_MODULE = "not assigned to a module"
 
 _PASSING_ON = frozenset({"Dropout", "Dropout1d", "Dropout2d", "Identity", "StochasticDepth", "DropPath"})
 """Classes that compute nothing during inference. A graph without them has fused nothing."""
@@ -186,7 +186,8 @@ def by_module(columns: Sequence[ComparedColumn]) -> SideBySide | None:
     lines = shared_modules([column.parts.layers for column in found])
     spent = [
         _summed(
-            (lines.get(module_of(row, column.parts.layers) or "", NOT_TOLD), row.self_ns) for row in column.parts.layers
+            (lines.get(module_of(row, column.parts.layers) or "", NO_MODULE), row.self_ns)
+            for row in column.parts.layers
         )
         for column in found
     ]
@@ -292,15 +293,15 @@ class NotCompared:
 
 def alike(profiled: Iterable[Profiled]) -> list[Alike]:
     """The comparisons that profiles allow, in their order. Of a backend with several settings, the fastest is used."""
-    return [found for together in _kin(profiled) if isinstance(found := _compared(together), Alike)]
+    return [found for together in _profile_groups(profiled) if isinstance(found := _compared(together), Alike)]
 
 
 def not_compared(profiled: Iterable[Profiled]) -> list[NotCompared]:
     """The profile groups that cannot be compared because of their profiles."""
-    return [found for together in _kin(profiled) if isinstance(found := _compared(together), NotCompared)]
+    return [found for together in _profile_groups(profiled) if isinstance(found := _compared(together), NotCompared)]
 
 
-def _kin(profiled: Iterable[Profiled]) -> list[list[Profiled]]:
+def _profile_groups(profiled: Iterable[Profiled]) -> list[list[Profiled]]:
     kin: dict[GroupKey, list[Profiled]] = {}
     for one in profiled:
         key = GroupKey.of(one.row).without("boundary", "mode", "backend", "setting")

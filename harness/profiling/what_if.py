@@ -36,7 +36,7 @@ MOST = 5
 MIN_SHARE = 0.01
 """Smallest share of the time for which an upper bound is listed."""
 
-_MIN_TOLD = 0.9
+_MIN_ASSIGNED = 0.9
 """Share of a graph's time that must be reported by module before a module without nodes counts as fused."""
 
 Rule = Literal[
@@ -144,14 +144,14 @@ def _why_none(start: Row, sound: Sequence[Row], profiles: Profiles, doubts: Mapp
         measured = "with one round no difference has an interval"
     else:
         measured = f"no row is faster than {start.case_id} beyond the intervals"
-    told = any(row.case_id in profiles for row in sound)
-    bounds = "the profiles give no bound" if told else "no row of grade A or B has a profile to give a bound"
-    if not told and doubts:
+    has_profiles = any(row.case_id in profiles for row in sound)
+    bounds = "the profiles give no bound" if has_profiles else "no row of grade A or B has a profile to give a bound"
+    if not has_profiles and doubts:
         bounds = "no profile of theirs can be relied on"
     return f"{measured}, and {bounds}"
 
 
-def _per_item(row: Row) -> tuple[float, ...]:
+def _per_sample(row: Row) -> tuple[float, ...]:
     """Process medians in ns per sample."""
     return tuple(median / row.batch_size for median in row.latency_ns.process_medians) if row.latency_ns else ()
 
@@ -160,7 +160,7 @@ def _measured(start: Row, sound: Sequence[Row]) -> Iterator[Improvement]:
     """Rows that differ from the start by one rule and are faster per sample."""
     for row in sound:
         rule = _rule(start, row)
-        ratio = ratio_of_medians(_per_item(start), _per_item(row)) if rule else None
+        ratio = ratio_of_medians(_per_sample(start), _per_sample(row)) if rule else None
         if rule and ratio and ratio.ci95 and ratio.ci95.low > 1:
             yield Improvement(rule, ratio.value, start.case_id, row.case_id, ratio.ci95)
 
@@ -200,8 +200,8 @@ def fused_away(tree: Sequence[LayerRow], graph: Sequence[LayerRow]) -> list[Laye
 
     Empty where the tree has no FLOPs, or the graph does not report enough of its time by module.
     """
-    told = sum(row.self_ns for row in graph if row.parent or row.group == "layout")
-    if not graph or told < _MIN_TOLD * total(graph) or any(row.depth for row in graph):
+    assigned_ns = sum(row.self_ns for row in graph if row.parent or row.group == "layout")
+    if not graph or assigned_ns < _MIN_ASSIGNED * total(graph) or any(row.depth for row in graph):
         return []
     light = [row for row in chosen(tree) if row.flops == 0 and row.depth and row.group != "embedding"]
     return [row for row in light if row.self_ns and inside(graph, row.name) is None]
@@ -269,7 +269,7 @@ def achieved(row: Row | None, flops: int | None, roof: Roof | CpuRoof | None) ->
             peak_share=None,
             notes=(f"not measured: {why}",),
         )
-    time_ns, items = pass_ns(row), row.throughput_per_s
+    time_ns, rate = pass_ns(row), row.throughput_per_s
     rate = None if flops is None else flops / (time_ns or row.latency_ns.median) * 1e9
     peak = best_product(row, roof)
     notes = [f"peak_share: {peak}"] if isinstance(peak, str) else []
@@ -278,17 +278,17 @@ def achieved(row: Row | None, flops: int | None, roof: Roof | CpuRoof | None) ->
     return Achieved(
         latency_ns=row.latency_ns.median,
         device_ns=None if row.device == "cpu" else time_ns,
-        items_per_s=items,
-        tokens_per_s=items * row.sequence_length if items and row.sequence_length else None,
+        items_per_s=rate,
+        tokens_per_s=rate * row.sequence_length if rate and row.sequence_length else None,
         flops_per_s=rate,
         peak_share=None if rate is None or isinstance(peak, str) else rate / peak,
         notes=tuple(notes),
     )
 
 
-def _times(of_an_item: int | None, case: Case) -> int | None:
+def _times(of_a_sample: int | None, case: Case) -> int | None:
     """A figure per sample, times the batch size."""
-    return None if of_an_item is None else of_an_item * case.batch_size
+    return None if of_a_sample is None else of_a_sample * case.batch_size
 
 
 def _traffic(case: Case, work: Work | None) -> int | None:

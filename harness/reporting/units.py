@@ -18,7 +18,7 @@ VOID = "void"
 
 MIB = 1 << 20
 
-ITEMS: dict[Kind, str] = {"image": "images", "text": "sequences", "tensor": "samples"}
+SAMPLE_NAMES: dict[Kind, str] = {"image": "images", "text": "sequences", "tensor": "samples"}
 """The name of the samples of a batch in a throughput."""
 
 

@@ -16,7 +16,7 @@ Outputs = Mapping[str, NDArray[np.generic]]
 PIECE = 1 << 16
 """Elements compared at a time. Whole arrays as float64 would count as the backend's peak memory, and page-fault."""
 
-SMALL_ITEM = 0.1
+SMALL_SAMPLE = 0.1
 """Share of the batch's root mean square norm. The distance of a sample with a smaller norm, such as one whose outputs
 are almost zero, is divided by this share instead: otherwise rounding alone could give any relative distance."""
 
@@ -76,11 +76,11 @@ def worst(parts: Iterable[Parity]) -> Parity | None:
         cosine=None if nonfinite else min(1.0 if part.cosine is None else part.cosine for part in found),
         top1_agreement=sum(a * n for a, n in agreements) / counted if counted else None,
         nonfinite=nonfinite,
-        **worst_item(found),
+        **worst_sample(found),
     )
 
 
-def worst_item(parts: Sequence[Parity]) -> dict[str, float | None]:
+def worst_sample(parts: Sequence[Parity]) -> dict[str, float | None]:
     """The fields of the worst sample over several comparisons; None where one of them did not compare samples."""
     distances, cosines = [part.item_relative_l2 for part in parts], [part.item_cosine for part in parts]
     return {
@@ -124,13 +124,13 @@ class _Sums:
     """The reference holds NaN."""
 
     @classmethod
-    def of(cls, output: NDArray[np.generic], reference: NDArray[np.generic], items: int) -> _Sums:
+    def of(cls, output: NDArray[np.generic], reference: NDArray[np.generic], samples: int) -> _Sums:
         """The sums of two arrays of one shape; where only one of them is not finite, only the number of such values.
 
-        items: samples of the batch. An array whose first axis has another length counts as one sample.
+        samples: of the batch. An array whose first axis has another length counts as one sample.
         """
         # Not by numpy.linalg: unless BLAS threads are limited (`run` does), they take cores from a backend's threads.
-        rows = items if output.ndim and output.shape[0] == items else 1
+        rows = samples if output.ndim and output.shape[0] == samples else 1
         ours, theirs = output.reshape(rows, -1), reference.reshape(rows, -1)
         sums = np.zeros((4, rows))
         max_abs, nonfinite, undefined = 0.0, 0, False
@@ -160,7 +160,7 @@ class _Sums:
         return min(float(self.product.sum()) / norms, 1.0) if norms else float(self.relative_l2() == 0.0)
 
     def item_relative_l2(self) -> float:
-        """The largest ‖o − r‖ / ‖r‖ of one sample; SMALL_ITEM applies to samples that are small beside the others."""
+        """The largest ‖o − r‖ / ‖r‖ of one sample; SMALL_SAMPLE applies to samples that are small beside the others."""
         scale = np.maximum(self.reference, self._small)
         return math.sqrt(float(np.max(self.difference / scale))) if self._small else self.relative_l2()
 
@@ -176,7 +176,7 @@ class _Sums:
     @property
     def _small(self) -> float:
         """Square of the norm below which a sample counts as small."""
-        return SMALL_ITEM**2 * float(self.reference.mean())
+        return SMALL_SAMPLE**2 * float(self.reference.mean())
 
 
 def _pieces(rows: int, columns: int) -> Iterator[tuple[slice, slice]]:

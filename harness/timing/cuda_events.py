@@ -41,7 +41,7 @@ class Marks:
         self.record = tuple(partial(event.record, on) for event, on in zip(self._events, streams, strict=True))
         self.wait = self._events[-1].synchronize
 
-    def gate(self, index: int, stream: Any) -> Callable[[], None]:
+    def stream_wait(self, index: int, stream: Any) -> Callable[[], None]:
         """A call that makes all later work on a stream wait for the latest record of an event."""
         return partial(stream.wait_for_event, self._events[index])
 

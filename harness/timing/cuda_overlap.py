@@ -83,7 +83,7 @@ class _Flight:
         marks = Marks([inward, inward, stream, stream, outward, outward])
         self._calls = backend.upload, backend.infer, backend.download
         self._records = marks.record
-        self._gates = marks.gate(1, stream), marks.gate(3, outward)
+        self._waits = marks.stream_wait(1, stream), marks.stream_wait(3, outward)
         self._between_ns, self.wait = marks.between_ns, marks.wait
         self.start = self._submitted = 0
 
@@ -91,7 +91,7 @@ class _Flight:
         """Enqueue the selected batch: upload, pass, download, each between its events."""
         upload, infer, download = self._calls
         begin, uploaded, begin_pass, computed, begin_download, end = self._records
-        await_upload, await_pass = self._gates
+        await_upload, await_pass = self._waits
         self.start = clock.now_ns()
         begin()
         upload()

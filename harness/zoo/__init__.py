@@ -283,7 +283,7 @@ _OWN: Mapping[str, tuple[str, str, str]] = {
     "hf": ("harness.zoo.families.transformer", "English sentences through the model's own tokenizer", "Hugging Face,"),
     "module": ("harness.zoo.families.own_module", "variations of the function's example inputs", "your function"),
     "pt2": ("harness.zoo.families.exported_program", "the program's example inputs", "your program"),
-    "pickle": ("harness.zoo.families.pickled_module", "the items that harness.api was given", "your object"),
+    "pickle": ("harness.zoo.families.pickled_module", "the samples that harness.api was given", "your object"),
     "onnx": (
         "harness.zoo.families.own_onnx",
         "as the graph's inputs ask: photographs, sentences or seeded numbers",

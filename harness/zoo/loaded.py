@@ -33,7 +33,7 @@ class Raw:
     """The same inputs as a caller has them (texts in UTF-8, or JPEG files), and how to make arrays from them and an
     answer from the outputs."""
 
-    items: tuple[bytes, ...]
+    samples: tuple[bytes, ...]
     preparation: Preparation
     answer: Answer
 
@@ -140,10 +140,10 @@ def batch_first(outputs: Arrays, axes: Axes) -> Arrays:
     }
 
 
-def as_taken(items: Arrays, axes: Axes) -> Arrays:
+def as_taken(samples: Arrays, axes: Axes) -> Arrays:
     """Arrays with the sample axis first → as the model takes them: the batch on its axis, shared inputs once."""
     found: Arrays = {}
-    for name, values in items.items():
+    for name, values in samples.items():
         axis = axes.get(name, 0)
         if axis is None:
             found[name] = np.array(values[0])
@@ -152,9 +152,9 @@ def as_taken(items: Arrays, axes: Axes) -> Arrays:
     return found
 
 
-def item_first(taken: Arrays, axes: Axes) -> Arrays:
+def sample_first(taken: Arrays, axes: Axes) -> Arrays:
     """The opposite of as_taken(): a shared input is repeated for each sample."""
-    count = items_of(taken, axes)
+    count = samples_of(taken, axes)
     found: Arrays = {}
     for name, values in taken.items():
         axis = axes.get(name, 0)
@@ -163,7 +163,7 @@ def item_first(taken: Arrays, axes: Axes) -> Arrays:
     return found
 
 
-def items_of(taken: Arrays, axes: Axes) -> int:
+def samples_of(taken: Arrays, axes: Axes) -> int:
     """The number of samples in a batch."""
     own = next(name for name in taken if axes.get(name, 0) is not None)
     return int(taken[own].shape[axes.get(own, 0) or 0])

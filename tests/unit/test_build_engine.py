@@ -15,7 +15,16 @@ from harness import build_engine
 from harness.core import store
 from harness.core.errors import ExportError, UnavailableError
 from harness.core.layout import ModelFolder, Models, Results
-from harness.core.schemas import Artifact, EngineRecord, ExportRecord, Gate, InputSet, OnnxArtifact, Plan, TensorSpec
+from harness.core.schemas import (
+    Artifact,
+    EngineRecord,
+    ExportRecord,
+    InputSet,
+    OnnxArtifact,
+    Plan,
+    TensorSpec,
+    Tolerance,
+)
 from tests.fixtures import tensorrt, tensorrt_builder
 from tests.fixtures.computing_gpu import FakeGpu
 from tests.fixtures.nvml import FakeDriver, FakeNvml
@@ -58,7 +67,7 @@ class Folder:
         ]
         plan: Plan = plan_of((RESNET,), cases).model_copy(update={"device": "cuda"})
         measurement = plan.measurement.model_copy(update={"parity_samples": len(SAMPLES)})
-        gates = {"fp16": Gate(relative_l2=1e-2), "fp32": Gate(relative_l2=1e-4)}
+        gates = {"fp16": Tolerance(relative_l2=1e-2), "fp32": Tolerance(relative_l2=1e-4)}
         store.save(Results(self.root).plan, plan.model_copy(update={"measurement": measurement, "gates": gates}))
 
     def export(self, **model: Any) -> None:
@@ -109,13 +118,13 @@ def folder(tmp_path: Path, gpu: FakeGpu) -> Folder:
 def test_an_engine_is_built_checked_and_described(folder: Folder) -> None:
     folder.build()
     (record,) = folder.records()
-    assert (record.tensorrt, record.gpu, record.sm, record.driver) == ("8.6.0", "A Card", "9.0", "580.1")
+    assert (record.tensorrt, record.gpu, record.sm, record.driver) == ("8.6.0", "A GPU", "9.0", "580.1")
     assert record.engine.path.startswith("engines/fp16-b8-")
     assert record.engine.sha256 == store.sha256_file(folder.model.root / record.engine.path)
     assert record.parity.samples >= len(SAMPLES)
     assert record.parity.relative_l2 == 0.0
     assert record.kept_fp32 == ()
-    assert record.timing_cache_sha256 == store.sha256_file(folder.models.timing_cache("8.6.0", "A Card"))
+    assert record.timing_cache_sha256 == store.sha256_file(folder.models.timing_cache("8.6.0", "A GPU"))
 
 
 def test_only_what_changed_is_built_again(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,7 +221,7 @@ def test_fp32_is_never_built_with_layers_kept(folder: Folder) -> None:
 def test_what_one_engine_learned_the_next_one_is_given(folder: Folder) -> None:
     folder.plan(("tensorrt", 1, STATIC), ("tensorrt", 8, STATIC))
     folder.build()
-    assert folder.models.timing_cache("8.6.0", "A Card").read_bytes() == b"+kernels+kernels"
+    assert folder.models.timing_cache("8.6.0", "A GPU").read_bytes() == b"+kernels+kernels"
 
 
 def test_an_engine_that_cannot_be_checked_does_not_keep_the_others_from_being_built(

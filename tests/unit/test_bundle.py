@@ -109,8 +109,8 @@ def test_a_whole_bundle_verifies(copy: Run, capsys: pytest.CaptureFixture[str]) 
 def test_the_bundle_has_everything_that_the_report_was_made_of(packed: tuple[Run, Files]) -> None:
     run, files = packed
     plan = store.load(run.results.plan, Plan, "make plan")
-    owed = [case for case in plan.cases if case.skip_reason is None]
-    raw = {f"results/raw/{case.case_id}/{number}.json" for case in owed for number in (1, 2)}
+    planned = [case for case in plan.cases if case.skip_reason is None]
+    raw = {f"results/raw/{case.case_id}/{number}.json" for case in planned for number in (1, 2)}
     usage = {name.replace(".json", ".usage.json") for name in raw}
     rest = {"plan.json", "summary.json", "summary.csv", "environments/c0ffee123456.json"}
     rest |= {"report.md", "report-details.md"}

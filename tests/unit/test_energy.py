@@ -14,7 +14,7 @@ import pytest
 from harness import energy
 from harness.core import store
 from harness.core.errors import CasesFailedError, UnavailableError, UsageError
-from harness.core.host.gpu import Card
+from harness.core.host.gpu import GpuHandle
 from harness.core.layout import Results
 from harness.core.protocol import Job
 from harness.core.schemas import Block, Energy, Failed, Measured
@@ -72,7 +72,7 @@ def test_a_case_is_saved_with_its_energy_and_a_failed_one_is_named(
     assert not results.energy_file(BAD.case_id).exists()
     said = capsys.readouterr()
     assert "70 W idle" in said.out
-    assert f"{GOOD.case_id}: 2.58 J an inference, 0.645 J an item, at 500 W" in said.out
+    assert f"{GOOD.case_id}: 2.58 J an inference, 0.645 J a sample, at 500 W" in said.out
     assert BAD.case_id in said.err
 
 
@@ -105,13 +105,13 @@ def test_a_plan_for_a_cpu_and_a_short_window_are_refused(results: Results) -> No
 
 
 def test_a_card_without_a_counter_and_a_card_in_use_are_refused() -> None:
-    blind = Card(
+    blind = GpuHandle(
         FakeNvml(DeviceGetTotalEnergyConsumption=NVMLError_NotSupported(), DeviceGetComputeRunningProcesses=[]), "card"
     )
     with pytest.raises(UnavailableError, match="does not count its energy"):
         energy_meter.idle(blind, 0)
     with pytest.raises(UnavailableError, match="in use"):
-        energy_meter.idle(Card(FakeNvml(), "the card"), 0)
+        energy_meter.idle(GpuHandle(FakeNvml(), "the card"), 0)
 
 
 def test_a_setting_that_tuning_dropped_is_not_metered(

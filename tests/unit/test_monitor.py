@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from harness.core import store
-from harness.core.host.gpu import Card
+from harness.core.host.gpu import GpuHandle
 from harness.core.layout import Results
 from harness.core.protocol import Watch
 from harness.core.schemas import Usage
@@ -118,7 +118,7 @@ def test_a_record_goes_where_the_message_says(tmp_path: Path) -> None:
 def test_a_look_at_the_card_belongs_to_the_phase_in_which_it_is_taken() -> None:
     library = FakeNvml(DeviceGetComputeRunningProcesses=[SimpleNamespace(pid=WATCH.pid)])
     found = watched(FakeProbe())
-    found.gpu = GpuProbe(Card(library, "the card"))
+    found.gpu = GpuProbe(GpuHandle(library, "the card"))
     found.enter("measure")
     found.look()
     found.enter("outputs check")
@@ -134,7 +134,7 @@ def test_memory_of_the_card_is_read_before_the_process_comes_to_it(monkeypatch: 
         return FakeProbe()
 
     monkeypatch.setattr(monitor, "Probe", probe)
-    found = WatchedProcess.begin(WATCH, Card(library, "the card"))
+    found = WatchedProcess.begin(WATCH, GpuHandle(library, "the card"))
     assert order == ["DeviceGetMemoryInfo"]
     assert found.record(View()).gpu_memory_before_bytes == 5 << 30
 

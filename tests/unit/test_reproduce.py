@@ -98,7 +98,7 @@ def test_another_card_ends_with_zero_and_is_named(place: Place, capsys: pytest.C
     place.put(cards=["NVIDIA H100 80GB HBM3"], ratios=[])
     place.judge(summary())
     assert "a-claim: 2 NOT COMPARABLE." in capsys.readouterr().out
-    assert f"1. card: published NVIDIA H100 80GB HBM3, here {XEON}" in place.report()
+    assert f"1. device: published NVIDIA H100 80GB HBM3, here {XEON}" in place.report()
 
 
 def test_the_exit_code_and_two_lines_of_the_program(place: Place) -> None:
@@ -230,7 +230,7 @@ def test_our_own_run_on_another_machine_names_what_differs(place: Place, monkeyp
     found = store.load(own.reproduction, Reproduction, "make reproduce")
     assert {row.verdict for row in found.rows} == {"NOT COMPARABLE"}
     [row] = [row for row in found.rows if row.name == "resnet50-torch-script-cpu-fp32-b1"]
-    assert {"card", "machine.cpu"} <= {one.name for one in row.differences if one.refuses}
+    assert {"device", "machine.cpu"} <= {one.name for one in row.differences if one.refuses}
 
 
 def test_mistakes_of_the_caller(place: Place) -> None:

@@ -70,7 +70,7 @@ def test_limits_are_saved_with_the_card_and_the_environment(
 ) -> None:
     results = planned(tmp_path)
     found = run(results)
-    assert (found.device, found.uuid) == ("A Card", f"GPU-{CARD}")
+    assert (found.device, found.uuid) == ("A GPU", f"GPU-{CARD}")
     assert found.flops == {"fp32": 50e12, "fp16": 700e12}
     assert (found.copy_bytes_per_s, found.launch_ns) == (3e12, 1_150.0)
     assert (found.h2d_bytes_per_s, found.d2h_bytes_per_s) == (55e9, 54e9)
@@ -80,7 +80,7 @@ def test_limits_are_saved_with_the_card_and_the_environment(
     assert here.software.build == {"torch_cuda_runtime": "13.0"}
     assert peaks.calls[0] == "require"
     said = capsys.readouterr().out
-    assert said == "A Card: 50 fp32, 700 fp16 TFLOP/s, copies 3,000 GB/s, 1.15 µs a kernel.\n"
+    assert said == "A GPU: 50 fp32, 700 fp16 TFLOP/s, copies 3,000 GB/s, 1.15 µs a kernel.\n"
 
 
 def test_limits_of_this_card_are_kept_and_of_another_or_forced_are_not(tmp_path: Path, peaks: FakePeaks) -> None:
@@ -181,7 +181,7 @@ def test_the_limits_of_a_cpu_are_measured_anew_where_they_do_not_fit(
     planned_on_cpu(tmp_path, ("openvino", "fp32", "1-thread"))
     run_on_cpu(results)
     assert cpu.asked[2:] == [([2], ["fp32"]), ([2], ["fp32", "bf16"]), ([1], ["fp32"])]
-    store.save(results.roof, Roof.model_construct(device="A Card"))
+    store.save(results.roof, Roof.model_construct(device="A GPU"))
     assert run_on_cpu(results).of(1) is not None
 
 

@@ -1,4 +1,4 @@
-"""run's loop over further rounds, with a crew that a test makes up."""
+"""run's loop over further rounds, with a pool that a test makes up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.synthetic_results import RESNET, case_of, failed, measured, plan_of
 CASES = [case_of(RESNET, backend, "fp32", 1) for backend in ("torch-eager", "openvino")]
 
 
-class Crew:
+class WorkerPool:
     """Measures at once; the rounds of openvino from `failing` on fail."""
 
     def __init__(self, failing: int = 99) -> None:
@@ -33,30 +33,30 @@ class Crew:
         return measured(case, RESNET, number, latency_ns=(latency,) * 10)
 
 
-def ran(crew: Any, **settings: Any) -> int:
+def ran(pool: Any, **settings: Any) -> int:
     plan = plan_of((RESNET,), CASES, rounds=2)
     plan = plan.model_copy(update={"measurement": plan.measurement.model_copy(update=settings)})
-    return run._measure_all(plan, schedule(CASES, 2, 1), Finished(), crew, 0.0)
+    return run._measure_all(plan, schedule(CASES, 2, 1), Finished(), pool, 0.0)
 
 
 def test_rounds_go_on_to_the_limit() -> None:
-    crew = Crew()
-    assert ran(crew, max_rounds=4) == 0
-    assert sorted(crew.turns) == [(number, name) for number in (1, 2, 3, 4) for name in ("openvino", "torch-eager")]
+    pool = WorkerPool()
+    assert ran(pool, max_rounds=4) == 0
+    assert sorted(pool.turns) == [(number, name) for number in (1, 2, 3, 4) for name in ("openvino", "torch-eager")]
 
 
 def test_a_case_that_fails_is_not_tried_again_in_every_pass() -> None:
-    crew = Crew(failing=3)
-    assert ran(crew, max_rounds=5) == 1
-    assert [number for number, name in crew.turns if name == "openvino"] == [1, 2, 3]
-    assert [number for number, name in crew.turns if name == "torch-eager"] == [1, 2, 3, 4, 5]
+    pool = WorkerPool(failing=3)
+    assert ran(pool, max_rounds=5) == 1
+    assert [number for number, name in pool.turns if name == "openvino"] == [1, 2, 3]
+    assert [number for number, name in pool.turns if name == "torch-eager"] == [1, 2, 3, 4, 5]
 
 
 def test_the_budget_ends_a_pass_in_its_middle_and_never_the_planned_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    crew = Crew()
-    monkeypatch.setattr(run, "now_ns", lambda: len(crew.turns) * 1_000_000_000)
-    assert ran(crew, max_rounds=9, budget_s=5.0) == 0
-    assert len(crew.turns) == 5
-    crew = Crew()
-    assert ran(crew, max_rounds=9, budget_s=0.5) == 0
-    assert len(crew.turns) == 4
+    pool = WorkerPool()
+    monkeypatch.setattr(run, "now_ns", lambda: len(pool.turns) * 1_000_000_000)
+    assert ran(pool, max_rounds=9, budget_s=5.0) == 0
+    assert len(pool.turns) == 5
+    pool = WorkerPool()
+    assert ran(pool, max_rounds=9, budget_s=0.5) == 0
+    assert len(pool.turns) == 4

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.backends import BACKENDS
-from harness.backends.base import tells_full_memory
+from harness.backends.base import is_out_of_memory
 from harness.backends.loads import artifacts
 from harness.core.protocol import Job
 from harness.core.schemas import Measurement
@@ -40,7 +40,7 @@ def test_a_record_names_the_files_that_its_case_loads_and_no_others() -> None:
     ],
 )
 def test_every_library_s_way_to_say_that_memory_is_over_is_understood(message: str) -> None:
-    assert tells_full_memory(message)
+    assert is_out_of_memory(message)
 
 
 def job_of(tmp_path: Path) -> Job:

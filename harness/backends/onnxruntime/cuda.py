@@ -78,7 +78,7 @@ class OnnxRuntimeOnGpu(Backend):
             self._kinds = {one.name: np.dtype(_TYPES[one.type]) for one in self._session.get_inputs()}
             prepared = [self._typed(batch) for batch in self.job.batches]
             first = self._first_run(prepared[0])
-            self._ran = self._told_by_first_run()
+            self._ran = self._nodes_of_first_run()
         outputs = {name: self._cuda.empty(value.shape, value.dtype) for name, value in first.items()}
         self._buffers = Buffers(self._cuda, self.job, prepared, outputs)
         self._bindings = [self._bind(tied) for tied in self._buffers.sets]
@@ -147,7 +147,7 @@ class OnnxRuntimeOnGpu(Backend):
         """ONNX Runtime's own build line, and the CUDA that it was built for."""
         from onnxruntime.capi import build_and_package_info as info  # noqa: PLC0415
 
-        cuda = getattr(info, "cuda_version", "not told")
+        cuda = getattr(info, "cuda_version", "unknown")
         return {"onnxruntime": ort.get_build_info(), "onnxruntime_cuda": str(cuda)}
 
     def close(self) -> None:
@@ -159,7 +159,7 @@ class OnnxRuntimeOnGpu(Backend):
         file = self.job.folder / self._artifact.path
         return Wanted(file, self._providers(), self.job.threads, folder / "profile")
 
-    def _told_by_first_run(self) -> Sequence[Ran]:
+    def _nodes_of_first_run(self) -> Sequence[Ran]:
         """Its nodes; the session profiles nothing more."""
         return nodes_of(json.loads(Path(self._session.end_profiling()).read_bytes()))
 

@@ -17,8 +17,8 @@ from harness.backends.base import BackendJob
 from harness.backends.onnx_node_names import (
     exported_graph,
     fused,
+    named_by_themselves,
     read_graph,
-    told_by_themselves,
 )
 from harness.backends.onnxruntime.cuda import OnnxRuntimeOnGpu
 from harness.backends.onnxruntime.placement import Ran
@@ -50,7 +50,7 @@ class _ProfiledOnGpu(OnnxRuntimeOnGpu):
     def _wanted(self, folder: Path) -> Wanted:
         return replace(super()._wanted(self._folder), graph=self.graph)
 
-    def _told_by_first_run(self) -> Sequence[Ran]:
+    def _nodes_of_first_run(self) -> Sequence[Ran]:
         return ()
 
 
@@ -84,14 +84,14 @@ def profile(job: BackendJob, folder: Path, runs: int) -> PartsProfile:
 
 def _nodes(job: BackendJob, folder: Path, runs: int) -> _Nodes:
     try:
-        return _told(job, folder, runs)
+        return _profiled_nodes(job, folder, runs)
     except StorageError:
         raise
     except Exception as error:  # kernels are still listed, and this reason is shown with them
         return _Nodes((), (f"No layers: {reason(error)}",))
 
 
-def _told(job: BackendJob, folder: Path, runs: int) -> _Nodes:
+def _profiled_nodes(job: BackendJob, folder: Path, runs: int) -> _Nodes:
     original, unknown = exported_graph(job)
     with tempfile.TemporaryDirectory(prefix="inferometer-") as scratch:
         backend = _ProfiledOnGpu(job, Path(scratch))
@@ -104,5 +104,5 @@ def _told(job: BackendJob, folder: Path, runs: int) -> _Nodes:
     if share < LEAST:
         return _Nodes((), (f"No layers: only {share:.0%} of the GPU's time was launched within a node.",))
     found = fused(original, kernels) if original.nodes else {}
-    members = told_by_themselves(kernels) | {name: nodes for name, nodes in found.items() if nodes}
+    members = named_by_themselves(kernels) | {name: nodes for name, nodes in found.items() if nodes}
     return _Nodes(rows_of(runs_of(placed)[-watched.runs :], members), unknown)

@@ -105,15 +105,15 @@ _TRUNCATED_US = 1.0
 
 
 def on_gpu(
-    told: Sequence[Event], told_from_ns: int, trace: Sequence[Event], trace_from_ns: int
+    profiled: Sequence[Event], profile_from_ns: int, trace: Sequence[Event], trace_from_ns: int
 ) -> tuple[list[Event], float]:
     """(ONNX Runtime's events, nodes with the GPU's time in µs in place of the host's; the share of the GPU's time that
     belongs to nodes, 0 without GPU time).
 
-    told: ONNX Runtime's profile. trace: torch.profiler's. told_from_ns, trace_from_ns: when their times begin.
+    profiled: ONNX Runtime's profile. trace: torch.profiler's. profile_from_ns, trace_from_ns: when their times begin.
     """
-    shift_us = (trace_from_ns - told_from_ns) / 1e3
-    nodes = sorted(filter(is_node, told), key=lambda event: event["ts"])
+    shift_us = (trace_from_ns - profile_from_ns) / 1e3
+    nodes = sorted(filter(is_node, profiled), key=lambda event: event["ts"])
     starts = [event["ts"] for event in nodes]
     lasting: dict[int | None, float] = {}
     for event in trace:
@@ -130,6 +130,6 @@ def on_gpu(
         if place >= 0 and at <= starts[place] + nodes[place]["dur"] + _TRUNCATED_US:
             spent[place] += lasting[launch]
     every = sum(lasting.values())
-    others = [event for event in told if not is_node(event)]
+    others = [event for event in profiled if not is_node(event)]
     found = [{**event, "dur": work_us} for event, work_us in zip(nodes, spent, strict=True)]
     return [*others, *found], sum(spent) / every if every else 0.0

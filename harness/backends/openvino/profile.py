@@ -132,12 +132,12 @@ def _averages_ns(backend: OpenVino) -> dict[str, int]:
 
 
 def _executed(node: Any) -> Executed:
-    told = {key: str(value.astype(str)) for key, value in node.get_rt_info().items()}
+    info = {key: str(value.astype(str)) for key, value in node.get_rt_info().items()}
     outputs = [output for output in node.outputs() if output.get_partial_shape().is_static]
     return Executed(
         name=node.get_friendly_name(),
-        kind=told["layerType"],
-        members=tuple(filter(None, told.get("originalLayersNames", "").split(","))),
+        kind=info["layerType"],
+        members=tuple(filter(None, info.get("originalLayersNames", "").split(","))),
         shapes=tuple(tuple(output.get_shape()) for output in outputs),
         output_bytes=sum(
             output.get_tensor().get_element_type().size * math.prod(output.get_shape()) for output in outputs

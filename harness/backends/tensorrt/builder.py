@@ -39,14 +39,14 @@ def build(request: EngineRequest, onnx: Path, timing_cache: bytes, protect: bool
     network = versions.make_network(builder)
     parser = tensorrt.OnnxParser(network, log)
     if not parser.parse_from_file(str(onnx)):
-        found = [_told(parser.get_error(index)) for index in range(parser.num_errors)]
+        found = [_parser_error(parser.get_error(index)) for index in range(parser.num_errors)]
         raise ExportError(
             f"TensorRT {versions.version()} does not read {onnx}: {' | '.join(found or log.errors)}",
             "Export the model again with an older operator set, or leave tensorrt out of its rows.",
         )
     config = builder.create_builder_config()
     versions.set_precision(config, request.precision)
-    told = versions.configure(config, request)
+    configured = versions.configure(config, request)
     if request.fp16_io:
         versions.fp16_ends(network)
     kept = _sensitive(network) if protect else []
@@ -61,7 +61,7 @@ def build(request: EngineRequest, onnx: Path, timing_cache: bytes, protect: bool
             "Smaller shapes, another precision or more free GPU memory may help.",
         )
     grown = config.get_timing_cache().serialize()
-    return Built(bytes(engine), bytes(grown), tuple(layer.name for layer in kept), told)
+    return Built(bytes(engine), bytes(grown), tuple(layer.name for layer in kept), configured)
 
 
 def _builder(log: Log) -> Any:
@@ -109,6 +109,6 @@ def _is_floating(layer: Any) -> bool:
     return layer.num_outputs > 0 and layer.get_output(0).dtype in (tensorrt.float32, tensorrt.float16)
 
 
-def _told(error: Any) -> str:
+def _parser_error(error: Any) -> str:
     """One of the parser's errors with the node that it is about."""
     return f"node {error.node()}: {error.desc()}"

@@ -49,8 +49,8 @@ def requests(
     found: dict[str, EngineRequest] = {}
     for case, options in cases:
         dynamic = options.get("profiles") == "dynamic"
-        kin = [other for other, theirs in cases if other.precision == case.precision and theirs == options]
-        shapes = kin if dynamic else [case]
+        alike = [other for other, theirs in cases if other.precision == case.precision and theirs == options]
+        shapes = alike if dynamic else [case]
         onnx = source[case.precision]
         request = EngineRequest(
             onnx=onnx.path,

@@ -14,8 +14,8 @@ from harness.backends.base import (
     Backend,
     BackendJob,
     Batch,
+    is_out_of_memory,
     out_of_memory,
-    tells_full_memory,
 )
 from harness.backends.cuda.buffers import Buffers, Tied
 from harness.backends.cuda.context import Cuda, DeviceArray
@@ -181,7 +181,7 @@ class TensorRt(Backend):
 
     def _refused(self, what: str) -> CaseError:
         reasons = " | ".join(self._log.errors) or "TensorRT gave no reason"
-        if tells_full_memory(reasons):
+        if is_out_of_memory(reasons):
             return self._out_of_memory()
         return CaseError(
             f"The engine {self._record.engine.path} {what}: {reasons}", "Build it again: `make engines FORCE=1`."

@@ -99,25 +99,25 @@ def fp16_ends(network: Any) -> None:
 
 def configure(config: Any, request: EngineRequest) -> dict[str, str]:
     """Workspace, optimisation level, compatibility, tactic sources; returns the settings made, in words."""
-    told: dict[str, str] = {}
+    configured: dict[str, str] = {}
     if request.workspace_bytes is not None:
         config.set_memory_pool_limit(tensorrt.MemoryPoolType.WORKSPACE, request.workspace_bytes)
-        told["workspace_bytes"] = str(request.workspace_bytes)
+        configured["workspace_bytes"] = str(request.workspace_bytes)
     if request.optimization_level is not None:
         config.builder_optimization_level = request.optimization_level
-    told["optimization_level"] = str(config.builder_optimization_level)
+    configured["optimization_level"] = str(config.builder_optimization_level)
     config.profiling_verbosity = tensorrt.ProfilingVerbosity.DETAILED
     if request.hardware_compatible:
         config.hardware_compatibility_level = tensorrt.HardwareCompatibilityLevel.AMPERE_PLUS
-        told["hardware_compatible"] = "AMPERE_PLUS"
+        configured["hardware_compatible"] = "AMPERE_PLUS"
     if request.version_compatible:
         config.set_flag(tensorrt.BuilderFlag.VERSION_COMPATIBLE)
-        told["version_compatible"] = "yes"
+        configured["version_compatible"] = "yes"
     sources = _tactic_sources()
     if sources:
         config.set_tactic_sources(sum(1 << int(getattr(tensorrt.TacticSource, name)) for name in sources))
-    told["tactic_sources"] = ", ".join(sources) or "the library's own"
-    return told
+    configured["tactic_sources"] = ", ".join(sources) or "the library's own"
+    return configured
 
 
 def _tactic_sources() -> tuple[str, ...]:
@@ -154,5 +154,5 @@ class Log(tensorrt.ILogger):  # type: ignore[misc]
 def here() -> EnginePlace:
     """TensorRT of this interpreter and the first visible GPU. ImportError without TensorRT, UnavailableError without
     NVML."""
-    card = gpu.facts()
-    return EnginePlace(version(), card.name, card.sm, card.driver)
+    facts = gpu.facts()
+    return EnginePlace(version(), facts.name, facts.sm, facts.driver)

@@ -21,12 +21,16 @@ _COMPILERS = {"cpu": ("CXX", "g++", "clang++"), "cuda": ("CC", "gcc", "clang")}
 the launcher of every kernel as C."""
 
 
+MOST_OBJECTS = 1024
+"""Compiled objects of one module in one process."""
+
+
 def require_compiler(device: Device) -> None:
-    """Raise CaseError where torch.compile would find no compiler."""
+    """Raise CaseError where the compiler that Inductor calls is missing."""
     variable, *names = _COMPILERS[device]
     if not any(shutil.which(name) for name in (os.environ.get(variable, names[0]), *names)):
         raise CaseError(
-            f"torch.compile needs a compiler ({' or '.join(names)}) and there is none.",
+            f"Inductor needs a compiler ({' or '.join(names)}) and there is none.",
             f"Install one: apt-get install {names[0]}. The image inferometer:cpu-compile has one.",
         )
 
@@ -52,6 +56,8 @@ class TorchCompile(TorchBackend):
         # Read whenever something is compiled, also by the compiling processes that start from here on.
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(self._cache)
         os.environ["TRITON_CACHE_DIR"] = str(self._cache / "triton")
+        # A service compiles one object a batch size and worker from the same code: none may fall back to eager.
+        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_OBJECTS)
         counters.clear()
         super().compile()
         self._recorded = self._cuda_graphs()

@@ -45,8 +45,8 @@ _OWN = frozenset(
 def runtime_variables(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
     """{VARIABLES: settings of the shell}; empty where none is set."""
     names = (name for name in sorted(variables) if name.startswith(_LIBRARIES) or name in _ALONE)
-    told = [f"{name}={portable(variables[name])}" for name in names if name not in _OWN]
-    return {VARIABLES: ", ".join(told)} if told else {}
+    settings = [f"{name}={portable(variables[name])}" for name in names if name not in _OWN]
+    return {VARIABLES: ", ".join(settings)} if settings else {}
 
 
 ALLOCATOR = "memory allocator"
@@ -60,13 +60,13 @@ def allocator_settings(variables: Mapping[str, str] = os.environ) -> dict[str, s
 
     Source: mallopt(3) for MALLOC_…, the GNU C library's manual for GLIBC_TUNABLES.
     """
-    told = [f"{name}={variables[name]}" for name in sorted(variables) if name.startswith("MALLOC_")]
+    settings = [f"{name}={variables[name]}" for name in sorted(variables) if name.startswith("MALLOC_")]
     tunables = variables.get("GLIBC_TUNABLES", "")
     if "glibc.malloc." in tunables:
-        told.append(f"GLIBC_TUNABLES={tunables}")
+        settings.append(f"GLIBC_TUNABLES={tunables}")
     files = [Path(name).name for name in variables.get("LD_PRELOAD", "").replace(":", " ").split()]
-    told += [f"LD_PRELOAD={name}" for name in files if any(known in name for known in _PRELOADED)]
-    return {ALLOCATOR: ", ".join(told)} if told else {}
+    settings += [f"LD_PRELOAD={name}" for name in files if any(known in name for known in _PRELOADED)]
+    return {ALLOCATOR: ", ".join(settings)} if settings else {}
 
 
 LIBRARIES = (
@@ -118,8 +118,8 @@ def collect(build: dict[str, str], device: Device = "cpu", also: Iterable[str] =
     also: distributions, besides LIBRARIES, whose versions affect a number.
     On a GPU this starts CUDA's driver in the process and raises UnavailableError where NVML cannot identify the GPU.
     """
-    card = gpu.facts() if device == "cuda" else None
-    return Environment(machine=_machine(), limits=_limits(), software=_software(build, also), gpu=card)
+    gpu_facts = gpu.facts() if device == "cuda" else None
+    return Environment(machine=_machine(), limits=_limits(), software=_software(build, also), gpu=gpu_facts)
 
 
 def environment_id(environment: Environment) -> str:

@@ -53,6 +53,13 @@ class Driver:
             raise _unavailable(f"the NVIDIA driver does not report its version (cuDriverGetVersion returned {code})")
         return number.value // 1000, number.value % 1000 // 10
 
+    def count(self) -> int:
+        """Number of GPUs that this process may use."""
+        found = ctypes.c_int()
+        if code := self.library.cuDeviceGetCount(ctypes.byref(found)):
+            raise _unavailable(f"the NVIDIA driver does not count its GPUs (cuDeviceGetCount returned {code})")
+        return found.value
+
     def first_uuid(self) -> UUID:
         """UUID of CUDA's device 0 in this process: a GPU or a MIG instance of a GPU."""
         device, found = ctypes.c_int(), (ctypes.c_ubyte * 16)()
@@ -106,7 +113,7 @@ def _needed() -> tuple[int, str]:
 
 
 @dataclass(frozen=True)
-class Card:
+class GpuHandle:
     """One GPU. Where MIG is on, the whole GPU of the instance, since only a whole GPU has clocks and power.
 
     instance: UUID of the MIG instance that CUDA uses; None where it uses a whole GPU.
@@ -117,7 +124,7 @@ class Card:
     instance: str | None = None
 
     def ask(self, function: str, *arguments: Any) -> Any | Unavailable:
-        """The result of `nvml<function>(card, *arguments)`."""
+        """The result of `nvml<function>(handle, *arguments)`."""
         return self._call(f"nvml{function}", self.handle, *arguments)
 
     def ask_system(self, function: str) -> Any | Unavailable:
@@ -138,7 +145,7 @@ class Card:
             return Unavailable(unavailable=f"{name}: {error}")
 
 
-def first_card() -> Card:
+def first_gpu() -> GpuHandle:
     """The GPU that is CUDA's device 0 in this process. NVML stays initialised until the process ends.
 
     Starts the CUDA driver (this module's docstring says where that is not allowed). Raises UnavailableError.
@@ -154,10 +161,10 @@ def first_card() -> Card:
     try:
         library.nvmlInit()
         try:
-            return Card(library, library.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"))
+            return GpuHandle(library, library.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"))
         except library.NVMLError_NotFound:
             part = library.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}")
-            return Card(library, library.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(part), f"MIG-{uuid}")
+            return GpuHandle(library, library.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(part), f"MIG-{uuid}")
     except library.NVMLError as error:
         raise UnavailableError(
             f"NVML does not give access to the GPU {uuid}: {error}.",
@@ -168,32 +175,49 @@ def first_card() -> Card:
 
 def facts() -> Gpu:
     """Facts of the GPU that is CUDA's device 0 here. Raises UnavailableError where NVML cannot identify it."""
-    return facts_of(first_card())
+    return facts_of(first_gpu())
 
 
-def facts_of(card: Card) -> Gpu:
+def facts_of(handle: GpuHandle) -> Gpu:
     """Facts of one GPU, without its current clocks and PCIe speed: both fall while the GPU is idle."""
     return Gpu(
-        name=_owed(card.ask("DeviceGetName")),
-        uuid=_owed(card.ask("DeviceGetUUID")),
-        sm=_dotted(_owed(card.ask("DeviceGetCudaComputeCapability"))),
-        memory_bytes=_owed(card.ask("DeviceGetMemoryInfo")).total,
-        driver=_owed(card.ask_system("GetDriverVersion")),
-        cuda=_cuda(_owed(card.ask_system("GetCudaDriverVersion_v2"))),
-        vbios=card.ask("DeviceGetVbiosVersion"),
-        persistence=_given(card.ask("DeviceGetPersistenceMode"), _on_off),
-        ecc=_given(card.ask("DeviceGetEccMode"), _current),
-        mig=_given(card.ask("DeviceGetMigMode"), lambda mode: _mig(_current(mode), card.instance)),
-        power_limit_w=_given(card.ask("DeviceGetEnforcedPowerLimit"), _watts),
-        power_limit_default_w=_given(card.ask("DeviceGetPowerManagementDefaultLimit"), _watts),
-        max_sm_mhz=card.ask("DeviceGetMaxClockInfo", card.constant("NVML_CLOCK_SM")),
-        max_memory_mhz=card.ask("DeviceGetMaxClockInfo", card.constant("NVML_CLOCK_MEM")),
-        pcie=_pcie(card.ask("DeviceGetMaxPcieLinkGeneration"), card.ask("DeviceGetMaxPcieLinkWidth")),
-        bar1_bytes=_given(card.ask("DeviceGetBAR1MemoryInfo"), lambda memory: int(memory.bar1Total)),
+        name=_required(handle.ask("DeviceGetName")),
+        uuid=_required(handle.ask("DeviceGetUUID")),
+        sm=_dotted(_required(handle.ask("DeviceGetCudaComputeCapability"))),
+        memory_bytes=_required(handle.ask("DeviceGetMemoryInfo")).total,
+        driver=_required(handle.ask_system("GetDriverVersion")),
+        cuda=_cuda(_required(handle.ask_system("GetCudaDriverVersion_v2"))),
+        vbios=handle.ask("DeviceGetVbiosVersion"),
+        persistence=_given(handle.ask("DeviceGetPersistenceMode"), _on_off),
+        ecc=_given(handle.ask("DeviceGetEccMode"), _current),
+        mig=_given(handle.ask("DeviceGetMigMode"), lambda mode: _mig(_current(mode), handle.instance)),
+        power_limit_w=_given(handle.ask("DeviceGetEnforcedPowerLimit"), _watts),
+        power_limit_default_w=_given(handle.ask("DeviceGetPowerManagementDefaultLimit"), _watts),
+        max_sm_mhz=handle.ask("DeviceGetMaxClockInfo", handle.constant("NVML_CLOCK_SM")),
+        max_memory_mhz=handle.ask("DeviceGetMaxClockInfo", handle.constant("NVML_CLOCK_MEM")),
+        pcie=_pcie(handle.ask("DeviceGetMaxPcieLinkGeneration"), handle.ask("DeviceGetMaxPcieLinkWidth")),
+        bar1_bytes=_given(handle.ask("DeviceGetBAR1MemoryInfo"), lambda memory: int(memory.bar1Total)),
     )
 
 
-def _owed(answer: Any | Unavailable) -> Any:
+CPU_WORD_BITS = 64
+"""Bits of one word of NVML's sets of CPUs, an unsigned long of a 64-bit system."""
+
+
+def near_cpus(handle: GpuHandle, logical_cpus: int) -> tuple[int, ...] | Unavailable:
+    """The CPUs near a GPU, as NVML reports them (nvmlDeviceGetCpuAffinity). logical_cpus: of this machine."""
+    words = handle.ask("DeviceGetCpuAffinity", -(-logical_cpus // CPU_WORD_BITS))
+    if isinstance(words, Unavailable):
+        return words
+    return tuple(
+        place * CPU_WORD_BITS + bit
+        for place, word in enumerate(words)
+        for bit in range(CPU_WORD_BITS)
+        if int(word) >> bit & 1
+    )
+
+
+def _required(answer: Any | Unavailable) -> Any:
     """A required value: every GPU reports it, and without it a number has no known GPU."""
     if isinstance(answer, Unavailable):
         raise UnavailableError(

@@ -15,11 +15,13 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
     CpuRoof       1  first format
     Environment   1  first format
     RawRecord     2  Measured | Failed, sealed with a checksum (core/store.py); settings_id was plan_id in format 1;
-                     cpu_use and stops came later, None in older files
+                     cpu_use and stops came later, None in older files; windows too, empty in older files
     Usage         2  settings_id was plan_id in format 1; the use of the allowed CPUs and of their siblings, `stopped`
                      and `busiest` came later, None or empty in older files
     Running       1  first format
     Exporting     1  first format
+    Copies        1  first format
+    NeighbourCheck 1 first format
     Energy        2  settings_id was plan_id in format 1
     ModelProfile  2  settings_id was plan_id in format 1; activation_alone_bytes came later, None in older files
     PartsProfile  1  first format; launch_gaps, ratios, steady, usage, grade and flags came later, None or empty before
@@ -30,10 +32,15 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
     Summary       3  the figures of a row of grade F are in Row.void, in formats 1 and 2 in the row itself;
                      plan_id and settings_id as in Plan since format 2; throughput_ci95 came later, None in older files,
                      whose percentiles pool samples; Row.checks, inputs and Latency.process_rounds came later, empty in
-                     older files
+                     older files; copies and loads too, and neighbours, None there
+    ServiceRun    1  first format
+    Replication   1  first format
+    LoadFailure   1  first format
+    Prediction    1  first format
     Comparison    1  first format; p_rank_holm, rounds, Side.config, design, ComparedRow.relative came later, absent in
                      older files
     States        1  first format
+    HistoryRun, Decision, History  1  first format
     Reproduction  1  first format
     Written       1  first format
     Bundle        1  first format
@@ -42,12 +49,12 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
 from __future__ import annotations
 
 from harness.core.schemas.claim_record import (
-    Cell,
     Claim,
     ClaimedModel,
     ClaimedRatio,
     ClaimedValue,
     Differing,
+    PublishedCase,
     PublishedSource,
     Reproduced,
     ReproducedRow,
@@ -55,6 +62,7 @@ from harness.core.schemas.claim_record import (
     Substitute,
 )
 from harness.core.schemas.comparison_record import (
+    ComparedLoad,
     ComparedRow,
     Comparison,
     Design,
@@ -63,6 +71,15 @@ from harness.core.schemas.comparison_record import (
     Side,
     State,
     States,
+)
+from harness.core.schemas.copies_record import (
+    Copies,
+    CopyFailure,
+    CopyProcess,
+    CopyTimes,
+    DeviceSlot,
+    NeighbourCheck,
+    NeighbourSample,
 )
 from harness.core.schemas.energy_record import Energy
 from harness.core.schemas.environment_record import (
@@ -117,16 +134,46 @@ from harness.core.schemas.generation_row import (
     TokenTimes,
     VoidGeneration,
 )
+from harness.core.schemas.history_record import (
+    Decision,
+    EnvironmentChange,
+    History,
+    HistoryPoint,
+    HistoryRun,
+    SeriesState,
+    Shift,
+    ShiftState,
+)
+from harness.core.schemas.load_record import (
+    Guard,
+    GuardTimes,
+    LatencyBound,
+    LoadBase,
+    LoadCase,
+    LoadedPoint,
+    LoadFailure,
+    LoadGenResult,
+    LoadMethod,
+    LoadPercentile,
+    LoadRow,
+    LoadVerdict,
+    MapCell,
+    PredictedPoint,
+    Prediction,
+    Replication,
+    Scenario,
+    ServiceRun,
+)
 from harness.core.schemas.plan_record import (
     Case,
     EngineOptions,
     ExportOptions,
-    Gate,
     GivenInputs,
     Measurement,
     Plan,
     PlannedModel,
     ReportOptions,
+    Tolerance,
 )
 from harness.core.schemas.raw_record import (
     FIXED_WHEN_TRACED,
@@ -149,6 +196,7 @@ from harness.core.schemas.raw_record import (
     Repeats,
     SplitSamples,
     Stops,
+    TimedWindow,
     Usage,
     UsageSample,
 )
@@ -182,6 +230,7 @@ from harness.core.schemas.vocabulary import (
     Quantity,
     Record,
     SettingsId,
+    Situation,
     Status,
     Stopped,
     Verdict,
@@ -203,7 +252,6 @@ __all__ = [
     "BusyProcess",
     "CacheSize",
     "Case",
-    "Cell",
     "Check",
     "Claim",
     "ClaimedModel",
@@ -211,18 +259,25 @@ __all__ = [
     "ClaimedValue",
     "Clock",
     "ColdCosts",
+    "ComparedLoad",
     "ComparedRow",
     "Comparison",
     "ContextTimes",
+    "Copies",
+    "CopyFailure",
+    "CopyProcess",
+    "CopyTimes",
     "CpuLimits",
     "CpuRoof",
     "CpuUse",
     "CustomMetric",
+    "Decision",
     "DecoderKind",
     "DecoderShape",
     "Design",
     "Device",
     "DeviceSamples",
+    "DeviceSlot",
     "DeviceTimes",
     "Difference",
     "Differing",
@@ -231,6 +286,7 @@ __all__ = [
     "EngineRecord",
     "EngineRequest",
     "Environment",
+    "EnvironmentChange",
     "ExportFailure",
     "ExportOptions",
     "ExportRecord",
@@ -239,7 +295,6 @@ __all__ = [
     "Exporting",
     "Failed",
     "Flag",
-    "Gate",
     "Generated",
     "GeneratedRequest",
     "GenerationCase",
@@ -251,19 +306,37 @@ __all__ = [
     "GpuSample",
     "GpuUsage",
     "Grade",
+    "Guard",
+    "GuardTimes",
+    "History",
+    "HistoryPoint",
+    "HistoryRun",
     "ImagePreparation",
     "InputSet",
     "Interval",
     "Judgement",
     "Kind",
     "Latency",
+    "LatencyBound",
     "Limit",
     "Limits",
+    "LoadBase",
+    "LoadCase",
+    "LoadFailure",
+    "LoadGenResult",
+    "LoadMethod",
+    "LoadPercentile",
+    "LoadRow",
+    "LoadVerdict",
+    "LoadedPoint",
     "Machine",
+    "MapCell",
     "Measured",
     "Measurement",
     "Memory",
     "Mode",
+    "NeighbourCheck",
+    "NeighbourSample",
     "OnnxArtifact",
     "OnnxCheck",
     "OutputsTime",
@@ -273,9 +346,12 @@ __all__ = [
     "Plan",
     "PlannedModel",
     "Precision",
+    "PredictedPoint",
+    "Prediction",
     "Preparation",
     "ProcessorPreparation",
     "PromptSet",
+    "PublishedCase",
     "PublishedSource",
     "Quantisation",
     "Quantity",
@@ -284,6 +360,7 @@ __all__ = [
     "RawRecord",
     "Record",
     "Repeats",
+    "Replication",
     "ReportOptions",
     "Reproduced",
     "ReproducedRow",
@@ -293,12 +370,18 @@ __all__ = [
     "Roofline",
     "Row",
     "Running",
+    "Scenario",
     "SelfTest",
     "SelfTestKind",
     "SelfTestRow",
+    "SeriesState",
+    "ServiceRun",
     "SettingsId",
     "ShapeProfile",
+    "Shift",
+    "ShiftState",
     "Side",
+    "Situation",
     "Software",
     "Speedup",
     "Split",
@@ -313,10 +396,12 @@ __all__ = [
     "TensorSpec",
     "TextPreparation",
     "TimedRecord",
+    "TimedWindow",
     "TokenEnergy",
     "TokenParity",
     "TokenRates",
     "TokenTimes",
+    "Tolerance",
     "Unavailable",
     "Usage",
     "UsageSample",

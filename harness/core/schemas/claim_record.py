@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from harness.core.safe_paths import RelativePath
-from harness.core.schemas.plan_record import Gate, Measurement
+from harness.core.schemas.plan_record import Measurement, Tolerance
 from harness.core.schemas.row_parts import Interval
 from harness.core.schemas.vocabulary import Boundary, Device, Mode, Precision, Record, Weights
 
@@ -43,10 +43,10 @@ class ClaimedModel(Record):
     published: Text | None = None
     weights: Weights = "seeded"
     """Speed does not depend on them, and random weights need no network."""
-    gates: dict[Precision, Gate] = {}
+    gates: dict[Precision, Tolerance] = {}
 
 
-class Cell(Record):
+class PublishedCase(Record):
     """The case that the source measured, in this project's words."""
 
     model: Text
@@ -60,7 +60,7 @@ class Cell(Record):
     """A named setting of the backend; None: its usual setting."""
 
 
-class ClaimedValue(Cell):
+class ClaimedValue(PublishedCase):
     """One published figure: the latency of a batch, or samples per second."""
 
     name: Text
@@ -83,7 +83,7 @@ class ClaimedValue(Cell):
         return self.latency_ms or self.batch_size / (self.items_per_s or 1) * 1e3
 
     @property
-    def item_ms(self) -> float:
+    def sample_ms(self) -> float:
         """Time per sample, which is comparable where the two sides of a ratio have different batch sizes."""
         return self.batch_ms / self.batch_size
 

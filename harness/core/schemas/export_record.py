@@ -9,7 +9,7 @@ from pydantic import Field
 
 from harness.core.safe_paths import FileName, RelativePath
 from harness.core.schemas.raw_record import Parity
-from harness.core.schemas.vocabulary import Boundary, Kind, Precision, Record, Told, Weights
+from harness.core.schemas.vocabulary import Boundary, Kind, MessageText, Precision, Record, Weights
 
 
 class Artifact(Record):
@@ -160,8 +160,8 @@ class ExportFailure(Record):
     results/exports/<slug>/export-failed.json, which the next successful export deletes."""
 
     schema_version: Literal[1] = 1
-    error: Told
-    hint: Told
+    error: MessageText
+    hint: MessageText
 
 
 SOURCES = "sources"

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from harness.core.safe_paths import FileName
 from harness.core.schemas.generation_record import GenerationCase, GenerationOptions
+from harness.core.schemas.load_record import LoadCase
 from harness.core.schemas.vocabulary import (
     Boundary,
     Device,
@@ -69,7 +70,7 @@ class Measurement(Record):
     """Number of different inputs: all are compared with the reference before timing, and they rotate while timing."""
 
 
-class Gate(Record):
+class Tolerance(Record):
     """Tolerance: the largest allowed distance of any sample from the fp32 reference for one precision."""
 
     relative_l2: Annotated[float, Field(gt=0)]
@@ -131,7 +132,7 @@ class PlannedModel(Record):
     """ONNX files that the cases of this plan need."""
     onnx_variants: tuple[str, ...] = ()
     """Further ONNX files that settings of this plan load, such as `fp16-fused` (ExportRecord.onnx_variants)."""
-    gates: dict[Precision, Gate] = {}
+    gates: dict[Precision, Tolerance] = {}
     """Tolerances of this model in place of the plan's, which random weights may need."""
     raw_inputs: bool = False
     """True where a case of this plan has the e2e boundary and needs texts or JPEG files."""
@@ -170,16 +171,18 @@ class Plan(Identified):
     device: Device
     models: tuple[PlannedModel, ...]
     measurement: Measurement
-    gates: dict[Precision, Gate]
+    gates: dict[Precision, Tolerance]
     report: ReportOptions
     export: ExportOptions = ExportOptions()
     engines: EngineOptions = EngineOptions()
     cases: tuple[Case, ...]
+    loads: tuple[LoadCase, ...] = ()
+    """What `load` measures; empty in older files."""
     generation: GenerationOptions = GenerationOptions()
     generations: tuple[GenerationCase, ...] = ()
     """Cases of `generate`, which no row of `run` mixes with."""
 
-    def gate(self, model: str, precision: Precision) -> Gate | None:
+    def tolerance(self, model: str, precision: Precision) -> Tolerance | None:
         """The tolerance for a model in a precision; None where none is set."""
         own = next((found.gates for found in self.models if found.name == model), {})
         return own.get(precision) or self.gates.get(precision)

@@ -36,12 +36,15 @@ Limit = Literal["compute", "memory", "launch", "kernels", "host"]
 """What bounds a row on a GPU: arithmetic or memory near its limit, a time that does not grow with the batch, kernels
 that reach neither limit, or the submitting host (harness/aggregation/roofline.py)."""
 
+Situation = Literal["alone", "together"]
+"""Whether a device works alone on its host, or together with the others (LAYOUT=copies)."""
+
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
-Told = Annotated[str, AfterValidator(lambda text: sanitize.shortened(sanitize.one_line(text), 4_000))]
+MessageText = Annotated[str, AfterValidator(lambda text: sanitize.shortened(sanitize.one_line(text), 4_000))]
 """One line of text from a library or a model's code, made safe to show; a long line loses its middle."""
-ToldLines = Annotated[str, AfterValidator(lambda text: sanitize.shortened(sanitize.lines(text), 64_000))]
+MessageLines = Annotated[str, AfterValidator(lambda text: sanitize.shortened(sanitize.lines(text), 64_000))]
 """The same for several lines."""
 
 

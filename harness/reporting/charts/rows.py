@@ -190,7 +190,7 @@ def hover(row: Row) -> str:
             lines.append(f"p95 {units.duration(latency.p95)}, {units.count(latency.rounds, 'process', 'processes')}")
     if row.throughput_per_s is not None:
         ends = f" {units.interval(row.throughput_ci95)}" if row.throughput_ci95 else ""
-        lines.append(f"{units.significant(row.throughput_per_s)} {units.ITEMS[row.kind]}/s{ends}")
+        lines.append(f"{units.significant(row.throughput_per_s)} {units.SAMPLE_NAMES[row.kind]}/s{ends}")
     if row.speedup is not None and row.speedup.baseline != row.case_id:
         doubt = f" ({ranking.DOUBT_MEANS.removesuffix('.')})" if ranking.is_doubtful(row) else ""
         lines.append(f"{ranking.speedup(row)}× baseline {units.interval(row.speedup.ci95)}{doubt}")

@@ -9,9 +9,9 @@ from harness.core.schemas import Environment, Row, Summary, Unavailable
 from harness.core.text import short_names
 from harness.reporting import ranking, units
 from harness.reporting.prose import boundaries
-from harness.reporting.table import texts
+from harness.reporting.table import Block, texts
 from harness.reporting.tables import custom_metrics_table as custom
-from harness.reporting.writers.markdown import escape, table_text
+from harness.reporting.writers.markdown import escape
 
 SHOWN_LIBRARIES = ("torch", "onnxruntime", "onnxruntime-gpu", "openvino", "tensorrt")
 """Libraries that compute; the environment table has all versions."""
@@ -99,8 +99,8 @@ def short_conditions(summary: Summary, rows: Sequence[Row]) -> str:
     return " · ".join(part for part in parts if part) + "."
 
 
-def environment_table(environments: Mapping[str, Environment]) -> str:
-    """Every fact of the environment; facts that could not be read have the reason."""
+def environment_table(environments: Mapping[str, Environment]) -> Block:
+    """Every fact of the environment; facts that could not be read have the reason. A sentence where none is known."""
     if not environments:
         return "No environment: nothing was measured."
     found = list(environments.values())
@@ -109,7 +109,7 @@ def environment_table(environments: Mapping[str, Environment]) -> str:
         for name, text in _facts(environment):
             facts.setdefault(name, []).append(text)
     lines = [[name, _joined(several)] for name, several in facts.items()]
-    return table_text(texts([("fact", "left"), ("value", "left")], lines))
+    return texts([("fact", "left"), ("value", "left")], lines)
 
 
 def _facts(environment: Environment) -> Iterable[tuple[str, str]]:
@@ -146,15 +146,15 @@ def _value(name: str, value: object) -> str:
 
 def machine(environments: Mapping[str, Environment]) -> str:
     """The processor; after the GPU and its driver where cases ran on a GPU."""
-    cards = [environment.gpu for environment in environments.values() if environment.gpu is not None]
+    gpus = [environment.gpu for environment in environments.values() if environment.gpu is not None]
     processor = _joined(environment.machine.cpu for environment in environments.values())
-    return ", host ".join([*dict.fromkeys(f"{card.name}, driver {card.driver}" for card in cards), processor])
+    return ", host ".join([*dict.fromkeys(f"{gpu.name}, driver {gpu.driver}" for gpu in gpus), processor])
 
 
 def processor(environments: Mapping[str, Environment]) -> str:
     """The name of the device that computes: the GPU, else the CPU."""
-    cards = [environment.gpu.name for environment in environments.values() if environment.gpu is not None]
-    return _joined(cards or [environment.machine.cpu for environment in environments.values()])
+    gpus = [environment.gpu.name for environment in environments.values() if environment.gpu is not None]
+    return _joined(gpus or [environment.machine.cpu for environment in environments.values()])
 
 
 def versions(environments: Mapping[str, Environment]) -> str:
@@ -170,9 +170,9 @@ def versions(environments: Mapping[str, Environment]) -> str:
 def _from_outside(environments: Mapping[str, Environment]) -> Iterable[str]:
     """Settings from outside that tune the memory allocator, thread pools and kernels; defaults are left out."""
     for name in (ALLOCATOR, VARIABLES):
-        told = [environment.software.build.get(name, "as it is") for environment in environments.values()]
-        if set(told) - {"as it is"}:
-            yield f"{name} {_joined(told)}"
+        builds = [environment.software.build.get(name, "as it is") for environment in environments.values()]
+        if set(builds) - {"as it is"}:
+            yield f"{name} {_joined(builds)}"
 
 
 def _clock(rows: Sequence[Row]) -> str:

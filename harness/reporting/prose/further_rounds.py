@@ -26,12 +26,12 @@ def further(summary: Summary) -> str:
     if not wide:
         return ""
     said = f"{len(wide)} of {units.count(len(rows), 'row')} {'is' if len(wide) == 1 else 'are'} wider than ±5%."
-    owed = {row.case_id: _rounds(row) for row in wide}
-    lost = sum(number is None for number in owed.values())
+    needed = {row.case_id: _rounds(row) for row in wide}
+    lost = sum(number is None for number in needed.values())
     if lost == len(wide):
         return f"{said} {MANY_ROUNDS} rounds would not be enough for any: their processes differ too much here."
     lives_ns = [row.usage.process_ns for row in rows if row.usage and row.usage.process_ns]
-    seconds = _BESIDES_S + sum((owed[row.case_id] or 0) * _process_s(row, lives_ns) for row in wide)
+    seconds = _BESIDES_S + sum((needed[row.case_id] or 0) * _process_s(row, lives_ns) for row in wide)
     minutes = math.ceil(seconds / 60)
     limits = {"INTERVAL": f"{MAX_INTERVAL_HALF_WIDTH:.0%}", **({"BUDGET": f"{minutes}m"} if lives_ns else {})}
     if any(row.stopped == "round limit" for row in wide):

@@ -151,7 +151,7 @@ def _throughput(row: Row) -> float:
 
 def _cost(row: Row) -> str:
     latency = row.latency_ns
-    rate = f"{units.significant(row.throughput_per_s)} {units.ITEMS[row.kind]}/s"
+    rate = f"{units.significant(row.throughput_per_s)} {units.SAMPLE_NAMES[row.kind]}/s"
     words = f"{named(row)} at batch {row.batch_size}, {rate}"
     if latency is None or row.mode == "offline":
         return words
@@ -432,11 +432,11 @@ def page_faults(group: Group) -> Iterator[Recommendation]:
     found = [(row, faults) for row in group.rows if (faults := _faults(row)) >= MANY_FAULTS]
     if not found:
         return
-    told = [f"{units.whole(faults)} with {name(row)} at batch {row.batch_size}" for row, faults in found]
+    causes = [f"{units.whole(faults)} with {name(row)} at batch {row.batch_size}" for row, faults in found]
     text = (
-        f"page faults in each inference: {listed(told)}. The C library gives memory back to the system and asks for it "
-        f"again, and the system clears each page. `{KEEP} make bench RESULTS=…` measures what keeping it would bring; "
-        "an allocator such as jemalloc or tcmalloc (LD_PRELOAD) keeps it as well."
+        f"page faults in each inference: {listed(causes)}. The C library gives memory back to the system and asks "
+        f"for it again, and the system clears each page. `{KEEP} make bench RESULTS=…` measures what keeping it would "
+        "bring; an allocator such as jemalloc or tcmalloc (LD_PRELOAD) keeps it as well."
     )
     yield group.recommendation("page faults", text, tuple(row.case_id for row, _ in found))
 

@@ -14,7 +14,7 @@ from harness.reporting.labels import Line
 def environment_lines(summary: Summary) -> list[Line]:
     """A line for each fact of each environment; facts that could not be read are empty, with the reason."""
     return [
-        {"environment_id": name, "fact": fact, **_told(value), "plan_id": summary.plan_id}
+        {"environment_id": name, "fact": fact, **_as_line(value), "plan_id": summary.plan_id}
         for name, environment in summary.environments.items()
         for part in ("machine", "limits", "gpu", "software")
         for fact, value in _facts(part, getattr(environment, part))
@@ -33,7 +33,7 @@ def _facts(name: str, value: object) -> Iterator[tuple[str, object]]:
         yield name, value
 
 
-def _told(value: object) -> Line:
+def _as_line(value: object) -> Line:
     if isinstance(value, Unavailable):
         return {"value": None, "not_available": value.unavailable}
     plain: Value = value if isinstance(value, (str, int, float)) else " ".join(map(str, value))  # type: ignore[call-overload]

@@ -26,10 +26,9 @@ from harness.profiling.load_profiles import Profiled
 from harness.profiling.reconcile import Reconciliation, are_kernels, reconcile
 from harness.reporting import units
 from harness.reporting.labels import Line, about, per
-from harness.reporting.table import Column, Table, texts, words
+from harness.reporting.table import Block, Column, Table, texts, words
 from harness.reporting.units import ABSENT, MILLISECOND
 from harness.reporting.writers import terminal
-from harness.reporting.writers.markdown import table_text
 
 TOP = 15
 """Rows of a table of layers or operators; the files beside the report have all rows."""
@@ -38,21 +37,21 @@ _MAX_NAME = 48
 _MAX_MEMBERS = 4
 
 
-def profile_text(
+def profile_blocks(
     parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None, choice: LayerChoice = EVERYTHING
-) -> str:
+) -> list[Block]:
     """The profile of one case: its grade, whether its parts add up, groups, the longest layers and operators, notes.
 
     choice: the layers in the table of layers; sums and groups are always of all layers.
     """
-    blocks = [
+    blocks: list[Block | None] = [
         *trust_lines(parts, on_gpu, measured_ns),
-        table_text(groups_table({"time": parts})),
-        layers_text(parts.layers, choice=choice) if parts.layers else "",
-        table_text(operators_table(parts.operators)),
+        groups_table({"time": parts}),
+        layers_block(parts.layers, choice=choice) if parts.layers else None,
+        operators_table(parts.operators),
         "\n".join(f"- {note}" for note in parts.notes),
     ]
-    return "\n\n".join(block for block in blocks if block)
+    return [block for block in blocks if block]
 
 
 def trust_lines(parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None) -> list[str]:
@@ -110,9 +109,9 @@ def reconciliation_line(found: Reconciliation) -> str:
     return " ".join([line, *(f"{reason[0].upper()}{reason[1:]}." for reason in found.reasons)])
 
 
-def layers_text(layers: Sequence[LayerRow], top: int = TOP, choice: LayerChoice = EVERYTHING) -> str:
+def layers_block(layers: Sequence[LayerRow], top: int = TOP, choice: LayerChoice = EVERYTHING) -> Block:
     """The table of layers, or a sentence that no layer matches."""
-    return table_text(layers_table(layers, top, choice)) or f"No layer matches {choice_words(choice)}."
+    return layers_table(layers, top, choice) or f"No layer matches {choice_words(choice)}."
 
 
 def layers_table(
@@ -373,8 +372,8 @@ def tokenising_line(parts: PartsProfile) -> str:
         return ""
     length = "" if found.tokens_a_text is None else f" of {found.tokens_a_text} tokens"
     batch = f"{units.count(found.texts, 'text')}{length}"
-    told = f"takes {units.duration(found.time_ns)} on the host" if found.time_ns is not None else "has no figure"
-    return f"Tokenising {batch} {told}, apart from the latency ({found.by}). {_embedding(parts)}"
+    time = f"takes {units.duration(found.time_ns)} on the host" if found.time_ns is not None else "has no figure"
+    return f"Tokenising {batch} {time}, apart from the latency ({found.by}). {_embedding(parts)}"
 
 
 def _embedding(parts: PartsProfile) -> str:
@@ -388,11 +387,11 @@ def _embedding(parts: PartsProfile) -> str:
 
 _NAMESPACE = re.compile(r"\(anonymous namespace\)::|\b[a-z_]\w*::")
 _BASE = re.compile(r"\w+")
-_TOLD_BY = re.compile(r"\b(?:OP_\w+|\w*Functor\w*|\w+_kernel_(?:cuda|impl)|\w+KernelImpl)\b")
+_OPERATION = re.compile(r"\b(?:OP_\w+|\w*Functor\w*|\w+_kernel_(?:cuda|impl)|\w+KernelImpl)\b")
 """Template arguments that name the operation of an elementwise kernel."""
 _ENTRY = re.compile(r"(?:Kernel2?|device_kernel)<(\w+)")
 """CUTLASS starts every kernel through the same function; the first template argument names the kernel."""
-_SAID_BY_ALL = re.compile(r"_execute\w*_kernel__\w+$")
+_COMMON_END = re.compile(r"_execute\w*_kernel__\w+$")
 """Common end of cuDNN's kernel names, after the tile sizes that distinguish them."""
 _HASHED = re.compile(r"^## (Call CompiledFxGraph) \w+ ##$")
 """Inductor's range around a compiled graph, with the hash of its code."""
@@ -405,12 +404,12 @@ def kernel_name(name: str) -> str:
     """
     signature = name.removeprefix("void ")
     if signature == name:
-        return _HASHED.sub(r"\1", _SAID_BY_ALL.sub("", name))
+        return _HASHED.sub(r"\1", _COMMON_END.sub("", name))
     plain = _NAMESPACE.sub("", signature)
     if entry := _ENTRY.match(plain):
         return entry[1]
     base = _BASE.match(plain)
     if base is None:
         return name
-    computes = _TOLD_BY.search(plain, base.end())
+    computes = _OPERATION.search(plain, base.end())
     return f"{base[0]}<{computes[0]}>" if computes else base[0]

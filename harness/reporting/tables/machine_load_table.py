@@ -29,13 +29,13 @@ COLUMNS: Sequence[tuple[Column[UsageSummary], tuple[str, ...]]] = (
 """Each column, and the figures that it needs: without them it would have only dashes, and is left out."""
 
 GPU_COLUMNS: Sequence[Column[GpuUsage]] = (
-    Column("SM MHz", lambda card: _span(card.sm_mhz_min, card.sm_mhz_max)),
-    Column("memory MHz", lambda card: _thousands(card.memory_mhz_mean)),
-    Column("GPU °C", lambda card: units.whole_number(card.temperature_c_max)),
-    Column("GPU W", lambda card: _pair(card.power_w_mean, card.power_w_max)),
-    Column("GPU %", lambda card: units.whole_number(card.utilisation_percent_mean)),
-    Column("GPU MiB", lambda card: ABSENT if card.memory_peak_bytes is None else units.mib(card.memory_peak_bytes)),
-    words("clock held back by", lambda card: ", ".join(f"{name} {share:.0%}" for name, share in card.reasons.items())),
+    Column("SM MHz", lambda gpu: _span(gpu.sm_mhz_min, gpu.sm_mhz_max)),
+    Column("memory MHz", lambda gpu: _thousands(gpu.memory_mhz_mean)),
+    Column("GPU °C", lambda gpu: units.whole_number(gpu.temperature_c_max)),
+    Column("GPU W", lambda gpu: _pair(gpu.power_w_mean, gpu.power_w_max)),
+    Column("GPU %", lambda gpu: units.whole_number(gpu.utilisation_percent_mean)),
+    Column("GPU MiB", lambda gpu: ABSENT if gpu.memory_peak_bytes is None else units.mib(gpu.memory_peak_bytes)),
+    words("clock held back by", lambda gpu: ", ".join(f"{name} {share:.0%}" for name, share in gpu.reasons.items())),
 )
 """Columns for rows that ran on a GPU; left out where no row has figures."""
 
@@ -58,14 +58,12 @@ def machine_load_table(rows: Sequence[Row]) -> Table[Row] | None:
         return None
     seen = [row.usage for row in watched if row.usage is not None]
     shown = [_of_usage(column) for column, needs in COLUMNS if _known(seen, needs)]
-    shown += [
-        _of_card(column) for column in filled(GPU_COLUMNS, [usage.gpu for usage in seen if usage.gpu is not None])
-    ]
+    shown += [_of_gpu(column) for column in filled(GPU_COLUMNS, [usage.gpu for usage in seen if usage.gpu is not None])]
     missing = {name: reason for usage in seen for name, reason in usage.unavailable.items()}
     reasons = [f"{name.replace('_', ' ')}: {escape(reason)}" for name, reason in sorted(missing.items())]
     absent = f" Not available: {'; '.join(reasons)}." if reasons else ""
-    card = EXPLAINED_GPU if any(usage.gpu for usage in seen) else ""
-    note = f"{EXPLAINED}{card}{absent}{_others(seen)}"
+    gpu = EXPLAINED_GPU if any(usage.gpu for usage in seen) else ""
+    note = f"{EXPLAINED}{gpu}{absent}{_others(seen)}"
     return Table([*case_columns(watched), *shown], watched, note=note)
 
 
@@ -105,7 +103,7 @@ def _of_usage(column: Column[UsageSummary]) -> Column[Row]:
     return Column(column.header, lambda row: column.cell(row.usage) if row.usage else ABSENT, column.align)
 
 
-def _of_card(column: Column[GpuUsage]) -> Column[Row]:
+def _of_gpu(column: Column[GpuUsage]) -> Column[Row]:
     def cell(row: Row) -> str:
         return column.cell(row.usage.gpu) or ABSENT if row.usage and row.usage.gpu else ABSENT
 

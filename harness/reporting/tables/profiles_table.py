@@ -13,16 +13,15 @@ from harness.profiling.load_profiles import Profiled
 from harness.profiling.reconcile import are_kernels, reconcile
 from harness.reporting import units
 from harness.reporting.labels import Line, about, per
-from harness.reporting.table import Column, Table, words
+from harness.reporting.table import Block, Column, Table, titled, words
 from harness.reporting.tables.layers_table import groups_table, mark
 from harness.reporting.tables.model_costs_table import model_tables
 from harness.reporting.units import MILLISECOND
-from harness.reporting.writers.markdown import section, table_text
 
 
 def profile_section(
-    profiles: Sequence[ModelProfile], parts: Mapping[str, PartsProfile], folder: str, compared: Sequence[str] = ()
-) -> str:
+    profiles: Sequence[ModelProfile], parts: Mapping[str, PartsProfile], folder: str, compared: Sequence[Block] = ()
+) -> list[Block]:
     """The whole section; empty where nothing was profiled.
 
     parts: by case id, for the cases that have them; folder: of the profiles, relative to the report; compared: the
@@ -34,15 +33,16 @@ def profile_section(
         if found.case_id in parts:
             shapes.setdefault((found.model, found.sequence_length, found.batch_size), []).append(found)
     alone = [
-        _shape(kin, {_name(found): parts[found.case_id] for found in kin})
-        for kin in shapes.values()
+        block
+        for group in shapes.values()
         # Cases that differ only in the backend are already compared side by side, except profiles that show nothing.
-        if len({found.backend for found in kin}) == 1
-        or len({found.precision for found in kin}) > 1
-        or any(mark(parts[found.case_id]) for found in kin)
+        if len({found.backend for found in group}) == 1
+        or len({found.precision for found in group}) > 1
+        or any(mark(parts[found.case_id]) for found in group)
+        for block in _shape(group, {_name(found): parts[found.case_id] for found in group})
     ]
-    trust = table_text(trust_table(profiles, parts))
-    return "\n\n".join(text for text in (model_tables(profiles, links), trust, *compared, *alone) if text)
+    trust = trust_table(profiles, parts)
+    return [*model_tables(profiles, links), *([trust] if trust else []), *compared, *alone]
 
 
 def trust_table(
@@ -52,14 +52,14 @@ def trust_table(
 
     parts: by case id.
     """
-    told = [(found, parts[found.case_id]) for found in profiles if found.case_id in parts]
-    if not told:
+    with_parts = [(found, parts[found.case_id]) for found in profiles if found.case_id in parts]
+    if not with_parts:
         return None
-    with_length = any(found.sequence_length for found, _ in told)
+    with_length = any(found.sequence_length for found, _ in with_parts)
     columns = [column for column in _TRUST if with_length or column.header != "seq"]
     why = [
         f"- `{found.case_id}`: " + " ".join(f"{flag.name}: {flag.detail}. {flag.remedy}" for flag in flags_of(of))
-        for found, of in told
+        for found, of in with_parts
         if grade_of(of) not in RANKED
     ]
     how = (
@@ -68,7 +68,7 @@ def trust_table(
         "what was measured beside them it comes to the figure there. Of grade C and of an unexplained sum nothing is "
         "concluded."
     )
-    return Table(columns, told, how, "\n".join(why))
+    return Table(columns, with_parts, how, "\n".join(why))
 
 
 def _backend(found: ModelProfile) -> str:
@@ -101,18 +101,18 @@ _TRUST: Sequence[Column[tuple[ModelProfile, PartsProfile]]] = (
 )
 
 
-def _shape(kin: Sequence[ModelProfile], named: Mapping[str, PartsProfile]) -> str:
+def _shape(group: Sequence[ModelProfile], named: Mapping[str, PartsProfile]) -> list[Block]:
     """Groups of layers of one model at one shape, a column per backend and precision."""
-    groups = table_text(groups_table(named))
-    if not groups:
-        return ""
-    first = kin[0]
+    groups = groups_table(named)
+    if groups is None:
+        return []
+    first = group[0]
     length = f", sequence length {first.sequence_length}" if first.sequence_length else ""
     title = f"Where the time of {first.model} goes at batch {first.batch_size}{length}"
     how = "By each backend's own profiler, which costs time itself."
     if any(map(mark, named.values())):
         how += " Nothing is concluded from the times of marked columns; each case's `parts.md` says why."
-    return section(title, how, groups, level=3)
+    return titled(title, how, groups, level=3)
 
 
 def _name(found: ModelProfile) -> str:

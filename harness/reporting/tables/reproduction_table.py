@@ -18,7 +18,7 @@ TERMINAL_DIFFERENCES = 20
 
 def listed(name: str, claim: Claim) -> str:
     """A claim in words, for the list of all claims."""
-    lines = [f"{name}: {claim.title}", f"  card        {' or '.join(claim.cards)}"]
+    lines = [f"{name}: {claim.title}", f"  device      {' or '.join(claim.cards)}"]
     what = [
         units.count(len(claim.values), "value") if claim.values else f"the rows of {claim.results}",
         units.count(len(claim.ratios), "ratio") if claim.ratios else "",
@@ -43,7 +43,7 @@ def terminal(found: Reproduction) -> str:
     return "\n".join(
         [
             f"{found.title}",
-            f"Published: {_card_and_source(found)}",
+            f"Published: {_device_and_source(found)}",
             f"Measured:  {found.here or 'nothing'}",
             "",
             terminal_writer.table_text(_table(found.rows, numbers)),
@@ -64,7 +64,7 @@ def document(found: Reproduction) -> str:
     differences = [f"{number}. {escape(_difference(one))}" for one, number in numbers.items()]
     parts = [
         section(found.title, f"**{headline(found)}**", *_remarks(found), level=1),
-        section("Conditions", f"Published: {_card_and_source(found)}", "\n".join(said), f"Measured: {found.here}"),
+        section("Conditions", f"Published: {_device_and_source(found)}", "\n".join(said), f"Measured: {found.here}"),
         section("Published and measured", markdown.table_text(_table(found.rows, numbers))),
         section("Why", "\n".join(reasons)) if reasons else "",
         section("Conditions that differ", "\n".join(differences)) if differences else "",
@@ -81,7 +81,7 @@ def _more(count: int) -> list[str]:
 _GUIDE = (
     "A value is judged on the GPU that it was published for, under the published conditions: reproduced where the "
     "measured 95% interval reaches the published value ± its tolerance (its own interval where the source gives one, "
-    "else 5%). A ratio is per item and judged on any machine: ± 10%. An order is reproduced where every step of it is "
+    "else 5%). A ratio is per sample and judged on any machine: ± 10%. An order is reproduced where every step is "
     "clear. An interval wider than what it is held against decides nothing (against a published interval: one wider "
     "than that and than ± 5%). The numbers under `differs` name the conditions that were not the same."
 )
@@ -142,7 +142,7 @@ def _remarks(found: Reproduction) -> list[str]:
     return []
 
 
-def _card_and_source(found: Reproduction) -> str:
+def _device_and_source(found: Reproduction) -> str:
     parts = (found.source.title, found.source.date, found.source.url)
     return f"{found.card}; " + ", ".join(part for part in parts if part)
 

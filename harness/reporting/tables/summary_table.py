@@ -73,8 +73,8 @@ def _percentile_end(name: str, end: str) -> Callable[[Row], Value]:
 
 def _held_back(row: Row) -> Value:
     """Reason and share of the samples, `sw_power_cap 0.250`; several reasons are separated by spaces."""
-    card = row.usage.gpu if row.usage else None
-    return " ".join(f"{name} {share:.3f}" for name, share in card.reasons.items()) if card else None
+    gpu = row.usage.gpu if row.usage else None
+    return " ".join(f"{name} {share:.3f}" for name, share in gpu.reasons.items()) if gpu else None
 
 
 def _busiest(row: Row) -> Value:

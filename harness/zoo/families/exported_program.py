@@ -17,7 +17,7 @@ from harness.core.extensions import reason
 from harness.zoo import ModelInfo
 from harness.zoo.families.own_module import loaded
 from harness.zoo.inputs.own import rotation
-from harness.zoo.loaded import Arrays, Inputs, Loaded, Request, axes_of_graph, item_first
+from harness.zoo.loaded import Arrays, Inputs, Loaded, Request, axes_of_graph, sample_first
 from harness.zoo.quiet import quiet
 
 _COPY = "program.pt2"
@@ -61,11 +61,11 @@ def load(request: Request) -> Loaded:
             "Export it with a batch as the first axis of an input.",
         )
     taken: Arrays = {name: example.numpy() for name, example in zip(names, examples, strict=True)}
-    items, shared = item_first(taken, axes), frozenset(name for name, axis in axes.items() if axis is None)
+    given, shared = sample_first(taken, axes), frozenset(name for name, axis in axes.items() if axis is None)
 
     def make_inputs(samples: int, sequence: int | None) -> Inputs:
         del sequence
-        return rotation(items, samples, "of the program's example inputs", shared)
+        return rotation(given, samples, "of the program's example inputs", shared)
 
     made = loaded(request.info, _module(program), examples, names, make_inputs, axes)
     request.folder.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from harness.core.text import unknown_name
 from harness.zoo.inputs.input_files import FORM, read
 from harness.zoo.loaded import Arrays, Axes, Inputs, Loaded
 
-LEAST_ITEMS = 8
+MIN_SAMPLES = 8
 """With this many different samples no variations are made: the least number of batches (backends/batches.py)."""
 
 _SEED = 7
@@ -55,7 +55,7 @@ def rotation(
     which: whose samples they are, in words. shared: names of inputs that are the same for all samples, and stay so.
     """
     places = _different(given)[:samples]
-    more = samples - len(places) if len(places) < LEAST_ITEMS else 0
+    more = samples - len(places) if len(places) < MIN_SAMPLES else 0
     random = np.random.default_rng(_SEED)
     arrays: Arrays = {}
     for name, values in given.items():
@@ -65,7 +65,7 @@ def rotation(
             chosen.append(one if name in shared else vary(one, values, random))
         arrays[name] = np.stack(chosen)
     varied = f" and {more} variations: floats with 10% seeded noise, integers shuffled, within their range"
-    return Inputs(arrays, f"{len(places)} different items {which}" + (varied if more else ""))
+    return Inputs(arrays, f"{len(places)} different samples {which}" + (varied if more else ""))
 
 
 def varied(given: Arrays, count: int) -> Arrays:
@@ -115,17 +115,19 @@ def _fitting(loaded: Loaded, one: GivenInputs) -> Arrays:
     found = _by_name(loaded.input_names, read(path), path)
     types = dict(loaded.input_types)
     if not set(loaded.input_names) <= set(types):
-        usual = loaded.make_inputs(LEAST_ITEMS, one.sequence_length).arrays
+        usual = loaded.make_inputs(MIN_SAMPLES, one.sequence_length).arrays
         types = {name: values.dtype for name, values in usual.items()}
     own = [name for name in loaded.input_names if loaded.input_axes.get(name, 0) is not None]
     counts = {name: len(found[name]) for name in own if found[name].ndim}
     if len(set(counts.values())) != 1:
         said = ", ".join(f"`{name}` {count}" for name, count in counts.items())
-        raise UsageError(f"The inputs in {path} have no number of items in common: {said}.", FORM)
-    items = next(iter(counts.values()))
-    if not items:
-        raise UsageError(f"{path} holds no item.", FORM)
-    return {name: _as_type(name, _items(name, found[name], loaded, items, path), types[name], path) for name in found}
+        raise UsageError(f"The inputs in {path} have no number of samples in common: {said}.", FORM)
+    count = next(iter(counts.values()))
+    if not count:
+        raise UsageError(f"{path} holds no sample.", FORM)
+    return {
+        name: _as_type(name, _repeated(name, found[name], loaded, count, path), types[name], path) for name in found
+    }
 
 
 def _by_name(names: Sequence[str], arrays: Arrays, path: Path) -> Arrays:
@@ -148,12 +150,12 @@ def _by_name(names: Sequence[str], arrays: Arrays, path: Path) -> Arrays:
     return {name: arrays[name] for name in names}
 
 
-def _items(name: str, values: NDArray[np.generic], loaded: Loaded, items: int, path: Path) -> NDArray[np.generic]:
+def _repeated(name: str, values: NDArray[np.generic], loaded: Loaded, count: int, path: Path) -> NDArray[np.generic]:
     """A shared input, given as the model takes it, repeated for each sample."""
     if loaded.input_axes.get(name, 0) is None:
-        return np.stack([values] * items)
+        return np.stack([values] * count)
     if not values.ndim:
-        raise UsageError(f"Input `{name}` in {path} is a scalar, and the model takes one value an item.", FORM)
+        raise UsageError(f"Input `{name}` in {path} is a scalar, and the model takes one value a sample.", FORM)
     return values
 
 

@@ -19,7 +19,7 @@ from harness.zoo.reference import reference_of
 
 Compare = Callable[[Arrays, Arrays, bool], Parity]
 
-_GATES: Mapping[Precision, float] = {"fp32": 1e-4, "fp16": 2e-2}
+_TOLERANCES: Mapping[Precision, float] = {"fp32": 1e-4, "fp16": 2e-2}
 """Largest relative L2 between the reference and the exported file in ONNX Runtime: does the file match the model?
 
 Whether a precision is good enough is decided by the plan's tolerance on a backend's outputs. fp16 has twice METHOD's
@@ -87,8 +87,8 @@ def is_as_given(loaded: Loaded, precision: Precision) -> bool:
 def _check(
     session: object, precision: Precision, loaded: Loaded, trial: Trial, batch: int, compare: Compare
 ) -> OnnxCheck:
-    items = {name: values[:batch] for name, values in trial.inputs.items()}
-    inputs = as_taken(items, loaded.input_axes)
+    samples = {name: values[:batch] for name, values in trial.inputs.items()}
+    inputs = as_taken(samples, loaded.input_axes)
     outputs = batch_first(run_session(session, inputs, of_user=is_as_given(loaded, precision)), loaded.batch_axes)
     reference = {name: values[:batch] for name, values in trial.outputs.items()}
     where = f"batch {batch}" + ("" if trial.sequence_length is None else f", sequence {trial.sequence_length}")
@@ -97,7 +97,7 @@ def _check(
         parity = compare(outputs, reference, loaded.classifier)
     except ValueError as error:
         raise ExportError(f"{who} at {where}: {error}.", hint) from error
-    allowed = _GATES.get(precision, math.inf)
+    allowed = _TOLERANCES.get(precision, math.inf)
     if parity.relative_l2 is None or parity.max_abs is None or parity.relative_l2 > allowed:
         raise ExportError(f"{who} at {where}: {_worst(outputs, reference, compare)}, allowed {allowed:g}.", hint)
     return OnnxCheck(

@@ -121,7 +121,7 @@ def _mask_nodes() -> tuple[list[Any], list[Any]]:
 _DOMAIN = "com.microsoft"
 _LEAVE_OUT = "Leave `fused+graph` out of its settings (SETTINGS=…; `settings:` in the configuration), and `tune`."
 _WANTED = ("Attention", "SkipLayerNormalization", "BiasGelu", "EmbedLayerNormalization", "FastGelu")
-_PADDING_GATE = 1e-4
+_PADDING_TOLERANCE = 1e-4
 """Relative L2 between the file and its fused form where part of each row is padding, both in fp32."""
 
 
@@ -181,10 +181,10 @@ def check_padding(plain: Path, fused: Path, inputs: Arrays, threads: int) -> flo
     answers = [_rows(run_session(open_session(path, threads), padded), kept) for path in (plain, fused)]
     unmasked = _rows(run_session(open_session(fused, threads), inputs), kept)
     distance, effect = relative_l2(answers[1], answers[0]), relative_l2(unmasked, answers[0])
-    if not distance <= _PADDING_GATE < effect:
+    if not distance <= _PADDING_TOLERANCE < effect:
         raise ExportError(
             f"{fused.name} does not obey the attention mask: {distance:.1e} away from the plain file on padded inputs "
-            f"(allowed {_PADDING_GATE:g}; without the mask {effect:.1e}).",
+            f"(allowed {_PADDING_TOLERANCE:g}; without the mask {effect:.1e}).",
             _LEAVE_OUT,
         )
     return distance

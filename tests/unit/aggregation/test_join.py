@@ -36,7 +36,7 @@ LOADED = {PATH: ENGINE.engine.sha256}
 ROOF = Roof(
     created_at="2026-11-28T00:00:00+00:00",
     environment_id="e",
-    device="A Card",
+    device="A GPU",
     uuid="GPU-1",
     flops={"fp16": 800e12},
     copy_bytes_per_s=3e12,
@@ -47,7 +47,7 @@ ROOF = Roof(
 def on_card() -> Environment:
     names = "vbios persistence ecc mig power_limit_w power_limit_default_w max_sm_mhz max_memory_mhz pcie bar1_bytes"
     facts: dict[str, Any] = dict.fromkeys(names.split(), Unavailable(unavailable="x"))
-    card = Gpu(name="A Card", uuid="GPU-1", sm="9.0", memory_bytes=1, driver="580", cuda="13.0", **facts)
+    card = Gpu(name="A GPU", uuid="GPU-1", sm="9.0", memory_bytes=1, driver="580", cuda="13.0", **facts)
     return environment().model_copy(update={"gpu": card})
 
 
@@ -113,8 +113,8 @@ def test_a_row_that_is_faster_than_can_be_is_void() -> None:
 
 
 def test_limits_of_another_card_are_not_used_and_it_is_said() -> None:
-    summary, notes = joined(device_ns=9_000, roof=ROOF.model_copy(update={"device": "B Card"}))
+    summary, notes = joined(device_ns=9_000, roof=ROOF.model_copy(update={"device": "B GPU"}))
     assert summary.roof is None
     assert [row.roofline for row in summary.rows] == [None, None]
     assert "ABOVE_ROOF" not in [flag.name for row in summary.rows for flag in row.flags]
-    assert any("another GPU (B Card)" in line for line in notes.lines())
+    assert any("another GPU (B GPU)" in line for line in notes.lines())

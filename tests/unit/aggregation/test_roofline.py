@@ -12,8 +12,8 @@ from harness.aggregation.roofline import (
     CPU_CACHE_BYTES,
     JudgedRoofline,
     bounds_of,
-    other_card,
     other_cpu,
+    other_gpu,
     pass_ns,
     rooflines,
 )
@@ -43,7 +43,7 @@ MS = 1e6
 ROOF = Roof(
     created_at="2026-11-28T00:00:00+00:00",
     environment_id="e",
-    device="A Card",
+    device="A GPU",
     uuid="GPU-1",
     flops={"fp32": 50e12, "fp16": 700e12},
     copy_bytes_per_s=3e12,
@@ -270,9 +270,9 @@ def on_card(name: str) -> Environment:
 
 
 def test_limits_of_another_card_are_told_apart() -> None:
-    assert other_card(ROOF, [on_card("A Card"), environment()]) is None
-    assert other_card(ROOF, [environment()]) is None
-    assert "another GPU (A Card)" in (other_card(ROOF, [on_card("A Card"), on_card("B Card")]) or "")
+    assert other_gpu(ROOF, [on_card("A GPU"), environment()]) is None
+    assert other_gpu(ROOF, [environment()]) is None
+    assert "another GPU (A GPU)" in (other_gpu(ROOF, [on_card("A GPU"), on_card("B GPU")]) or "")
 
 
 def test_a_part_of_the_work_is_a_lower_bound_and_none_of_it_no_roofline() -> None:

@@ -13,9 +13,9 @@ from harness.backends.onnx_node_names import (
     fused,
     main_of,
     named,
+    named_by_themselves,
     place_of,
     read_graph,
-    told_by_themselves,
 )
 from harness.backends.onnxruntime.profile_events import last_runs, on_gpu, rows_of, runs_of
 
@@ -186,7 +186,7 @@ def test_what_a_library_fused_stands_where_its_last_member_stood(tmp_path: Path)
         [onnx.helper.make_node("Attention", ["x", "w"], made, name="Attention_0")], "g", [], []
     )
     onnx.save(onnx.helper.make_model(graph), tmp_path / "m.onnx")
-    (found,) = told_by_themselves(read_graph(tmp_path / "m.onnx"))["Attention_0"]
+    (found,) = named_by_themselves(read_graph(tmp_path / "m.onnx"))["Attention_0"]
     assert place_of((found,), "Attention") == ("layer.0.attention.self", "attention")
 
 

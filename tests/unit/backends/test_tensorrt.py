@@ -115,7 +115,7 @@ def record(**more: Any) -> EngineRecord:
         "key": "0",
         "request": request,
         "tensorrt": "8.6.0",
-        "gpu": "A Card",
+        "gpu": "A GPU",
         "sm": "9.0",
         "driver": "580.1",
         "engine": Artifact(path="engines/it.plan", sha256="0", size_bytes=2000),

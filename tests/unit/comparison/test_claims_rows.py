@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.comparison.claim_verdicts import between, cell_on, rows_of
+from harness.comparison.claim_verdicts import between, case_on, rows_of
 from harness.core.schemas import Case, Claim, Failed, Measured, ReproducedRow, Summary
 from tests.synthetic_results import ENVIRONMENT_ID, RESNET, SPEED, Synthetic, environment, failed, matrix
 
@@ -85,13 +85,18 @@ def test_its_own_tolerance_counts() -> None:
 
 def test_on_another_card_values_are_not_comparable_and_ratios_are_judged() -> None:
     rows = judged(claim(cards=["NVIDIA A100-SXM4-80GB"]))
-    card = rows["eager"].differences[0]
-    assert (card.name, card.published, card.here, card.refuses) == ("card", "NVIDIA A100-SXM4-80GB", XEON, True)
+    device = rows["eager"].differences[0]
+    assert (device.name, device.published, device.here, device.refuses) == (
+        "device",
+        "NVIDIA A100-SXM4-80GB",
+        XEON,
+        True,
+    )
     assert rows["eager"].verdict == "NOT COMPARABLE"
-    assert rows["eager"].reason == "another card"
+    assert rows["eager"].reason == "another device"
     assert rows["eager"].measured is not None
     assert rows["ort / eager"].verdict == rows["vino < ort < eager"].verdict == "REPRODUCED"
-    assert card in rows["ort / eager"].differences
+    assert device in rows["ort / eager"].differences
 
 
 def test_a_substitute_is_named_and_refuses_values() -> None:
@@ -104,7 +109,7 @@ def test_a_substitute_is_named_and_refuses_values() -> None:
     substituted = Claim.model_validate(
         {**published.model_dump(), "substitutes": {"cpu": {"precision": "fp32", "batch_size": 1}}}
     )
-    assert cell_on(substituted.values[0], substituted, "cuda").batch_size == 256
+    assert case_on(substituted.values[0], substituted, "cuda").batch_size == 256
     row = judged(substituted)["eager"]
     assert row.reason == "another precision, another batch size"
     assert [(one.published, one.here) for one in row.differences] == [("fp16", "fp32"), ("256", "1")]

@@ -43,7 +43,7 @@ def test_a_users_mistake_is_two_lines_and_its_code(
 
 def test_what_a_library_says_in_several_lines_is_still_two(capsys: pytest.CaptureFixture[str]) -> None:
     leaving(MissingInputError("It said:\n  no\n\nmore.", "Make it,\nthen again."))
-    assert cli.told(capsys.readouterr().err) == ("It said: no more.", "Make it, then again.")
+    assert cli.last_error(capsys.readouterr().err) == ("It said: no more.", "Make it, then again.")
 
 
 def test_a_bug_shows_its_traceback_and_is_no_regression(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,9 +104,9 @@ def test_a_closed_pipe_is_quiet_whether_the_text_fits_the_buffer_or_not(lines: i
 
 def test_the_two_lines_of_an_error_are_found_again_in_a_log() -> None:
     log = "Warning: something\nError: first.\nHint:  a.\nnoise\nError: It is not there.\nHint:  Make it.\nmore noise\n"
-    assert cli.told(log) == ("It is not there.", "Make it.")
-    assert cli.told("Error: cut off") is None
-    assert cli.told("Error: of a library\nsomething else\n") is None
+    assert cli.last_error(log) == ("It is not there.", "Make it.")
+    assert cli.last_error("Error: cut off") is None
+    assert cli.last_error("Error: of a library\nsomething else\n") is None
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full, which only Linux has")

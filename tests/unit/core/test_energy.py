@@ -14,13 +14,13 @@ from harness.aggregation.energy_pass import (
     settings_for,
 )
 from harness.core.errors import CaseError
-from harness.core.host.gpu import Card, facts_of
+from harness.core.host.gpu import GpuHandle, facts_of
 from harness.core.schemas import Block, Case, Measured, Measurement, Stops
 from tests.fixtures.nvml import FakeNvml
 from tests.synthetic_results import EFFICIENTNET, case_of, measured
 
 CASE = case_of(EFFICIENTNET, "onnxruntime", "fp32", 4)
-GPU = facts_of(Card(FakeNvml(), "the card"))
+GPU = facts_of(GpuHandle(FakeNvml(), "the card"))
 S = 1_000_000_000
 IDLE = EnergySpent(energy_j=350.0, window_ns=5 * S)  # 70 W
 

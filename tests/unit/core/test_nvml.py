@@ -10,7 +10,7 @@ import pytest
 
 from harness.core.errors import UnavailableError
 from harness.core.host import environment, gpu
-from harness.core.host.gpu import Card, first_card
+from harness.core.host.gpu import GpuHandle, first_gpu
 from harness.core.schemas import Gpu, Unavailable
 from tests.fixtures.nvml import (
     CARD,
@@ -37,7 +37,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> FakeNvml:
 @pytest.mark.usefixtures("driver")
 def test_the_card_is_the_one_that_cuda_calls_its_first(monkeypatch: pytest.MonkeyPatch) -> None:
     library = installed(monkeypatch)
-    assert first_card() == Card(library, "the card")
+    assert first_gpu() == GpuHandle(library, "the card")
     assert library.calls == [("Init",), ("DeviceGetHandleByUUID", f"GPU-{CARD}")]
 
 
@@ -54,8 +54,8 @@ def test_of_a_mig_instance_the_whole_card_is_looked_at_and_the_instance_named(mo
         DeviceGetDeviceHandleFromMigDeviceHandle=lambda part: f"the card of {part}",
         DeviceGetMigMode=[1, 1],
     )
-    card = first_card()
-    assert card == Card(library, "the card of the instance", f"MIG-{CARD}")
+    card = first_gpu()
+    assert card == GpuHandle(library, "the card of the instance", f"MIG-{CARD}")
     assert gpu.facts_of(card).mig == f"on, on instance MIG-{CARD}"
 
 
@@ -63,24 +63,24 @@ def test_of_a_mig_instance_the_whole_card_is_looked_at_and_the_instance_named(mo
 def test_a_card_that_nvml_does_not_give_is_two_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, DeviceGetHandleByUUID=NVMLError_NoPermission())
     with pytest.raises(UnavailableError) as caught:
-        first_card()
+        first_gpu()
     assert "Insufficient Permissions" in caught.value.problem
     installed(monkeypatch, Init=NVMLError("NVML Shared Library Not Found"))
     with pytest.raises(UnavailableError, match="Shared Library Not Found"):
-        first_card()
+        first_gpu()
 
 
 @pytest.mark.usefixtures("driver")
 def test_nvidia_ml_py_may_not_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)  # type: ignore[arg-type]
     with pytest.raises(UnavailableError) as caught:
-        first_card()
+        first_gpu()
     assert caught.value.hint.startswith("pip install nvidia-ml-py")
 
 
 def test_every_fact_of_the_card() -> None:
-    assert gpu.facts_of(Card(FakeNvml(), "the card")) == Gpu(
-        name="A Card",
+    assert gpu.facts_of(GpuHandle(FakeNvml(), "the card")) == Gpu(
+        name="A GPU",
         uuid=f"GPU-{CARD}",
         sm="9.0",
         memory_bytes=80 << 30,
@@ -105,7 +105,7 @@ def test_a_fact_that_is_not_told_says_why() -> None:
         DeviceGetEnforcedPowerLimit=NVMLError_NoPermission(),
         DeviceGetMaxPcieLinkWidth=NVMLError_NotSupported(),
     ).without("DeviceGetBAR1MemoryInfo")
-    found = gpu.facts_of(Card(library, "the card"))
+    found = gpu.facts_of(GpuHandle(library, "the card"))
     assert found.mig == Unavailable(unavailable="nvmlDeviceGetMigMode: Not Supported")
     assert found.power_limit_w == Unavailable(unavailable="nvmlDeviceGetEnforcedPowerLimit: Insufficient Permissions")
     assert found.pcie == Unavailable(unavailable="nvmlDeviceGetMaxPcieLinkWidth: Not Supported")
@@ -115,7 +115,7 @@ def test_a_fact_that_is_not_told_says_why() -> None:
 
 def test_a_card_without_a_name_is_no_card() -> None:
     with pytest.raises(UnavailableError, match="nvmlDeviceGetName: Not Supported"):
-        gpu.facts_of(Card(FakeNvml(DeviceGetName=NVMLError_NotSupported()), "the card"))
+        gpu.facts_of(GpuHandle(FakeNvml(DeviceGetName=NVMLError_NotSupported()), "the card"))
 
 
 @pytest.mark.usefixtures("driver")
@@ -131,3 +131,11 @@ def test_only_on_cuda_does_the_environment_hold_a_card(monkeypatch: pytest.Monke
 def test_the_real_library_has_everything_that_is_asked_here() -> None:
     real = pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed (make bench DEVICE=cuda installs it)")
     assert [name for name in dir(FakeNvml()) if name.lower().startswith("nvml") and not hasattr(real, name)] == []
+
+
+def test_the_cpus_near_a_gpu_are_the_bits_of_words_of_64() -> None:
+    library = FakeNvml(DeviceGetCpuAffinity=[1 << 63 | 1 << 1, 1 << 2])
+    assert gpu.near_cpus(GpuHandle(library, "the card"), 96) == (1, 63, 66)
+    assert library.calls == [("DeviceGetCpuAffinity", "the card", 2)]
+    refused = FakeNvml(DeviceGetCpuAffinity=NVMLError_NotSupported())
+    assert isinstance(gpu.near_cpus(GpuHandle(refused, "the card"), 4), Unavailable)

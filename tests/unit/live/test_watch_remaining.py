@@ -29,10 +29,10 @@ def test_nothing_is_said_while_no_turn_is_known() -> None:
 
 def test_what_is_owed_is_added_up_less_what_the_running_turn_has_taken() -> None:
     expected = {EAGER.case_id: 5.0, ONNX.case_id: 3.0}
-    owed = [(EAGER, 2), (ONNX, 2)]
-    assert left_s(running(EAGER, 2, done=2, turns=4), owed, expected, NOW) == 7.0  # of 8 s, 1 s has passed
+    pending = [(EAGER, 2), (ONNX, 2)]
+    assert left_s(running(EAGER, 2, done=2, turns=4), pending, expected, NOW) == 7.0  # of 8 s, 1 s has passed
     late = running(ONNX, 2, done=2, turns=4, since="2026-11-28T09:00:00+00:00")
-    assert left_s(late, owed, expected, NOW) == 5.0  # a turn that takes longer than expected adds nothing
+    assert left_s(late, pending, expected, NOW) == 5.0  # a turn that takes longer than expected adds nothing
 
 
 def test_between_two_turns_the_one_that_has_ended_is_not_counted_again() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.core.host.gpu import Card
+from harness.core.host.gpu import GpuHandle
 from harness.core.schemas import GpuSample
 from harness.monitoring.gpu_probe import GpuProbe, reasons_of
 from tests.fixtures.nvml import FakeNvml, NVMLError_NoPermission, NVMLError_NotSupported
@@ -16,7 +16,7 @@ PID = 77
 
 
 def probe(**answers: Any) -> GpuProbe:
-    return GpuProbe(Card(FakeNvml(**answers), "the card"))
+    return GpuProbe(GpuHandle(FakeNvml(**answers), "the card"))
 
 
 def test_everything_that_a_card_tells() -> None:
@@ -58,7 +58,7 @@ def test_what_is_not_told_is_unknown_and_says_why() -> None:
         DeviceGetMemoryInfo=NVMLError_NoPermission(),
         DeviceGetComputeRunningProcesses=NVMLError_NoPermission(),
     ).without("DeviceGetCurrentClocksEventReasons")
-    found = GpuProbe(Card(library, "the card"))
+    found = GpuProbe(GpuHandle(library, "the card"))
     look = found.read(PID)
     assert (look.power_w, look.utilisation_percent, look.memory_used_bytes, look.other_processes) == (None,) * 4
     assert (look.sm_mhz, look.temperature_c, look.reasons) == (1_755, 61, ())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from harness.core.errors import ConfigError, InferometerError, MissingInputError
 from harness.core.schemas import Measurement, ReportOptions
 from harness.planning.config import (
-    DEFAULT_GATES,
+    DEFAULT_TOLERANCES,
     Config,
     MatrixBlock,
     parse_config,
@@ -42,15 +42,15 @@ def test_the_defaults_are_those_of_the_schema() -> None:
     config = parse_config(SMALL, "my.yaml")
     assert config.measurement == Measurement()
     assert config.report == ReportOptions()
-    assert config.all_gates() == DEFAULT_GATES
+    assert config.all_tolerances() == DEFAULT_TOLERANCES
     assert (config.matrix[0].precisions, config.matrix[0].batch_sizes) == (("fp32",), (1,))
 
 
 def test_a_gate_of_the_file_replaces_the_default_of_its_precision_alone() -> None:
-    gates = parse_config({**SMALL, "gates": {"bf16": {"relative_l2": 0.5}}}, "my.yaml").all_gates()
+    gates = parse_config({**SMALL, "gates": {"bf16": {"relative_l2": 0.5}}}, "my.yaml").all_tolerances()
     assert gates["bf16"].relative_l2 == 0.5
     assert gates["bf16"].top1_agreement is None
-    assert gates["fp32"] == DEFAULT_GATES["fp32"]
+    assert gates["fp32"] == DEFAULT_TOLERANCES["fp32"]
 
 
 @pytest.mark.parametrize(
@@ -245,11 +245,11 @@ def test_a_model_may_have_gates_of_its_own() -> None:
     config = parse_config({**SMALL, "models": [{"name": "resnet18", "gates": gates}, "minilm-l6"]}, "my.yaml")
     config = config.model_copy(update={"matrix": (MatrixBlock(backends=("torch-eager",), precisions=("bf16",)),)})
     found = make_plan(config, "my.yaml", "")
-    own, usual = found.gate("resnet18", "fp16"), found.gate("minilm-l6", "fp16")
+    own, usual = found.tolerance("resnet18", "fp16"), found.tolerance("minilm-l6", "fp16")
     assert own is not None
     assert usual is not None
-    assert (own.relative_l2, usual.relative_l2) == (0.06, DEFAULT_GATES["fp16"].relative_l2)
-    assert found.gate("resnet18", "fp32") == DEFAULT_GATES["fp32"]
+    assert (own.relative_l2, usual.relative_l2) == (0.06, DEFAULT_TOLERANCES["fp16"].relative_l2)
+    assert found.tolerance("resnet18", "fp32") == DEFAULT_TOLERANCES["fp32"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from harness.backends import BACKENDS, BackendInfo
 from harness.core.errors import ConfigError
-from harness.core.schemas import Gate, Measurement, Plan
+from harness.core.schemas import Measurement, Plan, Tolerance
 from harness.planning import matrix
 from harness.planning.config import parse_config, read_config
 from harness.planning.matrix import make_plan, plan_id, settings_id
@@ -202,8 +202,8 @@ def test_other_measurement_settings_make_both_ids_others() -> None:
 def test_every_tolerance_and_limit_that_a_configuration_sets_is_part_of_the_plan_id() -> None:
     """Whatever fields are added: a row is judged by the plan, and two plans that judge otherwise are two."""
     one = make_plan(parse_config(ASKED, "config.yaml"), "config.yaml", "0")
-    gate = Gate(relative_l2=0.1, top1_agreement=0.5, cosine=0.5)
-    one = one.model_copy(update={"gates": {"fp32": gate}})
+    tolerance = Tolerance(relative_l2=0.1, top1_agreement=0.5, cosine=0.5)
+    one = one.model_copy(update={"gates": {"fp32": tolerance}})
     parts = {"measurement": one.measurement, "report": one.report, "engines": one.engines}
     free = {("report", "title"), ("report", "charts"), ("measurement", "export_timeout_s")}
     for name, part in parts.items():
@@ -211,8 +211,8 @@ def test_every_tolerance_and_limit_that_a_configuration_sets_is_part_of_the_plan
             changed = part.model_copy(update={field: "another"})
             other = plan_id(one.model_copy(update={name: changed}))
             assert (other == plan_id(one)) == ((name, field) in free), f"{name}.{field}"
-    for field in Gate.model_fields:
-        other = plan_id(one.model_copy(update={"gates": {"fp32": gate.model_copy(update={field: 0.25})}}))
+    for field in Tolerance.model_fields:
+        other = plan_id(one.model_copy(update={"gates": {"fp32": tolerance.model_copy(update={field: 0.25})}}))
         assert other != plan_id(one), f"gates.{field}"
 
 

@@ -10,19 +10,19 @@ import pytest
 from harness.core.schemas import Row, Summary
 from harness.core.schemas.profile_record import LaunchGaps, OperatorRow
 from harness.profiling.load_profiles import Profiled
-from harness.profiling.side_by_side import NOT_TOLD, SideBySideLine
+from harness.profiling.side_by_side import NO_MODULE, SideBySideLine
 from harness.reporting.charts.layers_chart import short_name
 from harness.reporting.html import profile_section as profile
 from harness.reporting.html.page import page
 from harness.reporting.html.profile_section import (
     TOP_OPERATORS,
-    Kin,
+    ProfileGroup,
     Profiles,
     TreeLine,
     flat,
-    kins,
     layers_data,
     operators_data,
+    profile_groups,
     tree,
 )
 from harness.reporting.tables.side_by_side_table import IDLE
@@ -50,7 +50,7 @@ def test_nodes_of_a_graph_stand_below_their_modules_and_nothing_is_lost() -> Non
         (1, "attention", 3_000),
         (2, "Softmax_3", 2_000),
         (2, "MatMul_4", 1_000),
-        (0, NOT_TOLD, 500),
+        (0, NO_MODULE, 500),
         (1, "Reorder_5", 500),
     ]
     everything, _ = flat(tree(GRAPH))
@@ -59,7 +59,7 @@ def test_nodes_of_a_graph_stand_below_their_modules_and_nothing_is_lost() -> Non
         "encoder.layer.0": None,
         "mlp": "mlp",
         "attention": "attention",
-        NOT_TOLD: "layout",
+        NO_MODULE: "layout",
     }
 
 
@@ -124,10 +124,10 @@ def profiles(rows: dict[str, Row]) -> Profiles:
 
 
 def test_cases_of_one_shape_share_a_scale_and_say_what_stands_in_no_part(profiles: Profiles) -> None:
-    (kin,) = kins(profiles)
-    assert kin.title == "minilm-l6, batch 1, sequence length 128"
-    eager, graph, compiled = kin.cases
-    assert [case.name for case in kin.cases] == ["torch-eager fp32", "onnxruntime fp32", "torch-compile fp32"]
+    (group,) = profile_groups(profiles)
+    assert group.title == "minilm-l6, batch 1, sequence length 128"
+    eager, graph, compiled = group.cases
+    assert [case.name for case in group.cases] == ["torch-eager fp32", "onnxruntime fp32", "torch-compile fp32"]
     assert [part.name for part in eager.bar] == ["attention", "mlp", "other", "in no part"]
     assert sum(part.width for part in eager.bar) == pytest.approx(1)
     assert sum(part.width for part in graph.bar) == pytest.approx(6_500 / 11_000, rel=1e-4)
@@ -148,14 +148,14 @@ def test_a_page_holds_so_many_layers_and_says_where_the_others_are(
     profiles: Profiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(profile, "MAX_PAGE_LINES", 5)
-    (kin,) = kins(profiles)
-    assert [case.crowded for case in kin.cases] == [False, True, False]
-    assert kin.cases[1].data["layers"] is None
+    (group,) = profile_groups(profiles)
+    assert [case.crowded for case in group.cases] == [False, True, False]
+    assert group.cases[1].data["layers"] is None
 
 
 def test_a_case_without_parts_has_no_line(profiles: Profiles) -> None:
     bare = [Profiled(one.row, one.model, None) for one in profiles.found]
-    assert kins(Profiles("profiles", bare)) == []
+    assert profile_groups(Profiles("profiles", bare)) == []
 
 
 def test_the_page_holds_the_tree_as_data_and_hostile_names_stay_in_it(summary: Summary, profiles: Profiles) -> None:
@@ -163,7 +163,7 @@ def test_the_page_holds_the_tree_as_data_and_hostile_names_stay_in_it(summary: S
     first = profiles.found[0]
     layers = tuple(row.model_copy(update={"kind": evil}) for row in MODULES)
     told = parts(layers, notes=(evil,), traces=(evil,))
-    text = page(summary, profile="Tables.", profiled=Profiles("profiles", [Profiled(first.row, first.model, told)]))
+    text = page(summary, profile=["Tables."], profiled=Profiles("profiles", [Profiled(first.row, first.model, told)]))
     assert "<img" not in text
     (block,) = [one for one in text.split('<script type="application/json">') if '"operators"' in one]
     data = json.loads(block.partition("</script>")[0])
@@ -174,16 +174,16 @@ def test_the_page_holds_the_tree_as_data_and_hostile_names_stay_in_it(summary: S
 def test_kins_need_the_same_model_shape_and_device(profiles: Profiles) -> None:
     first, second, third = profiles.found
     other = Profiled(second.row.model_copy(update={"device": "cuda"}), second.model, second.parts)
-    found: list[Kin] = kins(Profiles("profiles", [first, other, third]))
-    assert [[case.name for case in kin.cases] for kin in found] == [
+    found: list[ProfileGroup] = profile_groups(Profiles("profiles", [first, other, third]))
+    assert [[case.name for case in group.cases] for group in found] == [
         ["torch-eager fp32", "torch-compile fp32"],
         ["onnxruntime fp32"],
     ]
 
 
 def test_the_same_modules_of_two_backends_are_one_chart(profiles: Profiles) -> None:
-    (kin,) = kins(profiles)
-    (group,) = kin.plots
+    (group,) = profile_groups(profiles)
+    (group,) = group.plots
     (plot,) = group.plots
     *bars, marks = (trace for trace in plot.data if trace["x"] != [None])
     assert [trace["type"] for trace in bars] == ["bar"] * len(bars)
@@ -202,10 +202,10 @@ def test_the_same_modules_of_two_backends_are_one_chart(profiles: Profiles) -> N
 def test_a_profile_that_shows_nothing_is_marked_and_stands_in_no_chart(profiles: Profiles) -> None:
     first, second, third = profiles.found
     a_fifth = Profiled(second.row, second.model, parts(GRAPH, plain_ns=32_500, window_ns=32_500))
-    (kin,) = kins(Profiles("profiles", [first, a_fifth, third]))
-    assert [case.name for case in kin.cases][1] == "onnxruntime fp32 (unexplained)"
-    assert "nothing that was measured covers the difference" in kin.cases[1].sums[1]
-    assert kin.plots == []
+    (group,) = profile_groups(Profiles("profiles", [first, a_fifth, third]))
+    assert [case.name for case in group.cases][1] == "onnxruntime fp32 (unexplained)"
+    assert "nothing that was measured covers the difference" in group.cases[1].sums[1]
+    assert group.plots == []
 
 
 def test_the_time_in_which_no_kernel_ran_is_drawn_behind_the_kernels(profiles: Profiles) -> None:
@@ -215,13 +215,13 @@ def test_the_time_in_which_no_kernel_ran_is_drawn_behind_the_kernels(profiles: P
     gaps = LaunchGaps(window_ns=70_000, busy_ns=10_000, waited_ns=None, work_ns=10_000, kernels_ns=10_000)
     told = parts(layers, operators=(kernel,), plain_ns=45_000, launch_gaps=gaps)
     on_gpu = Profiled(first.row, model_profile(first.row, 35_000), told)
-    (before,), (after,) = (kins(Profiles("profiles", [one, *others])) for one in (first, on_gpu))
-    ((plain,), (hatched,)) = ([group.plots[0] for group in kin.plots] for kin in (before, after))
+    (before,), (after,) = (profile_groups(Profiles("profiles", [one, *others])) for one in (first, on_gpu))
+    ((plain,), (hatched,)) = ([group.plots[0] for group in group.plots] for group in (before, after))
     idle = next(trace for trace in hatched.data if trace.get("name") == IDLE)
     assert len(hatched.data) == len(plain.data) + 1
     assert dict(zip(idle["y"], idle["x"], strict=True)) == {"torch-eager": pytest.approx(25.0), "onnxruntime": None}
     assert "no kernel running for 25.0 µs of its measured latency" in idle["hovertext"][idle["y"].index("torch-eager")]
-    named = [{trace.get("name") for trace in kin.plots[0].plots[0].data} for kin in (before, after)]
+    named = [{trace.get("name") for trace in group.plots[0].plots[0].data} for group in (before, after)]
     assert [IDLE in names for names in named] == [False, True]
 
 
@@ -233,7 +233,7 @@ def test_the_time_in_which_no_kernel_ran_is_drawn_behind_the_kernels(profiles: P
         ("model.embeddings", "embeddings"),
         ("layer1.*", "layer1.*"),
         ("(model)", "(model)"),
-        (NOT_TOLD, NOT_TOLD),
+        (NO_MODULE, NO_MODULE),
     ],
 )
 def test_segments_are_named_by_what_tells_them_apart(name: str, shown: str) -> None:
@@ -241,8 +241,8 @@ def test_segments_are_named_by_what_tells_them_apart(name: str, shown: str) -> N
 
 
 def test_modules_of_one_backend_alone_are_no_chart(profiles: Profiles) -> None:
-    (kin,) = kins(Profiles("profiles", profiles.found[:1]))
-    assert kin.plots == []
+    (group,) = profile_groups(Profiles("profiles", profiles.found[:1]))
+    assert group.plots == []
 
 
 def test_names_in_the_chart_are_text(rows: dict[str, Row], profiles: Profiles) -> None:
@@ -250,8 +250,8 @@ def test_names_in_the_chart_are_text(rows: dict[str, Row], profiles: Profiles) -
     first, second, _ = profiles.found
     told = parts(tuple(row.model_copy(update={"parent": f"encoder.{evil}"}) for row in GRAPH), plain_ns=6_500)
     found = [first, Profiled(second.row.model_copy(update={"backend": evil}), second.model, told)]
-    (kin,) = kins(Profiles("profiles", found))
-    (plot,) = kin.plots[0].plots
+    (group,) = profile_groups(Profiles("profiles", found))
+    (plot,) = group.plots[0].plots
     shown = [trace.get(name) for trace in plot.data for name in ("y", "text", "hovertext")]
     assert "&lt;img" in str(shown)
     assert "<img" not in str(shown)

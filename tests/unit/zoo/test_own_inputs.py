@@ -26,7 +26,7 @@ from harness.zoo.loaded import (
     axes_of_examples,
     axes_of_graph,
     batch_first,
-    item_first,
+    sample_first,
 )
 
 NUMBERS = np.random.default_rng(0)
@@ -105,7 +105,7 @@ def test_arrays_without_names_count_by_their_order(tmp_path: Path) -> None:
         ({"idz": np.arange(10)}, "Unknown input `idz`"),
         ({"image": good()["image"].astype(np.float32)}, "Input `image` in .* is float32, and the model takes uint8"),
         ({"image": good()["image"].astype(np.int64) + 300}, "Input `image` in .* is int64"),
-        ({"ids": np.arange(9).reshape(3, 3)}, "no number of items in common: `image` 10, `ids` 3"),
+        ({"ids": np.arange(9).reshape(3, 3)}, "no number of samples in common: `image` 10, `ids` 3"),
         ({"ids": np.int64(3)}, "Input `ids` in .* is a scalar"),
     ],
 )
@@ -200,7 +200,7 @@ def test_items_are_laid_out_as_the_model_takes_them_and_back() -> None:
     taken = as_taken(items, axes)
     assert {name: values.shape for name, values in taken.items()} == {"x": (4, 3), "state": (2, 4, 5), "scale": ()}
     assert taken["state"].flags.c_contiguous
-    assert all(np.array_equal(item_first(taken, axes)[name], items[name]) for name in items)
+    assert all(np.array_equal(sample_first(taken, axes)[name], items[name]) for name in items)
     assert batch_first({"y": taken["state"]}, {"y": 1})["y"].shape == (4, 2, 5)
 
 

@@ -18,9 +18,9 @@ from harness.zoo.inputs.images import (
 from harness.zoo.inputs.preprocessing import (
     answer_of,
     in_hand,
-    load_items,
+    load_samples,
     prepare_of,
-    save_items,
+    save_samples,
 )
 
 HALF = usual_preparation((0.5, 0.5, 0.5), (0.5, 0.5, 0.5), size=64)
@@ -29,9 +29,9 @@ FLOAT = {"pixels": np.dtype(np.float32)}
 
 @pytest.mark.parametrize("items", [(b"a", b"", b"three"), (b"\x00\xff" * 500,), ("späte Äpfel".encode(), b"x")])
 def test_items_come_back_as_they_were_and_make_the_same_file(tmp_path: Path, items: tuple[bytes, ...]) -> None:
-    save_items(items, tmp_path / "one.npz")
-    save_items(items, tmp_path / "two.npz")
-    assert load_items(tmp_path / "one.npz") == list(items)
+    save_samples(items, tmp_path / "one.npz")
+    save_samples(items, tmp_path / "two.npz")
+    assert load_samples(tmp_path / "one.npz") == list(items)
     assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
 
 
