@@ -11,7 +11,19 @@ from dataclasses import dataclass, replace
 
 from harness.core.errors import CasesFailedError, ExportError, UnavailableError
 
-_EXPORTS = ("export", "build_engine", "run", "load", "generate", "energy", "profile_ops", "spread", "dispatch", "reproduce", "ab")
+_EXPORTS = (
+    "export",
+    "build_engine",
+    "run",
+    "load",
+    "generate",
+    "energy",
+    "profile_ops",
+    "spread",
+    "dispatch",
+    "reproduce",
+    "ab",
+)
 _PROCESSES = ("build_engine", "run", "load", "generate", "energy", "profile_ops", "spread", "reproduce", "ab")
 _DONE_BEFORE = ("roof", *_EXPORTS)
 _READ_RESULTS = ("aggregate", "report", "share", "compare", "history", "bundle", "watch", "selftest")
