@@ -20,6 +20,7 @@ from pathlib import Path
 
 from harness.comparison import compatibility, verdicts
 from harness.comparison.load_changes import compare_loads
+from harness.comparison.token_rows import with_token_rows
 from harness.comparison.verdicts import EQUIVALENCE, Margins
 from harness.core import (
     chain,
@@ -27,9 +28,10 @@ from harness.core import (
     store,
 )
 from harness.core.errors import MissingInputError, NotComparableError, RegressionError, UsageError
-from harness.core.layout import Results
+from harness.core.layout import Results, RunStore
 from harness.core.schemas import Comparison, Design, Side, States, Summary
 from harness.core.timestamps import utc_now
+from harness.planning.run_store import baseline_in, is_store
 from harness.reporting import thresholds
 from harness.reporting.prose.conditions import short_conditions
 from harness.reporting.tables import comparison_table as tables
@@ -46,7 +48,7 @@ def stage(arguments: Sequence[str]) -> None:
     wanted = thresholds.parse_all(options.threshold)
     margins = _margins(options.equivalence, options.max_regression)
     results = Results(options.results)
-    baseline_path = None if options.baseline is None else _summary_path(options.baseline)
+    baseline_path = None if options.baseline is None else _summary_path(options.baseline, results)
     if baseline_path is None and not wanted:
         raise UsageError(
             "There is nothing to compare with.",
@@ -85,8 +87,10 @@ def judge(
     design: Design = "separate",
 ) -> Comparison:
     """Both kinds of verdict in one record."""
+    baseline = None if baseline is None else with_token_rows(baseline)
+    compared = with_token_rows(current)
     found = () if baseline is None else compatibility.differences(baseline, current)
-    rows = () if baseline is None else verdicts.compare(baseline, current, found, margins, design)
+    rows = () if baseline is None else verdicts.compare(baseline, compared, found, margins, design)
     return Comparison(
         design=design,
         created_at=utc_now(),
@@ -98,7 +102,9 @@ def judge(
         differences=found,
         rows=rows,
         judgements=tuple(
-            one for threshold in wanted for one in thresholds.judge(threshold, current.rows, current.loads)
+            one
+            for threshold in wanted
+            for one in thresholds.judge(threshold, current.rows, current.loads, current.generations)
         ),
         loads=() if baseline is None else compare_loads(baseline, current, found),
     )
@@ -106,7 +112,7 @@ def judge(
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = cli.parser("harness.compare", __doc__)
-    parser.add_argument("--baseline", type=Path, help="results folder or summary.json to compare with")
+    parser.add_argument("--baseline", type=Path, help="results folder, summary.json or store of runs to compare with")
     parser.add_argument(
         "--threshold", action="append", default=[], help="[model/backend:]metric<limit; repeat it, or separate with ;"
     )
@@ -147,7 +153,10 @@ def _margins(equivalence: str, max_regression: str | None) -> Margins:
     return Margins(same, allowed)
 
 
-def _summary_path(given: Path) -> Path:
+def _summary_path(given: Path, results: Results) -> Path:
+    """The baseline's summary; in a store of runs that of the latest earlier run of this machine."""
+    if given.is_dir() and is_store(given):
+        return baseline_in(RunStore(given), chain.load_summary(results.summary))
     return given if given.is_file() or given.suffix == ".json" else Results(given).summary
 
 

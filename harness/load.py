@@ -173,11 +173,11 @@ def in_short(row: LoadRow) -> str:
     if row.status != "measured":
         return f"{row.status}: {row.reason}"
     if row.scenario == "server":
-        peak = "no load meets the bound by replay"
+        peak = ["no load meets the bound by replay"] if row.endpoint is None else []
         if row.predicted_peak_per_s is not None:
-            peak = f"peak by replay {significant(row.predicted_peak_per_s)}/s"
+            peak = [f"peak by replay {significant(row.predicted_peak_per_s)}/s"]
         points = [f"{significant(point.asked_per_s)}/s {point.verdict}" for point in row.points]
-        return ", ".join([peak, *points])
+        return ", ".join([*peak, *points])
     parts = [
         f"{point.point if point.clients else ''} {significant(point.samples_per_s)} samples/s".strip()
         for point in row.points

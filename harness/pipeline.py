@@ -11,10 +11,22 @@ from dataclasses import dataclass, replace
 
 from harness.core.errors import CasesFailedError, ExportError, UnavailableError
 
-_EXPORTS = ("export", "build_engine", "run", "load", "energy", "profile_ops", "spread", "reproduce", "ab")
-_PROCESSES = ("build_engine", "run", "load", "energy", "profile_ops", "spread", "reproduce", "ab")
-_DONE_BEFORE = ("export", "build_engine", "roof", "run", "load", "energy", "profile_ops", "spread", "reproduce", "ab")
-_READ_RESULTS = ("aggregate", "report", "share", "compare", "bundle", "watch", "selftest")
+_EXPORTS = (
+    "export",
+    "build_engine",
+    "run",
+    "load",
+    "generate",
+    "energy",
+    "profile_ops",
+    "spread",
+    "dispatch",
+    "reproduce",
+    "ab",
+)
+_PROCESSES = ("build_engine", "run", "load", "generate", "energy", "profile_ops", "spread", "reproduce", "ab")
+_DONE_BEFORE = ("roof", *_EXPORTS)
+_READ_RESULTS = ("aggregate", "report", "share", "compare", "history", "bundle", "watch", "selftest")
 
 
 @dataclass(frozen=True)
@@ -54,6 +66,8 @@ VARIABLES: tuple[Variable, ...] = (
         "own inputs of the models, .npz by input name, comma-separated: one a shape",
     ),
     Variable("EXPORTER", "--exporter", ("plan", "ab"), "writes ONNX files of modules: dynamo or torchscript"),
+    Variable("PROMPTS", "--prompts", ("plan",), "generation: tokens of prompts, as 128,1024, or a file of prompts"),
+    Variable("TOKENS", "--tokens", ("plan",), "generation: comma-separated numbers of new tokens"),
     Variable("TUNE", "--tune", ("plan",), "try each backend's settings once, measure the fastest fully", switch=True),
     Variable("ROUNDS", "--rounds", ("plan", "reproduce", "ab"), "fresh processes per case"),
     Variable("MAX_ROUNDS", "--max-rounds", ("plan",), "further rounds, up to this, where the interval is wide"),
@@ -72,18 +86,30 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("DURATION", "--duration", ("plan",), "longest replication (4s)"),
     Variable("PRICE", "--price", ("plan",), "price of the machine an hour, for the cost of a million requests"),
     Variable("LOADGEN", "--loadgen", ("plan",), "one long run a load, by MLPerf LoadGen's rules", switch=True),
+    Variable(
+        "ENDPOINT",
+        "--endpoint",
+        ("plan",),
+        "running service to load in place of a backend, as kserve+http://127.0.0.1:8000/v2/models/<name>",
+    ),
     Variable("BACKEND_PYTHONS", "--python", _PROCESSES, "backend=path of a Python that has its libraries"),
-    Variable("CARDS", "--cards", ("spread",), "GPUs to spread the models over, as 0,1,2,3"),
+    Variable("CARDS", "--cards", ("spread",), "GPUs to measure on at the same time: all, or as 0,1,2,3"),
+    Variable("LAYOUT", "--layout", ("spread",), "what CARDS share: models, cases, or copies of each case"),
+    Variable("RUNNER", "--runner", ("dispatch",), "what measures the plan elsewhere: local, ray or slurm"),
+    Variable("ADDRESS", "--address", ("dispatch",), "of the Ray cluster, or partition of Slurm"),
     Variable("LAYERS", "--layers", ("profile_ops",), "layers to show: groups, module paths with *, classes"),
     Variable("DEPTH", "--depth", ("profile_ops",), "depth of the module tree down to which layers are shown"),
     Variable("PROFILE_RUNS", "--runs", ("profile_ops",), "inferences under a profiler (20)"),
     Variable("PLAIN_CHARTS", "--plain-charts", ("report",), "charts without title and caption", switch=True),
-    Variable("BASELINE", "--baseline", ("compare",), "earlier results folder, or its summary.json"),
+    Variable("BASELINE", "--baseline", ("compare",), "earlier results folder, its summary.json, or a store of runs"),
     Variable("THRESHOLD", "--threshold", ("compare", "ab"), "limits, as latency_p50<100ms"),
     Variable("MAX_REGRESSION", "--max-regression", ("compare", "ab"), "slow-down that is accepted, as 5%%"),
     Variable("EQUIVALENCE", "--equivalence", ("compare", "ab"), "difference that counts as none, as 1%%"),
     Variable("ACROSS", "--across", ("compare",), "compare ratios across machines or versions", switch=True),
     Variable("AGAINST", "--against", ("ab",), "commit, folder or backend=python to measure against"),
+    Variable("STORE", "--store", ("history",), "folder that keeps runs over time"),
+    Variable("COMMIT", "--commit", ("history",), "state of the measured code, if not Inferometer's checkout"),
+    Variable("CONFIRM", "--confirm", ("history",), "candidate that the A/B run in results/ab decides"),
     Variable("CLAIM", "--claim", ("reproduce",), "published claim; list prints them all"),
     Variable("BUNDLE", "--bundle", ("verify",), "archive of bundle"),
     Variable("RATE", "--rate", ("selftest",), "rate of wrong verdicts to exclude"),
@@ -134,6 +160,14 @@ _MEASURE = (Step("roof"), Step("run", decides=True), _LOAD, Step("aggregate", de
 
 PIPELINES: Mapping[str, tuple[Step, ...]] = {
     "bench": (*_PREPARE, *_MEASURE, Step("report", ("--print",))),
+    "generate": (
+        Step("plan"),
+        Step("export"),
+        Step("roof"),
+        Step("generate", decides=True),
+        Step("aggregate", decides=True),
+        Step("report", ("--print",)),
+    ),
     "load": (
         Step("plan", ("--load",)),
         *_PREPARE[1:],
@@ -173,8 +207,10 @@ _GOES_ON: Mapping[str, tuple[int, ...]] = {
     "roof": (0, UnavailableError.exit_code),
     # Some cases failed: the run is complete, and the report lists them.
     "run": (0, CasesFailedError.exit_code),
+    "generate": (0, CasesFailedError.exit_code),
     "spread": (0, CasesFailedError.exit_code),
     "load": (0, CasesFailedError.exit_code),
+    "dispatch": (0, CasesFailedError.exit_code),
     "profile_ops": (0, CasesFailedError.exit_code),
     # --force replaced a summary that had more measured rows.
     "aggregate": (0, CasesFailedError.exit_code),
@@ -221,7 +257,7 @@ def steps(
     plans: False keeps the plan of the results folder. began_s: start of the command, in seconds since 1970, from which
     a time budget counts.
     """
-    if choices.get("CARDS"):
+    if choices.get("CARDS") or choices.get("LAYOUT"):
         chain = [Step("spread", decides=True) if step.stage == "run" else step for step in chain if not step.on_gpu]
     began = () if began_s is None else ("--began", str(began_s))
     return tuple(

@@ -5,7 +5,7 @@ the backend's own profiler. The last level is repeated, each time in a fresh pro
 agree. Latencies are those that `run` measured; the times of this stage are no latencies.
 
 reads   results/plan.json, models/<model>/export.json and the files that it names; results/summary.json if there is one
-writes  results/profiles/<case_id>/{model,parts,memory}.json, parts.md, memory.png, memory.pickle, *.trace.json,
+writes  results/profiles/<case_id>/{model,parts,memory}.json, parts.md, memory.{png,svg}, memory.pickle, *.trace.json,
         <repeat>.usage.json, and events.out.tfevents.profile where TensorBoard is installed
 
 --layers and --depth choose the layers that parts.md and the terminal show; parts.json holds every layer. Profiles that

@@ -1,131 +1,381 @@
-"""Spread a plan over several equal GPUs of one machine: first the builds of engines, then the models.
+"""Measure a plan on several devices of one host at the same time; LAYOUT says how.
 
-Each GPU builds one engine at a time, then measures one model at a time, so that cases that are compared with each other
-run on the same GPU, one at a time. All measurements are those of `run`: this stage only starts other stages, each with
-its own GPU and CPUs, and merges their records.
+models  each GPU builds one engine at a time, then measures one model at a time: rows of a model are of one GPU
+cases   the cases are spread, to finish sooner; cases that are compared stay on one GPU. Then some of them are measured
+        alone again, which shows whether the neighbours disturbed the rows
+copies  each case runs on every GPU at once, and on each alone, in windows of the same processes: scaling, interference
+
+Models and cases are measured by `run`: this stage starts it with a GPU and CPUs of its own, and merges the records.
+With a plan for CPUs, `cases` and `copies` use shares of the CPUs as devices.
 
 reads   results/plan.json, exports/<slug>/export.json
-writes  what build_engine and run write; meanwhile results/cards/<gpu>/…
+writes  what build_engine and run write; meanwhile results/cards/<gpu>/…; results/neighbours.json, neighbours/…;
+        results/copies/<case_id>.json, copies/slots/<slot>/…
 """
 
 from __future__ import annotations
 
+import math
 import os
+import random
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
+from harness.aggregation.admission import comparison_group
+from harness.aggregation.batch_times import batch_ns
+from harness.aggregation.scaling import copies_of, disturbance, scaling
+from harness.backends import backend_info
 from harness.core import cli, store
-from harness.core.errors import CasesFailedError, UsageError
-from harness.core.host import limits
-from harness.core.layout import Results
+from harness.core.errors import CasesFailedError, FormatError, MissingInputError, UsageError
+from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.safe_files import open_to_write
-from harness.core.schemas import Plan
+from harness.core.schemas import Case, Copies, DeviceSlot, Measured, NeighbourCheck, NeighbourSample, Plan
+from harness.core.timestamps import utc_now
+from harness.planning.block_settings import interpreters
+from harness.planning.exports import Exports, keep_exports, read_exports
+from harness.planning.schedule import of_cases
+from harness.processes.copies import WINDOW_S, CopiesPool
+from harness.processes.device_slots import find_slots, pin, variables
+from harness.processes.pool import split_off_unexported
+from harness.reporting.units import count, percent, significant
+from harness.timing.clock import now_ns
 
-MIN_CPUS = 2
-"""One CPU submits work to the GPU; the monitor and the stage itself need another."""
+LAYOUTS = ("models", "cases", "copies")
+
+SAMPLED_SHARE = 0.1
+LEAST_SAMPLED, MOST_SAMPLED = 2, 8
+"""Cases that are measured alone again after a spread: a tenth, and a number that takes minutes at most."""
 
 Command = Sequence[str]
 Start = Callable[[Command, dict[str, str], Path], int]
 """(command, environment, file for its output) → exit code."""
 
 
+@dataclass(frozen=True)
+class _Request:
+    """A spread as asked for. passed: options for the stages that it starts."""
+
+    plan: Plan
+    results: Results
+    models: Models
+    slots: Sequence[DeviceSlot]
+    passed: Sequence[str]
+    interpreters: Mapping[str, Path]
+    force: bool
+
+
 def stage(arguments: Sequence[str]) -> None:
-    """Build, then measure, with one process per GPU."""
+    """Build, then measure, on every device at once."""
     parser = cli.parser("harness.spread", __doc__)
-    parser.add_argument("--cards", required=True, help="as CUDA_VISIBLE_DEVICES names them: 0,1,2,3")
+    parser.add_argument("--cards", default="", help="all, or as CUDA_VISIBLE_DEVICES names them: 0,1,2,3")
+    parser.add_argument("--layout", choices=LAYOUTS, default=LAYOUTS[0], help="what is spread (models)")
     parser.add_argument("--force", action="store_true", help="build and measure again what is already there")
     cli.add_interpreters(parser)
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
     results = Results(options.results)
     plan = store.load(results.plan, Plan, "make plan")
-    gpus = [gpu for gpu in (part.strip() for part in options.cards.split(",")) if gpu]
-    if len(set(gpus)) < len(gpus):
-        raise UsageError(f"A GPU is named twice in {options.cards}.", "Name each once: CARDS=0,1.")
-    if plan.device != "cuda" or not gpus:
-        raise UsageError("Only a plan for GPUs can be spread over them.", "make plan DEVICE=cuda")
+    if plan.device != "cuda" and options.layout == "models":
+        raise UsageError("Only a plan for GPUs can be spread over them by model.", "make plan DEVICE=cuda")
+    others = interpreters(options.python)
+    slots = find_slots(options.cards, plan.device)
     passed = ["--models-dir", str(options.models_dir), *(["--force"] if options.force else [])]
     for text in options.python:
         passed += ["--python", text]
+    asked = _Request(plan, results, Models(options.models_dir), slots, passed, others, options.force)
     with exclusive(results.lock):
-        _spread(plan, results, _Pool(gpus, results, start), passed)
-
-
-def _spread(plan: Plan, results: Results, pool: _Pool, passed: Sequence[str]) -> None:
-    names = [model.name for model in plan.models]
-    listed = _engines_to_build(results, passed)
-    wanted = listed or []
-    cli.say(f"{len(wanted)} engines to build and {len(names)} models to measure on {pool.gpus} GPUs.")
-    build = [["build_engine", "--results", str(results.root), *passed, "--engines", name] for name in wanted]
-    failures = pool.run(build, wanted) + (listed is None)
-    for place, name in enumerate(names):
-        share(plan, name, results, results.gpu_folder(place))
-        shutil.copyfile(results.plan, results.gpu_folder(place).plan)
-    own = [str(results.gpu_folder(place).root) for place in range(len(names))]
-    measure = [["run", "--results", root, *passed, "--models", name] for root, name in zip(own, names, strict=True)]
-    failures += pool.run(measure, names)
-    for place, name in enumerate(names):
-        share(plan, name, results.gpu_folder(place), results)
-        shutil.rmtree(results.gpu_folder(place).root, ignore_errors=True)
+        pool = _Pool(slots, results, start)
+        failures = _build(asked, pool) if plan.device == "cuda" else 0
+        failures += {"models": _models, "cases": _cases, "copies": _copies}[options.layout](asked, pool)
     if failures:
         raise CasesFailedError(
-            f"{failures} of the started stages did not end well.",
-            f"Their messages are below {results.root / 'logs'}; the same command tries only what is missing.",
+            f"{count(failures, 'measurement')} or started stages did not end well.",
+            f"Their messages are above and below {results.root / 'logs'}; the same command tries only what is missing.",
         )
 
 
-class _Pool:
-    """Runs stages on GPUs, one at a time on each."""
+def _build(asked: _Request, pool: _Pool) -> int:
+    """Build the missing engines on all devices; returns the number of failures."""
+    listed = _engines_to_build(asked.results, asked.passed)
+    wanted = listed or []
+    cli.say(f"{count(len(wanted), 'engine')} to build on {_named(asked.slots)}.")
+    build = [
+        ["build_engine", "--results", str(asked.results.root), *asked.passed, "--engines", name] for name in wanted
+    ]
+    return pool.run(build, wanted) + (listed is None)
 
-    def __init__(self, gpus: Sequence[str], results: Results, start: Start) -> None:
+
+def _named(slots: Sequence[DeviceSlot]) -> str:
+    if slots[0].device == "cpu":
+        return f"{count(len(slots), 'share')} of the CPUs ({', '.join(map(_cpus_in_words, slots))})"
+    pinned = {slot.near for slot in slots if slot.cpus}
+    how = {True: "near CPUs", False: "an equal share of the CPUs each"}[min(pinned)] if pinned else "all CPUs"
+    kinds = ", ".join(sorted({slot.gpu or "" for slot in slots}))
+    return f"{count(len(slots), 'GPU')} ({kinds}; {how})"
+
+
+def _cpus_in_words(slot: DeviceSlot) -> str:
+    return f"{slot.cpus[0]} to {slot.cpus[-1]}" if len(slot.cpus) > 1 else str(slot.cpus[0])
+
+
+# --- models -------------------------------------------------------------------------------------------------------
+
+
+def _models(asked: _Request, pool: _Pool) -> int:
+    plan, results = asked.plan, asked.results
+    names = [model.name for model in plan.models]
+    cli.say(f"{count(len(names), 'model')} to measure on {_named(asked.slots)}.")
+    for place, name in enumerate(names):
+        share([case for case in plan.cases if case.model == name], results, results.gpu_folder(place))
+        shutil.copyfile(results.plan, results.gpu_folder(place).plan)
+    own = [str(results.gpu_folder(place).root) for place in range(len(names))]
+    measure = [
+        ["run", "--results", root, *asked.passed, "--models", name] for root, name in zip(own, names, strict=True)
+    ]
+    failures = pool.run(measure, names)
+    for place, name in enumerate(names):
+        share([case for case in plan.cases if case.model == name], results.gpu_folder(place), results)
+        shutil.rmtree(results.gpu_folder(place).root, ignore_errors=True)
+    return failures
+
+
+# --- cases --------------------------------------------------------------------------------------------------------
+
+
+def _cases(asked: _Request, pool: _Pool) -> int:
+    """Spread the comparison groups, then measure a sample of the cases alone again."""
+    plan, results, slots = asked.plan, asked.results, asked.slots
+    before = _checked(asked)
+    assigned = assign(plan.cases, len(slots), before.assigned if before else {})
+    cli.say(f"{count(len(assigned), 'case')} to measure on {_named(slots)}.")
+    own = [[case for case in plan.cases if assigned.get(case.case_id) == place] for place in range(len(slots))]
+    began = now_ns()
+    ended: dict[int, int] = {}
+    commands = []
+    for place, cases in enumerate(own):
+        share(cases, results, results.gpu_folder(place))
+        store.save(results.gpu_folder(place).plan, of_cases(plan, cases))
+        commands.append(["run", "--results", str(results.gpu_folder(place).root), *asked.passed])
+    failures = pool.run_each(commands, [f"cases-{place}" for place in range(len(slots))], ended)
+    for place, cases in enumerate(own):
+        share(cases, results.gpu_folder(place), results)
+        shutil.rmtree(results.gpu_folder(place).root, ignore_errors=True)
+    check = NeighbourCheck(
+        settings_id=plan.settings_id,
+        created_at=utc_now(),
+        slots=tuple(slots),
+        assigned=assigned,
+        wall_s=(now_ns() - began) / 1e9,
+        busy_s=tuple((ended[place] - began) / 1e9 for place in range(len(slots))),
+        samples=(),
+    )
+    store.save(results.neighbours, check)
+    return failures + _alone_again(asked, pool, check)
+
+
+def _checked(asked: _Request) -> NeighbourCheck | None:
+    """The check of an earlier spread with these settings and slots, whose assignment goes on."""
+    try:
+        found = store.load(asked.results.neighbours, NeighbourCheck, "make run LAYOUT=cases")
+    except (FormatError, MissingInputError):
+        return None
+    same = found.settings_id == asked.plan.settings_id and found.slots == tuple(asked.slots)
+    return found if same and not asked.force else None
+
+
+def assign(cases: Sequence[Case], slots: int, before: Mapping[str, int]) -> dict[str, int]:
+    """Case id → slot. All cases of a comparison group get one slot: the one of `before`, else the one with the fewest
+    cases; large groups come first (Graham, longest processing time first: SIAM J. Appl. Math. 17, 1969)."""
+    groups: dict[tuple[object, ...], list[Case]] = {}
+    for case in cases:
+        if case.skip_reason is None:
+            groups.setdefault(comparison_group(case), []).append(case)
+    loads, assigned = [0] * slots, dict[str, int]()
+    for group in sorted(groups.values(), key=len, reverse=True):
+        place = next((before[case.case_id] for case in group if case.case_id in before), loads.index(min(loads)))
+        loads[place] += len(group)
+        assigned |= {case.case_id: place for case in group}
+    return assigned
+
+
+def _alone_again(asked: _Request, pool: _Pool, check: NeighbourCheck) -> int:
+    """Measure a sample of the cases again while no other device works, and save the check; returns failures."""
+    plan, results = asked.plan, asked.results
+    spread_ns = {case_id: _medians(results, case_id, plan) for case_id in check.assigned}
+    computing = {case.case_id for case in plan.cases if backend_info(case.backend).computes}
+    measured = {name: place for name, place in check.assigned.items() if spread_ns[name] and name in computing}
+    chosen = sampled(measured, plan)
+    cli.say(f"{count(len(chosen), 'case')} to measure alone again: whether the neighbours disturbed the rows.")
+    alone, failures = results.neighbours_alone, 0
+    for place in sorted(set(chosen.values())):
+        cases = [case for case in plan.cases if chosen.get(case.case_id) == place]
+        share(cases, results, alone, samples=False)
+        store.save(alone.plan, of_cases(plan, cases))
+        command = ["run", "--results", str(alone.root), *asked.passed]
+        failures += pool.run_on(place, command, f"alone-{place}") != 0
+    samples = tuple(
+        NeighbourSample(case_id=name, slot=place, spread_ns=spread_ns[name], alone_ns=_medians(alone, name, plan))
+        for name, place in chosen.items()
+    )
+    store.save(results.neighbours, check.model_copy(update={"samples": samples}))
+    for sample in samples:
+        found = disturbance(sample)
+        said = f"{percent(found.value - 1)} slower beside the others: {found.verdict}" if found else "not measured"
+        cli.say(f"{sample.case_id}: {said}")
+    return failures
+
+
+def sampled(assigned: Mapping[str, int], plan: Plan) -> dict[str, int]:
+    """The cases that are measured alone again, at random, with their slots: from every slot in turn."""
+    wanted = min(MOST_SAMPLED, max(LEAST_SAMPLED, math.ceil(SAMPLED_SHARE * len(assigned))))
+    chance = random.Random(plan.measurement.seed)  # noqa: S311 - a sample, not a secret
+    by_slot: dict[int, list[str]] = {}
+    for case_id, place in assigned.items():
+        by_slot.setdefault(place, []).append(case_id)
+    mixed = [chance.sample(names, len(names)) for _, names in sorted(by_slot.items())]
+    in_turn = [names[turn] for turn in range(max(map(len, mixed), default=0)) for names in mixed if turn < len(names)]
+    return {case_id: assigned[case_id] for case_id in in_turn[:wanted]}
+
+
+def _medians(results: Results, case_id: str, plan: Plan) -> tuple[float, ...]:
+    """Process medians of a case in the planned rounds; empty where one is missing."""
+    found = []
+    for number in range(1, plan.measurement.rounds + 1):
+        try:
+            record = store.load_raw(results.raw_file(case_id, number))
+        except (FormatError, MissingInputError):
+            return ()
+        if not isinstance(record, Measured) or record.settings_id != plan.settings_id:
+            return ()
+        found.append(batch_ns(record))
+    return tuple(found)
+
+
+# --- copies -------------------------------------------------------------------------------------------------------
+
+
+def _copies(asked: _Request, _pool: _Pool) -> int:
+    """Run every case on all devices, alone and together; returns the number of failed processes."""
+    plan, results, slots = asked.plan, asked.results, asked.slots
+    if len(slots) < 2:
+        raise UsageError("One device cannot work together with another.", "Name several: CARDS=0,1; or CARDS=all.")
+    exports = read_exports(plan, results, asked.models)
+    keep_exports(exports, results)
+    cases, failures = _to_copy(asked, exports)
+    rounds = plan.measurement.rounds
+    cli.say(f"{count(len(cases), 'case')}, {count(rounds, 'round')} each, on {_named(slots)}: alone and together.")
+    with CopiesPool(plan, asked.models, results, slots, asked.interpreters) as working:
+        for done, case in enumerate(cases, 1):
+            records = {
+                (number, place): record
+                for number in range(1, rounds + 1)
+                for place, record in enumerate(working.measure(case, number))
+            }
+            found = copies_of(case, slots, records, plan.settings_id, WINDOW_S, utc_now())
+            store.save(results.copies(case.case_id), found)
+            failures += len(found.failures)
+            cli.say(f"{done}/{len(cases)} {case.case_id}: {_in_words(found)}")
+    return failures
+
+
+def _to_copy(asked: _Request, exports: Exports) -> tuple[list[Case], int]:
+    """(cases that are to be measured, number of cases that cannot be)."""
+    plan, results = asked.plan, asked.results
+    runnable = [case for case in plan.cases if case.skip_reason is None and backend_info(case.backend).computes]
+    open_cases = [case for case in runnable if asked.force or not _copied(asked, results.copies(case.case_id))]
+    turns = split_off_unexported(plan, [(1, case) for case in open_cases], exports, results)
+    return [case for _, case in turns], len(open_cases) - len(turns)
+
+
+def _copied(asked: _Request, path: Path) -> bool:
+    """Whether a complete record with these settings and slots is there."""
+    try:
+        found = store.load(path, Copies, "make run LAYOUT=copies")
+    except (FormatError, MissingInputError):
+        return False
+    complete = len(found.processes) == asked.plan.measurement.rounds * len(asked.slots)
+    return complete and found.settings_id == asked.plan.settings_id and found.slots == tuple(asked.slots)
+
+
+def _in_words(found: Copies) -> str:
+    figures = scaling(found)
+    if figures is None:
+        return f"FAILED: {found.failures[0].reason}" if found.failures else "FAILED: nothing was measured"
+    slow = [f"{one.slot.name} ({', '.join(one.straggles)})" for one in figures.slots if one.straggles]
+    return (
+        f"{significant(figures.together_per_s)}/s together, efficiency {percent(figures.efficiency.value)}, "
+        f"latency ×{figures.interference.value:.3f}" + (f", stragglers: {', '.join(slow)}" if slow else "")
+    )
+
+
+# --- stages on devices --------------------------------------------------------------------------------------------
+
+
+class _Pool:
+    """Runs stages on devices, one at a time on each."""
+
+    def __init__(self, slots: Sequence[DeviceSlot], results: Results, start: Start) -> None:
         self._start = start
         self._logs = results.root / "logs"
-        self.gpus = len(gpus)
-        self._free: SimpleQueue[tuple[str, tuple[int, ...]]] = SimpleQueue()
-        for gpu, cpus in zip(gpus, parts(limits.affinity(), len(gpus)), strict=True):
-            self._free.put((gpu, cpus))
+        self._slots = slots
+        self._free: SimpleQueue[DeviceSlot] = SimpleQueue()
+        for slot in slots:
+            self._free.put(slot)
 
     def run(self, stages: Sequence[Command], labels: Sequence[str]) -> int:
-        """Run all stages as GPUs become free; returns how many ended with an exit code other than 0."""
-        with ThreadPoolExecutor(self.gpus) as threads:
+        """Run all stages as devices become free; returns how many ended with an exit code other than 0."""
+        with ThreadPoolExecutor(len(self._slots)) as threads:
             codes = list(threads.map(self._one, stages, labels))
         return sum(code != 0 for code in codes)
 
+    def run_each(self, stages: Sequence[Command], labels: Sequence[str], ended: dict[int, int]) -> int:
+        """Run one stage on each device, all at once; `ended` gets the time at which each ended, by place."""
+
+        def one(place: int) -> int:
+            code = self.run_on(place, stages[place], labels[place])
+            ended[place] = now_ns()
+            return code
+
+        with ThreadPoolExecutor(len(self._slots)) as threads:
+            codes = list(threads.map(one, range(len(self._slots))))
+        return sum(code != 0 for code in codes)
+
+    def run_on(self, place: int, words: Command, label: str) -> int:
+        """Run one stage on the device of this place; returns its exit code."""
+        with ThreadPoolExecutor(1) as thread:  # a thread of its own, whose CPUs are then set
+            return thread.submit(self._on, self._slots[place], words, label).result()
+
     def _one(self, words: Command, label: str) -> int:
-        with self._free_gpu() as (gpu, cpus):
-            if cpus:
-                # The CPUs of this thread, which runs one stage after the other; a process that it starts inherits them.
-                os.sched_setaffinity(0, cpus)
-            log = self._logs / f"spread-{label.replace('/', '-')}.log"
-            environment = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu}
-            code = self._start([sys.executable, "-m", f"harness.{words[0]}", *words[1:]], environment, log)
-        cli.say(f"{words[0]} {label} on GPU {gpu}: " + ("done" if code == 0 else f"exit code {code}, see {log}"))
+        with self._slot() as slot:
+            return self._on(slot, words, label)
+
+    def _on(self, slot: DeviceSlot, words: Command, label: str) -> int:
+        pin(slot)
+        log = self._logs / f"spread-{label.replace('/', '-')}.log"
+        environment = {**os.environ, **variables(slot)}
+        code = self._start([sys.executable, "-m", f"harness.{words[0]}", *words[1:]], environment, log)
+        what = "GPU" if slot.device == "cuda" else "share of the CPUs"
+        cli.say(
+            f"{words[0]} {label} on {what} {slot.name}: " + ("done" if code == 0 else f"exit code {code}, see {log}")
+        )
         return code
 
     @contextmanager
-    def _free_gpu(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        gpu = self._free.get()
+    def _slot(self) -> Iterator[DeviceSlot]:
+        slot = self._free.get()
         try:
-            yield gpu
+            yield slot
         finally:
-            self._free.put(gpu)
-
-
-def parts(cpus: Sequence[int], count: int) -> list[tuple[int, ...]]:
-    """`count` equal, contiguous parts of the CPUs, so that models do not share CPUs; the remainder stays idle. Where
-    there are too few CPUs or CPUs cannot be selected, the parts are empty and all stages share all CPUs."""
-    each = len(cpus) // count
-    if each < MIN_CPUS or not hasattr(os, "sched_setaffinity"):
-        return [()] * count
-    return [tuple(cpus[place * each : (place + 1) * each]) for place in range(count)]
+            self._free.put(slot)
 
 
 def start(command: Command, environment: dict[str, str], log: Path) -> int:
@@ -149,12 +399,15 @@ def _engines_to_build(results: Results, passed: Sequence[str]) -> list[str] | No
     return re.findall(r"engine (\S+) would be built", listing.stdout)
 
 
-def share(plan: Plan, model: str, source: Results, target: Results) -> None:
-    """Copy the records of one model and the environments; the target keeps its records of other models."""
+def share(cases: Collection[Case], source: Results, target: Results, samples: bool = True) -> None:
+    """Copy the records of these cases, their exports and the environments; the target keeps its records of others.
+
+    samples: False leaves the raw samples out.
+    """
     with store.translate_storage_errors(target.root):
         target.root.mkdir(parents=True, exist_ok=True)
-        own = [source.raw_case(case.case_id) for case in plan.cases if case.model == model]
-        slugs = [planned.slug for planned in plan.models if planned.name == model]
+        own = [source.raw_case(case.case_id) for case in cases] if samples else []
+        slugs = dict.fromkeys(case.slug for case in cases)
         for folder in (*own, source.environments, *(source.export(slug).root for slug in slugs)):
             if folder.is_dir():
                 shutil.copytree(folder, target.root / folder.relative_to(source.root), dirs_exist_ok=True)

@@ -7,12 +7,21 @@ Each check returns the difference in words, or None.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.core.host.environment import ALLOCATOR, VARIABLES
-from harness.core.schemas import SOURCES, Case, EngineRecord, Environment, ExportRecord, Failed, Measured
+from harness.core.schemas import (
+    SOURCES,
+    Case,
+    EngineRecord,
+    Environment,
+    ExportRecord,
+    Failed,
+    GenerationCase,
+    TimedRecord,
+)
 
 
 @dataclass(frozen=True)
@@ -21,11 +30,22 @@ class References:
 
     machine: in machine, limits and type of GPU. libraries: in the libraries, by backend. gpus: in the individual GPU
     and CPUs, by model, because rows of one model are compared with each other; models may be spread over equal GPUs.
+    by_shape: gpus are by comparison group instead, because the cases of a model were spread over equal GPUs.
     """
 
     machine: str | None = None
     libraries: Mapping[str, str] = field(default_factory=dict)
-    gpus: Mapping[str, str] = field(default_factory=dict)
+    gpus: Mapping[object, str] = field(default_factory=dict)
+    by_shape: bool = False
+
+    def gpu_of(self, case: Case) -> str | None:
+        """Id of the environment whose GPU and CPUs the records of a case must have."""
+        return self.gpus.get(comparison_group(case) if self.by_shape else case.model)
+
+
+def comparison_group(case: Case) -> tuple[object, ...]:
+    """The cases with which a case is compared by speed: another backend, precision or setting of the same work."""
+    return (case.model, case.batch_size, case.sequence_length, case.boundary, case.mode)
 
 
 def known_artifacts(export: ExportRecord | None, engines: Iterable[EngineRecord]) -> dict[str, str]:
@@ -42,14 +62,14 @@ def known_artifacts(export: ExportRecord | None, engines: Iterable[EngineRecord]
     return {**{file.path: file.sha256 for file in files}, **code}
 
 
-def other_settings(record: Measured | Failed, settings_id: str) -> str | None:
+def other_settings(record: TimedRecord | Failed, settings_id: str) -> str | None:
     """Why a record was not measured as the plan says."""
     if record.settings_id == settings_id:
         return None
     return f"measured with settings {record.settings_id}, this plan has settings {settings_id}"
 
 
-def foreign_artifact(record: Measured, known: Mapping[str, str]) -> str | None:
+def foreign_artifact(record: TimedRecord, known: Mapping[str, str]) -> str | None:
     """Which loaded file differs from the file in the model's folder now."""
     for name, sha256 in sorted(record.artifacts.items()):
         if name not in known:
@@ -61,7 +81,7 @@ def foreign_artifact(record: Measured, known: Mapping[str, str]) -> str | None:
 
 def foreign_machine(
     environment_id: str | None,
-    case: Case,
+    case: Case | GenerationCase,
     environments: Mapping[str, Environment],
     agreed: References,
 ) -> str | None:
@@ -71,7 +91,7 @@ def foreign_machine(
     ours = environments[environment_id]
     required = (
         (_machine, agreed.machine),
-        (_individual, agreed.gpus.get(case.model)),
+        (_individual, agreed.gpu_of(case)),
         (_libraries, agreed.libraries.get(case.backend)),
     )
     for facts, reference in required:
@@ -82,12 +102,12 @@ def foreign_machine(
     return None
 
 
-Used = Sequence[tuple[Case, str, str]]
+Used = Sequence[tuple[Case | GenerationCase, str, str]]
 """(case, environment id, start time) of each record."""
 
 
-def references(used: Used, environments: Mapping[str, Environment]) -> References:
-    """The environments that most records agree with."""
+def references(used: Used, environments: Mapping[str, Environment], by_shape: bool = False) -> References:
+    """The environments that most records agree with. by_shape: as in References."""
     machine = _most_common([(identity, at) for _, identity, at in used], environments, _machine)
     alike = {
         identity
@@ -98,17 +118,31 @@ def references(used: Used, environments: Mapping[str, Environment]) -> Reference
     return References(
         machine,
         libraries=_by(lambda case: case.backend, at_home, environments, _libraries),
-        gpus=_by(lambda case: case.model, at_home, environments, _individual),
+        gpus=_by(
+            comparison_group if by_shape else lambda case: case.model,
+            at_home,
+            environments,
+            _individual,
+        ),
+        by_shape=by_shape,
     )
 
 
+Group = TypeVar("Group", bound=Hashable)
+
+
 def _by(
-    group_of: Callable[[Case], str], used: Used, environments: Mapping[str, Environment], facts: Facts
-) -> dict[str, str]:
+    group_of: Callable[[Case | GenerationCase], Group],
+    used: Used,
+    environments: Mapping[str, Environment],
+    facts: Facts,
+) -> dict[Group, str]:
     """The environment that most records of each group agree with."""
-    found: dict[str, str] = {}
-    for group in dict.fromkeys(group_of(case) for case, _, _ in used):
-        own = [(identity, at) for case, identity, at in used if group_of(case) == group]
+    grouped: dict[Group, list[tuple[str, str]]] = {}
+    for case, identity, at in used:
+        grouped.setdefault(group_of(case), []).append((identity, at))
+    found: dict[Group, str] = {}
+    for group, own in grouped.items():
         best = _most_common(own, environments, facts)
         if best is not None:
             found[group] = best
@@ -149,6 +183,11 @@ def _differing(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[tuple[
 
 
 Facts = Callable[[Environment], Mapping[str, Any]]
+
+
+def all_facts(environment: Environment) -> dict[str, Any]:
+    """Every fact of the machine and the libraries whose change makes samples incomparable, by name."""
+    return {**_machine(environment), **_libraries(environment)}
 
 
 def _machine(environment: Environment) -> dict[str, Any]:

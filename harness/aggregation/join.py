@@ -137,14 +137,16 @@ def join(
     engines: Mapping[str, Sequence[EngineRecord]] = MappingProxyType({}),
     roof: Roof | CpuRoof | None = None,
     absent: Mapping[str, str] = MappingProxyType({}),
+    by_shape: bool = False,
 ) -> Summary:
     """A row for every planned case, in plan order.
 
     exports, engines: by slug. environments: by id. calibration: names of backends that compute nothing. notes: files
     already known to be unusable; this function adds what it leaves out. roof: limits of the device, if measured.
-    absent: by slug, why there is no export to compare the records with.
+    absent: by slug, why there is no export to compare the records with. by_shape: the cases of one model were spread
+    over devices (admission.References).
     """
-    agreed = _references(plan, environments, load)
+    agreed = _references(plan, environments, load, by_shape)
     artifacts = {slug: admission.known_artifacts(export, engines.get(slug, ())) for slug, export in exports.items()}
     kinds = {model.slug: model.kind for model in plan.models}
     drafts: list[Draft] = []
@@ -302,7 +304,7 @@ def _foreign(
     )
 
 
-def _references(plan: Plan, environments: Mapping[str, Environment], load: Load) -> References:
+def _references(plan: Plan, environments: Mapping[str, Environment], load: Load, by_shape: bool) -> References:
     """The environments that records must agree with."""
     if admission.all_agree(environments):
         return References()
@@ -312,4 +314,4 @@ def _references(plan: Plan, environments: Mapping[str, Environment], load: Load)
         for _, found in _rounds(plan, case, load)
         if isinstance(found, Measured) and found.settings_id == plan.settings_id and found.environment_id
     ]
-    return admission.references(used, environments)
+    return admission.references(used, environments, by_shape)

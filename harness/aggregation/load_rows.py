@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.aggregation import flags
+from harness.aggregation.client_figures import client_figures
 from harness.core.schemas import (
     NO_FLOATS,
     Guard,
@@ -168,7 +169,8 @@ def _run(load: LoadCase, record: Replication) -> _Run:
     else:
         scheduled = by_request[0]
     added = np.zeros(0)
-    if load.scenario == "server" and served == requests and not record.failed:
+    ours = load.scenario == "server" and load.endpoint is None
+    if ours and served == requests and not record.failed:
         alone = recorded(record.scheduled_ns, record.sizes, (done - start).tolist(), policy_of(load), record.workers)
         added = (ends - alone).astype(np.float64)
     last = max(int(done.max(initial=0)), int(scheduled.max(initial=0)))
@@ -214,6 +216,7 @@ def _point(load: LoadCase, step: LoadStep, records: Sequence[Replication], evide
         mean_batch=sum(sum(run.record.sizes) for run in runs) / max(1, sum(run.batches for run in runs)),
         loadgen_estimate_ns=_estimate(load, runs),
         parity=distance.worst([run.record.parity for run in runs if run.record.parity is not None]),
+        client=client_figures(records) if load.endpoint else None,
     )
     if load.bound is None:
         return found
@@ -410,6 +413,8 @@ def _void(
 def _misplaced(load: LoadCase, service: ServiceRun) -> str | None:
     """Where and in what precision it ran instead; None where as planned, or where nothing is computed."""
     ran = service.placement
+    if load.endpoint is not None:
+        return None  # a service does not show it
     right = ran.precision in (load.precision, NO_FLOATS) and ran.device.partition(":")[0] == load.device
     return None if right or not service.parity else f"it ran in {ran.precision} on {ran.device}"
 

@@ -25,7 +25,8 @@ from harness.profiling.layers import (
     unmatched,
 )
 from harness.profiling.reconcile import Reconciliation, reconcile
-from harness.reporting.charts.allocations_chart import memory_figure
+from harness.reporting.charts import matplotlib_drawer
+from harness.reporting.charts.allocations_chart import allocations
 from harness.reporting.table import Block
 from harness.reporting.tables.allocations_table import memory_blocks
 from harness.reporting.tables.layers_table import layers_block, profile_blocks
@@ -194,7 +195,7 @@ class MemoryProfile(Result):
         name = case_id or self.models[0].case_id
         if name not in self.timelines:
             raise UnavailableError(f"{name} has no record of allocations.", "Use backend='torch-eager'.")
-        return memory_figure(name, self.timelines[name])
+        return matplotlib_drawer.draw(allocations(name, self.timelines[name]))
 
 
 def _shown(models: Sequence[ModelProfile]) -> list[ModelProfile]:

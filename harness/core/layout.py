@@ -10,6 +10,10 @@ results/plan.json
 results/command.txt                           command line of the plan stage
 results/exports/<slug>/export.json            record of the measured export; or export-failed.{json,log}
 results/environments/<environment_id>.json
+models/<slug>/<export>/{generation.json, config.json, tokenizer/, decoder*.onnx, prompts-p<length>.npz,
+               generation-reference-p<length>.npz}     an export for generation, with weights.safetensors
+results/exports/<slug>/generation.json        record of the export for generation; or generation-failed.json
+results/generation/<case_id>/<round>.json     and .usage.json, .log, as in raw/, for generation
 results/raw/<case_id>/<round>.usage.json      the monitor's record of that process
 results/raw/<case_id>/<round>.json            and <round>.log while a case runs or after it failed
 results/written/<stage>.json                  sums of a stage's files that have no seal
@@ -20,15 +24,21 @@ results/tables/*.csv  metrics.prom            the report's tables and the rows' 
 results/roof.json                             measured limits of the plan's device
 results/load/<load_id>/{service,prediction}.json  <point>/<replication>.json  failed.json  load.log
 results/energy/<case_id>.json                 and energy/runs/…, the timings of that pass
-results/profiles/<case_id>/{model,parts,memory}.json  parts.md  memory.png  memory.pickle  *.trace.json
+results/profiles/<case_id>/{model,parts,memory}.json  parts.md  memory.{png,svg}  memory.pickle  *.trace.json
                               <repeat>.usage.json, the monitor's record of that repeat
                               <level>.log of a failed level; events.out.tfevents.profile for TensorBoard
 results/profile.md  profile.html  profiles/charts/*.{png,svg}  the same report for only the profiled cases
-results/cards/<gpu>/…     a results folder for each GPU while models are spread over several
+results/cards/<gpu>/…     a results folder for each GPU while models or cases are spread over several
+results/copies/<case_id>.json                 a case on all GPUs at once; copies/slots/<slot>/raw/… its samples
+results/neighbours.json   neighbours/…        cases measured alone again after a spread, and their samples
 results/selftest.json  selftest.md  selftest/<trial>/…
 results/comparison.json  comparison.md  pr-comment.md  junit.xml
 results/ab/…                                  results folder of an A/B run for the state here, with states.json
 results/ab/against/…                          and for the state that it is compared with
+results/machines/<machine>/…                  a results folder for each machine of a dispatched plan
+results/attempts/<unit>/<number>.json         fleet.json  fleet.md     which machine measured what, in how many attempts
+<store>/runs/<run_id>/{run.json,summary.json}  history.json  history.html     runs over time (harness/history.py)
+<store>/decisions/<shift_id>.json              results of A/B runs about shifts
 results/<plan_id>.tar.xz                      the whole run in one archive, with manifest.json
 results/reproduce/<claim>/…    a results folder for each claim: config.yaml, reproduction.json and reproduction.md
 """
@@ -56,6 +66,12 @@ class Models:
         records = sorted(home.glob("*/export.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
         return [ModelFolder(path.parent, home) for path in records if not path.parent.name.startswith(".")]
 
+    def generation_exports(self, slug: str) -> list[ModelFolder]:
+        """Every existing export of a model for generation, the latest first."""
+        home = self.root / slug
+        records = sorted(home.glob("*/generation.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+        return [ModelFolder(path.parent, home) for path in records if not path.parent.name.startswith(".")]
+
     def timing_cache(self, tensorrt: str, gpu: str) -> Path:
         """TensorRT's timings of kernels, valid for one version and one type of GPU."""
         return self.root / "timing-cache" / f"{tensorrt}-{gpu.replace(' ', '-')}.cache"
@@ -74,6 +90,15 @@ class ExportFiles:
     @property
     def failure(self) -> Path:
         return self.root / "export-failed.json"
+
+    @property
+    def generation(self) -> Path:
+        """The record of the files for generation (GenerationExport)."""
+        return self.root / "generation.json"
+
+    @property
+    def generation_failure(self) -> Path:
+        return self.root / "generation-failed.json"
 
     @property
     def failure_log(self) -> Path:
@@ -130,6 +155,20 @@ class ModelFolder(ExportFiles):
         return self.root / f"reference{_suffix(sequence_length)}-e2e.npz"
 
     @property
+    def configuration(self) -> Path:
+        return self.root / "config.json"
+
+    def prompts(self, prompt_length: int) -> Path:
+        return self.root / f"prompts-p{prompt_length}.npz"
+
+    def generation_reference(self, prompt_length: int) -> Path:
+        return self.root / f"generation-reference-p{prompt_length}.npz"
+
+    @property
+    def gguf(self) -> Path:
+        return self.root / "model.gguf"
+
+    @property
     def tokenizer(self) -> Path:
         return self.root / "tokenizer"
 
@@ -173,7 +212,16 @@ class LoadFiles:
         return sorted([*self.root.glob("*.json"), *self.root.glob("*/*.json")])
 
 
-__all__ = ["BUNDLE_MANIFEST", "ExportFiles", "LoadFiles", "ModelFolder", "Models", "Results"]
+__all__ = [
+    "BUNDLE_MANIFEST",
+    "ExportFiles",
+    "GenerationResults",
+    "LoadFiles",
+    "ModelFolder",
+    "Models",
+    "Results",
+    "RunStore",
+]
 
 BUNDLE_MANIFEST = "manifest.json"
 """File at the top of a bundle's folder."""
@@ -366,6 +414,41 @@ class Results:
         """The existing results folders of GPUs."""
         return [Results(folder) for folder in sorted((self.root / "cards").glob("*"))]
 
+    def copies(self, case_id: str) -> Path:
+        return self.root / "copies" / f"{case_id}.json"
+
+    def copies_of(self, slot: int) -> Results:
+        """A separate results folder for the samples of each slot while a case runs on all (LAYOUT=copies)."""
+        return Results(self.root / "copies" / "slots" / str(slot))
+
+    def machine(self, machine: str) -> Results:
+        """A separate results folder for each machine that a plan was dispatched to (harness/dispatch.py)."""
+        return Results(self.root / "machines" / machine)
+
+    def attempt(self, unit_id: str, number: int) -> Path:
+        return self.root / "attempts" / unit_id / f"{number}.json"
+
+    @property
+    def fleet(self) -> Path:
+        return self.root / "fleet.json"
+
+    @property
+    def fleet_report(self) -> Path:
+        return self.root / "fleet.md"
+
+    @property
+    def jobs(self) -> Path:
+        return self.root / "jobs"
+
+    @property
+    def neighbours(self) -> Path:
+        return self.root / "neighbours.json"
+
+    @property
+    def neighbours_alone(self) -> Results:
+        """A separate results folder for the cases that are measured alone again (LAYOUT=cases)."""
+        return Results(self.root / "neighbours")
+
     def claim(self, name: str) -> Results:
         """A separate results folder for measurements that check a published claim (harness/reproduce.py)."""
         return Results(self.root / "reproduce" / name)
@@ -381,6 +464,11 @@ class Results:
     @property
     def reproduction_report(self) -> Path:
         return self.root / "reproduction.md"
+
+    @property
+    def of_generation(self) -> GenerationResults:
+        """The same folder with the records of `generate` in place of those of `run`."""
+        return GenerationResults(self.root)
 
     def raw_case(self, case_id: str) -> Path:
         return self.raw / case_id
@@ -403,3 +491,48 @@ class Results:
 
     def environment(self, environment_id: str) -> Path:
         return self.environments / f"{environment_id}.json"
+
+
+@dataclass(frozen=True)
+class GenerationResults(Results):
+    """A results folder whose raw records are those of `generate`."""
+
+    @property
+    def raw(self) -> Path:
+        return self.root / "generation"
+
+
+@dataclass(frozen=True)
+class RunStore:
+    """The files below a store of runs over time."""
+
+    root: Path
+
+    @property
+    def runs(self) -> Path:
+        return self.root / "runs"
+
+    def run(self, run_id: str) -> Path:
+        return self.runs / run_id / "run.json"
+
+    def summary(self, run_id: str) -> Path:
+        return self.runs / run_id / "summary.json"
+
+    @property
+    def decisions(self) -> Path:
+        return self.root / "decisions"
+
+    def decision(self, shift_id: str) -> Path:
+        return self.decisions / f"{shift_id}.json"
+
+    @property
+    def history(self) -> Path:
+        return self.root / "history.json"
+
+    @property
+    def page(self) -> Path:
+        return self.root / "history.html"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / ".lock"

@@ -2,11 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from harness.core.schemas import Case, EngineOptions, LoadCase, Measurement, Record, SettingsId
+from harness.core.schemas import (
+    Case,
+    EngineOptions,
+    GenerationCase,
+    GenerationOptions,
+    LoadCase,
+    Measurement,
+    Record,
+    SettingsId,
+    Situation,
+)
+
+GO: Mapping[Situation, bytes] = {"alone": b"a", "together": b"t"}
+"""What the parent writes into the named pipe of a WindowRequest to start a window."""
+OVER = b"o"
+"""What it writes when the windows of all processes are over: until then each stays quiet."""
+GIVE_UP = b"x"
+"""What it writes where another process ended early, so that the windows cannot be completed."""
+WINDOW_ENDED = "window ended"
+"""Phase that a process enters after each of its windows."""
+
+
+class WindowRequest(Record):
+    """The timed part of a process that works beside others: windows that the parent starts one by one."""
+
+    fifo: str
+    """Path of a named pipe into which the parent writes one byte for each window, and OVER."""
+    count: int
+    window_s: float
+    """Length of one window."""
+    warm_s: float
+    """Untimed work before each window, after the wait for it."""
 
 
 class Job(Record):
@@ -22,6 +54,8 @@ class Job(Record):
     export: str | None = None
     """Path of the record of the export to be measured; None: the model's latest export."""
     engines: EngineOptions = EngineOptions()
+    windows: WindowRequest | None = None
+    """None: the stop rule of `measurement` ends the timed part."""
 
 
 class LoadJob(Record):
@@ -39,8 +73,26 @@ class LoadJob(Record):
     engines: EngineOptions = EngineOptions()
 
 
-ANY_JOB: TypeAdapter[Job | LoadJob] = TypeAdapter(Job | LoadJob)
-"""What a worker is sent; the fields of the two are different."""
+class GenerationTask(Record):
+    """One case of generation in one round, to be measured by one new process. Fields as in Job."""
+
+    case: GenerationCase
+    round: int
+    settings_id: SettingsId
+    measurement: Measurement
+    threads: int
+    results: str
+    models: str
+    export: str | None
+    """Path of the record of its files; None for a backend that reads none."""
+    options: GenerationOptions
+
+
+TurnJob = Job | GenerationTask
+"""A job that leaves one record a round."""
+AnyJob = Job | LoadJob | GenerationTask
+ANY_JOB: TypeAdapter[Job | LoadJob | GenerationTask] = TypeAdapter(AnyJob)
+"""What a worker is sent; the fields of the three are different."""
 
 
 class Ready(Record):

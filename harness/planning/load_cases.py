@@ -7,8 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
+from harness.backends import backend_info
 from harness.core.errors import ConfigError, UsageError
 from harness.core.schemas import Case, LoadCase
+from harness.core.store import digest_of
+from harness.endpoints.target import parse_target
 from harness.planning.amounts import delay_ns, duration_s
 from harness.planning.config import ScenarioBlock
 from harness.serving.load_case import points_of, rounded_rate, sizes_of
@@ -55,7 +58,8 @@ def load_cases(
 
 def _selects(block: ScenarioBlock, case: Case) -> bool:
     return (
-        (block.models is None or case.model in block.models)
+        backend_info(case.backend).remote == (block.endpoint is not None)
+        and (block.models is None or case.model in block.models)
         and (block.backends is None or case.backend in block.backends)
         and (block.precisions is None or case.precision in block.precisions)
     )
@@ -74,6 +78,11 @@ def _common(block: ScenarioBlock, where: str) -> dict[str, Any]:
         raise ConfigError(
             f"{where}: the server scenario needs a bound on the latency.", "Give one, in quotes: BOUND='p99<50ms'."
         )
+    target = parse_target(block.endpoint).url if block.endpoint else None
+    if target is not None and server and not block.rates:
+        raise ConfigError(
+            f"{where}: a running service has no service times to predict a peak from.", "Name the loads: RATES=50,100."
+        )
     if not server and block.rates:
         raise ConfigError(
             f"{where}.rates: {block.scenario} is a closed loop and has no rate.", "Leave `rates` out, or use `server`."
@@ -90,6 +99,7 @@ def _common(block: ScenarioBlock, where: str) -> dict[str, Any]:
         "factors": tuple(dict.fromkeys(block.factors)),
         "method": "loadgen" if block.loadgen else "replications",
         "price_per_hour": block.price_per_hour,
+        "endpoint": target,
     }
     lengths = {
         "replications": 1 if block.loadgen else block.replications or (None if server else CLOSED_REPLICATIONS),
@@ -104,7 +114,7 @@ def _of_case(
     block: ScenarioBlock, case: Case, way: str, common: Mapping[str, Any], policies: Iterable[tuple[int, int, int]]
 ) -> Iterator[LoadCase]:
     for max_batch, max_delay_ns, workers in policies:
-        name = load_id(case, way, block, max_batch, max_delay_ns, workers)
+        name = load_id(case, way, block, max_batch, max_delay_ns, workers, common["endpoint"])
         yield LoadCase(
             load_id=name,
             model=case.model,
@@ -119,14 +129,16 @@ def _of_case(
             max_delay_ns=max_delay_ns,
             workers=workers,
             clients=tuple(dict.fromkeys(block.clients)) if block.scenario == "concurrency" else (),
-            skip_reason=case.skip_reason,
+            skip_reason=None if block.endpoint else case.skip_reason,
             **common,
         )
 
 
 def _policies(block: ScenarioBlock, where: str) -> Iterator[tuple[int, int, int]]:
     """(max_batch, max_delay_ns, workers) of a block's load cases; a scenario without batching has one batch size."""
-    if block.scenario == "server":
+    if block.scenario == "server" and block.endpoint:
+        yield 1, 0, 1  # the service's own batching and workers are not ours to choose
+    elif block.scenario == "server":
         try:
             delays = [delay_ns(text) for text in block.max_delay]
         except UsageError as error:
@@ -143,9 +155,14 @@ def _policies(block: ScenarioBlock, where: str) -> Iterator[tuple[int, int, int]
         yield 1, 0, 1
 
 
-def load_id(case: Case, way: str, block: ScenarioBlock, max_batch: int, max_delay_ns: int, workers: int) -> str:
-    """The readable id, such as `minilm-l6-openvino-cpu-fp32-s128-server-b8-d2ms`; also its folder's name."""
-    parts = [case.slug, case.backend, case.device, case.precision]
+def load_id(
+    case: Case, way: str, block: ScenarioBlock, max_batch: int, max_delay_ns: int, workers: int, endpoint: str | None
+) -> str:
+    """The readable id, such as `minilm-l6-openvino-cpu-fp32-s128-server-b8-d2ms`; also its folder's name.
+
+    Of an endpoint it has eight digits of the address's hash in place of the device: two services are two load cases.
+    """
+    parts = [case.slug, case.backend, case.device if endpoint is None else digest_of(endpoint)[:8], case.precision]
     parts += [f"s{case.sequence_length}"] if case.sequence_length else []
     parts += [way] if way else []
     parts += [block.scenario]

@@ -57,7 +57,7 @@ def state_of(
 ) -> LoadState:
     """Read the records of a load case. same_machine: whether a record is comparable with those of this machine. sums:
     as in store.load, of every record that was read."""
-    state = LoadState(needs_replay=load.scenario == "server")
+    state = LoadState(needs_replay=load.scenario == "server" and load.endpoint is None)
     sums = {} if sums is None else sums
 
     def read(path: Path, kind: type[R], digest: str) -> R | None:

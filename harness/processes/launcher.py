@@ -6,19 +6,20 @@ import os
 import selectors
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from harness.core import store
 from harness.core.host import orphans
 from harness.core.protocol import (
     EVENT,
+    AnyJob,
     Ended,
     Entered,
     Event,
-    Job,
-    LoadJob,
     Ready,
     Started,
 )
@@ -75,6 +76,7 @@ class Worker:
     interpreter: the Python that has the backend's libraries, if not this one.
     code: the state of the user's code that it loads, if not the current folder's.
     log: receives the output before a case has a log of its own.
+    variables: of its environment, besides those of this process.
     """
 
     def __init__(
@@ -85,11 +87,12 @@ class Worker:
         fork: bool = True,
         interpreter: Path | None = None,
         code: Code | None = None,
+        variables: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._command = [str(interpreter or sys.executable), "-m", "harness.processes.worker", "--backend", backend]
         self._fork = fork
         self.log = log
-        self._environment = process_environment(threads, own=interpreter is None)
+        self._environment = {**process_environment(threads, own=interpreter is None), **variables}
         self._folder = None if code is None else code.root
         if code is not None:
             self._environment |= code.environment
@@ -97,7 +100,7 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._case_pid: int | None = None
 
-    def run(self, job: Job | LoadJob, observer: Observer) -> Outcome:
+    def run(self, job: AnyJob, observer: Observer) -> Outcome:
         """Measure one case in a new process; returns when it and all processes that it started have ended."""
         orphans.adopt()
         others = orphans.children()
@@ -106,6 +109,16 @@ class Worker:
             # The worker has ended too, so this process has inherited the processes that were left.
             orphans.sweep(keep=others)
         return outcome
+
+    def start(self) -> None:
+        """Start it now, unless it runs; else its first job does. A worker that does not start says why at that job."""
+        if self._process is None:
+            try:
+                self._start()
+            except EOFError:
+                self._reap()
+            except TimeoutError:
+                self.close()
 
     def close(self) -> None:
         """End the worker, its running case, and all processes that they started."""
@@ -118,7 +131,7 @@ class Worker:
         self._reap()
         orphans.sweep(keep=others)
 
-    def _run(self, job: Job | LoadJob, observer: Observer) -> Outcome:
+    def _run(self, job: AnyJob, observer: Observer) -> Outcome:
         try:
             if self._process is None:
                 self._start()
@@ -154,7 +167,7 @@ class Worker:
             raise TimeoutError(f"the worker's libraries were not imported within {START_TIMEOUT_S:g} s")
         self._absent = ready.absent
 
-    def _send(self, job: Job | LoadJob) -> None:
+    def _send(self, job: AnyJob) -> None:
         pipe = self._running().stdin
         if pipe is not None:
             pipe.write(job.model_dump_json().encode() + b"\n")

@@ -88,7 +88,7 @@ def serve_load(job: LoadJob, enter: Enter) -> None:
     gc.freeze()
     gc.disable()
     run = _LoadRun(job, files, threads, service, identity, enter)
-    same = _same_machine(results, identity, where)
+    same = same_machine(results, identity, where)
     state = state_of(job.load, files, job.settings_id, same)
     if state.service is not None and state.service.artifacts_id != service.artifacts_id:
         state = LoadState(needs_replay=state.needs_replay)
@@ -104,7 +104,8 @@ def serve_load(job: LoadJob, enter: Enter) -> None:
     threads.in_turn([worker.close for worker in service.workers])
 
 
-def _same_machine(results: Results, identity: str, here: Environment) -> Callable[[LoadBase], bool]:
+def same_machine(results: Results, identity: str, here: Environment) -> Callable[[LoadBase], bool]:
+    """Whether a record's machine is comparable with this one; environments are read once."""
     known: dict[str, bool] = {identity: True}
 
     def same(record: LoadBase) -> bool:
@@ -165,7 +166,7 @@ class _Service:
         if info.artifact == "none":
             export, folder = nothing_exported(case_of(load, 1)), Models(Path(job.models)).folder(load.slug)
         else:
-            export, folder = export_of(_job_at(job, 1))
+            export, folder = export_of(job_at(job, 1))
 
         def load_worker(number: int) -> _Loaded:
             backends: dict[int, Backend] = {}
@@ -175,7 +176,7 @@ class _Service:
             placement: Placement | None = None
             for size in sizes_of(load):
                 enter("load")
-                own = _job_at(job, size)
+                own = job_at(job, size)
                 batches[size] = (
                     NO_BATCHES
                     if info.artifact == "none"
@@ -211,7 +212,7 @@ class _Service:
         return self.workers[0].batches[size].reference(index)
 
 
-def _job_at(job: LoadJob, size: int) -> Job:
+def job_at(job: LoadJob, size: int) -> Job:
     """The job of one case at a batch size, as a backend's loader takes it."""
     return Job(
         case=case_of(job.load, size),

@@ -42,24 +42,33 @@ from harness.core.layout import Models, Results
 from harness.core.portable import portable_failure
 from harness.core.protocol import (
     ANY_JOB,
+    WINDOW_ENDED,
+    AnyJob,
     Ended,
     Entered,
     Event,
+    GenerationTask,
     Job,
     LoadJob,
     Ready,
     Started,
+    TurnJob,
 )
 from harness.core.safe_files import open_to_write
-from harness.core.schemas import Case, Failed, LoadFailure, Measured
+from harness.core.schemas import Case, Failed, Generated, GenerationCase, LoadFailure, Measured
 from harness.core.timestamps import utc_now
+from harness.processes.endpoint_process import serve_endpoint
+from harness.processes.generation_process import generated
 from harness.processes.load_process import serve_load
+from harness.processes.window_signals import WindowSignals
 from harness.serving.load_case import replication_digest
 from harness.timing.clock import calibrate
 from harness.timing.end_to_end import EndToEnd
+from harness.timing.loop import measure
 from harness.timing.mode_choice import mode_for
 from harness.timing.modes import Mode
 from harness.timing.session import run_session
+from harness.timing.windows import WindowedPart
 
 
 def stage(arguments: Sequence[str]) -> None:
@@ -99,11 +108,13 @@ def stage(arguments: Sequence[str]) -> None:
         emit(Ended(code=os.waitstatus_to_exitcode(status)))
 
 
-def _measure_and_exit(job: Job | LoadJob, emit: Callable[[Event], None]) -> NoReturn:
+def _measure_and_exit(job: AnyJob, emit: Callable[[Event], None]) -> NoReturn:
     """Measure, save, and exit without running exit handlers that belong to the server."""
     if isinstance(job, LoadJob):
         _serve_and_exit(job, emit)
     results = Results(Path(job.results))
+    if isinstance(job, GenerationTask):
+        results = results.of_generation
     phases = ["start"]
 
     def enter(phase: str) -> None:
@@ -114,7 +125,11 @@ def _measure_and_exit(job: Job | LoadJob, emit: Callable[[Event], None]) -> NoRe
     try:
         log = _log_to(results.log_file(job.case.case_id, job.round))
         try:
-            record: Measured | Failed = _measured(job, results, enter)
+            record: Measured | Generated | Failed
+            if isinstance(job, GenerationTask):
+                record = generated(job, results, enter)
+            else:
+                record = _measured(job, results, enter)
             store.check_size(record, "Lower `measurement.max_samples`.")
         except StorageError:
             raise
@@ -122,7 +137,7 @@ def _measure_and_exit(job: Job | LoadJob, emit: Callable[[Event], None]) -> NoRe
             traceback.print_exc()
             record = _failed(job, error, phases[-1], log)
         store.save_raw(results.raw_file(job.case.case_id, job.round), record)
-        if isinstance(record, Measured):
+        if not isinstance(record, Failed):
             log.unlink(missing_ok=True)
     except StorageError as error:
         traceback.print_exc()
@@ -147,7 +162,7 @@ def _serve_and_exit(job: LoadJob, emit: Callable[[Event], None]) -> NoReturn:
     try:
         log = _log_to(files.log)
         try:
-            serve_load(job, enter)
+            (serve_load if job.load.endpoint is None else serve_endpoint)(job, enter)
             log.unlink(missing_ok=True)
         except StorageError:
             raise
@@ -195,13 +210,27 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
     mode: Mode
     if case.boundary == "e2e":
         raw = load_raw_batches(folder.root, export, case, job.measurement.parity_samples)
-        mode, reference = EndToEnd(backend, raw.items, raw.prepare, raw.answer), raw.reference
+        mode, reference = EndToEnd(backend, raw.samples, raw.prepare, raw.answer), raw.reference
     else:
         mode, reference = mode_for(case, backend, len(batches.inputs)), batches.reference
     # A backend that computes nothing shows the harness overhead, and no share of CPU time judges it.
     settings = job.measurement if info.computes else job.measurement.model_copy(update={"min_s": 0.0})
     seed = (job.measurement.seed, job.round, zlib.crc32(case.case_id.encode()))
-    found = run_session(backend, mode, reference, export.classifier, settings, enter, batches.inputs, seed, job.round)
+    windowed = None
+    if job.windows is not None:
+        windowed = WindowedPart(job.windows, WindowSignals(job.windows.fifo), lambda: enter(WINDOW_ENDED))
+    found = run_session(
+        backend,
+        mode,
+        reference,
+        export.classifier,
+        settings,
+        enter,
+        batches.inputs,
+        seed,
+        job.round,
+        timed_part=windowed or measure,
+    )
     enter("record")
     facts = {**backend.build_facts(), **loaded_runtimes(), **environment.plugin_fact(info.plugin)}
     where = environment.collect(facts, case.device, info.recorded)
@@ -233,10 +262,11 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
         notes=tuple(filter(None, (backend.on_purpose(), stretched))),
         cpu_use=found.cpu_use,
         stops=found.stops,
+        windows=tuple(windowed.windows) if windowed else (),
     )
 
 
-def _explained(error: BaseException, case: Case, log: Path) -> tuple[str, str]:
+def _explained(error: BaseException, case: Case | GenerationCase, log: Path) -> tuple[str, str]:
     """(problem, hint) of whatever ended a case."""
     if isinstance(error, InferometerError):
         return error.problem, error.hint
@@ -252,7 +282,7 @@ def _explained(error: BaseException, case: Case, log: Path) -> tuple[str, str]:
     return reason(error), f"Full log: {log}."
 
 
-def _failed(job: Job, error: BaseException, phase: str, log: Path) -> Failed:
+def _failed(job: TurnJob, error: BaseException, phase: str, log: Path) -> Failed:
     problem, hint = _explained(error, job.case, log)
     sys.stderr.flush()
     return Failed(

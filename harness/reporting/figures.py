@@ -33,7 +33,7 @@ Value = str | int | float | bool | None
 Kind = Literal[
     "time", "rate", "bytes", "energy", "power", "efficiency", "ratio", "share", "count", "price", "text", "mark"
 ]
-"""Kind of a figure, which decides its unit in each format. An efficiency is items per energy; a price is in the
+"""Kind of a figure, which decides its unit in each format. An efficiency is samples per energy; a price is in the
 currency of the user's PRICE; a mark is a True or False about another figure."""
 
 Thing = TypeVar("Thing")
@@ -222,11 +222,11 @@ SPEED: tuple[Figure[Row], ...] = (
     Figure(
         "throughput_items",
         "rate",
-        "Items by wall time of the timed loop, median over processes.",
+        "Samples by wall time of the timed loop, median over processes.",
         lambda row: row.throughput_per_s,
         lambda row: row.throughput_ci95,
     ),
-    Figure("items", "text", "What an item is.", lambda row: units.SAMPLE_NAMES[row.kind]),
+    Figure("items", "text", "What a sample is.", lambda row: units.SAMPLE_NAMES[row.kind]),
     Figure("throughput_tokens", "rate", "The same in tokens.", _tokens_per_s),
     Figure(
         "speedup",
@@ -307,14 +307,14 @@ ENERGY: tuple[Figure[Energy], ...] = (
         "energy",
         "Of the GPU alone, its idle power subtracted.",
         lambda it: it.joules_per_item,
-        label="an item",
+        label="a sample",
     ),
     Figure(
         "throughput_per_watt",
         "efficiency",
-        "Items a second by watt: items by joule of the GPU alone, its idle power subtracted.",
+        "Samples a second by watt: samples by joule of the GPU alone, its idle power subtracted.",
         lambda it: 1 / it.joules_per_item if it.joules_per_item > 0 else None,
-        label="items/s/W",
+        label="samples/s/W",
     ),
 )
 """Energy per batch and per item."""

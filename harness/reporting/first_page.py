@@ -31,10 +31,13 @@ from harness.reporting.prose.conditions import (
     threads,
 )
 from harness.reporting.prose.further_rounds import further
+from harness.reporting.prose.generation_text import generation_first
 from harness.reporting.prose.load_answer import load_answer, load_conditions
 from harness.reporting.prose.recommendations import listed
 from harness.reporting.ranking import USUAL, TableKey, named
 from harness.reporting.table import Align, Block, texts
+from harness.reporting.tables.neighbours_table import neighbours_table
+from harness.reporting.tables.scaling_table import scaling_table
 from harness.reporting.writers.markdown import blocks_text, escape, section, table_text
 from harness.statistics.estimators import P95_MIN_SAMPLES, relative_interval_half_width
 
@@ -62,7 +65,10 @@ FULL = "fp32"
 SHOWN: Mapping[str, str] = {"torch-eager": "PyTorch eager"}
 """Header of the baseline's column, by backend."""
 
-LINKED = ("Recommendations", "What if", "Load", "Profile", "Not measured", "How to read this", "Environment")
+LINKED = (
+    *("Generation", "Recommendations", "What if", "Load", "Profile", "Not measured", "How to read this"),
+    "Environment",
+)
 """Sections of the details that the first page links to."""
 
 GRADES: Mapping[Grade, str] = {
@@ -138,7 +144,18 @@ def first_page(
     more = f"More: {' · '.join([f'[all tables and charts]({details})', *links])}"
     images = "\n\n".join(f"![{escape(text)}]({path})" for text, path in charts)
     conditions = page_conditions(summary) or (load_conditions(summary, summary.loads) if summary.loads else "")
-    parts = (conditions, answer(summary), load_answer(summary), images, note, case_table(summary), more)
+    parts = (
+        conditions,
+        answer(summary) if summary.rows or not summary.generations else "",
+        load_answer(summary),
+        images,
+        note,
+        case_table(summary),
+        scaling_table(summary),
+        neighbours_table(summary),
+        *generation_first(summary),
+        more,
+    )
     return section(title(summary), *parts, level=1) + "\n"
 
 
@@ -194,8 +211,13 @@ def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> Block:
         for one in shown
     ]
     table = texts(headers, lines)
-    notes = [f"Medians of a batch{_ways(summary)}. ×: speed-up over {baseline} {FULL}. **Bold**: clearly the fastest."]
-    if any(ranking.DOUBT in cell for line in lines for cell in line):
+    cells = " ".join(cell for line in lines for cell in line)
+    notes = [f"Medians of a batch{_ways(summary)}."]
+    if "×" in cells:
+        notes.append(f"×: speed-up over {baseline} {FULL}.")
+    if "**" in cells:
+        notes.append("**Bold**: clearly the fastest.")
+    if ranking.DOUBT in cells:
         notes.append(ranking.DOUBT_MEANS)
     if (more := len(_first_tables(summary)) - len({one.model for one in shown})) > 0:
         notes.append(f"{units.count(more, 'more model')} in the details.")
@@ -204,6 +226,8 @@ def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> Block:
 
 def nothing(summary: Summary) -> str:
     """Sentence for a summary without an answer; empty where only loads were measured, which have their own answer."""
+    if summary.copies:
+        return "No row was measured by itself: the table below has the cases that ran on all devices at once."
     if not summary.rows and load_answer(summary):
         return ""
     if all(row.status == "missing" for row in summary.rows):
@@ -409,7 +433,8 @@ def _choice(rows: Sequence[Row]) -> Choice:
 
 def _verdict(one: Answer) -> Verdict:
     fastest, lost = one.fastest, "" if one.is_same else cost(one.fastest.named)
-    same = "" if one.is_same else f"with the same answers ({FULL}): {in_words(one.same, _backend)}"
+    differs = one.same.named and not one.is_same
+    same = f"with the same answers ({FULL}): {in_words(one.same, _backend)}" if differs else ""
     if fastest.clear:
         winner = fastest.rows[0]
         parts = [_time(winner), _gain(winner), lost, same]

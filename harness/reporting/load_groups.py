@@ -1,7 +1,8 @@
 """Groups load rows that may be compared, names them, and orders them (pure).
 
 Rows of one group serve the same model in the same scenario under the same bound; they differ in backend, precision,
-batching and workers. A closed loop has no scheduled instants, so it never shares a table with the server scenario.
+batching and workers. A closed loop has no scheduled instants, so it never shares a table with the server scenario. Nor
+does a running service share one with backends in a process of our own: its figures contain a network and a client.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ SCENARIOS: Mapping[Scenario, str] = {
 
 
 class LoadGroup(NamedTuple):
-    """Model, scenario, bound as text (empty without one), device, weights and sequence length."""
+    """Model, scenario, bound as text (empty without one), device, weights and sequence length; service: of running
+    services."""
 
     model: str
     scenario: Scenario
@@ -33,12 +35,14 @@ class LoadGroup(NamedTuple):
     device: str
     weights: str
     sequence_length: int | None
+    service: bool = False
 
 
 def group_of(row: LoadRow) -> LoadGroup:
     """The group that a row belongs to."""
     bound = row.bound.text if row.bound else ""
-    return LoadGroup(row.model, row.scenario, bound, row.device, row.weights, row.sequence_length)
+    service = row.endpoint is not None
+    return LoadGroup(row.model, row.scenario, bound, row.device, row.weights, row.sequence_length, service)
 
 
 def by_group(rows: Iterable[LoadRow]) -> list[tuple[LoadGroup, list[LoadRow]]]:
@@ -57,7 +61,10 @@ def is_sound(row: LoadRow) -> bool:
 
 
 def batching(row: LoadRow) -> str:
-    """`none`, `up to 8`, `up to 8, waits 2 ms`: largest batch and largest delay; multi-stream: samples of a query."""
+    """`none`, `up to 8`, `up to 8, waits 2 ms`: largest batch and largest delay; multi-stream: samples of a query.
+    Of a running service its own, which is unknown."""
+    if row.endpoint is not None:
+        return "its own"
     if row.max_batch == 1:
         return "none"
     delay = f", waits {delay_text(row.max_delay_ns)}" if row.max_delay_ns else ""
@@ -76,13 +83,24 @@ def names(rows: Sequence[LoadRow], policy: bool = True) -> dict[str, str]:
     found = {}
     for row in rows:
         parts = [
-            f"{row.backend} {row.precision}",
+            f"{row.backend} {row.precision}" if row.endpoint is None else service_name(row.endpoint),
             row.setting if settings and row.setting != "default" else "",
             ("no batching" if row.max_batch == 1 else f"batch {batching(row)}") if batches else "",
             units.count(row.workers, "worker") if workers else "",
         ]
         found[row.load_id] = ", ".join(part for part in parts if part)
     return found
+
+
+def deployment(row: LoadRow) -> str:
+    """Backend, or name of the running service: what has a colour of its own."""
+    return row.backend if row.endpoint is None else service_name(row.endpoint)
+
+
+def service_name(endpoint: str) -> str:
+    """`kserve+http 127.0.0.1:8000`, of an address."""
+    scheme, _, rest = endpoint.partition("://")
+    return f"{scheme} {rest.partition('/')[0]}"
 
 
 def highest_load(row: LoadRow) -> float:

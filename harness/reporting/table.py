@@ -60,7 +60,7 @@ Block = str | Table[Any]
 
 def titled(title: str, *blocks: Block | None, level: int = 2) -> list[Block]:
     """A heading and its blocks; empty ones and None are left out."""
-    return [f"{'#' * level} {title}", *filter(None, blocks)]
+    return [f"{'#' * level} {title}", *(block for block in blocks if block)]
 
 
 def words(header: str, cell: Callable[[Thing], str]) -> Column[Thing]:

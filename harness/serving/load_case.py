@@ -48,7 +48,8 @@ def points_of(load: LoadCase, peak_per_s: float | None) -> tuple[LoadStep, ...]:
 
 def sizes_of(load: LoadCase) -> tuple[int, ...]:
     """Batch sizes that are prepared, ascending: a batch is padded to the next of them."""
-    return prepared_sizes(load.max_batch) if load.scenario == "server" else (load.max_batch,)
+    own = load.scenario == "server" and load.endpoint is None
+    return prepared_sizes(load.max_batch) if own else (load.max_batch,)
 
 
 def policy_of(load: LoadCase) -> BatchPolicy:

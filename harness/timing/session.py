@@ -194,6 +194,11 @@ class Session(Protocol):
         """Release resources that would outlive the process."""
 
 
+TimedPart = Callable[[Mode, Measurement, Callable[[int], None], int, random.Random], Timed]
+"""(mode, settings, called after each block with the index of its last input, duration of the warm-up in ns, chance) →
+the timed samples. `measure` of loop.py is one."""
+
+
 @dataclass(frozen=True)
 class Measurements:
     """All measurements of one process about its case."""
@@ -260,6 +265,7 @@ def run_session(
     inputs: Sequence[Outputs] = (),
     seed: Sequence[int] = (0,),
     round_number: int = 1,
+    timed_part: TimedPart = measure,
 ) -> Measurements:
     """Measure one case.
 
@@ -267,6 +273,7 @@ def run_session(
     each phase when it begins, so that a crash can be assigned to a phase. inputs: the arrays of the batches, which the
     repeat check overwrites. seed: decides by how much each block is longer than asked, and the new inputs of the repeat
     check; different for each process. round_number: from 1; decides which batches are compared before timing.
+    timed_part: runs and times the blocks.
     """
     stops = StopCounter(enter)
     enter = stops.enter
@@ -274,7 +281,7 @@ def run_session(
     cold = _start_cold(backend, mode, enter)
     enter("reference check")
     before = parity.worst(_compared(backend, mode, reference, classifier, batches_to_check(mode.batches, round_number)))
-    _quiet_collector()
+    quiet_collector()
     enter("warm-up")
     watch = CpuWatch()
     warmed = warm_up(mode, settings, watch.time_work)
@@ -287,7 +294,7 @@ def run_session(
 
     # Not for security: the last input must only differ between blocks.
     random_lengths = random.Random("/".join(map(str, seed)))  # noqa: S311
-    timed = measure(mode, settings, after_block, warmed.elapsed_ns, random_lengths)
+    timed = timed_part(mode, settings, after_block, warmed.elapsed_ns, random_lengths)
     cpu_use = watch.end()
     peak_rss_bytes = peak_bytes()
     enter("outputs check")
@@ -368,7 +375,7 @@ def _compared(
     return found
 
 
-def _quiet_collector() -> None:
+def quiet_collector() -> None:
     """No garbage collection inside the loop: it would make a sample an outlier that the harness caused."""
     gc.collect()
     gc.freeze()

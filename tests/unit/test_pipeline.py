@@ -119,6 +119,8 @@ ALL = {
     "BOUNDARIES": "compute",
     "MODES": "sync",
     "SETTINGS": "s",
+    "PROMPTS": "128,p.txt",
+    "TOKENS": "16",
     "TUNE": "1",
     "ROUNDS": "5",
     "MAX_ROUNDS": "9",
@@ -137,6 +139,7 @@ ALL = {
     "DURATION": "2s",
     "PRICE": "2.5",
     "LOADGEN": "1",
+    "ENDPOINT": "kserve+http://h/v2/models/m",
     "MODELS_DIR": "m",
     "FORCE": "1",
     "BACKEND_PYTHONS": "x=/p",
@@ -149,13 +152,13 @@ ALL = {
 
 def test_the_choices_here_are_all_that_a_pipeline_takes() -> None:
     taken = {variable.name for name in PIPELINES for variable in pipeline.options_of(pipeline.stages_of(name))}
-    assert set(ALL) == taken - {"CARDS", "RESULTS"}
+    assert set(ALL) == taken - {"CARDS", "LAYOUT", "RESULTS"}
 
 
 @pytest.mark.parametrize("cards", [False, True], ids=["one card", "several cards"])
 @pytest.mark.parametrize("target", list(PIPELINES))
 def test_make_runs_the_stages_of_the_table_with_their_arguments(target: str, cards: bool, tmp_path: Path) -> None:
-    given = {**ALL, **({"CARDS": "0,1"} if cards and target == "bench" else {})}
+    given = {**ALL, **({"CARDS": "0,1", "LAYOUT": "copies"} if cards and target == "bench" else {})}
     code, started = _made(tmp_path, target, *(f"{name}={value}" for name, value in given.items()))
     choices = {name: [value] for name, value in given.items()} | {"RESULTS": [f"{tmp_path}/r s"]}
     expected = pipeline.steps(PIPELINES[target], choices, began_s=1)

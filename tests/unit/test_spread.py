@@ -1,4 +1,4 @@
-"""Models over cards: one stage at a time on each card, and records that come together without overwriting others."""
+"""Models and cases over devices: one stage at a time on each, and records that merge without overwriting others."""
 
 from __future__ import annotations
 
@@ -11,9 +11,20 @@ import pytest
 from harness import spread
 from harness.core.errors import UsageError
 from harness.core.layout import Results
-from harness.spread import _Pool, parts, share
+from harness.core.schemas import Case, DeviceSlot
+from harness.planning.schedule import of_cases
+from harness.processes import device_slots
+from harness.spread import _Pool, assign, sampled, share
 from tests import synthetic_results as made
 from tests.synthetic_results import MINILM
+
+
+def pinned(*names: str, cpus: bool = True) -> list[DeviceSlot]:
+    found = []
+    for place, name in enumerate(names):
+        own = tuple(range(4 * place, 4 * place + 4)) if cpus else ()
+        found.append(DeviceSlot(name=name, device="cuda", gpu="A", uuid=name, cpus=own, near=True))
+    return found
 
 
 def test_a_card_runs_one_stage_at_a_time_and_every_stage_runs_once(tmp_path: Path) -> None:
@@ -33,22 +44,19 @@ def test_a_card_runs_one_stage_at_a_time_and_every_stage_runs_once(tmp_path: Pat
         return 1 if command[-1] == "two" else 0
 
     labels = ["one", "two", "three", "four", "five"]
-    failures = _Pool(["0", "3"], Results(tmp_path), start).run([["run", label] for label in labels], labels)
+    failures = _Pool(pinned("0", "3", cpus=False), Results(tmp_path), start).run(
+        [["run", label] for label in labels], labels
+    )
     assert failures == 1
     assert sorted(label for label, _ in seen) == sorted(labels)
     assert {card for _, card in seen} == {"0", "3"}
 
 
-def test_each_card_has_cpus_of_its_own_and_as_many() -> None:
-    assert parts(range(9), 2) == [(0, 1, 2, 3), (4, 5, 6, 7)]
-    assert parts((3, 5, 8, 9), 2) == [(3, 5), (8, 9)]
-    assert parts(range(3), 2) == [(), ()]
-
-
 def test_a_stage_runs_on_the_cpus_of_its_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[int, tuple[int, ...]] = {}
-    monkeypatch.setattr(spread.limits, "affinity", lambda: tuple(range(8)))
-    monkeypatch.setattr(spread.os, "sched_setaffinity", lambda _pid, cpus: asked.update({threading.get_ident(): cpus}))
+    monkeypatch.setattr(
+        device_slots.os, "sched_setaffinity", lambda _pid, cpus: asked.update({threading.get_ident(): cpus})
+    )
     started: dict[str, tuple[int, ...]] = {}
 
     def start(_command: Sequence[str], environment: dict[str, str], _log: Path) -> int:
@@ -57,20 +65,19 @@ def test_a_stage_runs_on_the_cpus_of_its_card(tmp_path: Path, monkeypatch: pytes
         return 0
 
     both = threading.Barrier(2, timeout=900)
-    _Pool(["0", "1"], Results(tmp_path), start).run([["run"], ["run"]], ["a", "b"])
+    _Pool(pinned("0", "1"), Results(tmp_path), start).run([["run"], ["run"]], ["a", "b"])
     assert started == {"0": (0, 1, 2, 3), "1": (4, 5, 6, 7)}
 
 
 def test_records_of_one_model_are_shared_and_those_of_others_stay(tmp_path: Path) -> None:
     shapes = ((MINILM, 32), (made.RESNET, None))
     cases = [made.case_of(model, "onnxruntime", "fp32", 1, length) for model, length in shapes]
-    plan = made.plan_of([MINILM, made.RESNET], cases)
     whole, card = Results(tmp_path / "whole"), Results(tmp_path / "card")
     for place, text in ((whole, "old"), (card, "new")):
         for case in cases:
             place.raw_case(case.case_id).mkdir(parents=True)
             place.raw_file(case.case_id, 1).write_text(text)
-    share(plan, cases[0].model, card, whole)
+    share(cases[:1], card, whole)
     assert [whole.raw_file(case.case_id, 1).read_text() for case in cases] == ["new", "old"]
 
 
@@ -86,3 +93,49 @@ def test_a_card_that_stands_twice_would_measure_two_models_at_once(tmp_path: Pat
     Results(tmp_path).plan.write_text(plan.model_dump_json())
     with pytest.raises(UsageError, match="twice"):
         spread.stage(["--cards", "0, 0", "--results", str(tmp_path)])
+
+
+def shaped(*shapes: tuple[str, int]) -> list[Case]:
+    return [made.case_of(MINILM, backend, "fp32", batch, 32) for backend, batch in shapes]
+
+
+BACKENDS = ("torch-eager", "onnxruntime", "openvino")
+
+
+def test_cases_that_are_compared_stay_on_one_device_and_the_devices_get_equally_many() -> None:
+    cases = shaped(*((backend, batch) for batch in (1, 2, 4, 8) for backend in BACKENDS))
+    assigned = assign(cases, 2, {})
+    by_batch = {
+        case.batch_size: {assigned[other.case_id] for other in cases if other.batch_size == case.batch_size}
+        for case in cases
+    }
+    assert all(len(places) == 1 for places in by_batch.values())
+    assert sorted(list(assigned.values()).count(place) for place in (0, 1)) == [6, 6]
+
+
+def test_an_assignment_goes_on_where_some_cases_were_measured_before() -> None:
+    cases = shaped(*((backend, batch) for batch in (1, 2) for backend in BACKENDS))
+    before = {cases[0].case_id: 1}
+    assert {assign(cases, 2, before)[case.case_id] for case in cases[:3]} == {1}
+    skipped = [case.model_copy(update={"skip_reason": "no"}) for case in cases]
+    assert assign(skipped, 2, {}) == {}
+
+
+def test_the_sample_that_is_measured_alone_again_has_cases_of_every_device() -> None:
+    cases = shaped(*(("onnxruntime", batch) for batch in range(1, 31)))
+    plan = made.plan_of([MINILM], cases)
+    assigned = {case.case_id: place % 3 for place, case in enumerate(cases)}
+    found = sampled(assigned, plan)
+    assert len(found) == 3
+    assert set(found.values()) == {0, 1, 2}
+    assert found.items() <= assigned.items()
+    assert len(sampled({case.case_id: 0 for case in cases[:3]}, plan)) == 2
+    assert sampled({}, plan) == {}
+
+
+def test_a_part_of_a_plan_keeps_its_ids() -> None:
+    cases = [*shaped(("onnxruntime", 1)), made.case_of(made.RESNET, "onnxruntime", "fp32", 1, None)]
+    plan = made.plan_of([MINILM, made.RESNET], cases)
+    part = of_cases(plan, cases[:1])
+    assert (part.plan_id, part.settings_id) == (plan.plan_id, plan.settings_id)
+    assert [model.name for model in part.models] == [MINILM.name]

@@ -53,6 +53,13 @@ class Driver:
             raise _unavailable(f"the NVIDIA driver does not report its version (cuDriverGetVersion returned {code})")
         return number.value // 1000, number.value % 1000 // 10
 
+    def count(self) -> int:
+        """Number of GPUs that this process may use."""
+        found = ctypes.c_int()
+        if code := self.library.cuDeviceGetCount(ctypes.byref(found)):
+            raise _unavailable(f"the NVIDIA driver does not count its GPUs (cuDeviceGetCount returned {code})")
+        return found.value
+
     def first_uuid(self) -> UUID:
         """UUID of CUDA's device 0 in this process: a GPU or a MIG instance of a GPU."""
         device, found = ctypes.c_int(), (ctypes.c_ubyte * 16)()
@@ -190,6 +197,23 @@ def facts_of(handle: GpuHandle) -> Gpu:
         max_memory_mhz=handle.ask("DeviceGetMaxClockInfo", handle.constant("NVML_CLOCK_MEM")),
         pcie=_pcie(handle.ask("DeviceGetMaxPcieLinkGeneration"), handle.ask("DeviceGetMaxPcieLinkWidth")),
         bar1_bytes=_given(handle.ask("DeviceGetBAR1MemoryInfo"), lambda memory: int(memory.bar1Total)),
+    )
+
+
+CPU_WORD_BITS = 64
+"""Bits of one word of NVML's sets of CPUs, an unsigned long of a 64-bit system."""
+
+
+def near_cpus(handle: GpuHandle, logical_cpus: int) -> tuple[int, ...] | Unavailable:
+    """The CPUs near a GPU, as NVML reports them (nvmlDeviceGetCpuAffinity). logical_cpus: of this machine."""
+    words = handle.ask("DeviceGetCpuAffinity", -(-logical_cpus // CPU_WORD_BITS))
+    if isinstance(words, Unavailable):
+        return words
+    return tuple(
+        place * CPU_WORD_BITS + bit
+        for place, word in enumerate(words)
+        for bit in range(CPU_WORD_BITS)
+        if int(word) >> bit & 1
     )
 
 

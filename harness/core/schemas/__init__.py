@@ -15,11 +15,13 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
     CpuRoof       1  first format
     Environment   1  first format
     RawRecord     2  Measured | Failed, sealed with a checksum (core/store.py); settings_id was plan_id in format 1;
-                     cpu_use and stops came later, None in older files
+                     cpu_use and stops came later, None in older files; windows too, empty in older files
     Usage         2  settings_id was plan_id in format 1; the use of the allowed CPUs and of their siblings, `stopped`
                      and `busiest` came later, None or empty in older files
     Running       1  first format
     Exporting     1  first format
+    Copies        1  first format
+    NeighbourCheck 1 first format
     Energy        2  settings_id was plan_id in format 1
     ModelProfile  2  settings_id was plan_id in format 1; activation_alone_bytes came later, None in older files
     PartsProfile  1  first format; launch_gaps, ratios, steady, usage, grade and flags came later, None or empty before
@@ -30,7 +32,7 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
     Summary       3  the figures of a row of grade F are in Row.void, in formats 1 and 2 in the row itself;
                      plan_id and settings_id as in Plan since format 2; throughput_ci95 came later, None in older files,
                      whose percentiles pool samples; Row.checks, inputs and Latency.process_rounds came later, empty in
-                     older files
+                     older files; copies and loads too, and neighbours, None there
     ServiceRun    1  first format
     Replication   1  first format
     LoadFailure   1  first format
@@ -38,6 +40,8 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
     Comparison    1  first format; p_rank_holm, rounds, Side.config, design, ComparedRow.relative came later, absent in
                      older files
     States        1  first format
+    HistoryRun, Decision, History  1  first format
+    UnitRequest, AttemptReport, Attempt, Fleet  1  first format
     Reproduction  1  first format
     Written       1  first format
     Bundle        1  first format
@@ -69,6 +73,15 @@ from harness.core.schemas.comparison_record import (
     State,
     States,
 )
+from harness.core.schemas.copies_record import (
+    Copies,
+    CopyFailure,
+    CopyProcess,
+    CopyTimes,
+    DeviceSlot,
+    NeighbourCheck,
+    NeighbourSample,
+)
 from harness.core.schemas.energy_record import Energy
 from harness.core.schemas.environment_record import (
     Environment,
@@ -99,6 +112,14 @@ from harness.core.schemas.export_record import (
     TextPreparation,
     Work,
 )
+from harness.core.schemas.fleet_record import (
+    Attempt,
+    AttemptReport,
+    Fleet,
+    FleetUnit,
+    UnitFile,
+    UnitRequest,
+)
 from harness.core.schemas.folder_records import Bundle, BundledFile, Exporting, Running, Written
 from harness.core.schemas.generation_record import (
     DecoderKind,
@@ -110,6 +131,7 @@ from harness.core.schemas.generation_record import (
     GenerationOptions,
     PromptSet,
     ReuseCheck,
+    TimedRecord,
     TokenParity,
 )
 from harness.core.schemas.generation_row import (
@@ -120,6 +142,16 @@ from harness.core.schemas.generation_row import (
     TokenRates,
     TokenTimes,
     VoidGeneration,
+)
+from harness.core.schemas.history_record import (
+    Decision,
+    EnvironmentChange,
+    History,
+    HistoryPoint,
+    HistoryRun,
+    SeriesState,
+    Shift,
+    ShiftState,
 )
 from harness.core.schemas.load_record import (
     Guard,
@@ -173,6 +205,7 @@ from harness.core.schemas.raw_record import (
     Repeats,
     SplitSamples,
     Stops,
+    TimedWindow,
     Usage,
     UsageSample,
 )
@@ -206,6 +239,7 @@ from harness.core.schemas.vocabulary import (
     Quantity,
     Record,
     SettingsId,
+    Situation,
     Status,
     Stopped,
     Verdict,
@@ -219,6 +253,8 @@ __all__ = [
     "SOURCES",
     "Answer",
     "Artifact",
+    "Attempt",
+    "AttemptReport",
     "Better",
     "Block",
     "Boundary",
@@ -238,15 +274,21 @@ __all__ = [
     "ComparedRow",
     "Comparison",
     "ContextTimes",
+    "Copies",
+    "CopyFailure",
+    "CopyProcess",
+    "CopyTimes",
     "CpuLimits",
     "CpuRoof",
     "CpuUse",
     "CustomMetric",
+    "Decision",
     "DecoderKind",
     "DecoderShape",
     "Design",
     "Device",
     "DeviceSamples",
+    "DeviceSlot",
     "DeviceTimes",
     "Difference",
     "Differing",
@@ -255,6 +297,7 @@ __all__ = [
     "EngineRecord",
     "EngineRequest",
     "Environment",
+    "EnvironmentChange",
     "ExportFailure",
     "ExportOptions",
     "ExportRecord",
@@ -263,6 +306,8 @@ __all__ = [
     "Exporting",
     "Failed",
     "Flag",
+    "Fleet",
+    "FleetUnit",
     "Generated",
     "GeneratedRequest",
     "GenerationCase",
@@ -276,6 +321,9 @@ __all__ = [
     "Grade",
     "Guard",
     "GuardTimes",
+    "History",
+    "HistoryPoint",
+    "HistoryRun",
     "ImagePreparation",
     "InputSet",
     "Interval",
@@ -300,6 +348,8 @@ __all__ = [
     "Measurement",
     "Memory",
     "Mode",
+    "NeighbourCheck",
+    "NeighbourSample",
     "OnnxArtifact",
     "OnnxCheck",
     "OutputsTime",
@@ -337,10 +387,14 @@ __all__ = [
     "SelfTest",
     "SelfTestKind",
     "SelfTestRow",
+    "SeriesState",
     "ServiceRun",
     "SettingsId",
     "ShapeProfile",
+    "Shift",
+    "ShiftState",
     "Side",
+    "Situation",
     "Software",
     "Speedup",
     "Split",
@@ -354,12 +408,16 @@ __all__ = [
     "Summary",
     "TensorSpec",
     "TextPreparation",
+    "TimedRecord",
+    "TimedWindow",
     "TokenEnergy",
     "TokenParity",
     "TokenRates",
     "TokenTimes",
     "Tolerance",
     "Unavailable",
+    "UnitFile",
+    "UnitRequest",
     "Usage",
     "UsageSample",
     "UsageSummary",

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from harness.core.safe_paths import FileName
+from harness.core.schemas.client_record import ClientFigures, ClientTimes
 from harness.core.schemas.raw_record import Clock, Parity, Placement
 from harness.core.schemas.row_parts import Interval
 from harness.core.schemas.vocabulary import (
@@ -106,6 +107,8 @@ class LoadCase(Record):
     """Price of the machine; decides the cost of a million requests."""
     skip_reason: str | None = None
     """Set where the combination cannot run; such a case is reported and never started."""
+    endpoint: str | None = None
+    """Address of a running service (harness/endpoints/target.py); None: a backend serves in a process of our own."""
 
 
 class LoadBase(Record):
@@ -201,6 +204,9 @@ class Replication(LoadBase):
     """True where the time limit ended it before every request was served."""
     parity: Parity | None = None
     """Of the last batch of each backend object, against the fp32 reference. None where nothing is computed."""
+    client: ClientTimes | None = None
+    """Of an endpoint: what its client recorded of each request. ready_ns is then the scheduled instant, start_ns the
+    issue, and each request is a batch of its own."""
 
 
 class LoadFailure(LoadBase):
@@ -320,6 +326,8 @@ class LoadedPoint(Record):
     in_band: int | None = None
     """Replications whose p99 lies in replay's 5-95% band."""
     parity: Parity | None = None
+    client: ClientFigures | None = None
+    """Of an endpoint."""
 
 
 class Guard(Record):
@@ -378,4 +386,6 @@ class LoadRow(Record):
     threads: int | None = None
     environment_ids: tuple[str, ...] = ()
     artifacts: dict[str, str] = {}
+    endpoint: str | None = None
+    """Address of a running service; such a row is never ranked with rows of backends in a process of our own."""
     notes: tuple[str, ...] = ()

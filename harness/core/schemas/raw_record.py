@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from harness.core.schemas.vocabulary import Format2, MessageLines, MessageText, Record, SettingsId
+from harness.core.schemas.vocabulary import Format2, MessageLines, MessageText, Record, SettingsId, Situation
 
 
 class Clock(Record):
@@ -25,6 +25,15 @@ class Block(Record):
     """Offline mode on a GPU: between events before the first and after the last inference of the block."""
     enqueue_ns: int | None = None
     """Offline mode on a GPU: host time until the last submission returned."""
+
+
+class TimedWindow(Record):
+    """When one block of a process ran that worked beside others (harness/timing/windows.py)."""
+
+    situation: Situation
+    start_ns: int
+    """By the host's monotonic clock, which all processes of a host share."""
+    end_ns: int
 
 
 class Parity(Record):
@@ -209,6 +218,8 @@ class Measured(RawBase):
     """None in older records, and where nothing is computed."""
     stops: Stops | None = None
     """None in older records."""
+    windows: tuple[TimedWindow, ...] = ()
+    """One for each block, in order, where the blocks were started from outside; else empty."""
 
 
 class Failed(RawBase):

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import SerializerFunctionWrapHandler, field_serializer, model_validator
 
 from harness.core.safe_paths import RelativePath
+from harness.core.schemas.copies_record import Copies, NeighbourCheck
 from harness.core.schemas.energy_record import Energy
 from harness.core.schemas.environment_record import Environment, Unavailable
 from harness.core.schemas.export_record import EngineRecord, ExportRecord
@@ -254,6 +255,10 @@ class Summary(Identified):
     """By case id: measurements of `make energy` with this plan's settings."""
     loads: tuple[LoadRow, ...] = ()
     """A row for every planned load case; empty in older files."""
+    copies: dict[str, Copies] = {}
+    """By case id: cases that ran on all devices at once (LAYOUT=copies), with this plan's settings."""
+    neighbours: NeighbourCheck | None = None
+    """Where the cases were spread over devices (LAYOUT=cases)."""
     inputs: dict[RelativePath, Sha256] = {}
     """sha256, without the seal, of every record that it was computed from, by path below the results folder, or below
     `models/` (core/chain.py); empty in older files."""

@@ -36,6 +36,9 @@ Limit = Literal["compute", "memory", "launch", "kernels", "host"]
 """What bounds a row on a GPU: arithmetic or memory near its limit, a time that does not grow with the batch, kernels
 that reach neither limit, or the submitting host (harness/aggregation/roofline.py)."""
 
+Situation = Literal["alone", "together"]
+"""Whether a device works alone on its host, or together with the others (LAYOUT=copies)."""
+
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 

@@ -25,6 +25,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from harness.reporting.charts.spec import (
     Absent,
+    Area,
+    Areas,
     Axis,
     Bar,
     DotPanel,
@@ -59,6 +61,8 @@ _PANEL_IN = 2.35
 
 _ENTRY_IN = 0.19
 """Height of a line of a legend below the panels."""
+_AREAS_IN = 2.2
+"""Height of a panel of areas."""
 
 _BAR_IN = 0.46
 """Height of a stacked bar with the space around it."""
@@ -95,6 +99,8 @@ def draw(spec: Spec, plain: bool = False) -> Figure:
             return _dots(spec, plain)
         if isinstance(spec, Heat):
             return _heat(spec, plain)
+        if isinstance(spec, Areas):
+            return _areas(spec, plain)
         return _lines(spec, plain) if isinstance(spec, Lines) else _stacked(spec, plain)
 
 
@@ -386,6 +392,46 @@ def _heat_panel(ax: Axes, panel: HeatPanel, colour: str) -> None:
                 column, row, cell.text, ha="center", va="center", fontsize=_LABEL_PT, color=ink,
                 fontweight="bold" if cell.strong else "normal", fontstyle="italic" if cell.value is None else "normal",
             )  # fmt: skip
+
+
+# --- areas --------------------------------------------------------------------------------------------------------
+
+
+def _areas(spec: Areas, plain: bool) -> Figure:
+    """One panel, and the legend to its right."""
+    shown = [*spec.areas, *([spec.outline] if spec.outline else [])]
+    right = 0.5 + widest_in((area.name for area in shown), RC["legend.fontsize"])
+    margins = PanelMargins(left=0.7, right=right, top=0.15)
+    figure, (ax,) = canvas(*_titled(spec, plain), (1, 1), _AREAS_IN, margins)
+    _scale(ax, spec.x, "x")
+    _scale(ax, spec.y, "y")
+    below: Sequence[float] = [0.0] * (len(spec.areas[0].tops) + 1)
+    for area in spec.areas:
+        tops = _lasting(area)
+        ax.fill_between(range(len(tops)), tops, below, step="post", color=area.colour, linewidth=0, label=area.name)
+        below = tops
+    if spec.outline:
+        heights = _lasting(spec.outline)
+        ax.step(
+            range(len(heights)), heights, where="post", color=spec.outline.colour, linewidth=1.2,
+            label=spec.outline.name,
+        )  # fmt: skip
+    ax.grid(axis="y")
+    ax.set_xlabel(spec.x.label)
+    ax.set_ylabel(spec.y.label)
+    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.02), handlelength=1.2, borderaxespad=0)
+    place, height, text = spec.peak
+    late = place > len(spec.areas[0].tops) / 2
+    ax.annotate(
+        text, (place + late, height), (-3 if late else 3, 5), textcoords="offset points", color=INK, fontsize=8.5,
+        ha="right" if late else "left", bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+    )  # fmt: skip
+    return figure
+
+
+def _lasting(area: Area) -> list[float]:
+    """Its heights, the last one twice: a step lasts until the next one, and so does the last."""
+    return [*area.tops, area.tops[-1]]
 
 
 # --- stacked bars -------------------------------------------------------------------------------------------------

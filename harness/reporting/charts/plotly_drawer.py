@@ -14,6 +14,8 @@ from typing import Any
 
 from harness.reporting.charts.spec import (
     Absent,
+    Area,
+    Areas,
     Axis,
     Bar,
     DotPanel,
@@ -69,6 +71,9 @@ AROUND_PX = 64
 PANEL_PX = 380
 """Height of a panel of lines."""
 
+AREAS_PX = 300
+"""Height of a panel of areas."""
+
 LEGEND_PX = 22
 """Height of a line of the legend."""
 
@@ -109,6 +114,8 @@ def draw(spec: Spec) -> PlotGroup:
         return PlotGroup(spec.heading, note, tuple(_line_panel(panel) for panel in spec.panels), wide=True)
     if isinstance(spec, Heat):
         return PlotGroup(spec.heading, spec.reading, tuple(_heat_panel(panel, spec.colour) for panel in spec.panels))
+    if isinstance(spec, Areas):
+        return PlotGroup(spec.heading, spec.reading, (_areas(spec),), wide=True)
     return PlotGroup(spec.heading, spec.reading, (_stacked(spec),), wide=True)
 
 
@@ -384,6 +391,45 @@ def _frame(row: int, column: int, rows: int) -> dict[str, Any]:
     at = rows - 1 - row
     place = {"x0": column - 0.47, "x1": column + 0.47, "y0": at - 0.45, "y1": at + 0.45}
     return {"type": "rect", "layer": "above", "xref": "x", "yref": "y", **place, "line": {"width": 2}}
+
+
+# --- areas --------------------------------------------------------------------------------------------------------
+
+
+def _areas(spec: Areas) -> Plot:
+    data = [
+        {
+            **_steps(area),
+            "fill": "tonexty" if place else "tozeroy",
+            "fillcolor": area.colour,
+            "line": {"width": 0, "shape": "hv"},
+        }
+        for place, area in enumerate(spec.areas)
+    ]
+    if spec.outline:
+        data.append({**_steps(spec.outline), "line": {"width": 1.5, "shape": "hv", "color": spec.outline.colour}})
+    place, height, text = spec.peak
+    late = place > len(spec.areas[0].tops) / 2
+    peak = {"x": place + late, "y": short(height), "text": escape(text), "showarrow": False, "yshift": 10}
+    layout = {
+        "xaxis": _axis(spec.x),
+        "yaxis": _axis(spec.y),
+        "annotations": [{**peak, "xanchor": "right" if late else "left"}],
+    }
+    return Plot("", AREAS_PX, data, layout)
+
+
+def _steps(area: Area) -> Trace:
+    """A line of steps; a step lasts until the next one, and so does the last."""
+    every: Tags = (None,) * 5
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": escape(area.name),
+        "x": list(range(len(area.tops) + 1)),
+        "y": [short(top) for top in (*area.tops, area.tops[-1])],
+        "customdata": [every] * (len(area.tops) + 1),
+    }
 
 
 # --- stacked bars -------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The complete specification of a chart: marks, limits, scales, ticks, labels and captions (plain data).
 
-There are four kinds: dots with intervals, lines (or only points) over a number, stacked bars, and heat maps. Other
+Its kinds: dots with intervals, lines (or only points) over a number, stacked areas, stacked bars, and heat maps. Other
 modules of this folder build each chart from rows; `matplotlib_drawer` and `plotly_drawer` draw any specification and
 decide nothing about its content.
 """
@@ -167,6 +167,33 @@ class Lines:
 
 
 @dataclass(frozen=True)
+class Area:
+    """An area above those before it. tops: height of its upper edge after each change, constant until the next one."""
+
+    name: str
+    colour: str
+    tops: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Areas:
+    """Stacked areas over a series of changes, the lowest first. title, heading, reading, conditions: as in Dots.
+
+    outline: a line without an area; None without one. peak: (number of the change, height, text) of the highest point.
+    """
+
+    title: str
+    heading: str
+    reading: str
+    conditions: str
+    x: Axis
+    y: Axis
+    areas: tuple[Area, ...]
+    outline: Area | None
+    peak: tuple[int, float, str]
+
+
+@dataclass(frozen=True)
 class Segment:
     """A part of a bar. labels: possible labels, the longest first; the first that fits is written."""
 
@@ -252,11 +279,11 @@ class Heat:
     colour: str
 
 
-Spec = Dots | Lines | Stacked | Heat
+Spec = Dots | Lines | Areas | Stacked | Heat
 
 
 def marks_of(spec: Spec) -> Iterable[Mark]:
-    """Every mark of dots and lines, panel by panel; stacked bars and heat maps have none."""
+    """Every mark of dots and lines, panel by panel; areas, stacked bars and heat maps have none."""
     if isinstance(spec, Dots):
         yield from (mark for panel in spec.panels for mark in panel.marks)
     elif isinstance(spec, Lines):

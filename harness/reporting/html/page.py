@@ -36,11 +36,12 @@ from harness.reporting.prose.conditions import (
     run_conditions,
     short_conditions,
 )
+from harness.reporting.prose.generation_text import generation_section, short_generation_conditions
 from harness.reporting.prose.guide import guide
 from harness.reporting.prose.load_answer import load_answer, load_conditions, load_tables, unserved, where
 from harness.reporting.prose.recommendations import recommend
 from harness.reporting.ranking import TableKey
-from harness.reporting.table import Block
+from harness.reporting.table import Block, Column
 from harness.reporting.tables.latency_table import doubt_notes, latency_columns
 from harness.reporting.tables.unmeasured_table import unmeasured_table
 from harness.reporting.units import count
@@ -52,10 +53,10 @@ GRADE = "grade"
 
 @dataclass(frozen=True)
 class Entry:
-    """One case: its cells in the order of the headers, the reasons for its grade, and the software that ran."""
+    """One case: its cells (class, text) in the order of the headers, the reasons for its grade, its software."""
 
     row: Row
-    cells: tuple[Markup, ...]
+    cells: tuple[tuple[str, Markup], ...]
     facts: tuple[tuple[str, str], ...]
 
     @property
@@ -81,8 +82,13 @@ def case_table(summary: Summary, rows: Sequence[Row]) -> CaseTable:
     columns = latency_columns(rows, summary.exports.get(rows[0].model), summary.engines, summary.custom)
     columns = [column for column in columns if column.header != GRADE]
     headers = tuple((column.header, KINDS[column.align]) for column in columns)
-    entries = (Entry(row, tuple(inline(column.cell(row)) for column in columns), tuple(_facts(row))) for row in rows)
+    entries = (Entry(row, tuple(_cell(column, row) for column in columns), tuple(_facts(row))) for row in rows)
     return CaseTable((*headers, ("flags", "word")), tuple(entries), tuple(doubt_notes(rows)))
+
+
+def _cell(column: Column[Row], row: Row) -> tuple[str, Markup]:
+    text = column.cell(row)
+    return html.style(KINDS[column.align], text), inline(text)
 
 
 def _facts(row: Row) -> Iterable[tuple[str, str]]:
@@ -214,9 +220,15 @@ def _sections(
         yield Section("recommendations", "Recommendations", "recommendations.html.j2", {"about": about})
     if what_if:
         yield _prose("what-if", "What if", *what_if)
+    if over_devices := details.over_devices(summary):
+        title, *blocks = over_devices
+        groups = [plotly_drawer.draw(chart.spec) for chart in selection.of_devices(summary)] if with_plots else []
+        content = {"groups": groups, "body": html.blocks(blocks)}
+        yield Section("devices", str(title).removeprefix("## "), "devices.html.j2", content)
     yield from _loads(summary, with_plots)
+    yield from _generation(summary, with_plots)
     if profile:
-        plots = [plot for group in families for plot in group.plots] if with_plots else []
+        plots = [plot for group in families for plot in group.all_plots] if with_plots else []
         content = {"profile_groups": families, "groups": plots, "body": html.blocks(profile)}
         yield Section("profile", "Profile", "profile.html.j2", content)
     calibrated = details.calibrated(summary)
@@ -239,7 +251,6 @@ def _chapters(
     explained: cases whose profile is in the page.
     """
     by_id = {row.case_id: row for row in summary.rows}
-    several = details.ambiguous_titles(tables)
     drawn = selection.tables_drawn(tables) if with_plots else 0
     chapters: list[tuple[TableKey, str, list[dict[str, Any]]]] = []
     for number, (key, rows) in enumerate(tables):
@@ -257,9 +268,10 @@ def _chapters(
             chapters[-1][2].append(part)
         else:
             chapters.append((key, f"table-{number + 1}", [part]))
+    titles = details.table_titles([key for key, _, _ in chapters])
     for key, anchor, parts in chapters:
         content = {"model": key[0], "parts": parts}
-        yield Section(anchor, details.table_title(key, several), "table.html.j2", content)
+        yield Section(anchor, titles[key], "table.html.j2", content)
 
 
 def _overview(summary: Summary, tables: Sequence[tuple[TableKey, list[Row]]]) -> Iterable[Section]:
@@ -280,6 +292,17 @@ def _card_tags(verdict: Verdict, models: Sequence[str]) -> Tags:
 
 def _plots(summary: Summary, key: TableKey, rows: Sequence[Row]) -> list[PlotGroup]:
     return [plotly_drawer.draw(spec) for spec in selection.of_table(summary, key, rows).values()]
+
+
+def _generation(summary: Summary, with_plots: bool) -> Iterable[Section]:
+    """The tables and charts of generation; nothing without a planned case."""
+    if not summary.generations:
+        return
+    charts = selection.all_of(selection.of_generation(summary)) if with_plots else []
+    groups = [plotly_drawer.draw(chart.spec) for chart in charts]
+    body = html.blocks(generation_section(summary))
+    content = {"body": body, "groups": groups, "caption": short_generation_conditions(summary)}
+    yield Section("generation", "Generation", "generation.html.j2", content)
 
 
 def _loads(summary: Summary, with_plots: bool) -> Iterable[Section]:

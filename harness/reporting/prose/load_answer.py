@@ -10,6 +10,7 @@ from harness.reporting.load_groups import SCENARIOS, LoadGroup, by_group, highes
 from harness.reporting.prose.conditions import machine, versions
 from harness.reporting.table import Block, titled
 from harness.reporting.tables.cheapest_table import cheapest_table, is_clear, peak_text
+from harness.reporting.tables.client_table import client_table
 from harness.reporting.tables.guards_table import guards_table
 from harness.reporting.tables.load_points_table import parts_table, points_table, policy_name
 from harness.reporting.writers.markdown import escape
@@ -43,7 +44,13 @@ def _answer(key: LoadGroup, rows: Sequence[LoadRow]) -> str:
     if key.scenario == "offline":
         rate = f"{units.significant(highest_load(first))} {units.SAMPLE_NAMES[first.kind]}/s offline"
         return f"{where(key)}: {name} {rate} (batch {first.max_batch}){cost}{others}"
-    policy = "no batching" if policy_name(first) == "none" else f"batches {policy_name(first)}"
+    policy = (
+        "its own batching"
+        if key.service
+        else "no batching"
+        if policy_name(first) == "none"
+        else f"batches {policy_name(first)}"
+    )
     peak = peak_text(first)
     if first.peak_pass_per_s is None and first.predicted_peak_per_s is not None:
         peak += f", predicted {units.significant(first.predicted_peak_per_s)}"
@@ -54,11 +61,16 @@ def where(key: LoadGroup) -> str:
     """`minilm-l6, 128 tokens, p99<50ms`."""
     length = f"{key.sequence_length} tokens" if key.sequence_length else ""
     weights = "random weights" if key.weights == "seeded" else ""
-    return ", ".join(filter(None, (escape(key.model), length, weights, key.bound)))
+    service = "running service" if key.service else ""
+    return ", ".join(filter(None, (escape(key.model), length, weights, key.bound, service)))
 
 
 def load_conditions(summary: Summary, rows: Sequence[LoadRow]) -> str:
-    """The conditions that accompany figures of load."""
+    """The conditions that accompany figures of load. Of a running service its machine and its libraries are unknown."""
+    if served := [row.placement for row in rows if row.endpoint and row.placement]:
+        known = sorted({f"{one.provider}, payload {one.settings.get('payload')}" for one in served})
+        client = f"client on {machine(summary.environments)}"
+        return " · ".join([f"service: {', '.join(map(escape, known))}", client, f"plan {summary.plan_id}"]) + "."
     threads = sorted({row.threads for row in rows if row.threads})
     parts = [
         machine(summary.environments),
@@ -88,6 +100,7 @@ def load_tables(summary: Summary, rows: Sequence[LoadRow], images: Sequence[str]
         *images,
         points_table(rows),
         parts_table(rows),
+        client_table(rows),
         guards_table(rows),
         _listed(_notes(rows)),
     ]

@@ -75,7 +75,7 @@ def parts_table(rows: Sequence[LoadRow]) -> Table[Loaded] | None:
         words("backend", lambda line: line.name),
         Column("load/s", lambda line: line.load),
         Column("scheduled/s", lambda line: units.significant(line.point.scheduled_per_s)),
-        Column("mean batch", lambda line: units.significant(line.point.mean_batch)),
+        Column("mean batch", lambda line: ABSENT if line.row.endpoint else units.significant(line.point.mean_batch)),
         _time(f"queue p99 {unit.name}", unit, lambda point: point.queue_p99_ns),
         _time(f"compute p50 {unit.name}", unit, lambda point: point.compute_p50_ns),
         _time(f"compute p99 {unit.name}", unit, lambda point: point.compute_p99_ns),

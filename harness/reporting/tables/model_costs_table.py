@@ -16,7 +16,7 @@ from harness.reporting.writers.markdown import escape
 
 def progress_line(found: ModelProfile) -> str:
     """One case in one line, for the terminal."""
-    cost = f"{_millions(found.parameters)} M parameters, {_work(found.macs, 1e9, found, 4)} GMAC an item"
+    cost = f"{_millions(found.parameters)} M parameters, {_work(found.macs, 1e9, found, 4)} GMAC a sample"
     return (
         f"{found.case_id}: {cost}, at most {units.in_mib(found.activation_measured_bytes)} MiB allocated, "
         f"{units.in_mib(found.activation_alone_bytes)} of activations alone, "
@@ -34,7 +34,7 @@ def model_tables(profiles: Sequence[ModelProfile], links: Mapping[str, Sequence[
     profile: Column[ModelProfile] = words("profile", lambda found: _links(links.get(found.case_id, ())))
     models = list({(found.model, found.sequence_length): found for found in profiles}.values())
     blocks: list[Block | None] = [
-        f"Convention: {profiles[0].convention}. An item is one image, sequence or sample. GMAC by ONNX: a second "
+        f"Convention: {profiles[0].convention}. A sample is one image, sequence or input. GMAC by ONNX: a second "
         "count, from the shapes of the exported graph.",
         Table(filled(_MODEL, models), models),
         "\n".join(f"- {escape(found.model)}: {_by_type(found)}" for found in _once(models) if found.parameters_by_type),
@@ -85,8 +85,8 @@ _MODEL: Sequence[Column[ModelProfile]] = (
     Column("seq", _length),
     Column("M parameters", lambda found: _millions(found.parameters)),
     Column("trainable", lambda found: _millions(found.trainable_parameters)),
-    Column("GMAC an item", lambda found: _work(found.macs, 1e9, found, 4)),
-    Column("GFLOP an item", lambda found: _work(found.flops, 1e9, found, 4)),
+    Column("GMAC a sample", lambda found: _work(found.macs, 1e9, found, 4)),
+    Column("GFLOP a sample", lambda found: _work(found.flops, 1e9, found, 4)),
     Column("GMAC by ONNX", lambda found: _by_onnx(found.onnx_count)),
     Column("MiB in fp32", lambda found: units.in_mib(found.weight_bytes.get("fp32"))),
     Column("in fp16, bf16", lambda found: units.in_mib(found.weight_bytes.get("fp16"))),
@@ -107,7 +107,7 @@ _CASE: Sequence[Column[ModelProfile]] = (
     Column("latency ms", lambda found: units.significant(_per(found.achieved.latency_ns, 1e6))),
     Column("GFLOP/s", lambda found: _work(found.achieved.flops_per_s, 1e9, found)),
     Column("of the best", _best_share),
-    Column("items/s", lambda found: units.significant(found.achieved.items_per_s)),
+    Column("samples/s", lambda found: units.significant(found.achieved.items_per_s)),
     Column("tokens/s", lambda found: units.significant(found.achieved.tokens_per_s)),
 )
 

@@ -25,8 +25,8 @@ MAX_LISTS = 8
 """Largest number of models and sequence lengths with a list, the same as for recommendations."""
 
 _EXPLAINED = (
-    "Gain is how many times faster an item is than in the row that a change starts from, by the medians; gains of "
-    "several changes do not multiply. "
+    "Gain: how many times faster one sample is than in the row `from`, by the medians. Gains of several changes do "
+    "not multiply. "
     "*Measured*: the other row, with the 95% interval of their ratio. *Upper bound*: if what the profile found there "
     "vanished (Amdahl's law); a real change brings less. Rows of grade C take no part."
 )

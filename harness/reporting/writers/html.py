@@ -29,6 +29,9 @@ class _Markdown(MarkdownIt):
 
 
 _MARKDOWN = _Markdown("commonmark", {"html": False}).disable(["image", "autolink", "reference"])
+_REASON = re.compile(r"[a-z]{3,} ")
+"""Begin of a sentence in place of a figure: `needs 130 samples`."""
+
 _SYNTAX = re.compile(r"[\\`*_&]|\]\(")
 
 
@@ -54,7 +57,7 @@ def table(shown: Table[Any]) -> Markup:
         f'<th scope="col" class="{kind}">{inline(name)}</th>' for name, kind in zip(shown.headers, kinds, strict=True)
     ]
     rows = [
-        "".join(f'<td class="{_style(kind, cell)}">{inline(cell)}</td>' for cell, kind in zip(line, kinds, strict=True))
+        "".join(f'<td class="{style(kind, cell)}">{inline(cell)}</td>' for cell, kind in zip(line, kinds, strict=True))
         for line in shown.cells()
     ]
     body = "\n".join(f"<tr>{row}</tr>" for row in rows)
@@ -75,6 +78,8 @@ def _paragraph(text: str) -> Markup:
     return Markup(_MARKDOWN.render(text))  # noqa: S704 - escaped by it
 
 
-def _style(column: str, cell: str) -> str:
-    """Sentences may break, names may not: `torch-compile` on two lines is two words."""
-    return f"{column} long" if column == "word" and len(cell) > LONG else column
+def style(column: str, cell: str) -> str:
+    """The class of a cell. Sentences may break, names may not: `torch-compile` on two lines is two words."""
+    if column == "num":
+        return "num reason" if _REASON.match(cell) else "num"
+    return "word long" if len(cell) > LONG else "word"

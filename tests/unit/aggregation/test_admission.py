@@ -32,6 +32,17 @@ def test_models_may_be_on_equal_cards_and_one_model_on_one() -> None:
     assert "gpu.uuid GPU-2 instead of GPU-1" in (foreign_machine("two", MINILM, environments, agreed) or "")
 
 
+def test_cases_that_were_spread_may_be_on_equal_cards_and_compared_cases_on_one() -> None:
+    environments = {"one": on("GPU-1"), "two": on("GPU-2")}
+    larger = made.case_of(made.MINILM, "onnxruntime", "fp16", 8, 32)
+    rival = made.case_of(made.MINILM, "openvino", "fp32", 1, 32)
+    used = [(MINILM, "one", "t1"), (MINILM, "one", "t2"), (rival, "two", "t3"), (larger, "two", "t4")]
+    agreed = references(used, environments, by_shape=True)
+    assert foreign_machine("two", larger, environments, agreed) is None
+    assert foreign_machine("one", larger, environments, agreed) is not None
+    assert "gpu.uuid GPU-2 instead of GPU-1" in (foreign_machine("two", rival, environments, agreed) or "")
+
+
 def test_cards_of_another_type_are_another_machine() -> None:
     environments = {"one": on("GPU-1"), "two": on("GPU-2", "Another GPU")}
     used = [(MINILM, "one", "t1"), (MINILM, "one", "t2"), (RESNET, "two", "t1")]

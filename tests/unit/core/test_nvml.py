@@ -131,3 +131,11 @@ def test_only_on_cuda_does_the_environment_hold_a_card(monkeypatch: pytest.Monke
 def test_the_real_library_has_everything_that_is_asked_here() -> None:
     real = pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed (make bench DEVICE=cuda installs it)")
     assert [name for name in dir(FakeNvml()) if name.lower().startswith("nvml") and not hasattr(real, name)] == []
+
+
+def test_the_cpus_near_a_gpu_are_the_bits_of_words_of_64() -> None:
+    library = FakeNvml(DeviceGetCpuAffinity=[1 << 63 | 1 << 1, 1 << 2])
+    assert gpu.near_cpus(GpuHandle(library, "the card"), 96) == (1, 63, 66)
+    assert library.calls == [("DeviceGetCpuAffinity", "the card", 2)]
+    refused = FakeNvml(DeviceGetCpuAffinity=NVMLError_NotSupported())
+    assert isinstance(gpu.near_cpus(GpuHandle(refused, "the card"), 4), Unavailable)

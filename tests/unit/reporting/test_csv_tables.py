@@ -15,6 +15,7 @@ from harness.reporting.tables.cold_start_table import cold_table
 from harness.reporting.writers.csv import RESULTS, WITH_PROFILES, csv_tables, csv_text, harmless, summary_text
 from harness.reporting.writers.markdown import table_text
 from tests.synthetic_cuda import cuda_summary
+from tests.synthetic_devices import copies, neighbours
 from tests.synthetic_results import with_baseline_grades
 from tests.unit.reporting.test_energy import metered
 
@@ -25,10 +26,12 @@ PLAIN = {
     *("relative_l2", "cosine", "speedup", "speedup_ci95_low", "speedup_ci95_high", "modules_fused"),
     *("gain", "gain_ci95_low", "gain_ci95_high", "of", "allowed_cpus", "allowed_cores", "stopped_looks"),
     *("break_even_requests_ci95_low", "break_even_requests_ci95_high"),
+    *("devices", "failed_processes", "efficiency", "least_overlap", "latency_together_over_alone", "beside_over_alone"),
+    *("alone_throughput_over_median", "together_throughput_over_median"),
     *("flops_per_batch", "flops_share_of_best", "bytes_share_of_best_copy"),
 }
 """Counts and ratios, which have no unit."""
-MIDDLE = ("_min", "_mean", "_max", "_peak", "_per_batch")
+MIDDLE = ("_ci95_low", "_ci95_high", "_min", "_mean", "_max", "_peak", "_per_batch")
 """May stand behind a unit, as in `gpu_sm_mhz_max`."""
 TEXTS = {
     *("case_id", "model", "weights", "backend", "setting", "device", "precision", "boundary", "mode", "grade"),
@@ -45,6 +48,7 @@ TEXTS = {
         "break_even_rests_on_grade_c",
         "speedup_rests_on_grade_c",
     ),
+    *("stragglers", "straggles", "name", "uuid", "cpus", "cpus_near", "verdict"),
     *("environment_id", "fact", "value", "not_available"),
 }
 
@@ -68,7 +72,10 @@ def on_gpu() -> Summary:
     checks = {"STEAL": Check(rounds=3, of=3), "CPU_SHARED": Check(rounds=2, of=3, missing="one look in round 2")}
     checked = tuple(row.model_copy(update={"checks": checks}) for row in cuda_summary().rows)
     energies = {row.case_id: metered(row) for row in rows}
-    return cuda_summary().model_copy(update={"energies": energies, "rows": checked})
+    at_once = {rows[0].case_id: copies(rows[0].case_id, 1.25)}
+    beside = neighbours([row.case_id for row in rows])
+    devices = {"copies": at_once, "neighbours": beside}
+    return cuda_summary().model_copy(update={"energies": energies, "rows": checked, **devices})
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +111,7 @@ def test_headers_carry_the_unit_of_every_figure(
     for found in (*cpu.values(), *gpu.values()):
         for name in set(found[0]) - PLAIN - TEXTS:
             stem = next((name.removesuffix(end) for end in MIDDLE if name.endswith(end)), name)
-            assert stem.endswith(UNITS), name
+            assert stem in PLAIN or stem.endswith(UNITS), name
 
 
 def test_results_are_the_rows_of_the_latency_tables_and_not_rounded(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from harness.core.schemas.profile_record import Fragmentation, MemoryBlock, MemoryTimeline
-from harness.reporting.charts.allocations_chart import memory_figure
-from harness.reporting.charts.matplotlib_drawer import image
+from harness.reporting.charts import plotly_drawer
+from harness.reporting.charts.allocations_chart import allocations
+from harness.reporting.charts.matplotlib_drawer import draw, image
 from harness.reporting.tables.allocations_table import memory_blocks
 from harness.reporting.writers.markdown import blocks_text
 
@@ -75,7 +76,8 @@ def test_fragmentation_and_snapshot_are_told_where_there_are_any() -> None:
 
 @pytest.mark.parametrize("found", [FOUND, ON_GPU], ids=["cpu", "cuda"])
 def test_the_chart_shows_temporaries_the_peak_and_what_is_reserved(found: MemoryTimeline) -> None:
-    figure = memory_figure("Memory", found)
+    spec = allocations("Memory", found)
+    figure = draw(spec)
     (ax,) = figure.axes
     names = [name.replace("\n", " ") for name in ax.get_legend_handles_labels()[1]]
     reserved = [] if found.reserved_bytes is None else ["reserved"]
@@ -83,8 +85,12 @@ def test_the_chart_shows_temporaries_the_peak_and_what_is_reserved(found: Memory
     assert [text.get_text() for text in ax.texts] == ["peak 10.0 MiB"]
     assert ax.get_ylim()[1] > (14 if reserved else 10)
     assert image(figure, "png").startswith(b"\x89PNG")
+    (plot,) = plotly_drawer.draw(spec).plots
+    assert [trace["name"].replace("\n", " ") for trace in plot.data] == names
+    assert [trace.get("fill") for trace in plot.data[:2]] == ["tozeroy", "tonexty"]
+    assert max(plot.data[1]["y"]) == spec.peak[1] == 10.0
 
 
 def test_a_pass_without_allocations_has_no_chart() -> None:
     with pytest.raises(ValueError, match="no allocations"):
-        memory_figure("Memory", FOUND.model_copy(update={"at_ns": ()}))
+        allocations("Memory", FOUND.model_copy(update={"at_ns": ()}))

@@ -19,7 +19,7 @@ from harness.reporting.charts.spec import Spec
 from harness.reporting.details import document
 from harness.reporting.first_page import answer_table
 from harness.reporting.prose import recommendations
-from harness.reporting.prose.boundaries import BOUNDARIES, MODES, way_of
+from harness.reporting.prose.boundaries import BOUNDARIES, BRIEF, MODES, way_of
 from harness.reporting.tables.latency_table import latency_table, terminal_table
 from harness.reporting.writers.csv import summary_text
 from harness.reporting.writers.markdown import blocks_text, table_text
@@ -117,7 +117,7 @@ def test_e2e_has_its_three_parts(mixed: Summary) -> None:
 def test_the_report_has_a_section_for_each_with_its_own_conditions(mixed: Summary) -> None:
     text = document(mixed, {})
     for boundary, mode in (name.split() for name in FACTOR):
-        section = text.split(f"## resnet50 (seeded, cpu, {boundary}, {mode})")[1].split("\n## ")[0]
+        section = text.split(f"## resnet50 ({BRIEF[boundary]}, {BRIEF[mode]})")[1].split("\n## ")[0]
         conditions = section.strip().splitlines()[0]
         assert BOUNDARIES[boundary] in conditions
         assert MODES[mode] in conditions

@@ -1,0 +1,99 @@
+"""Keep runs over time in a store, and show where a case began to be slower or faster.
+
+A shift that the history alone shows is a candidate. An A/B run of the two commits around it decides it; then it is
+confirmed or refuted. A change of machine, driver or library ends a stretch: no shift is looked for across it.
+
+reads   results/summary.json; <store>/runs/*/run.json, decisions/*.json; with --confirm results/ab/comparison.json
+writes  <store>/runs/<run_id>/{run,summary}.json, decisions/<shift_id>.json, history.json, history.html
+
+Exit code 1: a shift to a slower level is confirmed that was not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.comparison.run_history import analyse, decided
+from harness.core import chain, cli, store
+from harness.core.errors import MissingInputError, RegressionError, UsageError
+from harness.core.layout import Results, RunStore
+from harness.core.lock import exclusive
+from harness.core.schemas import Comparison, Decision, History, HistoryRun, Shift
+from harness.core.text import unknown_name
+from harness.core.timestamps import utc_now
+from harness.planning.run_store import add_run, load_decisions, load_runs
+from harness.reporting.html.history_page import history_page
+from harness.reporting.tables.history_table import how_to_decide, terminal_history
+
+
+def stage(arguments: Sequence[str]) -> None:
+    """Add the run of the results folder, or decide a shift; then analyse the store and write its page."""
+    parser = cli.parser("harness.history", __doc__)
+    parser.add_argument("--store", type=cli.path, help="folder of the store")
+    parser.add_argument("--commit", help="state of the measured code, if it is not Inferometer's checkout")
+    parser.add_argument("--confirm", metavar="SHIFT", help="decide this shift by the A/B run in results/ab")
+    cli.add_folders(parser, models=False)
+    options = parser.parse_args(arguments)
+    if options.store is None:
+        raise UsageError("There is no store.", "make history STORE=<folder>; the folder is made where it is missing.")
+    files, results = RunStore(options.store), Results(options.results)
+    with store.translate_storage_errors(files.root):
+        files.root.mkdir(parents=True, exist_ok=True)
+    with exclusive(files.lock):
+        decision = _decide(files, results, options.confirm) if options.confirm else None
+        if decision is None:
+            _add(files, results, options.commit)
+        runs, history = _analysed(files)
+        store.save(files.history, history, indent=None)
+        store.save_bytes(files.page, history_page(history, runs).encode())
+    cli.say(terminal_history(history, runs))
+    cli.say(f"Page: {files.page}")
+    if decision is not None:
+        _end(decision.shift)
+
+
+def _add(files: RunStore, results: Results, commit: str | None) -> None:
+    if not results.summary.is_file():
+        if any(files.runs.glob("*/run.json")):
+            cli.say(f"{results.summary} does not exist, so nothing is added.")
+            return
+        raise MissingInputError(f"{results.summary} does not exist, and the store is empty.", "make bench")
+    run, is_new = add_run(files, chain.load_summary(results.summary), commit)
+    cli.say(f"Run {run.run_id} {'is added' if is_new else 'is in the store already'}: {run.machine}.")
+
+
+def _analysed(files: RunStore) -> tuple[list[HistoryRun], History]:
+    runs, notes = load_runs(files)
+    decisions, more = load_decisions(files)
+    for note in (*notes, *more):
+        cli.warn(note)
+    return runs, analyse(runs, decisions, utc_now())
+
+
+def _decide(files: RunStore, results: Results, shift_id: str) -> Decision:
+    """Save what the A/B run says about a candidate. Raises UsageError where it says nothing about it."""
+    _, history = _analysed(files)
+    by_id = {shift.shift_id: shift for shift in history.shifts if shift.state == "candidate"}
+    if shift_id not in by_id:
+        raise UsageError(*unknown_name("candidate of this store", shift_id, list(by_id)))
+    path: Path = results.ab.comparison
+    comparison = store.load(path, Comparison, "make ab AGAINST=<commit before the shift>")
+    found = decided(by_id[shift_id], comparison)
+    if isinstance(found, str):
+        raise UsageError(f"{path} does not decide {shift_id}: {found}.", how_to_decide(by_id[shift_id]))
+    sides = (comparison.baseline.state if comparison.baseline else None, comparison.current.state)
+    decision = Decision(created_at=utc_now(), shift=found, against=sides[0], here=sides[1])
+    store.save(files.decision(shift_id), decision)
+    return decision
+
+
+def _end(shift: Shift) -> None:
+    said = f"{shift.case_id}: shift {shift.shift_id} is {shift.state} ({shift.verdict})"
+    if shift.state == "confirmed" and shift.ratio > 1:
+        raise RegressionError(f"{said}.", f"It came after {shift.commits[0]}, up to {shift.commits[1]}.")
+    cli.say(f"{said}.")
+
+
+if __name__ == "__main__":
+    cli.main(stage)

@@ -1,0 +1,54 @@
+"""The chart of scaling over devices: efficiency, and latency together against alone (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from harness.reporting.charts.rows import highest, lowest, scaled
+from harness.reporting.charts.scales import even_ticks
+from harness.reporting.charts.spec import Axis, DotPanel, Dots, Fill, Mark
+from harness.reporting.charts.style import look
+from harness.reporting.tables.scaling_table import Scaled, case_label, devices_in_words
+from harness.reporting.units import significant
+from harness.statistics.ratios import Ratio
+
+MAX_LINES = 40
+"""Cases of the chart, the lowest efficiency first; the table has all."""
+
+
+def scaling_chart(found: Sequence[Scaled], conditions: str) -> Dots:
+    """The chart. found: at least one case."""
+    shown = sorted(found, key=lambda one: one.figures.efficiency.value)[:MAX_LINES]
+    devices = devices_in_words(shown[0].copies.slots)
+    efficiency = {case_label(one.row): _mark(one, one.figures.efficiency, 100) for one in shown}
+    slowdown = {case_label(one.row): _mark(one, one.figures.interference, 1) for one in shown}
+    panels = (
+        DotPanel("scaling efficiency", _axis("of the sum of each alone", efficiency.values(), 100, "%"), efficiency),
+        DotPanel("latency together ÷ alone", _axis("times", slowdown.values(), 1, ""), slowdown),
+    )
+    title = f"{devices} at once: scaling and interference"
+    left = "" if len(shown) == len(found) else f" The {len(shown)} cases of lowest efficiency of {len(found)}."
+    reading = f"Marker: geometric mean over rounds; bar: 95% CI over rounds; line: no interference.{left}"
+    return Dots(title, title, reading, conditions, panels, tuple(efficiency), 2)
+
+
+def _mark(one: Scaled, ratio: Ratio, times: float) -> Mark:
+    interval, wide = scaled(ratio.ci95, 1 / times)
+    hover = "<br>".join(
+        (
+            f"<b>{escape(case_label(one.row))}</b>",
+            f"{significant(one.figures.together_per_s)}/s together, {significant(one.figures.alone_per_s)}/s alone",
+        )
+    )
+    tags = (one.row.model, one.row.backend, one.row.precision, str(one.row.batch_size), None)
+    fill: Fill = "solid" if one.row.precision == "fp32" else "tint"
+    return Mark(times * ratio.value, look(one.row.backend), fill, interval, wide, hover=hover, tags=tags)
+
+
+def _axis(label: str, marks: Iterable[Mark], reference: float, suffix: str) -> Axis:
+    values = [value for mark in marks for value in (lowest(mark), highest(mark))]
+    low, high = min([reference, *values]), max([reference, *values])
+    margin = max(0.15 * (high - low), 0.02 * reference)
+    low, high = max(0.0, low - margin), high + margin
+    return Axis(label, low, high, tuple(even_ticks(low, high, 4)), suffix=suffix, reference=reference)

@@ -1,0 +1,117 @@
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const place = document.getElementById("series");
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
+  const left = 56, top = 8, bottom = 18;
+
+  const figure = (value) => value.toPrecision(3);
+  const share = (value) => (100 * value).toFixed(1) + "%";
+
+  function scales(one, canvas) {
+    const first = one.values[0][0], last = one.values[one.values.length - 1][0];
+    const ordered = one.values.map((value) => value[1]).sort((a, b) => a - b);
+    const middle = ordered[ordered.length >> 1];
+    // A single wide interval must not squeeze all levels: the axis holds every level, and intervals up to a tenth beyond.
+    const low = Math.max(ordered[0] * 0.9, Math.min(...one.values.map((value) => value[2])), 0);
+    const high = Math.min(ordered[ordered.length - 1] * 1.1, Math.max(...one.values.map((value) => value[3])));
+    const span = high - low || middle * 0.1 || 1;
+    const width = canvas.clientWidth - left - 8, height = canvas.clientHeight - top - bottom;
+    return {
+      x: (run) => left + (last > first ? (run - first) / (last - first) : 0.5) * width,
+      y: (value) => top + (1 - (Math.min(Math.max(value, low), high) - low) / span) * height,
+      low, high, middle,
+    };
+  }
+
+  function draw(one, canvas) {
+    const ratio = window.devicePixelRatio || 1;
+    canvas.width = canvas.clientWidth * ratio;
+    canvas.height = canvas.clientHeight * ratio;
+    const pen = canvas.getContext("2d");
+    pen.scale(ratio, ratio);
+    const at = scales(one, canvas);
+    pen.font = "11px sans-serif";
+    pen.fillStyle = colour("--muted");
+    for (const value of [at.low, at.high]) pen.fillText(figure(value) + " ms", 0, at.y(value) + 4);
+    pen.fillText(data.runs[one.values[0][0]][0].slice(0, 10), left, canvas.clientHeight - 4);
+    const end = data.runs[one.values[one.values.length - 1][0]][0].slice(0, 10);
+    pen.fillText(end, canvas.clientWidth - 8 - pen.measureText(end).width, canvas.clientHeight - 4);
+    pen.fillStyle = colour("--fair-soft");
+    pen.beginPath();
+    for (const value of one.values) pen.lineTo(at.x(value[0]), at.y(value[3]));
+    for (const value of one.values.slice().reverse()) pen.lineTo(at.x(value[0]), at.y(value[2]));
+    pen.fill();
+    pen.strokeStyle = colour("--accent");
+    pen.lineWidth = 1.5;
+    pen.beginPath();
+    for (const value of one.values) pen.lineTo(at.x(value[0]), at.y(value[1]));
+    pen.stroke();
+    const line = (run, name, dashes) => {
+      pen.strokeStyle = colour(name);
+      pen.setLineDash(dashes);
+      pen.beginPath();
+      pen.moveTo(at.x(run - 0.5), top);
+      pen.lineTo(at.x(run - 0.5), canvas.clientHeight - bottom);
+      pen.stroke();
+      pen.setLineDash([]);
+    };
+    for (const [run] of one.changes) line(run, "--muted", [4, 3]);
+    const names = { confirmed: "--bad", candidate: "--accent", refuted: "--muted" };
+    for (const [run, state, change] of one.shifts) {
+      line(run, names[state], []);
+      pen.fillStyle = colour(names[state]);
+      pen.fillText(change, at.x(run - 0.5) + 3, top + 10);
+    }
+  }
+
+  function nearest(one, canvas, event) {
+    const at = scales(one, canvas), where = event.clientX - canvas.getBoundingClientRect().left;
+    return one.values.reduce((best, value) =>
+      Math.abs(at.x(value[0]) - where) < Math.abs(at.x(best[0]) - where) ? value : best);
+  }
+
+  const seen = new IntersectionObserver((entries) => {
+    for (const entry of entries) {
+      if (!entry.isIntersecting) continue;
+      draw(entry.target.series, entry.target.querySelector("canvas"));
+      seen.unobserve(entry.target);
+    }
+  }, { rootMargin: "200px" });
+
+  const boxes = data.series.filter((one) => one.values.length).map((one) => {
+    const box = document.createElement("div");
+    const heading = document.createElement("h3"), text = document.createElement("p"), canvas = document.createElement("canvas");
+    heading.textContent = one.name + " · " + one.machine;
+    const usual = one.values.length + (one.values.length === 1 ? " run" : " runs") +
+      (one.visible === null ? ", too few since the latest change to show a shift" : ", smallest visible shift " + share(one.visible));
+    text.textContent = usual;
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", "Latency of " + one.name + " by run: " + usual);
+    canvas.addEventListener("mousemove", (event) => {
+      const value = nearest(one, canvas, event), run = data.runs[value[0]];
+      const change = one.changes.find((found) => found[0] === value[0]);
+      text.textContent = run[0] + " · " + run[1] + " · " + figure(value[1]) + " ms [" + figure(value[2]) + ", " + figure(value[3]) + "]" +
+        (change ? " · " + change[1].replaceAll("\n", "; ") : "");
+    });
+    canvas.addEventListener("mouseleave", () => { text.textContent = usual; });
+    box.className = "series";
+    box.series = one;
+    box.append(heading, canvas, text);
+    place.append(box);
+    seen.observe(box);
+    return box;
+  });
+
+  const filter = document.getElementById("filter"), shown = document.getElementById("shown");
+  filter.addEventListener("input", () => {
+    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let count = 0;
+    for (const box of boxes) {
+      const name = (box.series.name + " " + box.series.machine).toLowerCase();
+      box.hidden = !words.every((word) => name.includes(word));
+      count += box.hidden ? 0 : 1;
+    }
+    shown.textContent = count + " of " + boxes.length;
+  });
+})();

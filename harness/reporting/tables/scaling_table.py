@@ -1,0 +1,230 @@
+"""A case on every device of a host at once, against each alone: scaling, interference, stragglers (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from harness.aggregation.scaling import FULL_OVERLAP, STRAGGLES_BELOW, Scaling, SlotScaling, scaling
+from harness.core.schemas import Copies, DeviceSlot, Row, Summary
+from harness.reporting import units
+from harness.reporting.labels import Line, ends, per, where, who
+from harness.reporting.prose.boundaries import short
+from harness.reporting.prose.conditions import machine, versions
+from harness.reporting.ranking import setting_columns
+from harness.reporting.table import Column, Table, filled, words
+from harness.reporting.units import ABSENT
+from harness.statistics.ratios import Ratio
+
+MAX_ROWS = 120
+"""Rows of the table by device; the CSV file has all."""
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A case with its record and figures."""
+
+    row: Row
+    copies: Copies
+    figures: Scaling
+
+
+def scaled_cases(summary: Summary) -> list[Scaled]:
+    """The cases that ran on all devices, in the order of the rows."""
+    found = [(row, summary.copies[row.case_id]) for row in summary.rows if row.case_id in summary.copies]
+    return [Scaled(row, copies, figures) for row, copies in found if (figures := scaling(copies))]
+
+
+def devices_in_words(slots: Sequence[DeviceSlot]) -> str:
+    """`4 GPUs` or `2 shares of the CPUs`."""
+    return units.count(len(slots), "GPU") if slots[0].device == "cuda" else f"{len(slots)} shares of the CPUs"
+
+
+def scaling_title(summary: Summary) -> str:
+    """Heading of the section; empty where no case ran on several devices."""
+    first = next(iter(summary.copies.values()), None)
+    slots = first.slots if first else summary.neighbours.slots if summary.neighbours else ()
+    return f"{devices_in_words(slots)} at once" if slots else ""
+
+
+def scaling_table(summary: Summary) -> Table[Scaled] | None:
+    """A row for each case: throughput of all devices, scaling efficiency, interference, stragglers."""
+    found = scaled_cases(summary)
+    if not found:
+        return None
+    columns = [
+        *_case_columns(found),
+        Column("alone, sum /s", lambda one: units.significant(one.figures.alone_per_s)),
+        Column("together /s", lambda one: units.significant(one.figures.together_per_s)),
+        Column("efficiency", lambda one: _percent(one.figures.efficiency.value)),
+        Column("95% CI", lambda one: _percents(one.figures.efficiency)),
+        Column("latency together ÷ alone", lambda one: f"{one.figures.interference.value:.3f}"),
+        Column("95% CI", lambda one: _ends(one.figures.interference)),
+        words("stragglers", _stragglers),
+    ]
+    return Table(filled(columns, found), found, _conditions(summary, found), _note(summary, found))
+
+
+def devices_table(summary: Summary) -> Table[tuple[Scaled, SlotScaling]] | None:
+    """A row for each case and device."""
+    found = [(one, slot) for one in scaled_cases(summary) for slot in one.figures.slots]
+    if not found:
+        return None
+    shown = found[:MAX_ROWS]
+    unit = units.time_unit([slot.alone_ns for _, slot in shown])
+    columns: list[Column[tuple[Scaled, SlotScaling]]] = [
+        *(Column(one.header, _of_case(one), one.align) for one in _case_columns([scaled for scaled, _ in shown])),
+        words("device", lambda pair: pair[1].slot.name),
+        words("CPUs", lambda pair: cpus_in_words(pair[1].slot)),
+        Column("alone /s", lambda pair: units.significant(pair[1].alone_per_s)),
+        Column("together /s", lambda pair: units.significant(pair[1].together_per_s)),
+        Column(f"alone {unit.name}", lambda pair: units.in_unit(pair[1].alone_ns, unit)),
+        Column(f"together {unit.name}", lambda pair: units.in_unit(pair[1].together_ns, unit)),
+        Column("together ÷ alone", lambda pair: f"{pair[1].slowdown.value:.3f}"),
+        Column("95% CI", lambda pair: _ends(pair[1].slowdown)),
+    ]
+    more = len(found) - len(shown)
+    note = f"{units.count(more, 'more row')} in tables/devices.csv (`make share`)." if more else ""
+    return Table(columns, shown, note=note)
+
+
+def scaling_lines(summary: Summary) -> list[Line]:
+    """A line for each case that ran on all devices."""
+    return [
+        {
+            **who(one.row),
+            "devices": len(one.copies.slots),
+            "rounds": one.figures.rounds,
+            "alone_sum_per_s": one.figures.alone_per_s,
+            "together_per_s": one.figures.together_per_s,
+            **_ratio("efficiency", one.figures.efficiency),
+            **_ratio("latency_together_over_alone", one.figures.interference),
+            "least_overlap": one.figures.overlap,
+            "stragglers": _stragglers(one),
+            "failed_processes": len(one.copies.failures),
+            **where(summary),
+        }
+        for one in scaled_cases(summary)
+    ]
+
+
+def device_lines(summary: Summary) -> list[Line]:
+    """A line for each case and device."""
+    return [
+        {
+            **who(one.row),
+            "name": slot.slot.name,
+            "gpu": slot.slot.gpu,
+            "uuid": slot.slot.uuid,
+            "cpus": " ".join(map(str, slot.slot.cpus)),
+            "cpus_near": slot.slot.near,
+            "alone_per_s": slot.alone_per_s,
+            "together_per_s": slot.together_per_s,
+            "alone_latency_s": per(slot.alone_ns, units.SECOND),
+            "together_latency_s": per(slot.together_ns, units.SECOND),
+            **_ratio("latency_together_over_alone", slot.slowdown),
+            **_ratio("alone_throughput_over_median", slot.against["alone"]),
+            **_ratio("together_throughput_over_median", slot.against["together"]),
+            "straggles": " ".join(slot.straggles),
+            **where(summary),
+        }
+        for one in scaled_cases(summary)
+        for slot in one.figures.slots
+    ]
+
+
+def case_label(row: Row) -> str:
+    """A case in a few words, for a chart."""
+    sequence = f" s{row.sequence_length}" if row.sequence_length else ""
+    setting = "" if row.setting == "default" else f" {row.setting}"
+    way = f" {short(row)}" if short(row) else ""
+    return f"{row.model} {row.backend} {row.precision}{setting} b{row.batch_size}{sequence}{way}"
+
+
+def cpus_in_words(slot: DeviceSlot) -> str:
+    """`0–15`, `0` or `all`; separate ranges with commas."""
+    ranges: list[list[int]] = []
+    for cpu in slot.cpus:
+        if ranges and cpu == ranges[-1][-1] + 1:
+            ranges[-1][-1] = cpu
+        else:
+            ranges.append([cpu, cpu])
+    return ", ".join(str(low) if low == high else f"{low}–{high}" for low, high in ranges) or "all"
+
+
+def _case_columns(found: Sequence[Scaled]) -> list[Column[Scaled]]:
+    rows = [one.row for one in found]
+    settings = setting_columns(rows)
+    columns = [
+        words("model", lambda one: one.row.model),
+        words("backend", lambda one: one.row.backend),
+        words("precision", lambda one: one.row.precision),
+        *(words(name, _of_row(cell)) for name, cell in settings.items()),
+        Column("batch", lambda one: str(one.row.batch_size)),
+        Column("seq", lambda one: str(one.row.sequence_length or ABSENT)),
+        words("boundary, mode", lambda one: short(one.row) or "compute"),
+    ]
+    uniform = {"boundary, mode"} if len({short(row) for row in rows}) == 1 else set()
+    return [column for column in filled(columns, found) if column.header not in uniform]
+
+
+def _of_row(cell: Callable[[Row], str]) -> Callable[[Scaled], str]:
+    return lambda one: cell(one.row)
+
+
+def _of_case(column: Column[Scaled]) -> Callable[[tuple[Scaled, SlotScaling]], str]:
+    return lambda pair: column.cell(pair[0])
+
+
+def _stragglers(one: Scaled) -> str:
+    return "; ".join(f"{slot.slot.name} {' and '.join(slot.straggles)}" for slot in one.figures.slots if slot.straggles)
+
+
+def _conditions(summary: Summary, found: Sequence[Scaled]) -> str:
+    slots = found[0].copies.slots
+    near = "near CPUs of its own" if all(slot.near for slot in slots) else "an equal share of the CPUs"
+    pinned = f"each process on {near}" if all(slot.cpus for slot in slots) else "all processes on all CPUs"
+    rounds = sorted({one.figures.rounds for one in found})
+    parts = [
+        machine(summary.environments),
+        versions(summary.environments),
+        devices_in_words(slots),
+        pinned,
+        f"{units.either(rounds, 'round')} of fresh processes, windows of {found[0].copies.window_s:g} s",
+    ]
+    return f"Conditions: {' · '.join(part for part in parts if part)}."
+
+
+def _note(summary: Summary, found: Iterable[Scaled]) -> str:
+    notes = [
+        "Efficiency: samples per second of all devices together, divided by the sum of each alone. Intervals: over "
+        "rounds. Each process works alone and together, in mirrored order. A straggler has a throughput whose whole "
+        f"interval is below {STRAGGLES_BELOW:.0%} of the median device's.",
+    ]
+    apart = [one for one in found if not one.figures.ran_together]
+    if apart:
+        least = min(one.figures.overlap for one in apart)
+        notes.append(
+            f"In {units.count(len(apart), 'case')} the devices worked at the same time for less than "
+            f"{FULL_OVERLAP:.0%} of a window (at least {least:.0%}): the interference is a lower bound there."
+        )
+    failed = sum(len(copies.failures) for copies in summary.copies.values())
+    if failed:
+        notes.append(f"{units.count(failed, 'process', 'processes')} failed; their rounds do not count.")
+    return " ".join(notes)
+
+
+def _percent(value: float) -> str:
+    return f"{value:.1%}"
+
+
+def _percents(ratio: Ratio) -> str:
+    return units.interval(ratio.ci95, end=_percent)
+
+
+def _ends(ratio: Ratio) -> str:
+    return units.interval(ratio.ci95, end=lambda end: f"{end:.3f}")
+
+
+def _ratio(name: str, ratio: Ratio) -> Line:
+    return {name: ratio.value, **ends(name, ratio.ci95, None)}

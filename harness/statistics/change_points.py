@@ -1,0 +1,234 @@
+"""Change points in a history of runs: where a series of measurements begins to have another level (pure).
+
+A point is one run: the logarithm of its latency, and the variance of that value within the run. Between runs of the
+same code there is a variance of its own, so a run with a narrow interval is not a precise point (random effects).
+
+The statistic of a split is Welch's t between the runs before and after it, with the variance of each side moderated by
+that of both (Smyth, Statistical Applications in Genetics 3, 2004): two or three new runs would otherwise have almost no
+degrees of freedom. The statistic of a series is the largest over its splits. Its p comes from permutations of whole
+runs, so it needs no distribution, and looking at every split is accounted for. More change points come from binary
+segmentation (Scott and Knott, Biometrics 30, 1974). Over the series of one night, Benjamini and
+Hochberg (JRSS B 57, 1995) bound the false alarms.
+
+A change of machine, driver or library is a known boundary: no split is looked for across it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+Floats = NDArray[np.float64]
+
+LEAST_SIDE = 3
+"""Fewest runs before and after a split: with fewer, one outlier is a level."""
+
+PRIOR_DF = 8.0
+"""Weight of the common variance in the variance of a side, in degrees of freedom."""
+
+ALPHA = 0.03
+"""Accepted rate of nights with a false alarm, over all series. Below the 5% that the history promises, because runs are
+not quite exchangeable (benchmarks/change_points.py)."""
+
+POWER = 0.9
+LATER_RUNS = 5
+"""The smallest visible shift is found with this probability within so many runs after it."""
+
+MOST_PERMUTATIONS = 19_999
+BATCH = 500
+ENOUGH_EXCEEDED = 20
+"""Permutations end early after so many statistics at least as large (Besag and Clifford, Biometrika 78, 1991)."""
+
+WINDOW = 200
+"""Longest stretch that is tested at once: older runs of a segment are left out."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """The most likely change point of a stretch. at: index of the first run after it. p: permutation p of the stretch.
+
+    shift: ratio of the levels after / before, with its 95% interval. trend: True where a straight line fits better than
+    one step: a drift.
+    """
+
+    at: int
+    p: float
+    shift: float
+    low: float
+    high: float
+    trend: bool
+
+
+def largest_split(values: Sequence[float], within: Sequence[float], seed: int = 0) -> Split | None:
+    """The most likely split of a stretch without known boundaries.
+
+    values: positive, one per run (a latency), in order. within: variance of log(value) inside each run, 0 where it is
+    unknown. None with fewer than 2 LEAST_SIDE runs, or where all values are equal.
+    """
+    first = max(0, len(values) - WINDOW)
+    logs = np.log(np.asarray(values[first:], dtype=np.float64))
+    logs -= logs.mean()  # squares of small differences keep their digits
+    if logs.size < 2 * LEAST_SIDE or float(np.ptp(logs)) == 0:
+        return None
+    weights = _weights(logs, np.asarray(within[first:], dtype=np.float64))
+    scores = _scores(logs[None, :], weights[None, :])[0]
+    place = int(np.argmax(scores))
+    p = _permutation_p(logs, weights, float(scores[place]), np.random.default_rng(seed))
+    at = place + LEAST_SIDE
+    shift, half = _shift(logs, weights, at)
+    return Split(
+        at=first + at,
+        p=p,
+        shift=math.exp(shift),
+        low=math.exp(shift - half),
+        high=math.exp(shift + half),
+        trend=_is_trend(logs, at),
+    )
+
+
+def segments(length: int, boundaries: Sequence[int]) -> list[tuple[int, int]]:
+    """(first, after the last) of the stretches between known boundaries; each boundary is the first index after it."""
+    ends = [0, *sorted({place for place in boundaries if 0 < place < length}), length]
+    return [(low, high) for low, high in pairwise(ends) if high > low]
+
+
+@dataclass(frozen=True)
+class Series:
+    """A series of one case on one machine. values, within: as in largest_split. boundaries: known ones, as first
+    indices after each."""
+
+    values: Sequence[float]
+    within: Sequence[float]
+    boundaries: Sequence[int] = ()
+
+
+def changes_of_a_night(series: Sequence[Series], alpha: float = ALPHA, seed: int = 0) -> list[list[Split]]:
+    """The change points of each series, in order of place.
+
+    Level by level: every open stretch gives its most likely split; those that Benjamini and Hochberg's rule rejects
+    together are change points, and the stretches on both sides of each are open in the next level.
+    """
+    found: list[list[Split]] = [[] for _ in series]
+    stretches = [
+        (number, low, high)
+        for number, one in enumerate(series)
+        for low, high in segments(len(one.values), one.boundaries)
+    ]
+    while stretches:
+        splits = []
+        for number, low, high in stretches:
+            one = series[number]
+            split = largest_split(one.values[low:high], one.within[low:high], seed)
+            if split is not None:
+                splits.append((number, low, high, split))
+        rejected = benjamini_hochberg([split.p for *_, split in splits], alpha)
+        stretches = []
+        for (number, low, high, split), is_change in zip(splits, rejected, strict=True):
+            if is_change:
+                at = low + split.at
+                found[number].append(Split(at, split.p, split.shift, split.low, split.high, split.trend))
+                stretches += [(number, low, at), (number, at, high)]
+    return [sorted(splits, key=lambda split: split.at) for splits in found]
+
+
+def benjamini_hochberg(p_values: Sequence[float], alpha: float = ALPHA) -> list[bool]:
+    """Which hypotheses are rejected, in the order given, so that on average at most `alpha` of them are wrongly so."""
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    last = max((rank for rank, place in enumerate(order, 1) if p_values[place] <= alpha * rank / len(order)), default=0)
+    chosen = set(order[:last])
+    return [place in chosen for place in range(len(p_values))]
+
+
+def smallest_visible_shift(values: Sequence[float], series: int = 1) -> float | None:
+    """The smallest shift, as a share, that is found with probability POWER within LATER_RUNS runs after the last one.
+
+    values: of the latest stretch. series: number of series of the night. None with fewer than LEAST_SIDE runs, where
+    nothing can be found. From Welch's t with a level corrected for the night and the splits (Bonferroni), so it is
+    rather too large; benchmarks/change_points.py has the simulated rates.
+    """
+    logs = np.log(np.asarray(values[-WINDOW:], dtype=np.float64))
+    if logs.size < LEAST_SIDE:
+        return None
+    scatter = _typical_scatter(logs)
+    freedom = logs.size - 1 + PRIOR_DF
+    level = ALPHA / max(1, series) / (2 * max(1, logs.size))
+    critical = float(special.stdtrit(freedom, 1 - level)) + float(special.stdtrit(freedom, POWER))
+    return math.expm1(critical * scatter * math.sqrt(1 / logs.size + 1 / LATER_RUNS))
+
+
+def _typical_scatter(logs: Floats) -> float:
+    """Standard deviation from differences of neighbours, which a shift hardly widens (von Neumann)."""
+    return float(np.sqrt(np.sum(np.diff(logs) ** 2) / (2 * (logs.size - 1))))
+
+
+def _weights(logs: Floats, within: Floats) -> Floats:
+    """1 / (between-run variance + variance inside the run): a run with a wide interval counts less.
+
+    The between-run variance is what all runs together have beyond the variances inside (at least a tenth). It does not
+    depend on their order, or the permutations would not be exchangeable with the order that was observed.
+    """
+    total = float(np.var(logs, ddof=1))
+    between = max(total - float(np.mean(within)), 0.1 * total, 1e-18)
+    weights = 1 / (between + within)
+    return weights / float(np.mean(weights))
+
+
+def _scores(logs: Floats, weights: Floats) -> Floats:
+    """|t| of every split of every row (permutations × splits): Welch's t with moderated variances."""
+    count = logs.shape[1]
+    left = np.arange(LEAST_SIDE, count - LEAST_SIDE + 1)
+    sums = [np.cumsum(weights * logs**power, axis=1) for power in (0, 1, 2)]
+    sides = [[total[:, left - 1] for total in sums]]
+    sides.append([total[:, -1:] - part for total, part in zip(sums, sides[0], strict=True)])
+    squares = [np.maximum(square - total**2 / weight, 0) for weight, total, square in sides]
+    common = (squares[0] + squares[1]) / (count - 2)
+    error = np.full_like(common, 1e-300)
+    for (weight, _, _), square, size in zip(sides, squares, (left, count - left), strict=True):
+        error += (PRIOR_DF * common + square) / (PRIOR_DF + size - 1) / weight
+    scores: Floats = np.abs(sides[1][1] / sides[1][0] - sides[0][1] / sides[0][0]) / np.sqrt(error)
+    return scores
+
+
+def _permutation_p(logs: Floats, weights: Floats, observed: float, chance: np.random.Generator) -> float:
+    """Share of the orders of the runs whose largest score is at least the observed one."""
+    exceeded = done = 0
+    while done < MOST_PERMUTATIONS:
+        batch = min(BATCH, MOST_PERMUTATIONS - done)
+        orders = chance.permuted(np.tile(np.arange(logs.size), (batch, 1)), axis=1)
+        largest = _scores(logs[orders], weights[orders]).max(axis=1)
+        exceeded += int(np.sum(largest >= observed - 1e-9))
+        done += batch
+        if exceeded >= ENOUGH_EXCEEDED:
+            break
+    return (exceeded + 1) / (done + 1)
+
+
+def _shift(logs: Floats, weights: Floats, at: int) -> tuple[float, float]:
+    """(difference of the levels of the logarithms, half-width of its 95% interval) at a given split."""
+    means, errors, freedoms = [], [], []
+    for part, own in ((logs[:at], weights[:at]), (logs[at:], weights[at:])):
+        mean = float(np.average(part, weights=own))
+        square = float(np.sum(own * (part - mean) ** 2))
+        means.append(mean)
+        errors.append(square / (part.size - 1) / float(np.sum(own)))
+        freedoms.append(part.size - 1)
+    total = math.fsum(errors)
+    if total == 0:
+        return means[1] - means[0], 0.0
+    freedom = total**2 / math.fsum(error**2 / df for error, df in zip(errors, freedoms, strict=True))
+    return means[1] - means[0], float(special.stdtrit(freedom, 0.975)) * math.sqrt(total)
+
+
+def _is_trend(logs: Floats, at: int) -> bool:
+    """Whether a straight line leaves less than one step does; both have two levels to fit, and the step its place."""
+    place = np.arange(logs.size, dtype=np.float64)
+    slope, level = np.polyfit(place, logs, 1)
+    line = float(np.sum((logs - slope * place - level) ** 2))
+    step = float(np.sum((logs[:at] - logs[:at].mean()) ** 2) + np.sum((logs[at:] - logs[at:].mean()) ** 2))
+    return line < step

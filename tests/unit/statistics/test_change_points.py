@@ -1,0 +1,138 @@
+"""Change points: right values, and rates on small simulated histories (benchmarks/change_points.py has more)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from harness.statistics import change_points
+from harness.statistics.change_points import (
+    Series,
+    benjamini_hochberg,
+    changes_of_a_night,
+    largest_split,
+    segments,
+    smallest_visible_shift,
+)
+
+
+def noise(count: int, seed: int, scatter: float = 0.005) -> list[float]:
+    return list(np.exp(np.random.default_rng(seed).normal(0, scatter, count)))
+
+
+def stepped(before: int, after: int, shift: float, seed: int = 0) -> list[float]:
+    values = noise(before + after, seed)
+    return [value * (1 + shift if place >= before else 1) for place, value in enumerate(values)]
+
+
+def test_a_step_is_found_where_it_is_with_its_size() -> None:
+    found = largest_split(stepped(30, 10, 0.05), [0.0] * 40)
+    assert found is not None
+    assert found.at == 30
+    assert found.shift == pytest.approx(1.05, abs=0.004)
+    assert found.low < 1.05 < found.high
+    assert found.p == pytest.approx(1 / (change_points.MOST_PERMUTATIONS + 1))
+    assert not found.trend
+
+
+def test_the_statistic_is_welchs_t_with_moderated_variances() -> None:
+    logs = np.array([0.0, 1.0, 2.0, 10.0, 11.0, 13.0])
+    scores = change_points._scores((logs - logs.mean())[None, :], np.ones((1, 6)))
+    # Sums of squares 2 and 14/3; the common variance (2 + 14/3) / 4; each side moderated with 8 degrees of freedom.
+    common = (2 + 14 / 3) / 4
+    error = ((8 * common + 2) / 10 + (8 * common + 14 / 3) / 10) / 3
+    assert scores.shape == (1, 1)
+    assert scores[0, 0] == pytest.approx((34 / 3 - 1) / math.sqrt(error))
+
+
+def test_noise_alone_raises_no_alarm_in_most_nights() -> None:
+    alarms = 0
+    for night in range(10):
+        series = [Series(noise(30, 1000 * night + number), [0.0] * 30) for number in range(10)]
+        alarms += any(changes_of_a_night(series, seed=night))
+    assert alarms <= 2  # at a rate of 5% more than two of ten have probability 1.2%; the seeds are fixed
+
+
+def test_a_two_percent_step_among_many_series_is_found_within_five_runs() -> None:
+    found = 0
+    for night in range(5):
+        series = [Series(noise(30, 77 + 1000 * night + number), [0.0] * 30) for number in range(19)]
+        series.append(Series(stepped(25, 5, 0.02, seed=night), [0.0] * 30))
+        found += [split.at for split in changes_of_a_night(series, seed=night)[-1]] in ([24], [25], [26])
+    assert found >= 4
+
+
+def test_one_outlier_is_no_shift_wherever_it_is() -> None:
+    for place in (0, 15, 28, 29):
+        values = noise(30, 5)
+        values[place] *= 1.3
+        assert changes_of_a_night([Series(values, [0.0] * 30)]) == [[]]
+
+
+def test_a_drift_is_called_a_drift() -> None:
+    values = [value * 1.002**place for place, value in enumerate(noise(40, 3))]
+    found = largest_split(values, [0.0] * 40)
+    assert found is not None
+    assert found.trend
+
+
+def test_no_split_is_looked_for_across_a_known_boundary() -> None:
+    values = stepped(20, 20, 0.10)
+    assert changes_of_a_night([Series(values, [0.0] * 40, boundaries=(20,))]) == [[]]
+    (splits,) = changes_of_a_night([Series(values, [0.0] * 40)])
+    assert [split.at for split in splits] == [20]
+
+
+def test_several_steps_are_found_by_segmentation() -> None:
+    values = stepped(20, 40, 0.05)
+    values = [value * (1.05 if place >= 40 else 1) for place, value in enumerate(values)]
+    (splits,) = changes_of_a_night([Series(values, [0.0] * 60)])
+    assert [split.at for split in splits] == [20, 40]
+
+
+def test_a_run_with_a_wide_interval_counts_less() -> None:
+    values = noise(30, 9)
+    values[10:13] = [1.2, 1.25, 1.3]
+    wide = [0.02 if 10 <= place < 13 else 0.0 for place in range(30)]
+    narrow = largest_split(values, [0.0] * 30)
+    weighted = largest_split(values, wide)
+    assert narrow is not None
+    assert weighted is not None
+    assert abs(weighted.shift - 1) < abs(narrow.shift - 1)
+
+
+def test_too_few_or_equal_runs_have_no_split() -> None:
+    assert largest_split([1.0, 1.1, 1.2, 1.3, 1.4], [0.0] * 5) is None
+    assert largest_split([1.0] * 20, [0.0] * 20) is None
+    assert changes_of_a_night([]) == []
+    assert changes_of_a_night([Series([1.0, 1.0], [0.0, 0.0])]) == [[]]
+
+
+def test_stretches_between_boundaries() -> None:
+    assert segments(10, (4, 4, 0, 10, 12)) == [(0, 4), (4, 10)]
+    assert segments(0, ()) == []
+
+
+def test_benjamini_and_hochberg_reject_together() -> None:
+    # Their rule at 5% of four: 0.0125, 0.025, 0.0375, 0.05; the third passes, so the first three do.
+    assert benjamini_hochberg([0.03, 0.9, 0.02, 0.026], 0.05) == [True, False, True, True]
+    assert benjamini_hochberg([0.03, 0.04], 0.05) == [True, True]
+    assert benjamini_hochberg([0.06, 0.2], 0.05) == [False, False]
+    assert benjamini_hochberg([]) == []
+
+
+def test_the_smallest_visible_shift_falls_with_runs_and_grows_with_scatter_and_series() -> None:
+    few, many = smallest_visible_shift(noise(5, 1)), smallest_visible_shift(noise(100, 1))
+    assert few is not None
+    assert many is not None
+    assert many < few
+    restless = smallest_visible_shift(noise(100, 1, 0.05))
+    assert restless is not None
+    assert restless == pytest.approx(10 * many, rel=0.35)
+    alone, crowd = smallest_visible_shift(noise(25, 2)), smallest_visible_shift(noise(25, 2), series=100)
+    assert alone is not None
+    assert crowd is not None
+    assert alone < crowd < 0.02
+    assert smallest_visible_shift([1.0, 1.1]) is None

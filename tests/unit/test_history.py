@@ -1,0 +1,140 @@
+"""The stage history: a store that only grows, its page, its exit codes, and the baseline that compare takes from it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness import compare, history
+from harness.core import store
+from harness.core.errors import InferometerError, MalformedFileError, MissingInputError, RegressionError, UsageError
+from harness.core.layout import Results, RunStore
+from harness.core.schemas import Comparison, Decision, History, HistoryRun, Summary
+from harness.planning.run_store import add_run, baseline_in, load_runs
+from tests import synthetic_results as made
+from tests.unit.comparison.test_run_history import ab, nights
+
+AT = "2026-11-30T00:00:00+00:00"
+
+
+def summary(day: int = 1, slower: float = 1.0) -> Summary:
+    found = made.Synthetic(
+        models=(made.MINILM,),
+        cases=made.matrix([made.MINILM])[:3],
+        change=lambda _case, record: made.slowed(record, slower),
+    ).summary()
+    return found.model_copy(update={"measured_from": f"2026-10-{day:02d}T01:00:00+00:00"})
+
+
+def saved(folder: Path, found: Summary) -> Results:
+    results = Results(folder)
+    store.save(results.summary, found)
+    return results
+
+
+def filled(files: RunStore, runs: list[HistoryRun]) -> None:
+    for run in runs:
+        store.save(files.run(run.run_id), run, indent=None)
+
+
+def test_a_run_is_added_once_and_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results, files = saved(tmp_path / "r", summary()), RunStore(tmp_path / "s")
+    arguments = ["--results", str(results.root), "--store", str(files.root), "--commit", "abc"]
+    history.stage(arguments)
+    assert "is added" in capsys.readouterr().out
+    (path,) = files.runs.glob("*/run.json")
+    before = path.read_bytes()
+    history.stage(arguments)
+    assert "in the store already" in capsys.readouterr().out
+    assert path.read_bytes() == before
+    assert store.load(files.summary(path.parent.name), Summary, "x").measured_from == summary().measured_from
+    other = summary(slower=1.5)
+    with pytest.raises(MalformedFileError, match="never overwritten"):
+        add_run(files, other, "abc")
+
+
+def test_a_damaged_run_is_named_and_the_others_are_used(tmp_path: Path) -> None:
+    files = RunStore(tmp_path)
+    filled(files, nights([1.0, 1.0]))
+    files.run("n00").write_text("{")
+    runs, notes = load_runs(files)
+    assert [run.run_id for run in runs] == ["n01"]
+    assert len(notes) == 1
+    assert "n00" in notes[0]
+
+
+def test_a_store_and_a_result_are_needed(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no store"):
+        history.stage(["--results", str(tmp_path)])
+    with pytest.raises(MissingInputError, match="the store is empty"):
+        history.stage(["--results", str(tmp_path), "--store", str(tmp_path / "s")])
+
+
+def test_a_candidate_is_decided_by_the_ab_run_of_its_commits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files, results = RunStore(tmp_path / "s"), Results(tmp_path / "r")
+    runs = [
+        run.model_copy(update={"commit": "aaaaaaaaaabb" if place < 15 else "bbbbbbbbbbcc"})
+        for place, run in enumerate(nights([1.0] * 15 + [1.1] * 10))
+    ]
+    filled(files, runs)
+    arguments = ["--results", str(results.root), "--store", str(files.root)]
+    history.stage(arguments)
+    shown = capsys.readouterr().out
+    shifts = store.load(files.history, History, "x").shifts
+    assert f"make history STORE=… CONFIRM={shifts[0].shift_id}" in shown
+    assert "AGAINST=aaaaaaaaaabb" in shown
+    store.save(results.ab.comparison, ab("AMBIGUOUS", 1.01, "commit aaaaaaaaaa", "working folder at bbbbbbbbbb"))
+    with pytest.raises(UsageError, match="does not decide"):
+        history.stage([*arguments, "--confirm", shifts[0].shift_id])
+    store.save(results.ab.comparison, ab("SLOWER", 1.09, "commit aaaaaaaaaa", "working folder at bbbbbbbbbb"))
+    with pytest.raises(RegressionError, match="confirmed"):
+        history.stage([*arguments, "--confirm", shifts[0].shift_id])
+    assert store.load(files.decision(shifts[0].shift_id), Decision, "x").shift.state == "confirmed"
+    after = store.load(files.history, History, "x").shifts
+    assert sorted(shift.state for shift in after) == ["candidate", "candidate", "confirmed"]
+    with pytest.raises(UsageError, match="candidate"):
+        history.stage([*arguments, "--confirm", shifts[0].shift_id])
+    assert "confirmed" in files.page.read_text()
+
+
+def test_the_page_needs_no_network_and_has_every_series(tmp_path: Path) -> None:
+    files = RunStore(tmp_path / "s")
+    runs = nights([1.0] * 15 + [1.1] * 10)
+    runs = [
+        run.model_copy(update={"conditions": {"driver": "1" if place < 5 else "<2>"}}) for place, run in enumerate(runs)
+    ]
+    filled(files, runs)
+    history.stage(["--results", str(tmp_path / "r"), "--store", str(files.root)])
+    text = files.page.read_text()
+    assert not any(part in text for part in ("http:", "https:", "src="))
+    assert "<2>" not in text
+    data = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
+    assert len(data["series"]) == 3
+    first = data["series"][0]
+    assert len(first["values"]) == 25
+    assert first["values"][20][1] == pytest.approx(1.1, abs=0.01)
+    assert first["changes"] == [[5, "driver: 1 → <2>"]]
+    assert first["shifts"] == [[15, "candidate", "+10.0%"]]
+
+
+def test_compare_takes_the_latest_earlier_run_of_the_same_machine(tmp_path: Path) -> None:
+    files = RunStore(tmp_path / "s")
+    for day in (1, 3, 9):
+        add_run(files, summary(day), None)
+    other = made.environment(cpu="Another CPU")
+    add_run(files, summary(4).model_copy(update={"environments": {made.ENVIRONMENT_ID: other}}), None)
+    now = summary(5)
+    found = store.load(baseline_in(files, now), Summary, "x")
+    assert found.measured_from == summary(3).measured_from
+    results = saved(tmp_path / "r", now)
+    with pytest.raises(InferometerError):  # three rounds give no verdict
+        compare.stage(["--results", str(results.root), "--baseline", str(files.root)])
+    side = store.load(results.comparison, Comparison, "x").baseline
+    assert side is not None
+    assert side.measured_from == summary(3).measured_from
+    with pytest.raises(MissingInputError, match="no earlier run"):
+        baseline_in(files, summary(1))
