@@ -43,6 +43,7 @@ from harness.serving import arrivals
 from harness.serving.early_stopping import least_requests
 from harness.serving.load_case import (
     LoadStep,
+    phase_of,
     policy_of,
     replication_digest,
     requests_at,
@@ -321,7 +322,7 @@ class _LoadRun:
         self._warm(workers, load)
         for place, worker in enumerate(workers):
             worker.reorder(seed + place)
-        self.enter(f"replication {number} of {step.name}")
+        self.enter(phase_of(step, number))
         started_at = utc_now()
         scheduled: list[int] = []
         if load.scenario == "server":

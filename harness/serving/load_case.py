@@ -90,3 +90,18 @@ def replication_digest(load: LoadCase) -> str:
 def prediction_digest(load: LoadCase) -> str:
     """Identifies what was replayed, besides the service times."""
     return digest_of(load.model_dump(mode="json", exclude={"price_per_hour", "skip_reason", "replications", "clients"}))
+
+
+def phase_of(step: LoadStep, number: int) -> str:
+    """The phase of a process that serves this replication."""
+    return f"replication {number} of {step.name}"
+
+
+def replication_of(phase: str) -> tuple[str, int] | None:
+    """(point, number) of such a phase; None for any other.
+
+    >>> replication_of("replication 3 of r53.2")
+    ('r53.2', 3)
+    """
+    words = phase.split()
+    return (words[3], int(words[1])) if len(words) == 4 and words[0] == "replication" else None
