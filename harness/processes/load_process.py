@@ -9,6 +9,7 @@ Load → compile → reference check → service times → guards → prediction
 from __future__ import annotations
 
 import gc
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,10 +136,14 @@ class _Loaded:
     dispatcher: Dispatcher
 
     def close(self) -> None:
-        """Release what outlives the process."""
+        """Release what outlives the process. Everything is measured and saved by now: a library that fails while it
+        closes leaves its words in the log, and the process ends."""
         for backend in reversed(list(self.backends.values())):
-            backend.activate()
-            backend.close()
+            try:
+                backend.activate()
+                backend.close()
+            except Exception:
+                traceback.print_exc()
 
 
 class _Service:
