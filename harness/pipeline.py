@@ -158,6 +158,13 @@ _PREPARE = (Step("plan"), Step("export"), Step("build_engine", on_gpu=True))
 _LOAD = Step("load", ("--if-planned",), decides=True)
 _MEASURE = (Step("roof"), Step("run", decides=True), _LOAD, Step("aggregate", decides=True))
 
+_SERVE = (
+    Step("plan", ("--load",)),
+    *_PREPARE[1:],
+    Step("load", decides=True),
+    Step("aggregate", decides=True),
+)
+
 PIPELINES: Mapping[str, tuple[Step, ...]] = {
     "bench": (*_PREPARE, *_MEASURE, Step("report", ("--print",))),
     "generate": (
@@ -168,13 +175,7 @@ PIPELINES: Mapping[str, tuple[Step, ...]] = {
         Step("aggregate", decides=True),
         Step("report", ("--print",)),
     ),
-    "load": (
-        Step("plan", ("--load",)),
-        *_PREPARE[1:],
-        Step("load", decides=True),
-        Step("aggregate", decides=True),
-        Step("report", ("--print",)),
-    ),
+    "load": (*_SERVE, Step("report", ("--print",))),
     "profile": (*_PREPARE, Step("profile_ops", decides=True), Step("report", ("--profiles",))),
 }
 """Commands of several stages; every other command is a single stage."""
@@ -182,6 +183,7 @@ PIPELINES: Mapping[str, tuple[Step, ...]] = {
 PARTS: Mapping[str, tuple[Step, ...]] = {
     "prepare": _PREPARE,
     "measure": _MEASURE,
+    "load": _SERVE,
     "claim": (
         Step("plan", ("--list",)),
         *_PREPARE[1:],

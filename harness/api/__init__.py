@@ -6,6 +6,7 @@ the interpreter that calls it. docs/api.md has examples.
 
 from __future__ import annotations
 
+from harness.api.loads import Load
 from harness.api.profiler import ModelProfiler
 from harness.api.profiles import GpuProfile, LayerProfile, MemoryProfile, Profile
 from harness.api.regressions import Regressions, detect_regressions
@@ -15,6 +16,7 @@ __all__ = [
     "Benchmark",
     "GpuProfile",
     "LayerProfile",
+    "Load",
     "MemoryProfile",
     "ModelProfiler",
     "Profile",

@@ -135,5 +135,31 @@ def config(
     }
 
 
+SCENARIO_LISTS = ("rates", "factors", "max_batch", "max_delay", "workers", "clients")
+"""Keys of a scenario that are lists in the file; a single value needs no list here."""
+
+
+def scenario_blocks(scenarios: Sequence[str] | str, keys: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The section `scenarios`: a block for each scenario, each with the same keys, bound and rates in the server
+    scenario alone.
+
+    >>> from harness.api.configuration import scenario_blocks
+    >>> scenario_blocks("server", {"bound": "p99<50ms", "max_batch": 8, "replications": None})
+    [{'scenario': 'server', 'bound': 'p99<50ms', 'max_batch': [8]}]
+    """
+    given = {key: value for key, value in keys.items() if value is not None}
+    return [
+        {
+            "scenario": name,
+            **{
+                key: _listed(value) if key in SCENARIO_LISTS else value  # a list of its own: YAML would write an alias
+                for key, value in given.items()
+                if name == "server" or key not in ("bound", "rates")
+            },
+        }
+        for name in _listed(scenarios)
+    ]
+
+
 def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]

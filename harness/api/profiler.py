@@ -18,8 +18,10 @@ from harness.api.configuration import (
     measurement,
     require_offered,
     require_single,
+    scenario_blocks,
 )
 from harness.api.latest import Latest
+from harness.api.loads import Load
 from harness.api.profiles import GpuProfile, LayerProfile, MemoryProfile, Profile, some_layers
 from harness.api.regressions import Regressions, Side, detect_regressions
 from harness.api.results import Benchmark
@@ -30,6 +32,7 @@ from harness.core.errors import UsageError
 from harness.core.host import gpu
 from harness.core.layout import Models
 from harness.core.schemas import Device, Exporter, Plan, Precision
+from harness.serving.load_verdict import parse_bound
 
 if TYPE_CHECKING:
     from harness.api.subject import InputData, Model
@@ -163,6 +166,39 @@ class ModelProfiler(Latest):
         chosen = [chosen] if isinstance(chosen, Mapping) else chosen
         run, _ = self._start(input_data, chosen, Timing(num_runs, warmup_runs, rounds), force)
         return self._keep(Benchmark(run.results.root, run.measure()), run)
+
+    def load(
+        self,
+        bound: str | None = None,
+        scenarios: Sequence[str] | str = "server",
+        *,
+        backends: Sequence[str] | str | None = None,
+        input_data: InputData | None = None,
+        force: bool = False,
+        **keys: Any,
+    ) -> Load:
+        """Serve the model under load: the highest rate within a bound, by replay and by real replications.
+
+        bound: of the server scenario, as "p99<50ms". scenarios: "server", "single-stream", "multi-stream", "offline",
+            "concurrency", or several. backends: instead of the profiler's. keys: of the configuration's section
+            `scenarios`, such as max_batch=[1, 8], replications=30, duration="2s" (configs/README.md).
+        Raises UsageError for a bound or scenario that is none, and the errors of `profile` where nothing can be
+        exported. A load case that fails is a row with its reason.
+
+        >>> profiler.load("p99<50")
+        Traceback (most recent call last):
+        harness.core.errors.UsageError: The bound `p99<50` has no unit.
+        """
+        if bound is not None:
+            parse_bound(bound)
+        subject = self._subject(input_data)
+        chosen: Choices = {} if backends is None else {"backend": backends}
+        blocks = [block({**chosen, "batch_size": 1}, self._usual(subject))]
+        measured = measurement(self._measurement, subject, Timing())
+        wanted = config(subject, self.device, self._weights, blocks, measured, self._exporter)
+        wanted["scenarios"] = scenario_blocks(scenarios, {"bound": bound, **keys})
+        run = Run(folder_of(self.folder, subject.label, wanted), self._models, force, self._show)
+        return self._keep(Load(run.results.root, run.load(wanted)), run)
 
     def profile_layers(
         self,

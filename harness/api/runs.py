@@ -75,6 +75,15 @@ class Run:
             self._start(step, *(self._forced() if step.stage in ("run", "aggregate") else ()))
         return with_typed_hints(load(self.results.summary, Summary, "make aggregate"))
 
+    def load(self, config: Mapping[str, Any]) -> Summary:
+        """Plan the configuration's scenarios alone, export, build engines, load, and return the summary."""
+        self._write(config)
+        chosen = {**self._folders(), "CONFIG": [str(self.results.config)]}
+        for step in pipeline.steps(pipeline.PARTS["load"], chosen):
+            if not step.on_gpu or self._plan().device == "cuda":
+                self._start(step, *(self._forced() if step.stage in ("load", "aggregate") else ()))
+        return load(self.results.summary, Summary, "make aggregate")
+
     def ab(
         self,
         config: Mapping[str, Any],

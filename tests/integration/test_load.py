@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from harness import aggregate, bundle, load, plan, report, verify
+from harness.api import ModelProfiler
 from harness.core import store
 from harness.core.errors import UsageError
 from harness.core.layout import Results
@@ -206,3 +207,16 @@ def test_a_plan_without_a_scenario_has_nothing_to_load(tmp_path: Path) -> None:
     assert not Results(tmp_path / "results").loads.exists()
     with pytest.raises(UsageError, match="has no scenario to load"):
         run("load", tmp_path)
+
+
+@pytest.mark.slow
+def test_from_python(tmp_path: Path) -> None:
+    profiler = ModelProfiler("spin:1ms", backend="spin", folder=tmp_path, measurement={"threads": 1})
+    short = {"service_duration": "0.1s", "duration": "0.1s", "replications": 2}
+    found = profiler.load("p50<9s", ["server", "single-stream"], max_batch=1, rates=None, **short)
+    assert [row.scenario for row in found.rows] == ["server", "single-stream"]
+    assert list(found.peaks) == [found.rows[0].load_id]
+    assert len(found.records()) == 4
+    assert "spin" in found.markdown()
+    with pytest.raises(UsageError, match="has no unit"):
+        profiler.load("p50<9")
