@@ -245,7 +245,7 @@ endif
 ab: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Measure this folder and a commit or folder in turn, in one run, and compare them (AGAINST)
 	@$(AB)
 
-# Commit and lock file stand in the checkout, which no image has. The report is made anew, so that it is that commit's.
+# The checkout has the commit and the lock file, which no image has. The report is made again, so that it is that commit's.
 bundle verify share history: $(if $(filter system,$(WHERE)),,$(VENV)/.installed)
 
 bundle: ## Pack one run, from plan to report, into one archive with checksums: results/<plan_id>.tar.xz

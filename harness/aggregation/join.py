@@ -39,7 +39,7 @@ from harness.core.schemas import (
 )
 
 MAX_NAMED = 20
-"""Damaged files that the notes name one by one; a thousand names would hide the other notes."""
+"""Damaged files that the notes name individually; a thousand names would hide the other notes."""
 
 
 @dataclass

@@ -452,7 +452,7 @@ MAX_GROUPS = 8
 """Largest number of models and sequence lengths with recommendations, to keep the list short."""
 
 MAX_NAMED = 4
-"""Largest number of rows that are named one by one; more rows are named by their batch sizes and backends."""
+"""Largest number of rows that are named individually; more rows are named by their batch sizes and backends."""
 
 DISTURBANCES = (
     *("CPU_SHARED", "GPU_SHARED", "STEAL", "CPU_QUOTA", "OVERSUBSCRIBED", "THERMAL", "HW_SLOWDOWN", "POWER_CAP"),
