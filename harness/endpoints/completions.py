@@ -160,7 +160,7 @@ class _CompletionsConnection(Connection):
         self._model = model
         self._form = form
 
-    def open(self, deadline_ns: int) -> None:
+    def establish(self, deadline_ns: int) -> None:
         self._http.ensure_open(deadline_ns)
 
     def close(self) -> None:
