@@ -20,6 +20,7 @@ from pathlib import Path
 
 from harness.comparison import compatibility, verdicts
 from harness.comparison.load_changes import compare_loads
+from harness.comparison.token_rows import with_token_rows
 from harness.comparison.verdicts import EQUIVALENCE, Margins
 from harness.core import (
     chain,
@@ -86,8 +87,10 @@ def judge(
     design: Design = "separate",
 ) -> Comparison:
     """Both kinds of verdict in one record."""
+    baseline = None if baseline is None else with_token_rows(baseline)
+    compared = with_token_rows(current)
     found = () if baseline is None else compatibility.differences(baseline, current)
-    rows = () if baseline is None else verdicts.compare(baseline, current, found, margins, design)
+    rows = () if baseline is None else verdicts.compare(baseline, compared, found, margins, design)
     return Comparison(
         design=design,
         created_at=utc_now(),
@@ -99,7 +102,9 @@ def judge(
         differences=found,
         rows=rows,
         judgements=tuple(
-            one for threshold in wanted for one in thresholds.judge(threshold, current.rows, current.loads)
+            one
+            for threshold in wanted
+            for one in thresholds.judge(threshold, current.rows, current.loads, current.generations)
         ),
         loads=() if baseline is None else compare_loads(baseline, current, found),
     )

@@ -11,9 +11,21 @@ from dataclasses import dataclass, replace
 
 from harness.core.errors import CasesFailedError, ExportError, UnavailableError
 
-_EXPORTS = ("export", "build_engine", "run", "load", "energy", "profile_ops", "spread", "reproduce", "ab")
-_PROCESSES = ("build_engine", "run", "load", "energy", "profile_ops", "spread", "reproduce", "ab")
-_DONE_BEFORE = ("export", "build_engine", "roof", "run", "load", "energy", "profile_ops", "spread", "reproduce", "ab")
+_EXPORTS = (
+    "export",
+    "build_engine",
+    "run",
+    "load",
+    "generate",
+    "energy",
+    "profile_ops",
+    "spread",
+    "dispatch",
+    "reproduce",
+    "ab",
+)
+_PROCESSES = ("build_engine", "run", "load", "generate", "energy", "profile_ops", "spread", "reproduce", "ab")
+_DONE_BEFORE = ("roof", *_EXPORTS)
 _READ_RESULTS = ("aggregate", "report", "share", "compare", "history", "bundle", "watch", "selftest")
 
 
@@ -54,6 +66,8 @@ VARIABLES: tuple[Variable, ...] = (
         "own inputs of the models, .npz by input name, comma-separated: one a shape",
     ),
     Variable("EXPORTER", "--exporter", ("plan", "ab"), "writes ONNX files of modules: dynamo or torchscript"),
+    Variable("PROMPTS", "--prompts", ("plan",), "generation: tokens of prompts, as 128,1024, or a file of prompts"),
+    Variable("TOKENS", "--tokens", ("plan",), "generation: comma-separated numbers of new tokens"),
     Variable("TUNE", "--tune", ("plan",), "try each backend's settings once, measure the fastest fully", switch=True),
     Variable("ROUNDS", "--rounds", ("plan", "reproduce", "ab"), "fresh processes per case"),
     Variable("MAX_ROUNDS", "--max-rounds", ("plan",), "further rounds, up to this, where the interval is wide"),
@@ -81,6 +95,8 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("BACKEND_PYTHONS", "--python", _PROCESSES, "backend=path of a Python that has its libraries"),
     Variable("CARDS", "--cards", ("spread",), "GPUs to measure on at the same time: all, or as 0,1,2,3"),
     Variable("LAYOUT", "--layout", ("spread",), "what CARDS share: models, cases, or copies of each case"),
+    Variable("RUNNER", "--runner", ("dispatch",), "what measures the plan elsewhere: local, ray or slurm"),
+    Variable("ADDRESS", "--address", ("dispatch",), "of the Ray cluster, or partition of Slurm"),
     Variable("LAYERS", "--layers", ("profile_ops",), "layers to show: groups, module paths with *, classes"),
     Variable("DEPTH", "--depth", ("profile_ops",), "depth of the module tree down to which layers are shown"),
     Variable("PROFILE_RUNS", "--runs", ("profile_ops",), "inferences under a profiler (20)"),
@@ -144,6 +160,14 @@ _MEASURE = (Step("roof"), Step("run", decides=True), _LOAD, Step("aggregate", de
 
 PIPELINES: Mapping[str, tuple[Step, ...]] = {
     "bench": (*_PREPARE, *_MEASURE, Step("report", ("--print",))),
+    "generate": (
+        Step("plan"),
+        Step("export"),
+        Step("roof"),
+        Step("generate", decides=True),
+        Step("aggregate", decides=True),
+        Step("report", ("--print",)),
+    ),
     "load": (
         Step("plan", ("--load",)),
         *_PREPARE[1:],
@@ -183,8 +207,10 @@ _GOES_ON: Mapping[str, tuple[int, ...]] = {
     "roof": (0, UnavailableError.exit_code),
     # Some cases failed: the run is complete, and the report lists them.
     "run": (0, CasesFailedError.exit_code),
+    "generate": (0, CasesFailedError.exit_code),
     "spread": (0, CasesFailedError.exit_code),
     "load": (0, CasesFailedError.exit_code),
+    "dispatch": (0, CasesFailedError.exit_code),
     "profile_ops": (0, CasesFailedError.exit_code),
     # --force replaced a summary that had more measured rows.
     "aggregate": (0, CasesFailedError.exit_code),

@@ -34,6 +34,7 @@ from harness.planning.overrides import LoadOverrides, Overrides, apply
 from harness.planning.schedule import estimate, further_in_words, in_words
 from harness.reporting import units
 from harness.zoo import model_info
+from harness.zoo.generation.prompt_files import length_pairs
 from harness.zoo.inputs.input_files import describe
 from harness.zoo.onnx.quantised_file import quantisation_of
 from harness.zoo.sources import is_model_file, require_files, with_prefix
@@ -61,6 +62,9 @@ def stage(arguments: Sequence[str]) -> None:
         budget_s=options.budget,
         exporter=options.exporter or None,
         inputs=options.inputs,
+        prompt_lengths=options.prompts[0],
+        prompts=options.prompts[1],
+        new_tokens=options.tokens,
         scenarios=options.scenarios,
         load=LoadOverrides(
             bound=options.bound or None,
@@ -89,9 +93,19 @@ def stage(arguments: Sequence[str]) -> None:
     quantised = _quantised(final)
     make_plan(config.model_copy(update={"device": final.device, "scenarios": ()}), source, digest, quantised=quantised)
     given = _own_inputs(final)
-    plan = make_plan(final, source, digest, merge=True, quantised=quantised, inputs=given, loads_alone=options.load)
-    for model in plan.models:
-        require_files(model.name)
+    final, pairs = _own_prompts(final)
+    plan = make_plan(
+        final,
+        source,
+        digest,
+        merge=True,
+        quantised=quantised,
+        inputs=given,
+        loads_alone=options.load,
+        pairs=pairs,
+    )
+    for name in dict.fromkeys([*(model.name for model in plan.models), *(case.model for case in plan.generations)]):
+        require_files(name)
     results = Results(options.results)
     # A run that began with other settings must not lose its samples at its end because of this plan.
     with exclusive(results.lock):
@@ -118,6 +132,25 @@ def _quantised(config: Config) -> dict[str, Quantisation]:
 def _own_inputs(config: Config) -> dict[str, tuple[GivenInputs, ...]]:
     """The user's own inputs, by model, for models that have any."""
     return {entry.name: describe(entry.inputs, model_info(entry.name).kind) for entry in config.models if entry.inputs}
+
+
+def _own_prompts(config: Config) -> tuple[Config, list[tuple[int, int]]]:
+    """The configuration with the hash of the user's prompts; or without the file, and the length pairs that it has."""
+    if config.generating.prompts is None:
+        return config, []
+    path = Path(config.generating.prompts).expanduser()
+    pairs = length_pairs(path)
+    found = {"prompts": None} if pairs else {"prompts_sha256": store.sha256_file(path)}
+    return config.model_copy(update={"generating": config.generating.model_copy(update=found)}), pairs or []
+
+
+def _prompts(text: str) -> tuple[tuple[int, ...], str | None]:
+    """Lengths and a file of prompts from `128,1024` or `prompts.txt`."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    files = [part for part in parts if not part.isdecimal()]
+    if len(files) > 1:
+        raise UsageError(f"{files[0]} and {files[1]} are two files of prompts.", "Name one, and lengths beside it.")
+    return tuple(dict.fromkeys(_positive(part) for part in parts if part.isdecimal())), next(iter(files), None)
 
 
 def _parser() -> cli.Parser:
@@ -148,6 +181,10 @@ def _parser() -> cli.Parser:
     parser.add_argument(
         "--exporter", type=_one_of("exporter", Exporter), help="what writes ONNX files: dynamo or torchscript"
     )
+    parser.add_argument(
+        "--prompts", type=_prompts, default=((), None), help="generation: tokens of prompts, or a file of prompts"
+    )
+    parser.add_argument("--tokens", type=_list(_positive), default=(), help="generation: new tokens, comma-separated")
     _add_load(parser)
     parser.add_argument("--list", action="store_true", help="print every case")
     cli.add_folders(parser)  # a plan does not depend on exports, but command.txt records their folder
@@ -180,12 +217,17 @@ def _add_load(parser: cli.Parser) -> None:
 
 
 def _describe(plan: Plan, path: Path, changed: bool, every_case: bool) -> None:
+    every = [*plan.cases, *plan.generations]
+    runnable = [case for case in every if case.skip_reason is None]
+    skipped = len(every) - len(runnable)
+    backends = list(dict.fromkeys(case.backend for case in every))
+    weights = {case.model: case.weights for case in every}
     runnable = [case for case in plan.cases if case.skip_reason is None]
     skipped = len(plan.cases) - len(runnable)
     backends = list(dict.fromkeys([*(case.backend for case in plan.cases), *(load.backend for load in plan.loads)]))
     cli.say(f"Plan {plan.plan_id} ({'written' if changed else 'unchanged'}): {path}")
-    short = short_names(model.name for model in plan.models)
-    cli.say(f"  models    {', '.join(f'{short[model.name]} ({model.weights})' for model in plan.models)}")
+    short = short_names(weights)
+    cli.say(f"  models    {', '.join(f'{short[name]} ({own})' for name, own in weights.items())}")
     cli.say(f"  backends  {', '.join(backends)} on {plan.device}")
     if plan.cases:
         cli.say(
@@ -202,7 +244,7 @@ def _describe(plan: Plan, path: Path, changed: bool, every_case: bool) -> None:
         cli.say(f"  loads     {units.count(len(plan.loads) - skipped, 'load case')}{left_out}")
         cli.say(f"  load time {in_words(estimate_load(plan.loads))} to measure, besides export")
     if every_case:
-        for case in plan.cases:
+        for case in every:
             cli.say(f"  {case.case_id}" + (f"  skipped: {case.skip_reason}" if case.skip_reason else ""))
         for load in plan.loads:
             cli.say(f"  {load.load_id}" + (f"  skipped: {load.skip_reason}" if load.skip_reason else ""))

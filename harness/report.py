@@ -37,6 +37,7 @@ from harness.reporting.html.embedded import can_draw
 from harness.reporting.html.page import page, stamp
 from harness.reporting.html.profile_section import Profiles
 from harness.reporting.prose.conditions import conditions, with_short_names
+from harness.reporting.prose.generation_text import generation_section, terminal_generation
 from harness.reporting.prose.load_answer import load_section
 from harness.reporting.table import Block
 from harness.reporting.tables.latency_table import terminal_table
@@ -66,13 +67,15 @@ def stage(arguments: Sequence[str]) -> None:
     asked = hints.of_command(read_text(results.command, Limit.TEXT) if results.command.is_file() else None)
     drawing = summary.charts and not options.no_charts
     found = selection.select(summary) if drawing else selection.Selection()
+    of_tokens = selection.of_generation(summary) if drawing else {}
     tested = store.load(results.selftest, SelfTest, "make selftest") if results.selftest.is_file() else None
     proof = selftest_line(tested, results.selftest_table.name)
     profiled = Profiles(results.model_profile("").parent.name, profiled_rows(summary, results, cli.warn))
     beside = alike(profiled.found)
     of_layers = selection.of_layers(summary, beside) if drawing else []
     of_loads = selection.of_loads(summary) if drawing else []
-    files = _drawn([*found.charts, *of_layers, *(one.chart for one in of_loads)], place.charts, options.plain_charts)
+    drawn = [*found.charts, *of_layers, *(one.chart for one in of_loads), *selection.all_of(of_tokens)]
+    files = _drawn(drawn, place.charts, options.plain_charts)
     charts_folder = place.charts.relative_to(results.root).as_posix()
     images = [f"![{chart.spec.title}]({charts_folder}/{chart.name}.png)" for chart in of_layers]
     profile = _profile(summary, profiled, beside, images)
@@ -80,7 +83,8 @@ def stage(arguments: Sequence[str]) -> None:
     changes = what_if_section(summary, parts)
     linked = found.links(charts_folder)
     load = load_section(summary, selection.load_links(of_loads, charts_folder))
-    details = document(summary, linked, _opening(summary, place), found.note, proof, profile, changes, load)
+    generation = generation_section(summary, selection.images_of(of_tokens, charts_folder))
+    details = document(summary, linked, _opening(summary, place), found.note, proof, profile, changes, load, generation)
     texts = {place.details: details}
     if place.report != place.details:
         headings = re.findall(r"(?m)^## (.+)$", details)
@@ -95,10 +99,7 @@ def stage(arguments: Sequence[str]) -> None:
     )
     files[place.page] = hints.typed_html(shown, asked).encode()
     chain.save(results, place.stage, files)
-    if options.print:
-        cli.say(terminal_table(summary))
-        cli.say(f"\n{terminal_what_if(summary, parts)}\n")
-    cli.say(f"{terminal_answer(summary)}\n")
+    _say(summary, terminal_what_if(summary, parts) if options.print else None)
     cli.say(f"Report: {place.report} and {place.page.name}")
     if options.profiles:
         measured = sum(row.status == "measured" for row in summary.rows)
@@ -107,6 +108,17 @@ def stage(arguments: Sequence[str]) -> None:
             if measured < len(summary.rows)
             else f"Next: `make report` shows these profiles in {results.report} too."
         )
+
+
+def _say(summary: Summary, what_if: str | None) -> None:
+    """Print the answers; with what_if, a text, the tables too."""
+    if what_if is not None and summary.rows:
+        cli.say(terminal_table(summary))
+        cli.say(f"\n{what_if}\n")
+    if what_if is not None and summary.generations:
+        cli.say(f"{terminal_generation(summary)}\n")
+    if summary.rows or not summary.generations:
+        cli.say(f"{terminal_answer(summary)}\n")
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ from harness.core.schemas import (
     Speedup,
     Split,
     Status,
+    TimedRecord,
     UsageSummary,
 )
 from harness.statistics import estimators
@@ -305,7 +306,7 @@ def throughput_of(batch_size: int, records: Sequence[Measured]) -> tuple[float |
     )
 
 
-def cold_of(records: Sequence[Measured]) -> ColdCosts:
+def cold_of(records: Sequence[TimedRecord]) -> ColdCosts:
     """Median load and first inference; the largest compile time of the processes without a cache, else of all."""
     costs = [record.cold_ns for record in records]
     compiles = [(cost.compile, cost.compile_cached) for cost in costs if cost.compile is not None]

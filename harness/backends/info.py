@@ -118,6 +118,29 @@ class BackendInfo:
         threads = settings.of_threads(name) if device == "cpu" and self.computes else None
         return self.settings_on(device).get(name, threads)
 
+    def decoder_target_on(self, device: Device) -> str | None:
+        """Its decoder class for a device; None where it does not generate."""
+        return self.decoder_targets.get(device, self.decoder)
+
+    def decoder_precisions_on(self, device: Device) -> tuple[Precision, ...]:
+        """The precisions that it generates in."""
+        known = self.precisions if self.decoder_precisions is None else self.decoder_precisions
+        return known.get(device, ())
+
+    def decoder_settings_on(self, device: Device) -> Mapping[str, Setting]:
+        """Named ways to generate there, the default first."""
+        return self.decoder_settings.get(device, settings.PLAIN)
+
+    def decoder_setting(self, device: Device, name: str) -> Setting:
+        """The setting of that name there. Raises ConfigError where it has no such setting."""
+        threads = settings.of_threads(name) if device == "cpu" and self.computes else None
+        found = self.decoder_settings_on(device).get(name, threads)
+        if found is None:
+            raise ConfigError(
+                f"No setting `{name}` of this backend's decoder on {device}.", "Write the plan again: `make plan`."
+            )
+        return found
+
     def modes_on(self, device: Device) -> tuple[Mode, ...]:
         """How it can run there. A GPU's stream is a queue: every backend can have two passes in flight on it."""
         return ("sync", "pipelined", "offline") if device == "cuda" else self.modes

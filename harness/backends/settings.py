@@ -93,3 +93,8 @@ TENSORRT = {
         kinds=("image", "tensor"),
     ),
 }
+
+DECODE_COMPILED_CUDA = {
+    "reduce-overhead": Setting("the decode step in torch.compile's CUDA graph", {"mode": "reduce-overhead"}),
+    "graph": Setting("the compiled decode step in a CUDA graph of our own, without guards", {"graph": True}),
+}

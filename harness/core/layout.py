@@ -10,6 +10,10 @@ results/plan.json
 results/command.txt                           command line of the plan stage
 results/exports/<slug>/export.json            record of the measured export; or export-failed.{json,log}
 results/environments/<environment_id>.json
+models/<slug>/<export>/{generation.json, config.json, tokenizer/, decoder*.onnx, prompts-p<length>.npz,
+               generation-reference-p<length>.npz}     an export for generation, with weights.safetensors
+results/exports/<slug>/generation.json        record of the export for generation; or generation-failed.json
+results/generation/<case_id>/<round>.json     and .usage.json, .log, as in raw/, for generation
 results/raw/<case_id>/<round>.usage.json      the monitor's record of that process
 results/raw/<case_id>/<round>.json            and <round>.log while a case runs or after it failed
 results/written/<stage>.json                  sums of a stage's files that have no seal
@@ -31,6 +35,8 @@ results/selftest.json  selftest.md  selftest/<trial>/…
 results/comparison.json  comparison.md  pr-comment.md  junit.xml
 results/ab/…                                  results folder of an A/B run for the state here, with states.json
 results/ab/against/…                          and for the state that it is compared with
+results/machines/<machine>/…                  a results folder for each machine of a dispatched plan
+results/attempts/<unit>/<number>.json         fleet.json  fleet.md     which machine measured what, in how many attempts
 <store>/runs/<run_id>/{run.json,summary.json}  history.json  history.html     runs over time (harness/history.py)
 <store>/decisions/<shift_id>.json              results of A/B runs about shifts
 results/<plan_id>.tar.xz                      the whole run in one archive, with manifest.json
@@ -60,6 +66,12 @@ class Models:
         records = sorted(home.glob("*/export.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
         return [ModelFolder(path.parent, home) for path in records if not path.parent.name.startswith(".")]
 
+    def generation_exports(self, slug: str) -> list[ModelFolder]:
+        """Every existing export of a model for generation, the latest first."""
+        home = self.root / slug
+        records = sorted(home.glob("*/generation.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+        return [ModelFolder(path.parent, home) for path in records if not path.parent.name.startswith(".")]
+
     def timing_cache(self, tensorrt: str, gpu: str) -> Path:
         """TensorRT's timings of kernels, valid for one version and one type of GPU."""
         return self.root / "timing-cache" / f"{tensorrt}-{gpu.replace(' ', '-')}.cache"
@@ -78,6 +90,15 @@ class ExportFiles:
     @property
     def failure(self) -> Path:
         return self.root / "export-failed.json"
+
+    @property
+    def generation(self) -> Path:
+        """The record of the files for generation (GenerationExport)."""
+        return self.root / "generation.json"
+
+    @property
+    def generation_failure(self) -> Path:
+        return self.root / "generation-failed.json"
 
     @property
     def failure_log(self) -> Path:
@@ -134,6 +155,20 @@ class ModelFolder(ExportFiles):
         return self.root / f"reference{_suffix(sequence_length)}-e2e.npz"
 
     @property
+    def configuration(self) -> Path:
+        return self.root / "config.json"
+
+    def prompts(self, prompt_length: int) -> Path:
+        return self.root / f"prompts-p{prompt_length}.npz"
+
+    def generation_reference(self, prompt_length: int) -> Path:
+        return self.root / f"generation-reference-p{prompt_length}.npz"
+
+    @property
+    def gguf(self) -> Path:
+        return self.root / "model.gguf"
+
+    @property
     def tokenizer(self) -> Path:
         return self.root / "tokenizer"
 
@@ -177,7 +212,16 @@ class LoadFiles:
         return sorted([*self.root.glob("*.json"), *self.root.glob("*/*.json")])
 
 
-__all__ = ["BUNDLE_MANIFEST", "ExportFiles", "LoadFiles", "ModelFolder", "Models", "Results", "RunStore"]
+__all__ = [
+    "BUNDLE_MANIFEST",
+    "ExportFiles",
+    "GenerationResults",
+    "LoadFiles",
+    "ModelFolder",
+    "Models",
+    "Results",
+    "RunStore",
+]
 
 BUNDLE_MANIFEST = "manifest.json"
 """File at the top of a bundle's folder."""
@@ -377,6 +421,25 @@ class Results:
         """A separate results folder for the samples of each slot while a case runs on all (LAYOUT=copies)."""
         return Results(self.root / "copies" / "slots" / str(slot))
 
+    def machine(self, machine: str) -> Results:
+        """A separate results folder for each machine that a plan was dispatched to (harness/dispatch.py)."""
+        return Results(self.root / "machines" / machine)
+
+    def attempt(self, unit_id: str, number: int) -> Path:
+        return self.root / "attempts" / unit_id / f"{number}.json"
+
+    @property
+    def fleet(self) -> Path:
+        return self.root / "fleet.json"
+
+    @property
+    def fleet_report(self) -> Path:
+        return self.root / "fleet.md"
+
+    @property
+    def jobs(self) -> Path:
+        return self.root / "jobs"
+
     @property
     def neighbours(self) -> Path:
         return self.root / "neighbours.json"
@@ -402,6 +465,11 @@ class Results:
     def reproduction_report(self) -> Path:
         return self.root / "reproduction.md"
 
+    @property
+    def of_generation(self) -> GenerationResults:
+        """The same folder with the records of `generate` in place of those of `run`."""
+        return GenerationResults(self.root)
+
     def raw_case(self, case_id: str) -> Path:
         return self.raw / case_id
 
@@ -423,6 +491,15 @@ class Results:
 
     def environment(self, environment_id: str) -> Path:
         return self.environments / f"{environment_id}.json"
+
+
+@dataclass(frozen=True)
+class GenerationResults(Results):
+    """A results folder whose raw records are those of `generate`."""
+
+    @property
+    def raw(self) -> Path:
+        return self.root / "generation"
 
 
 @dataclass(frozen=True)

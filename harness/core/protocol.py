@@ -7,7 +7,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from harness.core.schemas import Case, EngineOptions, LoadCase, Measurement, Record, SettingsId, Situation
+from harness.core.schemas import (
+    Case,
+    EngineOptions,
+    GenerationCase,
+    GenerationOptions,
+    LoadCase,
+    Measurement,
+    Record,
+    SettingsId,
+    Situation,
+)
 
 GO: Mapping[Situation, bytes] = {"alone": b"a", "together": b"t"}
 """What the parent writes into the named pipe of a WindowRequest to start a window."""
@@ -63,8 +73,26 @@ class LoadJob(Record):
     engines: EngineOptions = EngineOptions()
 
 
-ANY_JOB: TypeAdapter[Job | LoadJob] = TypeAdapter(Job | LoadJob)
-"""What a worker is sent; the fields of the two are different."""
+class GenerationTask(Record):
+    """One case of generation in one round, to be measured by one new process. Fields as in Job."""
+
+    case: GenerationCase
+    round: int
+    settings_id: SettingsId
+    measurement: Measurement
+    threads: int
+    results: str
+    models: str
+    export: str | None
+    """Path of the record of its files; None for a backend that reads none."""
+    options: GenerationOptions
+
+
+TurnJob = Job | GenerationTask
+"""A job that leaves one record a round."""
+AnyJob = Job | LoadJob | GenerationTask
+ANY_JOB: TypeAdapter[Job | LoadJob | GenerationTask] = TypeAdapter(AnyJob)
+"""What a worker is sent; the fields of the three are different."""
 
 
 class Ready(Record):

@@ -16,6 +16,7 @@ from harness.core.schemas import (
     Device,
     EngineOptions,
     ExportOptions,
+    GenerationOptions,
     Measurement,
     Mode,
     Precision,
@@ -83,6 +84,21 @@ class MatrixBlock(_Section):
     """Try each backend's short list of settings in round 1, and give the other rounds to the fastest."""
 
 
+class GenerationBlock(_Section):
+    """One block of generation: every combination of its lists. `models: null` means all models."""
+
+    backends: Annotated[tuple[str, ...], Field(min_length=1)]
+    models: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    precisions: Annotated[tuple[Precision, ...], Field(min_length=1)] = ("fp32",)
+    batch_sizes: Annotated[tuple[Positive, ...], Field(min_length=1)] = (1,)
+    prompt_lengths: Annotated[tuple[Positive, ...], Field(min_length=1)] = (128,)
+    """Tokens of a prompt."""
+    new_tokens: Annotated[tuple[Positive, ...], Field(min_length=1)] = (128,)
+    """Tokens that each sequence gets."""
+    settings: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    """Named settings of the backends' decoders; a backend that has none of them runs with its usual setting."""
+
+
 class ScenarioBlock(_Section):
     """One way to load the deployments of the matrix: every model, backend, precision and setting that it has.
 
@@ -126,12 +142,14 @@ class Config(_Section):
 
     device: Device = "cpu"
     models: Annotated[tuple[ModelEntry, ...], Field(min_length=1)]
-    matrix: Annotated[tuple[MatrixBlock, ...], Field(min_length=1)]
+    matrix: tuple[MatrixBlock, ...] = ()
+    generation: tuple[GenerationBlock, ...] = ()
     measurement: Measurement = Measurement()
     gates: dict[Precision, Tolerance] = {}
     report: ReportOptions = ReportOptions()
     export: ExportOptions = ExportOptions()
     engines: EngineOptions = EngineOptions()
+    generating: GenerationOptions = GenerationOptions()
     scenarios: tuple[ScenarioBlock, ...] = ()
     """What `load` measures; empty: nothing."""
 
@@ -140,12 +158,16 @@ class Config(_Section):
         entries = [entry.model_copy(update={"name": portable_name(entry.name)}) for entry in self.models]
         names = [None if block.models is None else tuple(map(portable_name, block.models)) for block in self.matrix]
         blocks = [block.model_copy(update={"models": own}) for block, own in zip(self.matrix, names, strict=True)]
+        generation = [
+            block.model_copy(update={"models": block.models and tuple(map(portable_name, block.models))})
+            for block in self.generation
+        ]
         loads = [
             block.model_copy(update={"models": block.models and tuple(map(portable_name, block.models))})
             for block in self.scenarios
         ]
         update = {"models": tuple(entries), "matrix": tuple(blocks), "scenarios": tuple(loads)}
-        return self.model_copy(update=update)
+        return self.model_copy(update={**update, "generation": tuple(generation)})
 
     def all_tolerances(self) -> dict[Precision, Tolerance]:
         """The default tolerances, replaced by those of the file where it has any."""
@@ -160,6 +182,8 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
     "report": ReportOptions,
     "export": ExportOptions,
     "engines": EngineOptions,
+    "generation": GenerationBlock,
+    "generating": GenerationOptions,
     "scenarios": ScenarioBlock,
 }
 
@@ -193,6 +217,11 @@ def parse_config(data: Mapping[str, Any], source: str) -> Config:
     except ValidationError as error:
         problem, hint = _explain(error)
         raise ConfigError(f"{source}: {problem}", hint) from error
+    if not config.matrix and not config.generation:
+        raise ConfigError(
+            f"{source}: neither `matrix` nor `generation` has a block: there is nothing to measure.",
+            "Write a block under one of them: configs/quickstart.yaml and configs/generation.yaml have examples.",
+        )
     _refuse_contradictions(config.measurement, source)
     return config
 
@@ -212,8 +241,9 @@ def _full_entries(data: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(models := data.get("models"), list):
         entries = [{"name": entry} if isinstance(entry, str) else entry for entry in models]
         found["models"] = [_with(entry, "name", _full_name) for entry in entries]
-    if isinstance(blocks := data.get("matrix"), list):
-        found["matrix"] = [_with(block, "models", _full_names) for block in blocks]
+    for key in ("matrix", "generation"):
+        if isinstance(blocks := data.get(key), list):
+            found[key] = [_with(block, "models", _full_names) for block in blocks]
     if isinstance(loads := data.get("scenarios"), list):
         entries = [{"scenario": entry} if isinstance(entry, str) else entry for entry in loads]
         found["scenarios"] = [_with(entry, "models", _full_names) for entry in entries]

@@ -32,6 +32,7 @@ from harness.core.schemas.profile_record import FileSize
 from harness.core.store import digest_of
 from harness.planning.block_settings import refuse_unknown, settings_of
 from harness.planning.config import Config, MatrixBlock, ModelEntry
+from harness.planning.generation_cases import Pairs, expand_generations
 from harness.planning.load_cases import load_cases
 from harness.zoo import ModelInfo, model_info
 
@@ -95,6 +96,7 @@ def make_plan(
     merge: bool = False,
     quantised: Mapping[str, Quantisation] | None = None,
     inputs: Mapping[str, Sequence[GivenInputs]] | None = None,
+    pairs: Pairs = (),
     loads_alone: bool = False,
 ) -> Plan:
     """Expand a configuration. Raises ConfigError for unknown names, empty selections, duplicates, impossible blocks.
@@ -102,6 +104,7 @@ def make_plan(
     With `merge`, equal cases of two blocks become one: command-line options may make blocks overlap. quantised: the
     quantisation of users' files that are already quantised; their cases are int8, whatever a block asks for. inputs:
     users' own inputs, by model; their shapes decide its sequence lengths. loads_alone: leave the cases of `run` out.
+    pairs: lengths of prompts and outputs, in place of those of the blocks of generation.
     """
     try:
         backend_info(config.report.baseline_backend)
@@ -131,6 +134,8 @@ def make_plan(
         export=config.export,
         engines=config.engines,
         cases=tuple(cases),
+        generation=config.generating,
+        generations=() if loads_alone else tuple(expand_generations(config, models, source, merge, pairs)),
         loads=loads,
     )
     return plan.model_copy(update={"plan_id": plan_id(plan)})
@@ -148,6 +153,10 @@ def plan_id(plan: Plan) -> str:
     # Defaults of options that came later are left out, so that earlier ids stay the same.
     if plan.export == ExportOptions():
         del asked["export"]
+    if not plan.generations:
+        del asked["generation"], asked["generations"]
+    elif plan.generation.prompts is not None:  # its content, not its folder
+        asked["generation"]["prompts"] = ""
     if not plan.loads:
         del asked["loads"]
     for model in asked["models"]:

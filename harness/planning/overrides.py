@@ -12,7 +12,7 @@ from harness.backends import BACKENDS
 from harness.core.errors import UsageError
 from harness.core.schemas import Boundary, Device, Exporter, ExportOptions, Measurement, Mode, Precision, Scenario
 from harness.core.text import shortened
-from harness.planning.config import Config, MatrixBlock, ModelEntry, ScenarioBlock
+from harness.planning.config import Config, GenerationBlock, MatrixBlock, ModelEntry, ScenarioBlock
 
 _LISTS = ("backends", "precisions", "batch_sizes", "sequence_lengths", "boundaries", "modes", "settings")
 
@@ -56,6 +56,9 @@ class Overrides:
     budget_s: float | None = None
     exporter: Exporter | None = None
     inputs: Sequence[str] = ()
+    prompt_lengths: Sequence[int] = ()
+    prompts: str | None = None
+    new_tokens: Sequence[int] = ()
     scenarios: Sequence[Scenario] = ()
     load: LoadOverrides | None = None
     loads_alone: bool = False
@@ -73,7 +76,9 @@ def apply(config: Config, chosen: Overrides) -> Config:
     """The configuration with the options applied; its blocks may then overlap (make_plan merges them)."""
     if chosen.load is not None and chosen.load.endpoint:
         chosen = _for_endpoint(chosen)
-    update: dict[str, object] = {"matrix": _matrix(config, chosen)}
+    update: dict[str, object] = {"matrix": _matrix(config, chosen), "generation": _generation(config, chosen)}
+    if chosen.prompts is not None:
+        update["generating"] = config.generating.model_copy(update={"prompts": chosen.prompts})
     if chosen.device:
         update["device"] = chosen.device
     if chosen.models:
@@ -162,7 +167,32 @@ def _measurement(settings: Measurement, chosen: Overrides) -> Measurement:
     return updated
 
 
+def _generation(config: Config, chosen: Overrides) -> tuple[GenerationBlock, ...]:
+    """The blocks of generation with the options that they have."""
+    if (chosen.prompt_lengths or chosen.new_tokens or chosen.prompts) and not config.generation:
+        raise UsageError(
+            "Prompts and tokens were given, and this configuration has no `generation` block.",
+            "make generate plans from configs/generation.yaml; or add a block.",
+        )
+    names = ("backends", "precisions", "batch_sizes", "settings", "prompt_lengths", "new_tokens")
+    replaced: dict[str, object] = {name: tuple(getattr(chosen, name)) for name in names if getattr(chosen, name)}
+    blocks = [block.model_copy(update=replaced) for block in config.generation]
+    if chosen.models:
+        names = tuple(_name(text) for text in chosen.models)
+        kept = [
+            block if block.models is None else block.model_copy(update={"models": common})
+            for block in blocks
+            if block.models is None or (common := tuple(name for name in block.models if name in names))
+        ]
+        covered = {name for block in kept for name in block.models or names}
+        missing = tuple(name for name in names if name not in covered)
+        blocks = [*kept, *([blocks[0].model_copy(update={"models": missing})] if missing and blocks else [])]
+    return tuple(blocks)
+
+
 def _matrix(config: Config, chosen: Overrides) -> tuple[MatrixBlock, ...]:
+    if not config.matrix:
+        return ()
     replaced: dict[str, object] = {name: tuple(getattr(chosen, name)) for name in _LISTS if getattr(chosen, name)}
     if chosen.settings:
         replaced["tune"] = False

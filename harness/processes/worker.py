@@ -43,18 +43,22 @@ from harness.core.portable import portable_failure
 from harness.core.protocol import (
     ANY_JOB,
     WINDOW_ENDED,
+    AnyJob,
     Ended,
     Entered,
     Event,
+    GenerationTask,
     Job,
     LoadJob,
     Ready,
     Started,
+    TurnJob,
 )
 from harness.core.safe_files import open_to_write
-from harness.core.schemas import Case, Failed, LoadFailure, Measured
+from harness.core.schemas import Case, Failed, Generated, GenerationCase, LoadFailure, Measured
 from harness.core.timestamps import utc_now
 from harness.processes.endpoint_process import serve_endpoint
+from harness.processes.generation_process import generated
 from harness.processes.load_process import serve_load
 from harness.processes.window_signals import WindowSignals
 from harness.serving.load_case import replication_digest
@@ -104,11 +108,13 @@ def stage(arguments: Sequence[str]) -> None:
         emit(Ended(code=os.waitstatus_to_exitcode(status)))
 
 
-def _measure_and_exit(job: Job | LoadJob, emit: Callable[[Event], None]) -> NoReturn:
+def _measure_and_exit(job: AnyJob, emit: Callable[[Event], None]) -> NoReturn:
     """Measure, save, and exit without running exit handlers that belong to the server."""
     if isinstance(job, LoadJob):
         _serve_and_exit(job, emit)
     results = Results(Path(job.results))
+    if isinstance(job, GenerationTask):
+        results = results.of_generation
     phases = ["start"]
 
     def enter(phase: str) -> None:
@@ -119,7 +125,11 @@ def _measure_and_exit(job: Job | LoadJob, emit: Callable[[Event], None]) -> NoRe
     try:
         log = _log_to(results.log_file(job.case.case_id, job.round))
         try:
-            record: Measured | Failed = _measured(job, results, enter)
+            record: Measured | Generated | Failed
+            if isinstance(job, GenerationTask):
+                record = generated(job, results, enter)
+            else:
+                record = _measured(job, results, enter)
             store.check_size(record, "Lower `measurement.max_samples`.")
         except StorageError:
             raise
@@ -127,7 +137,7 @@ def _measure_and_exit(job: Job | LoadJob, emit: Callable[[Event], None]) -> NoRe
             traceback.print_exc()
             record = _failed(job, error, phases[-1], log)
         store.save_raw(results.raw_file(job.case.case_id, job.round), record)
-        if isinstance(record, Measured):
+        if not isinstance(record, Failed):
             log.unlink(missing_ok=True)
     except StorageError as error:
         traceback.print_exc()
@@ -256,7 +266,7 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
     )
 
 
-def _explained(error: BaseException, case: Case, log: Path) -> tuple[str, str]:
+def _explained(error: BaseException, case: Case | GenerationCase, log: Path) -> tuple[str, str]:
     """(problem, hint) of whatever ended a case."""
     if isinstance(error, InferometerError):
         return error.problem, error.hint
@@ -272,7 +282,7 @@ def _explained(error: BaseException, case: Case, log: Path) -> tuple[str, str]:
     return reason(error), f"Full log: {log}."
 
 
-def _failed(job: Job, error: BaseException, phase: str, log: Path) -> Failed:
+def _failed(job: TurnJob, error: BaseException, phase: str, log: Path) -> Failed:
     problem, hint = _explained(error, job.case, log)
     sys.stderr.flush()
     return Failed(

@@ -44,11 +44,12 @@ def document(
     profile: Sequence[Block] = (),
     what_if: Sequence[Block] = (),
     load: Sequence[Block] = (),
+    generation: Sequence[Block] = (),
 ) -> str:
     """The whole text of the details.
 
     opening: heading and first paragraphs. chart_note: which charts were not drawn, and why. proof: the result of the
-    self-test. profile, what_if, load: the sections with these names.
+    self-test. profile, what_if, load, generation: the sections with these names.
     """
     by_id = {row.case_id: row for row in summary.rows}
     tables = ranking.by_table(summary.rows)
@@ -65,6 +66,7 @@ def document(
         ),
         blocks_text(over_devices(summary)),
         _optional("Load", *load),
+        _optional("Generation", *generation),
         _optional("Profile", *profile),
         _optional("Harness overhead", *calibrated(summary)),
         _optional("Not measured", unmeasured_table(summary.rows)),

@@ -111,11 +111,12 @@ def highest_load(row: LoadRow) -> float:
 
 
 def ranked(rows: Iterable[LoadRow]) -> list[LoadRow]:
-    """Sound rows, the cheapest first where prices are known, else the highest load first."""
+    """Sound rows, the cheapest first where prices are known, else the highest load first, verified before predicted."""
     sound = [row for row in rows if is_sound(row)]
 
-    def order(row: LoadRow) -> tuple[float, float]:
-        return (math.inf if row.cost_per_million is None else row.cost_per_million, -highest_load(row))
+    def order(row: LoadRow) -> tuple[float, float, float]:
+        cost = math.inf if row.cost_per_million is None else row.cost_per_million
+        return (cost, -highest_load(row), -(row.predicted_peak_per_s or 0.0))
 
     return sorted(sound, key=order)
 

@@ -5,6 +5,7 @@ minilm-l6/onnxruntime:latency_p95<8ms      a model and a backend
 minilm-l6/openvino/fp32/b1/s128/e2e:…      further parts: precision, batch, sequence length of texts, boundary, mode
 minilm-l6/openvino/fp32/server:load_peak>=50/s      a load case, by its scenario; metrics that begin with load_
 */b1:throughput>=50/s                      shell patterns; * also matches a slash
+gpt2/torch-eager/fp32/b1/p128/n64:itl_p50<20ms      of generation: precision, batch, tokens of prompt and output
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from typing import Generic, Literal
 from harness.aggregation import flags
 from harness.aggregation.flags import is_calibration
 from harness.core.errors import UsageError
-from harness.core.schemas import Interval, Judgement, LoadRow, Quantity, Row
+from harness.core.schemas import GenerationRow, Interval, Judgement, LoadRow, Quantity, Row
 from harness.reporting.figures import FIGURES, LOAD, Figure, Kind, Thing
+from harness.reporting.generation_figures import GENERATION, LIMITS
 from harness.reporting.load_groups import is_sound
 from harness.statistics.estimators import PERCENTILE_MIN_SAMPLES, least_in_process
 
@@ -74,6 +76,7 @@ def parse(text: str) -> Threshold:
     name, unit = found["metric"], found["unit"]
     quantities = {key: found.quantity for key, found in METRICS.items()}
     quantities |= {key: found.quantity for key, found in LOAD_METRICS.items()}
+    quantities |= {key: found.quantity for key, found in TOKEN_METRICS.items()}
     if name not in quantities:
         raise UsageError(f"`{text}`: there is no metric `{name}`.", f"Metrics are {', '.join(quantities)}.")
     units = UNITS[quantities[name]]
@@ -99,8 +102,44 @@ def parse_share(option: str, text: str) -> float:
     return share
 
 
-def judge(threshold: Threshold, rows: Sequence[Row], loads: Sequence[LoadRow] = ()) -> list[Judgement]:
-    """Judge every row, or load case, that the threshold selects; UsageError where there is none.
+def _judge_generation(threshold: Threshold, rows: Sequence[GenerationRow]) -> list[Judgement]:
+    """Rows of generation that the threshold selects; UsageError where there is none."""
+    meant = [row for row in rows if threshold.selector is None or _selects_generation(threshold.selector, row)]
+    meant = [row for row in meant if not any(flag.name == flags.CALIBRATION for flag in row.flags)]
+    if not meant:
+        there = ", ".join(sorted({f"{row.model}/{row.backend}" for row in rows})) or "none"
+        raise UsageError(f"`{threshold.text}` matches no row of generation.", f"The results hold {there}.")
+    relevant = [row for row in meant if row.status != "skipped"] or meant
+    return [_judged_generation(threshold, row) for row in relevant]
+
+
+def _selects_generation(selector: str, row: GenerationRow) -> bool:
+    shape = (f"b{row.batch_size}", f"p{row.prompt_length}", f"n{row.new_tokens}")
+    parts = (row.model, row.backend, row.precision, *shape)
+    return any(fnmatchcase(name, selector) for name in accumulate(parts, "{}/{}".format))
+
+
+def _judged_generation(threshold: Threshold, row: GenerationRow) -> Judgement:
+    metric = TOKEN_METRICS[threshold.metric]
+    value = metric.figure.number(row)
+    reason = None
+    uncertain = {flag.name for flag in row.flags if flag.caps_at not in flags.RANKED} <= {flags.UNCERTAIN}
+    if row.status != "measured":
+        reason = f"{row.status}: {row.reason}" if row.reason else row.status
+    elif row.grade not in flags.RANKED and not (row.grade == "C" and uncertain):
+        reason = f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"
+    elif value is None:
+        reason = "this row has no such figure: too few values, or one token"
+    return _judgement(threshold, row.case_id, metric.quantity, value, metric.figure.ends(row), reason)
+
+
+def judge(
+    threshold: Threshold,
+    rows: Sequence[Row],
+    loads: Sequence[LoadRow] = (),
+    generations: Sequence[GenerationRow] = (),
+) -> list[Judgement]:
+    """Judge every row, load case or row of generation that the threshold selects; UsageError where there is none.
 
     Backends that compute nothing are never selected. Skipped rows, which cannot be measured here, and rows without such
     a figure (rows of the mode offline have no latency) are selected only if there is no other row.
@@ -251,3 +290,10 @@ LOAD_METRICS: Mapping[str, LimitedFigure[LoadRow]] = {
     figure.key: LimitedFigure(_QUANTITIES[figure.kind], figure) for figure in LOAD if figure.kind in _QUANTITIES
 }
 """The same of a load case: load_peak, load_cost_per_million and others."""
+
+TOKEN_METRICS: Mapping[str, LimitedFigure[GenerationRow]] = {
+    LIMITS.get(figure.key, figure.key): LimitedFigure(_QUANTITIES[figure.kind], figure)
+    for figure in GENERATION
+    if figure.kind in _QUANTITIES
+}
+"""The same of a row of generation: ttft_p99, itl_p50, tokens_per_s and others."""

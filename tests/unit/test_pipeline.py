@@ -119,6 +119,8 @@ ALL = {
     "BOUNDARIES": "compute",
     "MODES": "sync",
     "SETTINGS": "s",
+    "PROMPTS": "128,p.txt",
+    "TOKENS": "16",
     "TUNE": "1",
     "ROUNDS": "5",
     "MAX_ROUNDS": "9",

@@ -6,13 +6,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from harness.core.safe_paths import FileName
 from harness.core.schemas.export_record import Artifact, ExportFailure, OnnxArtifact
-from harness.core.schemas.raw_record import Clock, ColdCosts, CpuUse, Memory, Placement, RawBase, Stops
+from harness.core.schemas.raw_record import (
+    Block,
+    Clock,
+    ColdCosts,
+    CpuUse,
+    Measured,
+    Memory,
+    Placement,
+    RawBase,
+    Stops,
+)
 from harness.core.schemas.vocabulary import Device, Precision, Record, Sha256, Weights
 
 DecoderKind = Literal["causal", "seq2seq"]
@@ -49,7 +60,10 @@ class GenerationOptions(Record):
     max_s: Annotated[float, Field(gt=0, le=86_400)] = 20.0
     """Longest timed part of one process; requests beyond `requests` start only within it."""
     prompts: str | None = None
-    """File with a prompt a line, or with lines `<prompt tokens> <new tokens>`; None: our own sentences."""
+    """File with a prompt a line, or with lines `<prompt tokens> <new tokens>`, which a plan no longer names; None: our
+    own sentences."""
+    prompts_sha256: Sha256 | None = None
+    """Of that file, at planning."""
 
 
 class DecoderShape(Record):
@@ -105,7 +119,7 @@ class GenerationExport(Record):
     """The files of one model for generation, in models/<slug>/<folder>/: generation.json is this record."""
 
     schema_version: Literal[1] = 1
-    request_sha256: Sha256
+    request_sha256: str
     folder: FileName | None = None
     model: str
     slug: FileName
@@ -124,8 +138,8 @@ class GenerationExport(Record):
     """Files of tokenizer/; empty where the model has none here."""
     gguf: Artifact | None = None
     """The quantised file that the weights were made from, for backends that read it."""
-    onnx: dict[Precision, OnnxArtifact] = {}
-    """Decoder files with past and present keys and values, by precision."""
+    onnx: dict[str, OnnxArtifact] = {}
+    """Decoder files with past and present keys and values, by precision, or `<precision>-<form>`."""
     refused: dict[str, ExportFailure] = {}
     """Files that could not be made, by their key in `onnx`."""
     sets: tuple[PromptSet, ...]
@@ -158,6 +172,13 @@ class GeneratedRequest(Record):
     """t_1 … t_N: the ids of the k-th tokens of the whole batch are on the host."""
     tokens: tuple[tuple[int, ...], ...]
     """Token ids, (batch, N)."""
+
+    @property
+    def steps_ns(self) -> tuple[int, ...]:
+        """The N - 1 ITLs; of a one-token output its TTFT."""
+        if len(self.token_ns) == 1:
+            return (self.token_ns[0] - self.start_ns,)
+        return tuple(later - earlier for earlier, later in pairwise(self.token_ns))
 
 
 class TokenParity(Record):
@@ -231,6 +252,32 @@ class Generated(RawBase):
     cpu_use: CpuUse
     stops: Stops | None
     notes: tuple[str, ...] = ()
+
+    @property
+    def latency_ns(self) -> tuple[int, ...]:
+        """Its samples for the checks that a record of `run` has, too: every ITL, of one-token outputs every TTFT."""
+        return tuple(value for request in self.requests for value in request.steps_ns)
+
+    @property
+    def warmup_ns(self) -> tuple[int, ...]:
+        """The same of the warm-up."""
+        return tuple(value for request in self.warmups for value in request.steps_ns)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """A block for each request: its samples, which lie without a gap."""
+        return tuple(
+            Block(iterations=len(request.steps_ns), wall_ns=sum(request.steps_ns)) for request in self.requests
+        )
+
+    @property
+    def parity_timed(self) -> TokenParity | None:
+        """The comparison, which has the timed tokens."""
+        return self.parity
+
+
+TimedRecord = Measured | Generated
+"""A process's record with samples, whatever they are of: the checks of the machine read both."""
 
 
 def ids_digest(ids: Iterable[Iterable[int]]) -> str:

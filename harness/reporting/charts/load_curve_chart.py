@@ -29,6 +29,9 @@ FILLS: Mapping[str, Fill] = {"PASS": "solid", "UNDECIDED": "tint", "FAIL": "open
 LOG_FROM = 2.0
 """Ratio of the largest to the smallest capacity from which the loads have a logarithmic axis."""
 
+WIDEST = 4.0
+"""Ratio of the ends of an interval from which arrows replace it: it would cross the whole panel."""
+
 KNEE = "*"
 """Marker of the knee."""
 
@@ -73,16 +76,20 @@ def load_curve(key: LoadGroup, rows: Sequence[LoadRow], conditions: str) -> Line
         return None
     legend = tuple(_entry(row, called[row.load_id], shown) for row in shown)
     name = f"{key.model}: latency and goodput against load"
-    return Lines(name, "Latency and goodput against load", _reading(shown), conditions, panels, legend, below=True)
+    return Lines(
+        name, "Latency and goodput against load", _reading(shown, panels), conditions, panels, legend, below=True
+    )
 
 
-def _reading(rows: Sequence[LoadRow]) -> str:
+def _reading(rows: Sequence[LoadRow], panels: Sequence[LinePanel]) -> str:
     parts = ["Markers: measured loads, median over replications with its 95% interval."]
     if _curves(rows):
         parts.append("Lines: replay of the measured service times.")
     parts.append("Filled: PASS; tinted: undecided; open: FAIL.")
     if any(point.verdict == "LOAD NOT REACHED" for row in rows for point in row.points):
         parts.append("Grey: load not reached.")
+    if any(point.mark.wide for panel in panels for series in panel.series for point in series.points):
+        parts.append(f"Arrows: interval wider than ×{WIDEST:g}.")
     if any(knee_of(row) for row in rows):
         parts.append("Star: the knee, the load with the largest rate by mean latency.")
     parts.append("Goodput: share of all scheduled requests within the bound.")
@@ -139,7 +146,8 @@ def _measured(row: LoadRow, name: str, style: Look, of: _Quantity, point: Loaded
     if ends is not None and of.top is not None:
         ends = Interval(low=ends.low, high=min(ends.high, of.top))
     fill = FILLS.get(point.verdict or "", "hollow")
-    mark = Mark(value or 0.0, style, fill, ends, hover=_said(name, point), tags=tags(row))
+    wide = of.top is not None and ends is not None and ends.high > WIDEST * ends.low
+    mark = Mark(value or 0.0, style, fill, None if wide else ends, wide, hover=_said(name, point), tags=tags(row))
     return Point(point.asked_per_s or 0.0, mark)
 
 

@@ -36,6 +36,7 @@ from harness.reporting.prose.conditions import (
     run_conditions,
     short_conditions,
 )
+from harness.reporting.prose.generation_text import generation_section, short_generation_conditions
 from harness.reporting.prose.guide import guide
 from harness.reporting.prose.load_answer import load_answer, load_conditions, load_tables, unserved, where
 from harness.reporting.prose.recommendations import recommend
@@ -225,6 +226,7 @@ def _sections(
         content = {"groups": groups, "body": html.blocks(blocks)}
         yield Section("devices", str(title).removeprefix("## "), "devices.html.j2", content)
     yield from _loads(summary, with_plots)
+    yield from _generation(summary, with_plots)
     if profile:
         plots = [plot for group in families for plot in group.all_plots] if with_plots else []
         content = {"profile_groups": families, "groups": plots, "body": html.blocks(profile)}
@@ -292,6 +294,17 @@ def _plots(summary: Summary, key: TableKey, rows: Sequence[Row]) -> list[PlotGro
     return [plotly_drawer.draw(spec) for spec in selection.of_table(summary, key, rows).values()]
 
 
+def _generation(summary: Summary, with_plots: bool) -> Iterable[Section]:
+    """The tables and charts of generation; nothing without a planned case."""
+    if not summary.generations:
+        return
+    charts = selection.all_of(selection.of_generation(summary)) if with_plots else []
+    groups = [plotly_drawer.draw(chart.spec) for chart in charts]
+    body = html.blocks(generation_section(summary))
+    content = {"body": body, "groups": groups, "caption": short_generation_conditions(summary)}
+    yield Section("generation", "Generation", "generation.html.j2", content)
+
+
 def _loads(summary: Summary, with_plots: bool) -> Iterable[Section]:
     """The groups of load rows, each with its charts and tables; nothing without load rows."""
     if not summary.loads:
@@ -303,7 +316,7 @@ def _loads(summary: Summary, with_plots: bool) -> Iterable[Section]:
             if with_plots
             else [],
             "caption": load_conditions(summary, rows),
-            "body": html.blocks(load_tables(summary, key, rows)),
+            "body": html.blocks(load_tables(summary, rows)),
         }
         for key, rows in by_group(summary.loads)
     ]
