@@ -146,6 +146,7 @@ class Config(_Section):
     device: Device = "cpu"
     models: Annotated[tuple[ModelEntry, ...], Field(min_length=1)]
     matrix: tuple[MatrixBlock, ...] = ()
+    """May be empty where `generation` has a block."""
     generation: tuple[GenerationBlock, ...] = ()
     measurement: Measurement = Measurement()
     gates: dict[Precision, Tolerance] = {}
