@@ -139,7 +139,7 @@ def weights(auto: Any, origin: str | None, request: Request, options: dict[str, 
     import torch  # noqa: PLC0415
 
     with _translated(request, "weights"):
-        return auto.from_pretrained(
+        model = auto.from_pretrained(
             origin,
             cache_dir=request.cache,
             trust_remote_code=False,
@@ -148,6 +148,10 @@ def weights(auto: Any, origin: str | None, request: Request, options: dict[str, 
             **_gguf_option(origin),
             **options,
         )
+    if gguf_of(origin) is not None:
+        # Its weights are fp32 by now, but transformers (5.24) keeps the mark of the file, which refuses .float().
+        model.is_quantized = False
+    return model
 
 
 def tokenizer(origin: str | None, request: Request) -> Tokenizer:
