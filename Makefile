@@ -76,6 +76,8 @@ WHERE       ?= $(or $(value RUN),auto)#? local, docker, auto (docker where an en
 BACKEND_PYTHONS ?= $(value PYTHONS)#? engines, run, load, energy, profile, reproduce, ab, bench: backend=path of a Python that has its libraries, comma-separated, as tensorrt=/opt/trt/bin/python
 CARDS       ?=#? bench and run: GPUs to measure on at the same time: all, or as 0,1,2,3
 LAYOUT      ?=#? with CARDS: models (default) or cases are spread over them, or copies of each case run on all at once
+RUNNER      ?=#? dispatch: what measures the plan elsewhere: local (default), ray or slurm
+ADDRESS     ?=#? dispatch: of the Ray cluster, as 10.0.0.1:6379; or partition of Slurm
 TORCH_INDEX ?=#? extra package index that has a CPU-only torch for this platform
 DOCKER      ?= docker#? container engine, docker or podman
 IMAGE       ?=#? image to run in, instead of inferometer:cpu-compile or :cuda; IMAGE_EXPORT and the like name one stage's
@@ -162,7 +164,7 @@ AB = $(HERE).ab --against "$$AGAINST" --config "$$CONFIG" $(if $(ROUNDS),--round
 REPRODUCE = $(STAGE).reproduce $(PLACE) --claim "$$CLAIM" $(if $(DEVICE),--device "$$DEVICE") --models-dir "$$MODELS_DIR" \
             $(if $(ROUNDS),--rounds "$$ROUNDS") --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 
-.PHONY: help bench generate plan export engines roof run load watch energy aggregate report share compare history ab reproduce bundle verify audit selftest profile models wheel test test-all check where images image-cpu image-cpu-compile image-cuda shell clean distclean
+.PHONY: help bench generate plan export engines roof run load watch energy aggregate report share compare history dispatch ab reproduce bundle verify audit selftest profile models wheel test test-all check where images image-cpu image-cpu-compile image-cuda shell clean distclean
 
 help: ## Print this help
 	@echo "Usage: make <target> [VARIABLE=value …]"
@@ -258,7 +260,7 @@ ab: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Measure this folder a
 	@$(AB)
 
 # Commit and lock file stand in the checkout, which no image has. The report is made anew, so that it is that commit's.
-bundle verify share history: $(if $(filter system,$(WHERE)),,$(VENV)/.installed)
+bundle verify share history dispatch: $(if $(filter system,$(WHERE)),,$(VENV)/.installed)
 
 bundle: ## Pack one run, from plan to report, into one archive with checksums: results/<plan_id>.tar.xz
 	@code=0; $(HERE).aggregate $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force) || code=$$?; \
@@ -271,6 +273,9 @@ verify: ## Check a bundle and make its report again, byte for byte (BUNDLE)
 # MLflow's client and its credentials are the caller's, which no image has.
 share: ## Hand the results to other programs: a CSV file of every table, metrics.prom, MLflow (MLFLOW=<URI>)
 	@$(HERE).share $(PLACE) $(if $(MLFLOW),--mlflow "$$MLFLOW")
+
+dispatch: ## Measure the plan on other machines (RUNNER=ray|slurm), after `make plan export`
+	@$(HERE).dispatch $(PLACE) --models-dir "$$MODELS_DIR" $(if $(RUNNER),--runner "$$RUNNER") $(if $(ADDRESS),--address "$$ADDRESS") $(if $(FORCE),--force)
 
 history: ## Add the run to a store (STORE), and find where cases became slower or faster
 	@$(HERE).history $(PLACE) $(if $(STORE),--store "$$STORE") $(if $(COMMIT),--commit "$$COMMIT") $(if $(CONFIRM),--confirm "$$CONFIRM")
@@ -295,16 +300,18 @@ wheel: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Build the package 
 	@ls dist/inferometer-*.whl
 
 # Long files come first (tests/conftest.py): pytest-xdist would order files by how many tests they have.
-PYTEST   = $(VENV)/bin/python -m pytest
+PYTEST   = env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin/python -m pytest
 PARALLEL = -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore tests/docker
 
+# The containers mostly wait for a package index: their tests run beside the others, and are shown after them.
+BESIDE_DOCKER = log=$$(mktemp); $(PYTEST) $(1) tests/docker >"$$log" 2>&1 & trap "kill $$! 2>/dev/null || true" EXIT; code=0; \
+  $(PYTEST) $(PARALLEL) $(1) || code=$$?; wait $$! || code=$$?; cat "$$log"; rm -f "$$log"; trap - EXIT; exit $$code
+
 test: $(VENV)/.installed ## Run the tests that every change has to pass: each rule and each stage
-	@$(PYTEST) $(PARALLEL)
-	@$(PYTEST) tests/docker
+	@$(call BESIDE_DOCKER,)
 
 test-all: $(VENV)/.installed ## Run all tests, also the slow ones: large models, every notebook, many kills, all images
-	@$(PYTEST) $(PARALLEL) -m ''
-	@$(PYTEST) -m '' tests/docker
+	@$(call BESIDE_DOCKER,-m '')
 
 check: $(VENV)/.installed ## Lint, format, types and import contracts
 	@$(VENV)/bin/ruff check .

@@ -96,7 +96,7 @@ def found_steps(nights: int, before: int, shift: float) -> None:
         found += bool(splits)
         placed += any(abs(split.at - before) <= 1 for split in splits)
     print(
-        f"step of {shift:.1%} in one of {CASES} cases after {before} runs, {LATER_RUNS} runs later: found in {found} of "
+        f"step of {shift:.1%} in one of {CASES} cases after {before} runs, {LATER_RUNS} later: found in {found} of "
         f"{nights} nights, in {placed} at its run or one beside",
         flush=True,
     )

@@ -15,6 +15,7 @@
        │ report        tables and charts                                    results/report.{md,html}, charts/*.{png,svg}
        │ share         tables and figures for other programs                results/tables/*.csv, metrics.prom; MLflow
        │ compare       with an earlier summary, with limits: exit code      results/comparison.{md,json}, junit.xml
+       │ dispatch      the plan on other machines: Ray, Slurm               results/machines/…, fleet.{json,md}
        │ history       runs over time: where a case became slower           <store>/history.{json,html}
        │ reproduce     a published claim, compared with a run here          results/reproduce/<claim>/…
        │ bundle        one run and all its records in one archive           results/<plan_id>.tar.xz

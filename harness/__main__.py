@@ -32,19 +32,8 @@ from harness.timing.clock import unix_s
 
 STAGES = (
     *("plan", "export", "build_engine", "roof", "run", "watch", "spread", "energy", "profile_ops"),
-    *(
-        "aggregate",
-        "report",
-        "share",
-        "compare",
-        "history",
-        "ab",
-        "reproduce",
-        "bundle",
-        "verify",
-        "models",
-        "selftest",
-    ),
+    *("aggregate", "report", "share", "compare", "history", "dispatch", "ab", "reproduce"),
+    *("bundle", "verify", "models", "selftest"),
 )
 PIPELINES: Mapping[str, str] = {
     "bench": "Measure, from a configuration to a report: plan, export, engines on a GPU, roof, run, aggregate, report.",

@@ -169,7 +169,7 @@ class _EnergyPass:
 
     def measure_generation(self, case: GenerationCase) -> bool:
         """The same for a case of generation: an inference is a request, an item a sequence."""
-        runs, meter = Results(self._results.energy_runs), PhaseMeter(self._card)
+        runs, meter = Results(self._results.energy_runs), PhaseMeter(self._gpu)
         task = GenerationTask(
             case=case,
             round=1,

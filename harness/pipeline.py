@@ -11,7 +11,19 @@ from dataclasses import dataclass, replace
 
 from harness.core.errors import CasesFailedError, ExportError, UnavailableError
 
-_EXPORTS = ("export", "build_engine", "run", "load", "generate", "energy", "profile_ops", "spread", "reproduce", "ab")
+_EXPORTS = (
+    "export",
+    "build_engine",
+    "run",
+    "load",
+    "generate",
+    "energy",
+    "profile_ops",
+    "spread",
+    "dispatch",
+    "reproduce",
+    "ab",
+)
 _PROCESSES = ("build_engine", "run", "load", "generate", "energy", "profile_ops", "spread", "reproduce", "ab")
 _DONE_BEFORE = ("roof", *_EXPORTS)
 _READ_RESULTS = ("aggregate", "report", "share", "compare", "history", "bundle", "watch", "selftest")
@@ -83,6 +95,8 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("BACKEND_PYTHONS", "--python", _PROCESSES, "backend=path of a Python that has its libraries"),
     Variable("CARDS", "--cards", ("spread",), "GPUs to measure on at the same time: all, or as 0,1,2,3"),
     Variable("LAYOUT", "--layout", ("spread",), "what CARDS share: models, cases, or copies of each case"),
+    Variable("RUNNER", "--runner", ("dispatch",), "what measures the plan elsewhere: local, ray or slurm"),
+    Variable("ADDRESS", "--address", ("dispatch",), "of the Ray cluster, or partition of Slurm"),
     Variable("LAYERS", "--layers", ("profile_ops",), "layers to show: groups, module paths with *, classes"),
     Variable("DEPTH", "--depth", ("profile_ops",), "depth of the module tree down to which layers are shown"),
     Variable("PROFILE_RUNS", "--runs", ("profile_ops",), "inferences under a profiler (20)"),
@@ -196,6 +210,7 @@ _GOES_ON: Mapping[str, tuple[int, ...]] = {
     "generate": (0, CasesFailedError.exit_code),
     "spread": (0, CasesFailedError.exit_code),
     "load": (0, CasesFailedError.exit_code),
+    "dispatch": (0, CasesFailedError.exit_code),
     "profile_ops": (0, CasesFailedError.exit_code),
     # --force replaced a summary that had more measured rows.
     "aggregate": (0, CasesFailedError.exit_code),

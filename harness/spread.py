@@ -42,6 +42,7 @@ from harness.core.schemas import Case, Copies, DeviceSlot, Measured, NeighbourCh
 from harness.core.timestamps import utc_now
 from harness.planning.block_settings import interpreters
 from harness.planning.exports import Exports, keep_exports, read_exports
+from harness.planning.schedule import of_cases
 from harness.processes.copies import WINDOW_S, CopiesPool
 from harness.processes.device_slots import find_slots, pin, variables
 from harness.processes.pool import split_off_unexported
@@ -162,7 +163,7 @@ def _cases(asked: _Request, pool: _Pool) -> int:
     commands = []
     for place, cases in enumerate(own):
         share(cases, results, results.gpu_folder(place))
-        store.save(results.gpu_folder(place).plan, part_of(plan, cases))
+        store.save(results.gpu_folder(place).plan, of_cases(plan, cases))
         commands.append(["run", "--results", str(results.gpu_folder(place).root), *asked.passed])
     failures = pool.run_each(commands, [f"cases-{place}" for place in range(len(slots))], ended)
     for place, cases in enumerate(own):
@@ -206,13 +207,6 @@ def assign(cases: Sequence[Case], slots: int, before: Mapping[str, int]) -> dict
     return assigned
 
 
-def part_of(plan: Plan, cases: Sequence[Case]) -> Plan:
-    """The plan with only these cases and their models. Its ids stay: samples of both are the same."""
-    names = {case.model for case in cases}
-    models = tuple(model for model in plan.models if model.name in names)
-    return plan.model_copy(update={"cases": tuple(cases), "models": models})
-
-
 def _alone_again(asked: _Request, pool: _Pool, check: NeighbourCheck) -> int:
     """Measure a sample of the cases again while no other device works, and save the check; returns failures."""
     plan, results = asked.plan, asked.results
@@ -225,7 +219,7 @@ def _alone_again(asked: _Request, pool: _Pool, check: NeighbourCheck) -> int:
     for place in sorted(set(chosen.values())):
         cases = [case for case in plan.cases if chosen.get(case.case_id) == place]
         share(cases, results, alone, samples=False)
-        store.save(alone.plan, part_of(plan, cases))
+        store.save(alone.plan, of_cases(plan, cases))
         command = ["run", "--results", str(alone.root), *asked.passed]
         failures += pool.run_on(place, command, f"alone-{place}") != 0
     samples = tuple(

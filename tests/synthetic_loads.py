@@ -141,7 +141,7 @@ def server_row(
     ]
     highest, lowest = bracket(verdicts)
     delays = (0, 2_000_000, 5_000_000, 10_000_000)
-    cells = policy_map(times, policies(sizes, delays), workers, BOUND, (0.25, 0.5), 100, 1) if max_batch > 1 else ()
+    cells = policy_map(times, policies(sizes, delays), workers, BOUND, (0.25, 0.5), 50, 1) if max_batch > 1 else ()
     return _row(model, backend, precision, "server").model_copy(
         update={
             "load_id": f"{model}-{backend}-{precision}-server-b{max_batch}-w{workers}",

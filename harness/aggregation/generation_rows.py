@@ -45,6 +45,7 @@ from harness.core.schemas import (
     Repeats,
     ReuseCheck,
     Roof,
+    Status,
     TokenEnergy,
     TokenParity,
     TokenRates,
@@ -58,6 +59,7 @@ from harness.statistics.estimators import median, median_interval
 from harness.statistics.token_parity import worst_token_parity
 from harness.statistics.token_times import (
     Instants,
+    Values,
     context_times,
     itls,
     per_sequence_rate,
@@ -155,7 +157,7 @@ def generation_row(source: GenerationSource, case: GenerationCase, records: Gene
 def _measured(source: GenerationSource, case: GenerationCase, found: GenerationRecords) -> GenerationRow:
     records, export = found.measured, source.exports.get(case.model)
     processes = [[_instants(request) for request in record.requests] for record in records]
-    times = {"ttft_ns": ttfts, "itl_ns": itls, "tpot_ns": tpots}
+    times: dict[str, Values] = {"ttft_ns": ttfts, "itl_ns": itls, "tpot_ns": tpots}
     figures: dict[str, Any] = {name: token_times(processes, values) for name, values in times.items()}
     itl, ttft = figures["itl_ns"], figures["ttft_ns"]
     figures["context"] = context_times(processes)
@@ -397,7 +399,7 @@ def _instants(request: Any) -> Instants:
     return Instants(request.start_ns, request.token_ns)
 
 
-def _row(case: GenerationCase, status: str, **known: Any) -> GenerationRow:
+def _row(case: GenerationCase, status: Status, **known: Any) -> GenerationRow:
     of_case = {name: getattr(case, name) for name in (*_OF_CASE, "weights", "setting")}
     return GenerationRow(**of_case, status=status, **known)
 

@@ -35,6 +35,8 @@ results/selftest.json  selftest.md  selftest/<trial>/…
 results/comparison.json  comparison.md  pr-comment.md  junit.xml
 results/ab/…                                  results folder of an A/B run for the state here, with states.json
 results/ab/against/…                          and for the state that it is compared with
+results/machines/<machine>/…                  a results folder for each machine of a dispatched plan
+results/attempts/<unit>/<number>.json         fleet.json  fleet.md     which machine measured what, in how many attempts
 <store>/runs/<run_id>/{run.json,summary.json}  history.json  history.html     runs over time (harness/history.py)
 <store>/decisions/<shift_id>.json              results of A/B runs about shifts
 results/<plan_id>.tar.xz                      the whole run in one archive, with manifest.json
@@ -418,6 +420,25 @@ class Results:
     def copies_of(self, slot: int) -> Results:
         """A separate results folder for the samples of each slot while a case runs on all (LAYOUT=copies)."""
         return Results(self.root / "copies" / "slots" / str(slot))
+
+    def machine(self, machine: str) -> Results:
+        """A separate results folder for each machine that a plan was dispatched to (harness/dispatch.py)."""
+        return Results(self.root / "machines" / machine)
+
+    def attempt(self, unit_id: str, number: int) -> Path:
+        return self.root / "attempts" / unit_id / f"{number}.json"
+
+    @property
+    def fleet(self) -> Path:
+        return self.root / "fleet.json"
+
+    @property
+    def fleet_report(self) -> Path:
+        return self.root / "fleet.md"
+
+    @property
+    def jobs(self) -> Path:
+        return self.root / "jobs"
 
     @property
     def neighbours(self) -> Path:

@@ -178,14 +178,14 @@ def _generation(config: Config, chosen: Overrides) -> tuple[GenerationBlock, ...
     replaced: dict[str, object] = {name: tuple(getattr(chosen, name)) for name in names if getattr(chosen, name)}
     blocks = [block.model_copy(update=replaced) for block in config.generation]
     if chosen.models:
-        names = tuple(_name(text) for text in chosen.models)
+        wanted = tuple(_name(text) for text in chosen.models)
         kept = [
             block if block.models is None else block.model_copy(update={"models": common})
             for block in blocks
-            if block.models is None or (common := tuple(name for name in block.models if name in names))
+            if block.models is None or (common := tuple(name for name in block.models if name in wanted))
         ]
-        covered = {name for block in kept for name in block.models or names}
-        missing = tuple(name for name in names if name not in covered)
+        covered = {name for block in kept for name in block.models or wanted}
+        missing = tuple(name for name in wanted if name not in covered)
         blocks = [*kept, *([blocks[0].model_copy(update={"models": missing})] if missing and blocks else [])]
     return tuple(blocks)
 

@@ -168,3 +168,10 @@ def of_models(plan: Plan, names: Sequence[str] | None) -> Plan:
             "loads": tuple(load for load in plan.loads if load.model in names),
         }
     )
+
+
+def of_cases(plan: Plan, cases: Sequence[Case]) -> Plan:
+    """The plan with only these cases and their models. Its ids stay: samples of both are the same."""
+    names = {case.model for case in cases}
+    models = tuple(model for model in plan.models if model.name in names)
+    return plan.model_copy(update={"cases": tuple(cases), "models": models})

@@ -32,7 +32,7 @@ from harness.reporting.prose.conditions import (
 )
 from harness.reporting.prose.further_rounds import further
 from harness.reporting.prose.generation_text import generation_first
-from harness.reporting.prose.load_answer import load_answer
+from harness.reporting.prose.load_answer import load_answer, load_conditions
 from harness.reporting.prose.recommendations import listed
 from harness.reporting.ranking import USUAL, TableKey, named
 from harness.reporting.table import Align, Block, texts
@@ -143,8 +143,9 @@ def first_page(
     links = [f"[{name}]({details}#{name.lower().replace(' ', '-')})" for name in LINKED if name in headings]
     more = f"More: {' · '.join([f'[all tables and charts]({details})', *links])}"
     images = "\n\n".join(f"![{escape(text)}]({path})" for text, path in charts)
+    conditions = page_conditions(summary) or (load_conditions(summary, summary.loads) if summary.loads else "")
     parts = (
-        page_conditions(summary),
+        conditions,
         answer(summary) if summary.rows or not summary.generations else "",
         load_answer(summary),
         images,
@@ -162,10 +163,17 @@ def title(summary: Summary) -> str:
     """`3 models on AMD EPYC, 2 threads · 28 Nov 2026`; the configuration's title where nothing is measured."""
     rows = [row for _, found in ranking.by_table(summary.rows) for row in found]
     if not rows:
-        return summary.title
+        return _load_title(summary)
     models = list(dict.fromkeys(row.model for row in rows))
     name = models[0] if len(models) == 1 else f"{len(models)} models"
     return f"{name} on {processor(summary.environments)}, {threads(rows)} · {_dates(summary)}"
+
+
+def _load_title(summary: Summary) -> str:
+    """`minilm-l6 under load on AMD EPYC`; the configuration's title where no load is measured either."""
+    models = list(dict.fromkeys(row.model for row in summary.loads if row.status == "measured"))
+    name = models[0] if len(models) == 1 else f"{len(models)} models"
+    return f"{name} under load on {processor(summary.environments)}" if models else summary.title
 
 
 def answer(summary: Summary) -> str:
@@ -217,9 +225,11 @@ def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> Block:
 
 
 def nothing(summary: Summary) -> str:
-    """Sentence for a summary without an answer."""
+    """Sentence for a summary without an answer; empty where only loads were measured, which have their own answer."""
     if summary.copies:
         return "No row was measured by itself: the table below has the cases that ran on all devices at once."
+    if not summary.rows and load_answer(summary):
+        return ""
     if all(row.status == "missing" for row in summary.rows):
         return "Nothing is measured yet."
     return "No case was measured. The details say why."
@@ -335,7 +345,7 @@ def terminal_answer(summary: Summary) -> str:
     """The answers for the smallest shape of each model, and how certain they are, without Markdown."""
     found = _smallest(summary)
     if not found:
-        return nothing(summary)
+        return _plain([nothing(summary), load_answer(summary)])
     baseline = SHOWN.get(summary.baseline_backend, summary.baseline_backend)
     blocks = []
     for one in found[:MAX_MODELS]:
@@ -348,7 +358,11 @@ def terminal_answer(summary: Summary) -> str:
         blocks.append(f"{len(found) - MAX_MODELS} more models in the report.")
     if any(ranking.DOUBT in block for block in blocks):
         blocks.append(ranking.DOUBT_MEANS)
-    blocks += [how_sure(summary), without_result(summary)]
+    return _plain([*blocks, how_sure(summary), without_result(summary), load_answer(summary)])
+
+
+def _plain(blocks: Sequence[str]) -> str:
+    """Blocks for a terminal, without Markdown and empty ones."""
     return "\n".join(filter(None, blocks)).replace("**", "").replace("`", "").replace("\\|", "|")
 
 

@@ -92,6 +92,11 @@ def names(rows: Sequence[LoadRow], policy: bool = True) -> dict[str, str]:
     return found
 
 
+def deployment(row: LoadRow) -> str:
+    """Backend, or name of the running service: what has a colour of its own."""
+    return row.backend if row.endpoint is None else service_name(row.endpoint)
+
+
 def service_name(endpoint: str) -> str:
     """`kserve+http 127.0.0.1:8000`, of an address."""
     scheme, _, rest = endpoint.partition("://")
@@ -106,11 +111,12 @@ def highest_load(row: LoadRow) -> float:
 
 
 def ranked(rows: Iterable[LoadRow]) -> list[LoadRow]:
-    """Sound rows, the cheapest first where prices are known, else the highest load first."""
+    """Sound rows, the cheapest first where prices are known, else the highest load first, verified before predicted."""
     sound = [row for row in rows if is_sound(row)]
 
-    def order(row: LoadRow) -> tuple[float, float]:
-        return (math.inf if row.cost_per_million is None else row.cost_per_million, -highest_load(row))
+    def order(row: LoadRow) -> tuple[float, float, float]:
+        cost = math.inf if row.cost_per_million is None else row.cost_per_million
+        return (cost, -highest_load(row), -(row.predicted_peak_per_s or 0.0))
 
     return sorted(sound, key=order)
 

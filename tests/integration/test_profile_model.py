@@ -252,7 +252,7 @@ def test_layers_are_chosen_without_profiling_again(profiled: Folder) -> None:
 
 
 def test_a_depth_above_the_model_is_refused(folder: Folder) -> None:
-    done = folder("profile_ops", "--depth", "-1")
+    done = folder.subprocess("profile_ops", "--depth", "-1")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 2)
 
 

@@ -12,8 +12,9 @@ from harness import spread
 from harness.core.errors import UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Case, DeviceSlot
+from harness.planning.schedule import of_cases
 from harness.processes import device_slots
-from harness.spread import _Pool, assign, part_of, sampled, share
+from harness.spread import _Pool, assign, sampled, share
 from tests import synthetic_results as made
 from tests.synthetic_results import MINILM
 
@@ -135,6 +136,6 @@ def test_the_sample_that_is_measured_alone_again_has_cases_of_every_device() -> 
 def test_a_part_of_a_plan_keeps_its_ids() -> None:
     cases = [*shaped(("onnxruntime", 1)), made.case_of(made.RESNET, "onnxruntime", "fp32", 1, None)]
     plan = made.plan_of([MINILM, made.RESNET], cases)
-    part = part_of(plan, cases[:1])
+    part = of_cases(plan, cases[:1])
     assert (part.plan_id, part.settings_id) == (plan.plan_id, plan.settings_id)
     assert [model.name for model in part.models] == [MINILM.name]

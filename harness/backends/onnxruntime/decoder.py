@@ -113,5 +113,3 @@ class OnnxDecoder(Decoder):
         options.inter_op_num_threads = 1
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
         return ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-
-

@@ -41,6 +41,7 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
                      older files
     States        1  first format
     HistoryRun, Decision, History  1  first format
+    UnitRequest, AttemptReport, Attempt, Fleet  1  first format
     Reproduction  1  first format
     Written       1  first format
     Bundle        1  first format
@@ -110,6 +111,14 @@ from harness.core.schemas.export_record import (
     TensorSpec,
     TextPreparation,
     Work,
+)
+from harness.core.schemas.fleet_record import (
+    Attempt,
+    AttemptReport,
+    Fleet,
+    FleetUnit,
+    UnitFile,
+    UnitRequest,
 )
 from harness.core.schemas.folder_records import Bundle, BundledFile, Exporting, Running, Written
 from harness.core.schemas.generation_record import (
@@ -244,6 +253,8 @@ __all__ = [
     "SOURCES",
     "Answer",
     "Artifact",
+    "Attempt",
+    "AttemptReport",
     "Better",
     "Block",
     "Boundary",
@@ -295,6 +306,8 @@ __all__ = [
     "Exporting",
     "Failed",
     "Flag",
+    "Fleet",
+    "FleetUnit",
     "Generated",
     "GeneratedRequest",
     "GenerationCase",
@@ -403,6 +416,8 @@ __all__ = [
     "TokenTimes",
     "Tolerance",
     "Unavailable",
+    "UnitFile",
+    "UnitRequest",
     "Usage",
     "UsageSample",
     "UsageSummary",

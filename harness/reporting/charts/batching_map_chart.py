@@ -17,8 +17,8 @@ COLOUR = "#0072B2"
 
 
 def batching_map(key: LoadGroup, rows: Sequence[LoadRow], conditions: str) -> Heat | None:
-    """The map of each server row that has one; None without any."""
-    shown = [row for row in ranked(rows) if len(row.map) > 1]
+    """The map of each server row that has one; None without any in which a policy meets the bound."""
+    shown = [row for row in ranked(rows) if len(row.map) > 1 and any(cell.rate_per_s for cell in row.map)]
     # Rows of one backend, precision and number of workers differ only in the policy that was measured.
     alike = {(row.backend, row.precision, row.setting, row.workers): row for row in reversed(shown)}
     kept = [row for row in shown if alike[row.backend, row.precision, row.setting, row.workers] is row][:MAX_PANELS]

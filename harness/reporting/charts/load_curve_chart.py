@@ -14,7 +14,7 @@ from harness.reporting import units
 from harness.reporting.charts.scales import decades, from_zero
 from harness.reporting.charts.spec import Axis, Fill, LinePanel, Lines, Mark, Point, Series, Tags
 from harness.reporting.charts.style import Look, dashes, look
-from harness.reporting.load_groups import LoadGroup, knee_of, names, percentile_ns, ranked
+from harness.reporting.load_groups import LoadGroup, deployment, knee_of, names, percentile_ns, ranked
 from harness.reporting.units import TimeUnit
 
 MAX_DEPLOYMENTS = 8
@@ -28,6 +28,9 @@ FILLS: Mapping[str, Fill] = {"PASS": "solid", "UNDECIDED": "tint", "FAIL": "open
 
 LOG_FROM = 2.0
 """Ratio of the largest to the smallest capacity from which the loads have a logarithmic axis."""
+
+WIDEST = 4.0
+"""Ratio of the ends of an interval from which arrows replace it: it would cross the whole panel."""
 
 KNEE = "*"
 """Marker of the knee."""
@@ -62,23 +65,31 @@ def load_curve(key: LoadGroup, rows: Sequence[LoadRow], conditions: str) -> Line
     shares = replace(
         from_zero("requests within the bound", 100.0, 1.04, most=5, suffix="%"), reference=100 * bound.quantile
     )
-    panels = (
+    panels: tuple[LinePanel, ...] = (
         LinePanel("p50", x, y, _series(shown, called, p50)),
         LinePanel(f"p99, bound {limit:g} {unit.name}" if at_p99 else "p99", x, of_p99, _series(shown, called, p99)),
         LinePanel(f"goodput, at least {100 * bound.quantile:g}%", x, shares, _series(shown, called, good)),
     )
+    # A running service has no replayed curve, and with few requests no p99: a panel may have nothing to show.
+    panels = tuple(panel for panel in panels if panel.series)
+    if not panels:
+        return None
     legend = tuple(_entry(row, called[row.load_id], shown) for row in shown)
     name = f"{key.model}: latency and goodput against load"
-    return Lines(name, "Latency and goodput against load", _reading(shown), conditions, panels, legend, below=True)
+    return Lines(
+        name, "Latency and goodput against load", _reading(shown, panels), conditions, panels, legend, below=True
+    )
 
 
-def _reading(rows: Sequence[LoadRow]) -> str:
+def _reading(rows: Sequence[LoadRow], panels: Sequence[LinePanel]) -> str:
     parts = ["Markers: measured loads, median over replications with its 95% interval."]
     if _curves(rows):
         parts.append("Lines: replay of the measured service times.")
     parts.append("Filled: PASS; tinted: undecided; open: FAIL.")
     if any(point.verdict == "LOAD NOT REACHED" for row in rows for point in row.points):
         parts.append("Grey: load not reached.")
+    if any(point.mark.wide for panel in panels for series in panel.series for point in series.points):
+        parts.append(f"Arrows: interval wider than ×{WIDEST:g}.")
     if any(knee_of(row) for row in rows):
         parts.append("Star: the knee, the load with the largest rate by mean latency.")
     parts.append("Goodput: share of all scheduled requests within the bound.")
@@ -109,7 +120,7 @@ def _series(rows: Sequence[LoadRow], called: Mapping[str, str], of: _Quantity) -
     """For each row its curve, its knee, and its measured loads."""
     found = []
     for row in rows:
-        name, style, line = called[row.load_id], look(row.backend), _dashes(row, rows)
+        name, style, line = called[row.load_id], look(deployment(row)), _dashes(row, rows)
         curve = [
             Point(one.rate_per_s, Mark(of.replayed(one), style, hover=_hover(name, one), tags=tags(row)))
             for one in row.predicted
@@ -135,7 +146,8 @@ def _measured(row: LoadRow, name: str, style: Look, of: _Quantity, point: Loaded
     if ends is not None and of.top is not None:
         ends = Interval(low=ends.low, high=min(ends.high, of.top))
     fill = FILLS.get(point.verdict or "", "hollow")
-    mark = Mark(value or 0.0, style, fill, ends, hover=_said(name, point), tags=tags(row))
+    wide = of.top is not None and ends is not None and ends.high > WIDEST * ends.low
+    mark = Mark(value or 0.0, style, fill, None if wide else ends, wide, hover=_said(name, point), tags=tags(row))
     return Point(point.asked_per_s or 0.0, mark)
 
 
@@ -151,7 +163,7 @@ def _knee(row: LoadRow, name: str, style: Look, curve: Sequence[Point], knee: fl
 
 
 def _entry(row: LoadRow, name: str, rows: Sequence[LoadRow]) -> Series:
-    return Series(name, look(row.backend), "solid", (), True, _dashes(row, rows), tags(row))
+    return Series(name, look(deployment(row)), "solid", (), True, _dashes(row, rows), tags(row))
 
 
 def _dashes(row: LoadRow, rows: Sequence[LoadRow]) -> tuple[float, ...]:
@@ -178,7 +190,8 @@ def _latencies(rows: Sequence[LoadRow], unit: TimeUnit, top: float) -> Axis:
     """One logarithmic axis for both percentiles."""
     values = [one.p50_ns / unit.ns for row in rows for one in row.predicted]
     values += [value / unit.ns for row in rows for one in row.points if (value := percentile_ns(one, "p50"))]
-    return decades(f"latency ({unit.name}), log scale", min(values) / 1.3, top * 1.05)
+    lowest = min([*values, top / 10])
+    return decades(f"latency ({unit.name}), log scale", lowest / 1.3, top * 1.05)
 
 
 def _hover(name: str, point: PredictedPoint) -> str:

@@ -190,8 +190,10 @@ def of_loads(summary: Summary) -> list[LoadChart]:
     several = {name for name, number in Counter(key.model for key, _ in groups).items() if number > 1}
     found = []
     for key, rows in groups[:MAX_TABLES]:
-        rest = (key.scenario, key.bound, key.device, key.weights, str(key.sequence_length or ""))
-        slug = rows[0].load_id.rpartition(f"-{rows[0].backend}-{rows[0].device}-")[0] or key.model
+        device = "service" if key.service else key.device
+        rest = (key.scenario, key.bound, device, key.weights, str(key.sequence_length or ""))
+        place = "" if key.service else f"{rows[0].device}-"
+        slug = rows[0].load_id.rpartition(f"-{rows[0].backend}-{place}")[0] or key.model
         stem = _stem((slug, *filter(None, rest)), key.model in several)
         for name, spec in of_load(summary, key, rows).items():
             found.append(LoadChart(key, Chart(f"{stem}-{name}", None, spec)))

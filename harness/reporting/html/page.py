@@ -316,7 +316,7 @@ def _loads(summary: Summary, with_plots: bool) -> Iterable[Section]:
             if with_plots
             else [],
             "caption": load_conditions(summary, rows),
-            "body": html.blocks(load_tables(summary, key, rows)),
+            "body": html.blocks(load_tables(summary, rows)),
         }
         for key, rows in by_group(summary.loads)
     ]

@@ -51,7 +51,10 @@ def _answer(key: LoadGroup, rows: Sequence[LoadRow]) -> str:
         if policy_name(first) == "none"
         else f"batches {policy_name(first)}"
     )
-    return f"{where(key)}: {name} {peak_text(first)} ({policy}){cost}{others}"
+    peak = peak_text(first)
+    if first.peak_pass_per_s is None and first.predicted_peak_per_s is not None:
+        peak += f", predicted {units.significant(first.predicted_peak_per_s)}"
+    return f"{where(key)}: {name} {peak} ({policy}){cost}{others}"
 
 
 def where(key: LoadGroup) -> str:
@@ -81,35 +84,36 @@ def load_conditions(summary: Summary, rows: Sequence[LoadRow]) -> str:
 
 def load_section(summary: Summary, images: Images) -> list[Block]:
     """All groups with their tables and charts; empty without load rows."""
-    parts = [
-        block
-        for key, rows in by_group(summary.loads)
-        for block in titled(f"{where(key)}: {SCENARIOS[key.scenario]}", *_parts(summary, key, rows, images), level=3)
-    ]
-    return [*parts, *_unserved(summary)]
+    found: list[Block] = []
+    for key, rows in by_group(summary.loads):
+        shown = [f"![{escape(text)}]({path})" for text, path in images.get(key, ())]
+        found += titled(f"{where(key)}: {SCENARIOS[key.scenario]}", *load_tables(summary, rows, shown), level=3)
+    lost = unserved(summary)
+    return [*found, *(titled("Without a result", _listed(lost), level=3) if lost else [])]
 
 
-def _parts(summary: Summary, key: LoadGroup, rows: Sequence[LoadRow], images: Images) -> list[Block | None]:
-    return [
+def load_tables(summary: Summary, rows: Sequence[LoadRow], images: Sequence[str] = ()) -> list[Block]:
+    """The tables of one group, with images after the first."""
+    blocks: list[Block | None] = [
         f"Conditions: {load_conditions(summary, rows)}",
         cheapest_table(rows),
-        *(f"![{escape(text)}]({path})" for text, path in images.get(key, ())),
+        *images,
         points_table(rows),
         parts_table(rows),
         client_table(rows),
         guards_table(rows),
-        "\n".join(f"- {line}" for line in _notes(rows)),
+        _listed(_notes(rows)),
     ]
+    return [block for block in blocks if block]
 
 
-def load_tables(summary: Summary, key: LoadGroup, rows: Sequence[LoadRow]) -> list[Block]:
-    """The same of one group without charts, for the page."""
-    return [block for block in _parts(summary, key, rows, {}) if block]
+def _listed(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {escape(line)}" for line in lines)
 
 
 def _notes(rows: Sequence[LoadRow]) -> list[str]:
     called = names(rows)
-    return [f"{called[row.load_id]}: {escape(note)}" for row in rows if is_sound(row) for note in row.notes]
+    return [f"{called[row.load_id]}: {note}" for row in rows if is_sound(row) for note in row.notes]
 
 
 def unserved(summary: Summary) -> list[str]:
@@ -120,8 +124,3 @@ def unserved(summary: Summary) -> list[str]:
         for row in summary.loads
         if not is_sound(row)
     ]
-
-
-def _unserved(summary: Summary) -> list[Block]:
-    lines = unserved(summary)
-    return titled("Without a result", "\n".join(f"- {escape(line)}" for line in lines), level=3) if lines else []

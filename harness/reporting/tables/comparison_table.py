@@ -172,7 +172,7 @@ def _thresholds(comparison: Comparison) -> Block | None:
     return _of_words(["verdict", "threshold", "case", "value"], lines)
 
 
-def _loads(comparison: Comparison) -> Table[Sequence[str]] | None:
+def _loads(comparison: Comparison) -> Block | None:
     lines = [
         [
             f"**{load.verdict}**" if load.fails else load.verdict,

@@ -331,7 +331,9 @@ def _shared_buffer(past: list[torch.Tensor], seqlens_k: torch.Tensor, total: tor
 
         present: list[torch.Tensor] = list(past)
 
-        def update(self, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        def update(
+            self, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any
+        ) -> tuple[torch.Tensor, torch.Tensor]:
             return key, value
 
         def get_seq_length(self, *_: Any) -> int:
@@ -428,5 +430,3 @@ class _SecondHalf(nn.Module):
             **{self.keyword: cache},
         )
         return (*_chosen(answer.logits), *_content(cache.self_attention_cache))
-
-

@@ -19,12 +19,13 @@ from harness.reporting.charts import matplotlib_drawer, plotly_drawer, selection
 from harness.reporting.charts.batching_map_chart import batching_map
 from harness.reporting.charts.load_curve_chart import load_curve
 from harness.reporting.charts.spec import Heat, Lines
-from harness.reporting.first_page import first_page
+from harness.reporting.first_page import first_page, terminal_answer
 from harness.reporting.html.page import page
 from harness.reporting.load_groups import LoadGroup, by_group
 from harness.reporting.prose.load_answer import load_answer, load_section, load_tables
 from harness.reporting.tables.cheapest_table import cheapest_table, peak_text
 from harness.reporting.writers.csv import csv_tables
+from harness.reporting.writers.markdown import blocks_text
 from harness.reporting.writers.mlflow import load_runs
 from harness.reporting.writers.prometheus import metrics_text
 from tests.synthetic_loads import BOUND, load_rows, loaded
@@ -49,7 +50,7 @@ def row_of(backend: str, precision: str = "fp32", batch: int = 4) -> LoadRow:
 
 def test_the_section_is_as_the_golden_file_has_it(with_loads: Summary, golden: Callable[[str, str], None]) -> None:
     links = selection.load_links(selection.of_loads(with_loads), "charts")
-    golden("load.md", f"{load_answer(with_loads)}\n\n{load_section(with_loads, links)}\n")
+    golden("load.md", f"{load_answer(with_loads)}\n\n{blocks_text(load_section(with_loads, links))}\n")
 
 
 def test_scenarios_have_tables_of_their_own() -> None:
@@ -69,7 +70,7 @@ def test_an_infinite_latency_and_a_load_that_none_meets(with_loads: Summary) -> 
     broken = row.model_copy(
         update={"points": (row.points[0].model_copy(update={"latency": lost, "failed": 700, "verdict": "FAIL"}),)}
     )
-    text = load_tables(with_loads, server()[0], [broken])
+    text = blocks_text(load_tables(with_loads, [broken]))
     assert "∞" in text
     assert "| 700" in re.sub(" +", " ", text)
     update = {"points": (), "predicted_peak_per_s": None, "peak_pass_per_s": None, "peak_fail_per_s": None}
@@ -136,6 +137,18 @@ def test_first_page_and_page_show_loads(with_loads: Summary, summary: Summary) -
     assert 'id="load"' in text
     assert "the process ended by signal 9" in text
     assert 'id="load"' not in page(summary, with_plots=False)
+
+
+def test_a_run_of_loads_alone_has_their_answer(with_loads: Summary) -> None:
+    alone = with_loads.model_copy(update={"rows": ()})
+    text = first_page(alone, "details.md", ["Load"])
+    assert text.startswith("# minilm-l6 under load on Intel(R) Xeon(R)")
+    assert "onnxruntime 1.31.1" in text
+    assert "Nothing is measured" not in text
+    assert "p99<50ms: openvino int8 [" in terminal_answer(alone)
+    unverified = [row.model_copy(update={"peak_pass_per_s": None, "peak_fail_per_s": None}) for row in server()[1]]
+    answer = load_answer(with_loads.model_copy(update={"loads": tuple(unverified)}))
+    assert "openvino int8 not verified, predicted" in answer
 
 
 def test_csv_has_every_load_point_and_replayed_load(with_loads: Summary) -> None:

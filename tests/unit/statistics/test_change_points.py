@@ -117,9 +117,9 @@ def test_stretches_between_boundaries() -> None:
 
 def test_benjamini_and_hochberg_reject_together() -> None:
     # Their rule at 5% of four: 0.0125, 0.025, 0.0375, 0.05; the third passes, so the first three do.
-    assert benjamini_hochberg([0.03, 0.9, 0.02, 0.026]) == [True, False, True, True]
-    assert benjamini_hochberg([0.03, 0.04]) == [True, True]
-    assert benjamini_hochberg([0.06, 0.2]) == [False, False]
+    assert benjamini_hochberg([0.03, 0.9, 0.02, 0.026], 0.05) == [True, False, True, True]
+    assert benjamini_hochberg([0.03, 0.04], 0.05) == [True, True]
+    assert benjamini_hochberg([0.06, 0.2], 0.05) == [False, False]
     assert benjamini_hochberg([]) == []
 
 

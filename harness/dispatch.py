@@ -1,0 +1,247 @@
+"""Measure a plan on other machines: each comparison group in all its rounds on one machine, by a runner.
+
+local  on this host; needs nothing installed
+ray    on the hosts of a Ray cluster that offer a host_slot (ADDRESS)
+slurm  as exclusive jobs, by submitit (ADDRESS: partition)
+
+A host runs one unit at a time. A lost worker is an attempt with its reason, and its unit is tried once more. The
+records of each machine stay in a folder of its own, with its own summary and report: machines are never mixed.
+
+reads   results/plan.json, exports/<slug>/export.json, the files of models/, engines
+writes  results/machines/<machine>/…, attempts/<unit>/<number>.json, fleet.json, fleet.md; meanwhile jobs/…
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from harness.core import archive, cli, store
+from harness.core.errors import CasesFailedError, FormatError, InferometerError, MissingInputError
+from harness.core.layout import Models, Results
+from harness.core.lock import exclusive
+from harness.core.safe_paths import inside
+from harness.core.schemas import Attempt, AttemptReport, Fleet, FleetUnit, Plan
+from harness.core.timestamps import utc_now
+from harness.planning.exports import Exports, read_exports
+from harness.planning.schedule import of_cases
+from harness.planning.work_units import WorkUnit, request_of, units_of
+from harness.processes.stages import run_stage
+from harness.reporting.tables.fleet_table import fleet_document
+from harness.reporting.units import count
+from harness.runners.execution import REPORT, installed_version
+from harness.runners.local_runner import LocalRunner
+from harness.runners.ray_runner import RayRunner
+from harness.runners.runner import EndedAttempt, Requirements, Runner
+from harness.runners.slurm_runner import SlurmRunner
+
+RUNNERS = ("local", "ray", "slurm")
+MOST_ATTEMPTS = 2
+"""A unit whose worker is lost twice is not tried again by the same command."""
+MEASURED = (0, CasesFailedError.exit_code)
+"""Exit codes of a `run` that went through its plan."""
+
+
+def stage(arguments: Sequence[str]) -> None:
+    """Dispatch what is missing, then aggregate and report by machine."""
+    parser = cli.parser("harness.dispatch", __doc__)
+    parser.add_argument("--runner", choices=RUNNERS, default=RUNNERS[0], help="what runs the units (local)")
+    parser.add_argument("--address", default="", help="of the Ray cluster, or partition of Slurm")
+    parser.add_argument("--force", action="store_true", help="measure again what is already there")
+    cli.add_folders(parser)
+    options = parser.parse_args(arguments)
+    results, models = Results(options.results), Models(options.models_dir)
+    plan = store.load(results.plan, Plan, "make plan")
+    exports = read_exports(plan, results, models)
+    with exclusive(results.lock):
+        for folder in ("machines", "attempts") if options.force else ():
+            shutil.rmtree(results.root / folder, ignore_errors=True)
+        shutil.rmtree(results.jobs, ignore_errors=True)
+        fleet = dispatch(plan, exports, results, models, lambda: runner_of(options.runner, options.address, results))
+        shutil.rmtree(results.jobs, ignore_errors=True)
+        _report(plan, fleet, results, models)
+    incomplete = [unit for unit in fleet.units if unit.machine is None]
+    if incomplete:
+        last = incomplete[0].attempts[-1]
+        raise CasesFailedError(
+            f"{count(len(incomplete), 'unit')} without a result, as {last.unit_id}: {last.reason}",
+            f"{results.fleet_report} has every attempt; the same command tries only these again.",
+        )
+
+
+def runner_of(name: str, address: str, results: Results) -> Runner:
+    """The runner of a name. Raises UnavailableError where its library or its cluster is missing."""
+    if name == "ray":
+        return RayRunner(address)
+    return SlurmRunner(results.jobs, address) if name == "slurm" else LocalRunner()
+
+
+@dataclass
+class _Unit:
+    """A unit at work, and its attempts so far."""
+
+    unit: WorkUnit
+    attempts: list[Attempt]
+    submitted_at: str = ""
+
+
+def dispatch(
+    plan: Plan,
+    exports: Exports,
+    results: Results,
+    models: Models,
+    start: Callable[[], Runner],
+) -> Fleet:
+    """Submit every unit without a complete attempt, and submit a lost one once more; returns all attempts.
+
+    start: makes the runner, when there is anything to run.
+    """
+    units = [_Unit(unit, attempts_of(unit, results)) for unit in units_of(plan.cases)]
+    open_units = {one.unit.unit_id: one for one in units if not _is_complete(one, plan, results)}
+    cli.say(f"{count(len(units), 'unit')} of compared cases, {len(open_units)} to measure.")
+    if open_units:
+        with start() as runner:
+            for one in open_units.values():
+                _submit(one, runner, plan, exports, results, models)
+            tries = dict.fromkeys(open_units, 1)
+            while tries:
+                ended = runner.next_ended()
+                one = open_units[ended.unit_id]
+                attempt = _kept(one, ended, runner.name, plan, results)
+                cli.say(f"{ended.unit_id}, attempt {ended.number}: {_in_words(attempt)}")
+                if attempt.outcome == "lost" and tries[ended.unit_id] < MOST_ATTEMPTS:
+                    tries[ended.unit_id] += 1
+                    _submit(one, runner, plan, exports, results, models)
+                else:
+                    del tries[ended.unit_id]
+    return Fleet(
+        plan_id=plan.plan_id,
+        settings_id=plan.settings_id,
+        created_at=utc_now(),
+        units=tuple(
+            FleetUnit(
+                unit_id=one.unit.unit_id,
+                cases=tuple(case.case_id for case in one.unit.cases),
+                attempts=tuple(one.attempts),
+            )
+            for one in units
+        ),
+    )
+
+
+def attempts_of(unit: WorkUnit, results: Results) -> list[Attempt]:
+    """The attempts of earlier commands, in order."""
+    found: list[Attempt] = []
+    for path in results.attempt(unit.unit_id, 1).parent.glob("*.json"):
+        try:
+            found.append(store.load(path, Attempt, "make dispatch"))
+        except FormatError as error:
+            cli.warn(f"{error.problem} It is left out.")
+    return sorted(found, key=lambda one: one.number)
+
+
+def _is_complete(one: _Unit, plan: Plan, results: Results) -> bool:
+    """Whether a complete attempt left the records of all rounds with these settings."""
+    machine = next((found.machine for found in reversed(one.attempts) if found.outcome == "complete"), None)
+    if machine is None:
+        return False
+    for case in one.unit.cases:
+        for number in range(1, plan.measurement.rounds + 1):
+            try:
+                record = store.load_raw(results.machine(machine).raw_file(case.case_id, number))
+            except (FormatError, MissingInputError):
+                return False
+            if record.settings_id != plan.settings_id:
+                return False
+    return True
+
+
+def _submit(one: _Unit, runner: Runner, plan: Plan, exports: Exports, results: Results, models: Models) -> None:
+    number = len(one.attempts) + 1
+    request, files = request_of(one.unit, number, installed_version(), plan, exports, results, models)
+    one.submitted_at = utc_now()
+    runner.submit(request, files, Requirements(gpus=int(plan.device == "cuda")))
+
+
+def _kept(one: _Unit, ended: EndedAttempt, runner: str, plan: Plan, results: Results) -> Attempt:
+    """Save an attempt, and the records of a complete one below its machine's folder."""
+    report, reason = None, ended.lost
+    if ended.archive is not None:
+        try:
+            report = _unpacked(one, ended, plan, results)
+        except InferometerError as error:
+            reason = f"its archive is refused: {error.problem}"
+    complete = report is not None and report.exit_code in MEASURED
+    if report is not None and not complete:
+        problem = cli.last_error(report.output)
+        reason = problem[0] if problem else f"its run ended with exit code {report.exit_code}"
+    attempt = Attempt(
+        unit_id=ended.unit_id,
+        number=ended.number,
+        runner=runner,
+        submitted_at=one.submitted_at,
+        ended_at=utc_now(),
+        outcome="complete" if complete else "refused" if report is not None else "lost",
+        machine=report.machine if report else None,
+        hostname=report.hostname if report else None,
+        reason=reason,
+    )
+    store.save(results.attempt(ended.unit_id, ended.number), attempt)
+    one.attempts.append(attempt)
+    return attempt
+
+
+def _unpacked(one: _Unit, ended: EndedAttempt, plan: Plan, results: Results) -> AttemptReport:
+    """What an archive reports; its records are written where its run was complete.
+
+    Raises MalformedFileError for an archive of another attempt, or with a file that a unit does not leave.
+    """
+    packed = results.jobs / "archives" / f"{ended.unit_id}-{ended.number}.tar.xz"
+    store.save_bytes(packed, ended.archive or b"")
+    files = archive.unpack(packed)
+    report = store.parse(packed, files.pop(REPORT, b"{}"), AttemptReport, "make dispatch")
+    if (report.unit_id, report.attempt) != (ended.unit_id, ended.number):
+        raise MissingInputError(f"it is of {report.unit_id}, attempt {report.attempt}", "make dispatch")
+    if report.exit_code in MEASURED:
+        folder = results.machine(report.machine)
+        own = tuple(f"raw/{case.case_id}/" for case in one.unit.cases)
+        for case in one.unit.cases:
+            shutil.rmtree(folder.raw_case(case.case_id), ignore_errors=True)
+        for name, content in files.items():
+            if name.startswith((*own, "environments/")):
+                store.save_bytes(inside(folder.root, name), content)
+    return report
+
+
+def _in_words(attempt: Attempt) -> str:
+    where = f" on {attempt.hostname} ({attempt.machine})" if attempt.machine else ""
+    return f"{attempt.outcome}{where}{f': {attempt.reason}' if attempt.reason else ''}"
+
+
+def _report(plan: Plan, fleet: Fleet, results: Results, models: Models) -> None:
+    """Aggregate and report by machine, and write which machine measured what."""
+    store.save(results.fleet, fleet)
+    by_machine: dict[str, list[str]] = {}
+    for unit in fleet.units:
+        if unit.machine is not None:
+            by_machine.setdefault(unit.machine, []).extend(unit.cases)
+    for machine, names in by_machine.items():
+        folder = results.machine(machine)
+        cases = [case for case in plan.cases if case.case_id in set(names)]
+        part = of_cases(plan, cases)
+        store.save(folder.plan, part)
+        if results.command.is_file():
+            store.save_bytes(folder.command, results.command.read_bytes())
+        for slug in dict.fromkeys(case.slug for case in cases):
+            if results.export(slug).root.is_dir():
+                shutil.copytree(results.export(slug).root, folder.export(slug).root, dirs_exist_ok=True)
+        where = ["--results", str(folder.root)]
+        run_stage("aggregate", *where, "--models-dir", str(models.root), "--force")
+        run_stage("report", *where)
+    store.save_bytes(results.fleet_report, fleet_document(fleet).encode())
+    cli.say(f"Report: {results.fleet_report}, and report.md of each machine below {results.root / 'machines'}.")
+
+
+if __name__ == "__main__":
+    cli.main(stage)

@@ -1,0 +1,59 @@
+"""The contract of a runner: it takes units of work and returns attempts, each with an archive or why it was lost.
+
+A runner never tries a unit again by itself: half a measurement that is repeated elsewhere in silence would mix two
+machines. It runs one unit at a time on a host, because a second one would disturb the first.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.core.schemas import UnitRequest
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What a machine needs to run a unit. gpus: number of GPUs."""
+
+    gpus: int = 0
+
+
+@dataclass(frozen=True)
+class EndedAttempt:
+    """An attempt that has ended. archive: bytes of its .tar.xz (harness/runners/execution.py), None where it is lost.
+
+    lost: why, in words; None where there is an archive.
+    """
+
+    unit_id: str
+    number: int
+    archive: bytes | None
+    lost: str | None
+
+
+class Runner(ABC):
+    """A context manager that ends everything it started."""
+
+    name: str
+
+    @abstractmethod
+    def submit(self, request: UnitRequest, files: Mapping[str, Path], requirements: Requirements) -> None:
+        """Queue one attempt. files: by sha256, every file that the request names."""
+
+    @abstractmethod
+    def next_ended(self) -> EndedAttempt:
+        """Wait until any queued attempt ends. Raises UnavailableError where none can ever run."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End all attempts that still run."""
+
+    def __enter__(self) -> Runner:
+        """The runner itself."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()

@@ -1,0 +1,179 @@
+"""Units of a plan and their attempts: lost, refused and complete ones, and archives that are not trusted."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from harness.core import archive, store
+from harness.core.errors import MalformedFileError, UsageError
+from harness.core.layout import Models, Results
+from harness.core.schemas import Attempt, AttemptReport, Fleet, Plan, UnitFile, UnitRequest
+from harness.dispatch import MOST_ATTEMPTS, dispatch
+from harness.planning.exports import read_exports
+from harness.planning.work_units import units_of
+from harness.reporting.tables.fleet_table import fleet_document
+from harness.runners.execution import execute, installed_version
+from harness.runners.runner import EndedAttempt, Requirements, Runner
+from tests import synthetic_results as made
+from tests.synthetic_results import MINILM
+
+CASES = [made.case_of(MINILM, "noop", "fp32", batch, 32) for batch in (1, 2, 4)]
+AT = "2026-11-30T00:00:00+00:00"
+
+
+def packed(request: UnitRequest, exit_code: int = 0, rounds: int = 2, machine: str = "m1", **files: bytes) -> bytes:
+    """The archive of a worker: the records of the unit's case, and further files."""
+    case = next(case for case in CASES if units_of([case])[0].unit_id == request.unit_id)
+    report = AttemptReport(
+        unit_id=request.unit_id,
+        attempt=request.attempt,
+        machine=machine,
+        hostname="host",
+        started_at=AT,
+        ended_at=AT,
+        exit_code=exit_code,
+        output="Error: no room.\nHint:  Make some.\n" if exit_code else "",
+    )
+    records = {
+        f"raw/{case.case_id}/{number}.json": store.encoded_raw(made.measured(case, MINILM, number))
+        for number in range(1, rounds + 1)
+    }
+    return archive.pack({"attempt.json": report.model_dump_json().encode(), **records, **files}, request.unit_id)
+
+
+class Scripted(Runner):
+    """A runner whose answers are given: by unit, in order of its attempts."""
+
+    name = "scripted"
+
+    def __init__(self, answers: Mapping[str, list[object]]) -> None:
+        self.answers, self.queue = answers, deque[UnitRequest]()
+        self.seen: list[tuple[str, int]] = []
+
+    def submit(self, request: UnitRequest, files: Mapping[str, Path], requirements: Requirements) -> None:
+        assert {file.sha256 for file in request.files} == set(files)
+        assert requirements.gpus == 0
+        self.seen.append((request.unit_id, request.attempt))
+        self.queue.append(request)
+
+    def next_ended(self) -> EndedAttempt:
+        request = self.queue.popleft()
+        answer = self.answers.get(request.unit_id, [packed])[request.attempt - 1]
+        if isinstance(answer, str):
+            return EndedAttempt(request.unit_id, request.attempt, None, answer)
+        return EndedAttempt(request.unit_id, request.attempt, answer(request), None)  # type: ignore[operator]
+
+    def close(self) -> None:
+        self.queue.clear()
+
+
+UNITS = [units_of([case])[0].unit_id for case in CASES]
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    found = made.plan_of([MINILM], CASES, rounds=2)
+    store.save(Results(tmp_path).plan, found)
+    store.save(Models(tmp_path / "models").folder(MINILM.name).record, made.export_record(MINILM))
+    return found
+
+
+def run(plan: Plan, folder: Path, answers: Mapping[str, list[object]]) -> tuple[Fleet, Scripted]:
+    runner = Scripted(answers)
+    results, models = Results(folder), Models(folder / "models")
+    exports = read_exports_without_files(plan, results, models)
+    return dispatch(plan, exports, results, models, lambda: runner), runner
+
+
+def read_exports_without_files(plan: Plan, results: Results, models: Models) -> object:
+    """noop needs no file of the export, and the synthetic export has none."""
+    bare = plan.model_copy(update={"models": tuple(one.model_copy(update={"exported": False}) for one in plan.models)})
+    return read_exports(bare, results, models)
+
+
+def test_cases_that_are_compared_are_one_unit() -> None:
+    rival = made.case_of(MINILM, "openvino", "fp32", 1, 32)
+    skipped = made.case_of(MINILM, "openvino", "fp32", 2, 32).model_copy(update={"skip_reason": "no"})
+    units = units_of([*CASES, rival, skipped])
+    assert [[case.backend for case in unit.cases] for unit in units] == [["noop", "openvino"], ["noop"], ["noop"]]
+    assert len({unit.unit_id for unit in units}) == 3
+
+
+def test_a_lost_worker_is_an_attempt_and_its_unit_is_tried_once_more(plan: Plan, tmp_path: Path) -> None:
+    fleet, runner = run(plan, tmp_path, {UNITS[1]: ["its node died", packed]})
+    assert runner.seen == [(UNITS[0], 1), (UNITS[1], 1), (UNITS[2], 1), (UNITS[1], 2)]
+    assert [[one.outcome for one in unit.attempts] for unit in fleet.units] == [
+        ["complete"],
+        ["lost", "complete"],
+        ["complete"],
+    ]
+    first = store.load(Results(tmp_path).attempt(UNITS[1], 1), Attempt, "")
+    assert (first.reason, first.machine) == ("its node died", None)
+    text = fleet_document(fleet)
+    assert "3 complete" in text
+    assert "its node died" in text
+    # The same command has nothing left to do.
+    again, idle = run(plan, tmp_path, {})
+    assert idle.seen == []
+    assert again.units == fleet.units
+
+
+def test_a_unit_that_is_lost_each_time_says_why(plan: Plan, tmp_path: Path) -> None:
+    fleet, _ = run(plan, tmp_path, {UNITS[0]: ["gone"] * MOST_ATTEMPTS})
+    assert fleet.units[0].machine is None
+    assert len(fleet.units[0].attempts) == MOST_ATTEMPTS
+    assert "gone" in fleet_document(fleet)
+    later, runner = run(plan, tmp_path, {UNITS[0]: [packed] * 3})
+    assert runner.seen == [(UNITS[0], MOST_ATTEMPTS + 1)]
+    assert later.units[0].machine == "m1"
+
+
+def test_a_run_that_could_not_begin_is_refused_and_not_tried_again(plan: Plan, tmp_path: Path) -> None:
+    fleet, runner = run(plan, tmp_path, {UNITS[0]: [lambda request: packed(request, exit_code=6)]})
+    (attempt,) = fleet.units[0].attempts
+    assert (attempt.outcome, attempt.machine, attempt.reason) == ("refused", "m1", "no room.")
+    assert runner.seen.count((UNITS[0], 1)) == 1
+    assert not Results(tmp_path).machine("m1").raw_case(CASES[0].case_id).exists()
+
+
+def test_only_records_of_its_own_cases_are_kept(plan: Plan, tmp_path: Path) -> None:
+    foreign = {f"raw/{CASES[1].case_id}/9.json": b"x", "environments/a.json": b"{}", "summary.json": b"x"}
+    fleet, _ = run(plan, tmp_path, {UNITS[0]: [lambda request: packed(request, **foreign)]})
+    assert fleet.units[0].machine == "m1"
+    folder = Results(tmp_path).machine("m1")
+    assert not folder.summary.exists()
+    assert not folder.raw_file(CASES[1].case_id, 9).exists()
+    assert folder.environment("a").exists()
+
+
+@pytest.mark.parametrize(
+    "answer", [lambda _request: b"no archive", lambda request: packed(request.model_copy(update={"attempt": 7}))]
+)
+def test_an_archive_that_is_not_its_own_is_refused(plan: Plan, tmp_path: Path, answer: object) -> None:
+    fleet, _ = run(plan, tmp_path, {UNITS[0]: [answer, packed]})
+    first, second = fleet.units[0].attempts
+    assert first.outcome == "lost"
+    assert "its archive is refused" in str(first.reason)
+    assert second.outcome == "complete"
+
+
+def request(**changes: object) -> str:
+    fields = {"unit_id": "u", "attempt": 1, "inferometer": installed_version(), "files": ()}
+    return UnitRequest.model_validate({**fields, **changes}).model_dump_json()
+
+
+def test_a_worker_refuses_another_version_and_a_changed_file() -> None:
+    with pytest.raises(UsageError, match="the plan is of 9"):
+        execute(request(inferometer="9"), lambda _digest: b"")
+    file = UnitFile(path="results/plan.json", sha256="0" * 64)
+    with pytest.raises(MalformedFileError, match="is not what the request names"):
+        execute(request(files=(file,)), lambda _digest: b"changed")
+
+
+def test_a_file_of_a_request_stays_below_the_units_folder() -> None:
+    with pytest.raises(ValueError, match="no path below a folder"):
+        UnitFile(path="../x", sha256="0" * 64)
