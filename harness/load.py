@@ -21,11 +21,7 @@ from harness.aggregation.load_rows import load_row
 from harness.backends import backend_info
 from harness.backends.served_cases import case_of
 from harness.core import cli, store
-<<<<<<< HEAD
-from harness.core.errors import CasesFailedError, ExportError, InferometerError, UsageError
-=======
-from harness.core.errors import CasesFailedError, UnavailableError, UsageError
->>>>>>> w-loadcore
+from harness.core.errors import CasesFailedError, ExportError, InferometerError, UnavailableError, UsageError
 from harness.core.host import environment, gpu, limits
 from harness.core.host.gpu import GpuHandle, first_gpu
 from harness.core.layout import Models, Results
