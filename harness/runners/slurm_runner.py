@@ -45,6 +45,7 @@ class SlurmRunner(Runner):
             raise UnavailableError(
                 f"Slurm does not answer here: {one_line(str(error))}", "Run it on a host that has sbatch."
             ) from error
+        self._refused: type[Exception] = submitit.core.utils.FailedJobError
         self._partition = partition
         self._waiting: deque[tuple[UnitRequest, Path, Requirements]] = deque()
         self._running: dict[Any, tuple[UnitRequest, Path]] = {}
@@ -75,14 +76,22 @@ class SlurmRunner(Runner):
         while self._waiting and (self._cluster == "slurm" or not self._running):
             request, folder, requirements = self._waiting.popleft()
             self._executor.update_parameters(timeout_min=LIMIT_MIN, **self._options(request, requirements))
-            self._running[self._executor.submit(execute_in, str(folder))] = (request, folder)
+            try:
+                job = self._executor.submit(execute_in, str(folder))
+            except self._refused as error:
+                first = next(iter(str(error).strip().splitlines()), "")
+                raise UnavailableError(
+                    f"Slurm does not take the job: {one_line(first)}",
+                    "`sinfo` lists the partitions: ADDRESS=<partition>.",
+                ) from error
+            self._running[job] = (request, folder)
 
     def _options(self, request: UnitRequest, requirements: Requirements) -> dict[str, Any]:
         if self._cluster == "local":
             return {"gpus_per_node": requirements.gpus}
         options: dict[str, Any] = {
             "name": request.unit_id,
-            "slurm_additional_parameters": {"exclusive": True, "requeue": False},
+            "slurm_additional_parameters": {"exclusive": True, "no_requeue": True},
         }
         if requirements.gpus:
             options["gpus_per_node"] = requirements.gpus
